@@ -1,8 +1,12 @@
-//! The cost of a rack that fails: 16 nodes that are in all groups of this one are gone from all
-//! views at once, and the next packet comes, which pays for the bins that have to follow. Then this
-//! node leaves all its groups. 1000 groups of 100 to 1000 members, no I/O. Prints milliseconds, and
-//! nanoseconds for each change and each stream, whose ratios show how the cost grows with the
-//! members: `cargo bench -p carom-proto --bench failures [-- MEMBERS...]`.
+//! Cost of a rack that fails, in 1000 groups of 100 to 1000 members, without I/O.
+//!
+//! The 16 nodes of the rack are in all groups of this node, and leave all views at once. The next
+//! packet pays for updating the bins. Then this node leaves all its groups.
+//!
+//! Prints milliseconds, and nanoseconds for each change and each stream. The ratios show how the
+//! cost grows with the members.
+//!
+//! `cargo bench -p carom-proto --bench failures [-- MEMBERS...]`
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -13,7 +17,7 @@ use std::time::{Duration, Instant};
 use crowd::{Crowd, RACK};
 
 const GROUPS: u32 = 1000;
-/// Senders of which each group has a stream.
+/// Number of senders with a stream in each group.
 const SENDERS: u64 = 50;
 const ROUNDS: usize = 3;
 
@@ -38,7 +42,7 @@ fn main() {
     }
 }
 
-/// The time that a rack's failure takes, and that of leaving all groups.
+/// Returns the time that a rack's failure takes, and the time for leaving all groups.
 fn measure(members: u64) -> (Duration, Duration) {
     let mut crowd = Crowd::new(GROUPS, members, SENDERS);
     let start = Instant::now();

@@ -1,7 +1,8 @@
-//! Counts instructions, under valgrind. The counts repeat exactly for the same compiler, so that
-//! a limit on them is a test: the run fails where one is exceeded. A limit lies a fifth above
-//! what was counted when it was set, which leaves room for another compiler but not for another
-//! algorithm.
+//! Instruction counts, under valgrind.
+//!
+//! The counts repeat exactly for the same compiler, so that a limit on them is a test: the run
+//! fails if one is exceeded. A limit is a fifth above the count at the time when it was set. This
+//! leaves room for another compiler, but not for another algorithm.
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, reason = "gungraun's macros")]
 
@@ -35,7 +36,7 @@ const HEADER: Header = Header {
     view: 1,
 };
 
-/// A sealed datagram with a body of `bytes`, in a buffer that has room for it.
+/// Returns a sealed datagram with a body of `bytes`, in a buffer that has room for it.
 fn datagram(bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(wire::HEADER_BYTES + bytes);
     let start = HEADER.begin(&mut out);
@@ -44,7 +45,7 @@ fn datagram(bytes: usize) -> Vec<u8> {
     out
 }
 
-/// At most this many instructions.
+/// Limits a benchmark to this number of instructions.
 fn limit(instructions: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::default();
     callgrind.hard_limits([(EventKind::Ir, instructions)]);
@@ -67,16 +68,16 @@ fn seal_header(mut datagram: Vec<u8>) -> Vec<u8> {
     datagram
 }
 
-/// Packets whose cost is counted.
+/// Number of packets whose cost is counted.
 const PACKETS: usize = 1000;
-/// Packets before them, so that every stream and every bin has been in use.
+/// Number of packets before them, so that every stream and every bin has been in use.
 const WARM_UP: usize = 60_000;
 
 fn workload(groups_per_node: usize) -> Workload {
     Workload::new(groups_per_node, WARM_UP, PACKETS)
 }
 
-// A data packet received: accounted, delivered, put into all bins, what is full sent.
+// A data packet is received: accounted, delivered, put into all bins. Full bins are sent.
 #[library_benchmark]
 #[bench::in_2_groups(args = (workload(2)), config = limit(4_100_000))]
 #[bench::in_64_groups(args = (workload(64)), config = limit(8_600_000))]
@@ -86,19 +87,19 @@ fn receive_1000_packets(mut workload: Workload) -> Workload {
     workload
 }
 
-/// Changes of views whose cost is counted.
+/// Number of view changes whose cost is counted.
 const CHANGES: usize = 1000;
 
 fn changes(groups_per_node: usize) -> Workload {
     let mut workload = Workload::new(groups_per_node, WARM_UP, CHANGES);
-    // The first ones make room for regions and bins that come and go.
+    // The first changes make room for regions and bins that come and go.
     workload.plan_changes();
     workload.run_changes();
     workload.plan_changes();
     workload
 }
 
-// A node joins or leaves a group; the next packet is received, for which the bins must be right.
+// A node joins or leaves a group. Then a packet is received, for which the bins must be right.
 #[library_benchmark]
 #[bench::in_16_groups(args = (changes(16)), config = limit(27_300_000))]
 #[bench::in_1024_groups(args = (changes(1024)), config = limit(41_600_000))]
@@ -107,8 +108,7 @@ fn take_up_1000_changes(mut workload: Workload) -> Workload {
     workload
 }
 
-// One repair that makes all pending repairs give their packets, of which so many are delivered at
-// once.
+// One repair makes all pending repairs yield their packets, of which 16 are delivered at once.
 #[library_benchmark]
 #[bench::of_8_packets(args = (Shortage::with_avalanche(8)), config = limit(590_000))]
 #[bench::of_32_packets(args = (Shortage::with_avalanche(32)), config = limit(590_000))]
@@ -117,10 +117,10 @@ fn solve_all_by_one_repair(mut shortage: Shortage) -> Shortage {
     shortage
 }
 
-/// Repairs whose cost is counted.
+/// Number of repairs whose cost is counted.
 const REPAIRS: usize = 1000;
 
-// Repairs of 1000 unknown packets, while as many as allowed are pending.
+// Repairs of 1000 missing packets, while the maximum number of repairs is pending.
 #[library_benchmark]
 #[bench::of_8_packets(args = (Shortage::at_random(8, REPAIRS)), config = limit(73_000_000))]
 #[bench::of_32_packets(args = (Shortage::at_random(32, REPAIRS)), config = limit(89_000_000))]
@@ -129,7 +129,7 @@ fn take_in_1000_repairs(mut shortage: Shortage) -> Shortage {
     shortage
 }
 
-// A rack of 16 fails, and the next packet is received.
+// A rack of 16 nodes fails, and the next packet is received.
 #[library_benchmark]
 #[bench::of_50_groups_of_100(args = (Crowd::new(50, 100, 1)), config = limit(1_250_000))]
 #[bench::of_50_groups_of_1000(args = (Crowd::new(50, 1000, 1)), config = limit(1_450_000))]
@@ -140,7 +140,7 @@ fn fail_rack(mut crowd: Crowd) -> Crowd {
     crowd
 }
 
-// So many nodes join the node's only group.
+// `members` nodes join the node's only group.
 #[library_benchmark]
 #[bench::of_10_000_nodes(args = (Crowd::new(1, 0, 0), 10_000), config = limit(31_000_000))]
 #[bench::of_100_000_nodes(args = (Crowd::new(1, 0, 0), 100_000), config = limit(351_000_000))]
@@ -149,7 +149,7 @@ fn join_one_group(mut crowd: Crowd, members: u64) -> Crowd {
     crowd
 }
 
-// A node leaves so many groups, one after the other, from each of which it has ten streams.
+// A node leaves all its groups, one after the other. It has ten streams from each.
 #[library_benchmark]
 #[bench::of_1000(args = (Crowd::apart(1_000, 10)), config = limit(48_500_000))]
 #[bench::of_10_000(args = (Crowd::apart(10_000, 10)), config = limit(473_000_000))]
@@ -162,7 +162,7 @@ fn leave_groups(mut crowd: Crowd) -> Crowd {
     crowd
 }
 
-/// A node of a static list, and the names of so many groups.
+/// Returns a node on a static list, and the names of `groups` groups.
 fn names(groups: usize) -> (Node, Vec<String>) {
     let list = [(NodeId(1), Endpoint(([127, 0, 0, 1], 1).into()))];
     let membership = Box::new(StaticMembership::new(NodeId(1), list));
@@ -170,7 +170,7 @@ fn names(groups: usize) -> (Node, Vec<String>) {
     (node, (0..groups).map(|number| format!("group {number}")).collect())
 }
 
-// A node joins so many groups, one after the other.
+// A node joins all these groups, one after the other.
 #[library_benchmark]
 #[bench::of_1000(args = (names(1_000)), config = limit(3_400_000))]
 #[bench::of_10_000(args = (names(10_000)), config = limit(34_500_000))]
@@ -182,14 +182,14 @@ fn join_groups((mut node, names): (Node, Vec<String>)) -> Node {
     node
 }
 
-/// Messages of a token ring whose cost is counted.
+/// Number of messages of a token ring whose cost is counted.
 const MESSAGES: usize = 4000;
 
 fn ring_of_four(window_bytes: usize) -> Ring {
     Ring::new(4, window_bytes, 20_000)
 }
 
-// Messages sent, ordered and delivered by four members: the cost of all four together.
+// Messages are sent, ordered and delivered by four members. The cost is that of all four.
 #[library_benchmark]
 #[bench::with_64_kib_under_way(args = (ring_of_four(64 << 10)), config = limit(118_000_000))]
 #[bench::with_1_mib_under_way(args = (ring_of_four(1 << 20)), config = limit(112_000_000))]

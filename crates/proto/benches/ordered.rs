@@ -1,7 +1,9 @@
-//! The cost of total order: a ring of four, one of which sends 1 KiB messages, no I/O, with windows
-//! of 64 KiB to 4 MiB. Prints nanoseconds for a message, those of all four members together, and
-//! what unreliable messages cost in the same run:
-//! `cargo bench -p carom-proto --bench ordered [-- WINDOW_BYTES...]`.
+//! Cost of total order, in a ring of four members, without I/O.
+//!
+//! One member sends 1 KiB messages, with windows of 64 KiB to 4 MiB. Prints nanoseconds for a
+//! message, summed over all four members, and the cost of unreliable messages in the same run.
+//!
+//! `cargo bench -p carom-proto --bench ordered [-- WINDOW_BYTES...]`
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 

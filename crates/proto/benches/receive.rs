@@ -1,8 +1,11 @@
-//! The cost of receiving a data packet: account, deliver, all bins; 1 KiB, 64 nodes, no I/O, with
-//! 2, 64 and 1024 groups per node. Prints nanoseconds and their ratio to the first within this
-//! run, what it costs to note that the sender is alive, and what the repair costs that solves the
-//! most others, with 256 pending, whose instructions `--bench instructions` limits:
-//! `cargo bench -p carom-proto --bench receive [-- GROUPS...]`.
+//! Cost of receiving a data packet of 1 KiB: accounting, delivery, all bins.
+//!
+//! There are 64 nodes with 2, 64 and 1024 groups each, and no I/O. Prints nanoseconds, and their
+//! ratio to the first result of the run. Then prints the cost of recording that the sender is
+//! alive, of the repair that solves the most others with 256 pending, and of a repair of random
+//! packets. `--bench instructions` limits the instructions of the repairs.
+//!
+//! `cargo bench -p carom-proto --bench receive [-- GROUPS...]`
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -17,10 +20,10 @@ use carom_proto::{Destination, Endpoint, NodeId, Time};
 use shortage::Shortage;
 use workload::Workload;
 
-/// Packets that are there at once, as after a `recvmmsg`.
+/// Number of packets that are received at once, as after a `recvmmsg`.
 const BATCH: usize = 32;
 const BATCHES: usize = 1000;
-/// Packets before them, so that every stream and every bin has been in use.
+/// Number of packets before them, so that every stream and every bin has been in use.
 const WARM_UP: usize = 60_000;
 const ROUNDS: usize = 7;
 
@@ -55,7 +58,7 @@ fn main() {
     }
 }
 
-/// Microseconds for a repair of random packets, on average.
+/// Returns the average time for a repair of random packets, in microseconds.
 fn random_repair(r: u8) -> f64 {
     const REPAIRS: usize = 1000;
     let mut shortage = Shortage::at_random(r, REPAIRS);
@@ -64,7 +67,7 @@ fn random_repair(r: u8) -> f64 {
     start.elapsed().as_nanos() as f64 / 1e3 / REPAIRS as f64
 }
 
-/// Microseconds for a repair that solves as many others as one may.
+/// Returns the shortest time for a repair that solves the most others, in microseconds.
 fn avalanche(r: u8) -> f64 {
     let mut best = Duration::MAX;
     for _ in 0..50 * ROUNDS {
@@ -77,7 +80,7 @@ fn avalanche(r: u8) -> f64 {
     best.as_nanos() as f64 / 1e3
 }
 
-/// Nanoseconds that [`Membership::heard`] takes, which a node calls for every packet.
+/// Returns the time for [`Membership::heard`], which a node calls for every packet, in nanoseconds.
 fn sign_of_life() -> f64 {
     const NODES: usize = 64;
     let endpoint = |node: usize| Endpoint(([10, 0, 0, node as u8 + 1], 7400).into());

@@ -1,8 +1,11 @@
-//! The cost of a view change: a node joins or leaves one group, and the next packet comes, which
-//! pays for the bins that have to follow; 64 nodes, groups of ten on average, no I/O, with 16 to
-//! 1024 groups per node. Prints nanoseconds and their ratio to the first within this run, and what
-//! a packet alone costs: `cargo bench -p carom-proto --bench view_changes [-- GROUPS...]`. Each is
-//! the median of many short measurements, so that it stands while others use the processor too.
+//! Cost of a view change: a node joins or leaves one group.
+//!
+//! The next packet pays for updating the bins. There are 64 nodes with 16 to 1024 groups each,
+//! groups of ten members on average, and no I/O. Prints nanoseconds, their ratio to the first
+//! result of the run, and the cost of a packet alone. Each result is the median of many short
+//! measurements, so that it is valid while others use the processor too.
+//!
+//! `cargo bench -p carom-proto --bench view_changes [-- GROUPS...]`
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -12,13 +15,14 @@ use std::time::Instant;
 
 use workload::Workload;
 
-/// Changes that are measured as one, with a packet after each.
+/// Number of changes that are measured as one, with a packet after each.
 const BATCH: usize = 64;
 const BATCHES: usize = 128;
-/// Every so many batches of changes there are as many of packets alone, so that open fills hold
-/// some. A node that joins its groups makes a few hundred changes one after the other.
+/// Interval, in batches of changes, at which this number of batches of packets alone is received,
+/// so that open fills hold some. A node that joins its groups makes a few hundred changes one after
+/// the other.
 const EVERY: usize = 8;
-/// Packets before them, so that every stream and every bin has been in use.
+/// Number of packets before them, so that every stream and every bin has been in use.
 const WARM_UP: usize = 60_000;
 const ROUNDS: usize = 5;
 
@@ -36,7 +40,8 @@ fn main() {
     }
 }
 
-/// Nanoseconds for a change with the packet that follows it, and for a packet alone, in batches.
+/// Measures batches: nanoseconds for a change with the packet that follows it, and for a packet
+/// alone.
 fn measure(groups: usize, changing: &mut Vec<f64>, receiving: &mut Vec<f64>) {
     let mut workload = Workload::new(groups, WARM_UP, BATCH);
     for batch in 0..BATCHES {

@@ -1,18 +1,20 @@
-//! The contract that every protocol engine keeps.
+//! The contract between protocol engines and their drivers.
 //!
-//! An engine is a plain state machine: it owns no clock, no socket, no thread and no source of
-//! randomness but the seed it was made with. A driver (the runtime on real sockets, a simulator, a
-//! test) calls its verbs:
+//! An engine is a deterministic state machine. It owns no clock, socket or thread, and its only
+//! source of randomness is the seed that it was created with. A driver (the runtime on real
+//! sockets, a simulator, a test) repeats these steps:
 //!
-//! 1. Call any of the input verbs, as often as there is input: [`Engine::join`],
-//!    [`Engine::leave`], [`Engine::send`], [`Engine::confirm`], [`Engine::handle_datagram`],
-//!    [`Engine::handle_view`], [`Engine::handle_timeout`]. `now` never decreases.
-//! 2. Drain [`Engine::poll_transmit`], and send what it gives.
-//! 3. Drain [`Engine::poll_event`], and hand out what it gives.
-//! 4. Wait for the next input, or until [`Engine::poll_timeout`], then begin again.
+//! 1. Call the input methods, once per input: [`Engine::join`], [`Engine::leave`],
+//!    [`Engine::send`], [`Engine::confirm`], [`Engine::handle_datagram`], [`Engine::handle_view`],
+//!    [`Engine::handle_timeout`]. `now` must never decrease.
+//! 2. Call [`Engine::poll_transmit`] until it returns `None`, and send each datagram.
+//! 3. Call [`Engine::poll_event`] until it returns `None`, and deliver each event to the
+//!    application.
+//! 4. Wait for the next input, or until the time that [`Engine::poll_timeout`] returns.
 //!
-//! The same seed and the same inputs give the same bytes, on every machine. Nothing that arrives
-//! from the network is an error or a panic: nonsense is dropped and counted.
+//! The same seed and the same inputs produce the same output bytes on every machine. No input from
+//! the network causes an error or a panic: malformed or unexpected datagrams are dropped and
+//! counted.
 //!
 //! ```
 //! use carom_proto::lateral::{Config, Lateral};
@@ -67,22 +69,27 @@ use crate::{
     ViewChange,
 };
 
-/// A protocol engine; the module says how it is driven.
+/// A protocol engine. The [module documentation](self) describes how to drive it.
 pub trait Engine: Send {
-    /// This node is in `group` from now on.
+    /// Adds this node to `group`.
     ///
     /// # Errors
-    /// The settings are out of bounds, or contradict those of another group of this node.
+    /// The settings are out of bounds, contradict those of another group of this node, or belong to
+    /// a profile that this engine does not carry.
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
-    /// This node is no longer in `group`.
+    /// Removes this node from `group`. Has no effect if the node is not in the group.
+    ///
+    /// An engine may continue to send packets of the group, such as the end of a stream.
     fn leave(&mut self, now: Time, group: GroupId);
 
-    /// Multicasts `payload` in `group`; returns its sequence number, that of its first packet.
+    /// Multicasts `payload` in `group`.
+    ///
+    /// Returns the sequence number of the message, which is that of its first packet.
     ///
     /// # Errors
-    /// The message is the caller's again: nothing of it was sent.
+    /// The message was not accepted: no part of it was sent.
     fn send(
         &mut self,
         now: Time,
@@ -91,71 +98,93 @@ pub trait Engine: Send {
         options: SendOptions,
     ) -> Result<SeqNo, SendError>;
 
-    /// Asks the members of `group` to confirm what was sent so far; [`Event::Safe`] answers.
+    /// Requests confirmation that the members of `group` have everything that was sent so far.
+    ///
+    /// [`Event::Safe`] is the answer. Has no effect if the node is not in the group.
     fn confirm(&mut self, now: Time, group: GroupId);
 
-    /// A datagram arrived. Returns who sent it if it is whole, and not this node itself: that node
-    /// was alive when it sent it, whatever became of the rest. Whoever drives the engine may tell
-    /// the membership ([`Membership::heard`](crate::membership::Membership::heard)).
+    /// Processes a datagram that was received.
+    ///
+    /// Returns the sender if the datagram is intact and not from this node. The sender was alive
+    /// when it sent the datagram, even if the engine discards the content. The driver may report
+    /// this to the membership ([`Membership::heard`](crate::membership::Membership::heard)).
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId>;
 
-    /// These datagrams wait, and will be handled next in this order. It changes nothing, and may be
-    /// left out: an engine that knows more than the processor's cache holds can fetch what several
-    /// of them need at the same time. Up to [`LOOK_AHEAD`] at once are of use.
+    /// Announces the received datagrams that will be processed next, in this order.
+    ///
+    /// This is a hint. It changes no state, and a driver may omit it. An engine whose state exceeds
+    /// the processor's cache can use it to prefetch the memory that several datagrams need. Up to
+    /// [`LOOK_AHEAD`] datagrams per call are useful.
     fn look_ahead(&self, _waiting: &mut dyn Iterator<Item = &[u8]>) {}
 
-    /// The view of a group changed.
+    /// Applies a change to the view of a group.
     fn handle_view(&mut self, now: Time, change: &ViewChange);
 
-    /// Time has passed.
+    /// Processes the timers that are due at `now`. Calls before a timer is due are allowed.
     fn handle_timeout(&mut self, now: Time);
 
-    /// Appends the next datagram to `out` and says where it goes.
+    /// Appends the next outgoing datagram to `out` and returns its destination and class.
+    ///
+    /// Returns `None` if there is nothing to send.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
 
-    /// Where a datagram goes whose destination is the [tree](Destination::Tree) of a group.
+    /// Returns where to send a datagram with the destination [`Destination::Tree`] of this group.
+    ///
+    /// The default is multicast without relays.
     fn hops(&self, _group: GroupId) -> Hops<'_> {
         Hops { by_multicast: true, relays: &[] }
     }
 
-    /// The next thing the application should know.
+    /// Returns the next event for the application, or `None` if there is none.
     fn poll_event(&mut self) -> Option<Event>;
 
-    /// When [`Engine::handle_timeout`] should be called next, and why.
+    /// Returns the time of the next call of [`Engine::handle_timeout`] and its reason.
+    ///
+    /// Returns `None` if no timer is set.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
-    /// IP packets of more bytes do not reach everybody; more than the settings allow are not used
-    /// all the same. What was cut to another size before may still be sent, and sent again: whoever
-    /// drives the engine carries it in parts.
+    /// Sets the size in bytes of the largest IP packet that reaches all members.
+    ///
+    /// A value above the configured one has no effect on the packets' size. Packets that were built
+    /// for an earlier, larger size may still be sent and retransmitted. The driver must send these
+    /// in parts.
     fn set_path_mtu(&mut self, _bytes: u16) {}
 
-    /// Bytes of the largest message that [`Engine::send`] takes in a group of this profile.
+    /// Returns the maximum payload of [`Engine::send`] in bytes, for groups of this profile.
     fn payload_limit(&self, profile: Profile) -> usize;
 
-    /// Bytes of messages and packets that the engine keeps, its own and others': what its settings
-    /// bound.
+    /// Returns the bytes of messages and packets that the engine holds, its own and those of other
+    /// nodes.
+    ///
+    /// The engine's settings bound this value.
     fn held_bytes(&self) -> usize;
 
-    /// All counters, by name.
+    /// Returns all counters with their names.
     fn stats(&self) -> Vec<(&'static str, u64)>;
 
     /// Asserts the engine's invariants.
     ///
     /// # Panics
-    /// If one of them is broken: that is a bug in the engine.
+    /// An invariant is broken, which is a bug in the engine.
     fn check(&self);
 }
 
-/// Datagrams for [`Engine::look_ahead`] at once: what they need fits the nearest cache.
+/// Maximum useful number of datagrams per [`Engine::look_ahead`]. The data they need fits the
+/// processor's nearest cache.
 pub const LOOK_AHEAD: usize = 32;
 
-/// How one message is to be sent.
+/// Options of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// How long after its multicast the message is still of use. Nobody repairs it after that, and
-    /// who has not got it by then is told so. `None`: as long as the engine's own limit.
+    /// Time for which the message is useful, from its multicast on.
+    ///
+    /// After it, the message is no longer repaired. Members that did not receive it report it as
+    /// lost. `None` selects the engine's own limit for repairs. Of the engines in this crate, only
+    /// the lateral one uses the deadline.
     pub deadline: Option<Duration>,
-    /// What the message is promised, in an ordered group. `None`: totally ordered.
+    /// Delivery guarantee of the message in an ordered group. `None` selects total order.
+    ///
+    /// The lateral and the bulk engine refuse every guarantee with [`SendError::Qos`].
     pub qos: Option<Qos>,
 }
 
@@ -165,64 +194,67 @@ impl From<Qos> for SendOptions {
     }
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// All members of the group, by multicast or whatever stands in for it.
+    /// All members of the group, by multicast or the unicast copies that replace it.
     Group(GroupId),
-    /// Those who come next in the tree of a bulk group: see [`Engine::hops`]. Nobody else gets it,
-    /// whatever stands in for multicast elsewhere.
+    /// The next hops in the tree of a bulk group, which [`Engine::hops`] returns.
+    ///
+    /// Only these hops receive the datagram: the driver adds no unicast copies where multicast
+    /// fails.
     Tree(GroupId),
     /// One node.
     Node(NodeId),
     /// An address that is not yet known to belong to a node (membership only).
     Endpoint(Endpoint),
-    /// Everyone on the local network who listens for hellos (membership only).
+    /// All nodes on the local network that listen for hellos (membership only).
     Lan,
 }
 
-/// Whom a datagram goes to whose destination is the [tree](Destination::Tree) of a group.
+/// Next hops of a datagram whose destination is the [tree](Destination::Tree) of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hops<'a> {
-    /// Whether it is multicast to the group.
+    /// `true` if the datagram is multicast to the group.
     pub by_multicast: bool,
-    /// The nodes that get a unicast copy, to be passed on.
+    /// Nodes that receive a unicast copy and forward it.
     pub relays: &'a [NodeId],
 }
 
-/// A datagram on its way out; its bytes are in the buffer that was given to `poll_transmit`.
+/// Destination and class of an outgoing datagram, whose bytes `poll_transmit` appended to its
+/// buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where it goes.
+    /// Destination of the datagram.
     pub destination: Destination,
-    /// What it is, for a driver that counts or treats the classes apart.
+    /// Class of the datagram, for drivers that count or treat classes separately.
     pub class: Class,
 }
 
-/// What a datagram is, whatever its protocol calls it.
+/// Class of a datagram, independent of its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A message on its first way to the group.
+    /// First transmission of a message or fragment to the group.
     Data,
-    /// Redundancy that was not asked for: a repair, a parity packet.
+    /// Redundancy that was not requested: a repair or a parity packet.
     Repair,
-    /// A message sent again because it was asked for or not acknowledged.
+    /// A message sent again because it was requested or not acknowledged.
     Retransmission,
-    /// Everything else: requests, acknowledgements, heartbeats, digests, membership.
+    /// All other datagrams: requests, acknowledgments, heartbeats, digests, membership.
     Control,
 }
 
-/// When an engine wants to be called, and why.
+/// Time and reason of an engine's next timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wakeup {
-    /// The time.
+    /// Time at which the timer is due.
     pub at: Time,
-    /// What is due then, for whoever debugs.
+    /// The work that is due then, for debugging.
     pub reason: &'static str,
 }
 
 impl Wakeup {
-    /// The earlier of two wake-ups.
+    /// Returns the earlier of two wakeups, or `a` if their times are equal.
     pub fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
         match (a, b) {
             (Some(a), Some(b)) => Some(if b.at < a.at { b } else { a }),
@@ -231,28 +263,30 @@ impl Wakeup {
     }
 }
 
-/// What an engine tells the application.
+/// An event that an engine reports to the application.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A message of the group, at most once.
+    /// A message of the group.
+    ///
+    /// It is delivered at most once, unless it was sent with [`Qos::Unreliable`].
     Message(Message),
-    /// Messages that this node should have and will not get.
+    /// Messages that this node should have received and will not receive.
     Lost(Lost),
-    /// Another member came or went.
+    /// A change of the group's view: another member joined, left or failed.
     View(ViewChange),
-    /// A member is so far behind that it is no longer waited for.
+    /// A member that lags so far behind that the sender no longer waits for it.
     Slow(Slow),
-    /// A receiver of this node's bulk stream slows the others down.
+    /// A receiver of this node's bulk stream that slows down the others.
     Limiting(Limiting),
-    /// Everything sent up to here is with the members.
+    /// Confirmation of this node's messages, the answer to [`Engine::confirm`].
     Safe(Safe),
-    /// The ring of an ordered group changed, at its place among the messages.
+    /// A change of an ordered group's ring, reported at its position among the messages.
     Ring(RingEvent),
 }
 
 impl Event {
-    /// The group that the event concerns.
+    /// Returns the group that the event concerns.
     pub fn group(&self) -> GroupId {
         match self {
             Self::Message(message) => message.group,
@@ -266,81 +300,94 @@ impl Event {
     }
 }
 
-/// A message as delivered.
+/// A delivered message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// The group it was sent in.
+    /// Group of the message.
     pub group: GroupId,
-    /// Who multicast it.
+    /// Node that multicast the message.
     pub sender: NodeId,
-    /// Its number among the sender's packets in the group. A message that does not fit a packet
-    /// takes one number for each of its packets; this is the first of them.
+    /// Position among the sender's packets in the group.
+    ///
+    /// A message that does not fit one packet uses one number per packet. This is the first of
+    /// them.
     pub seqno: SeqNo,
-    /// The message. It may share its allocation with its neighbours: copy it to keep it for long.
+    /// Content of the message. It may share its allocation with other messages: copy it to keep it
+    /// for a long time.
     pub payload: Bytes,
-    /// How it came here. Of several packets, the one that was missing longest before it was
+    /// Source of the content: the sender's multicast, repairs or a retransmission.
+    ///
+    /// For a message of several packets, this is the packet that was missing longest before it was
     /// repaired, if any was.
     pub how: How,
-    /// How long after its multicast it was delivered; `None` where the two clocks disagree.
+    /// Time from the message's multicast to its delivery. `None` if the clocks of the two nodes
+    /// disagree, or if the engine does not measure it.
     pub age: Option<Duration>,
-    /// How long it was known to be missing; zero unless it was repaired. Of several packets, the
-    /// longest such time.
+    /// Time for which the message was known to be missing. Zero unless it was repaired.
+    ///
+    /// For a message of several packets, this is the longest time of one packet.
     pub missing_for: Duration,
-    /// Its place in the order: of messages that were promised the [total
-    /// order](crate::rmp::Qos::TotallyOrdered) or more, and of no others.
+    /// Place in the total order.
+    ///
+    /// `None` for messages sent with a weaker guarantee than
+    /// [total order](crate::rmp::Qos::TotallyOrdered), and for those of other engines.
     pub place: Option<crate::rmp::Place>,
 }
 
-/// How a message came here, and from whom.
+/// Source of a delivered message's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By the sender's multicast.
+    /// Received by the sender's multicast.
     Direct,
-    /// Solved out of repairs, the last of them from this node.
+    /// Recovered from repairs. The node sent the last of them.
     Recovered(NodeId),
-    /// Sent again by this node, which was asked for it.
+    /// Retransmitted by this node on request.
     Retransmitted(NodeId),
 }
 
-/// Messages that are lost to this node: all whose number, which is that of their first packet, is
-/// in the range. Each is told once, and none that was delivered. Where all messages fit a packet,
-/// each number is a message.
+/// A range of messages that this node will not receive.
+///
+/// The range contains every message whose first packet has a sequence number from `first` to
+/// `last`. Each lost message is reported once, and a delivered message is never reported. If all
+/// messages fit one packet, each number is one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The group they were sent in.
+    /// Group of the messages.
     pub group: GroupId,
-    /// Who multicast them.
+    /// Node that multicast the messages.
     pub sender: NodeId,
-    /// The first number.
+    /// First sequence number.
     pub first: SeqNo,
-    /// The last number, not before the first.
+    /// Last sequence number, not before `first`.
     pub last: SeqNo,
-    /// Why they will not come.
+    /// Reason for the loss.
     pub cause: LossCause,
 }
 
 impl Lost {
-    /// How many packets are lost: as many messages, where all messages fit a packet.
+    /// Returns the number of lost packets. If all messages fit one packet, this is the number of
+    /// messages.
     pub fn count(&self) -> u32 {
         self.last.0.wrapping_sub(self.first.0).wrapping_add(1)
     }
 }
 
-/// Why a message was given up.
+/// Reason why a message was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
-    /// Its deadline, or the engine's limit for repairs, passed before it was repaired.
+    /// The message's deadline, or the engine's limit for repairs, passed before it was repaired.
     DeadlinePassed,
-    /// Everybody who was asked for it did not answer or did not have it.
+    /// No node that was queried had the message or answered.
     AttemptsSpent,
-    /// This node fell so far behind the sender that it does not try to catch up.
+    /// This node is so far behind the sender that it does not try to catch up.
     TooFarBehind,
-    /// It arrived, but the application left its queue full.
+    /// The message arrived, but the application's event queue was full.
     QueueFull,
-    /// It did not fit a packet, and there was no room to put its pieces together.
+    /// The message has several packets, and there was no room to reassemble it.
     NoRoom,
-    /// This node published it, and another node sends in the group, which goes on. Messages that
-    /// never were given a number have the number 0.
+    /// This node published the message, and another node is the sender of the group.
+    ///
+    /// Messages that were never assigned a sequence number have the number 0.
     AnotherSender,
 }
 
@@ -357,29 +404,32 @@ impl fmt::Display for LossCause {
     }
 }
 
-/// A member that does not keep up.
+/// A member that does not keep up with this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slow {
-    /// The group in which it lags.
+    /// Group in which the member lags.
     pub group: GroupId,
-    /// The member.
+    /// The lagging member.
     pub node: NodeId,
-    /// How many packets of this node it has not confirmed.
+    /// Number of this node's packets that the member has not confirmed.
     pub behind: u32,
 }
 
-/// The answer to [`Engine::confirm`].
+/// Result of [`Engine::confirm`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Safe {
-    /// The group.
+    /// Group of the messages.
     pub group: GroupId,
-    /// All messages of this node up to here are settled at every member.
+    /// Last confirmed sequence number. All messages of this node up to it are settled at every
+    /// member.
     pub up_to: SeqNo,
-    /// The number of members that confirmed, including those that left with everything since the
-    /// last confirmation. Members that joined after the last of these messages are not counted. 0
-    /// if there was none: see [`Safe::is_unconfirmed`].
+    /// Number of members that confirmed.
+    ///
+    /// It includes members that left with all messages since the last confirmation. It excludes
+    /// members that joined after the last of these messages. It is 0 if there was no member: see
+    /// [`Safe::is_unconfirmed`].
     pub members: usize,
-    /// Members that lost some of them, and how many packets each; those that have left meanwhile
-    /// too.
+    /// Members that lost some of the messages, with the number of packets that each lost. Includes
+    /// members that have left since.
     pub incomplete: Vec<(NodeId, u32)>,
 }

@@ -1,4 +1,4 @@
-//! Names of things on the wire: nodes, groups, sequence numbers, packets.
+//! Identifiers on the wire: nodes, groups, sequence numbers, packets.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -6,69 +6,74 @@ use core::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
 
-/// A node: drawn at random when its process starts, or given by the user.
+/// Id of a node: drawn at random when its process starts, or given by the user.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
-/// One start of a node: 64 random bits. A process that is started again under the same [`NodeId`]
-/// has another incarnation, and its sequence numbers start afresh. Incarnations have no order: of
-/// two of them, nothing tells which one is the later.
+/// One run of a node, identified by 64 random bits.
+///
+/// A process that restarts under the same [`NodeId`] has another incarnation. Incarnations have no
+/// order: neither of two can be recognized as the later one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
-/// The node that a datagram comes from, and which start of it.
+/// A node and its incarnation, the origin of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// The node.
     pub node: NodeId,
-    /// Which start of it.
+    /// Incarnation of the node.
     pub incarnation: Incarnation,
 }
 
-/// A group, by the hash of its name.
+/// Id of a group, a hash of its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
-/// The position of a packet among those that one sender multicast in one group; wraps around.
+/// Position of a packet among those that one sender multicast in one group. It wraps around.
 ///
-/// It is not `Ord`: "later" makes sense only between numbers less than half the circle apart, see
-/// [`SeqNo::is_after`].
+/// It does not implement `Ord`, because the order of two numbers is defined only if they are less
+/// than 2^31 apart. See [`SeqNo::is_after`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SeqNo(pub u32);
 
-/// What identifies a data packet everywhere: (sender, group, sequence number).
+/// Id of a data packet: sender, group and sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketId {
-    /// The node that multicast it.
+    /// Node that multicast the packet.
     pub sender: NodeId,
-    /// The group it was multicast in.
+    /// Group of the packet.
     pub group: GroupId,
-    /// Its number among the sender's packets in that group.
+    /// Position among the sender's packets in the group.
     pub seqno: SeqNo,
 }
 
-/// Where a node can be reached by unicast. Opaque to the engines: only the membership carries it
-/// about and only the driver opens it.
+/// Unicast address of a node.
+///
+/// Engines treat it as opaque. Only the membership exchanges it, and only the driver sends to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint(pub SocketAddr);
 
 impl GroupId {
-    /// No group: what a datagram says that concerns none, or several.
+    /// No group, in a datagram that concerns none or several.
     pub const NONE: Self = Self(0);
 
-    /// The id of the group called `name`: the low half of SipHash-2-4 of the name under a zero key,
-    /// the same on every machine and in every version; 1 where that would be [`GroupId::NONE`].
+    /// Returns the id of the group called `name`.
+    ///
+    /// It is the low half of SipHash-2-4 of the name with a zero key, or 1 if that is
+    /// [`GroupId::NONE`]. It is the same on every machine and in every version.
     pub fn of_name(name: &str) -> Self {
         Self((name_hash(name) as u32).max(1))
     }
 
-    /// The other half of the same hash: two names with the same id but another check collide.
+    /// Returns the high half of the same hash. Two names with the same id but different checks
+    /// collide.
     pub fn name_check(name: &str) -> u32 {
         (name_hash(name) >> 32) as u32
     }
 }
 
-/// SipHash-2-4 of a name under a zero key, the same on every machine and in every version.
+/// Returns SipHash-2-4 of `name` with a zero key, the same on every machine and in every version.
 pub(crate) fn name_hash(name: &str) -> u64 {
     let mut hasher = SipHasher24::new();
     hasher.write(name.as_bytes());
@@ -76,60 +81,65 @@ pub(crate) fn name_hash(name: &str) -> u64 {
 }
 
 impl SeqNo {
-    /// The number of the first packet of every stream.
+    /// Default number of the first packet of a stream. The lateral engine adds an offset that
+    /// depends on the incarnation.
     pub const FIRST: Self = Self(1);
 
-    /// The number that follows this one.
+    /// Returns the number after this one.
     pub fn next(self) -> Self {
         self.plus(1)
     }
 
-    /// The number `count` places on.
+    /// Returns the number `count` positions after this one.
     pub fn plus(self, count: u32) -> Self {
         Self(self.0.wrapping_add(count))
     }
 
-    /// The number `count` places back.
+    /// Returns the number `count` positions before this one.
     pub fn minus(self, count: u32) -> Self {
         Self(self.0.wrapping_sub(count))
     }
 
-    /// How many places this number lies after `other`; negative if before.
+    /// Returns the number of positions from `other` to this number. Negative if this number is
+    /// before it.
     ///
-    /// This is the one place where wrap-around is dealt with (RFC 1982 serial arithmetic).
+    /// Wrap-around is handled here only (RFC 1982 serial arithmetic).
     pub fn distance_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// Whether this number lies after `other`.
+    /// Returns `true` if this number is after `other`.
     pub fn is_after(self, other: Self) -> bool {
         self.distance_from(other) > 0
     }
 
-    /// Returns `true` if both numbers can belong to one stream of one start of its sender. Those
-    /// that still matter are not far apart, and each start counts from a random number.
+    /// Returns `true` if both numbers can belong to the same stream of one incarnation.
+    ///
+    /// Numbers that are still relevant are at most 2^16 apart, and each incarnation starts at a
+    /// random number.
     pub fn is_near(self, other: Self) -> bool {
         self.distance_from(other).unsigned_abs() <= 1 << 16
     }
 
-    /// Returns `true` if a stream that continues with `next` has not sent all numbers before this
-    /// one. A number that seems to be more than 2^30 behind is ahead, by half of all numbers.
+    /// Returns `true` if a stream whose next number is `next` has not reached this number yet.
+    ///
+    /// A number that appears to be more than 2^30 behind is counted as ahead.
     pub fn is_beyond(self, next: Self) -> bool {
         !(0..=1 << 30).contains(&next.distance_from(self))
     }
 
-    /// The later of the two.
+    /// Returns the later of the two numbers.
     pub fn later(self, other: Self) -> Self {
         if self.is_after(other) { self } else { other }
     }
 
-    /// The earlier of the two.
+    /// Returns the earlier of the two numbers.
     pub fn earlier(self, other: Self) -> Self {
         if self.is_after(other) { other } else { self }
     }
 }
 
-/// The only start of a node that is never started again, as in a test.
+/// The only incarnation of a node that never restarts, as in tests.
 impl From<NodeId> for Origin {
     fn from(node: NodeId) -> Self {
         Self { node, incarnation: Incarnation::default() }
@@ -221,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_id_of_a_name_is_the_same_for_ever() {
-        // These values are on the wire: a change here splits a running cluster.
+        // These values are on the wire: a change splits a running cluster.
         assert_eq!(GroupId::of_name("numbers"), GroupId::of_name("numbers"));
         assert_ne!(GroupId::of_name("prices.eu"), GroupId::of_name("prices.us"));
         assert_eq!(GroupId::of_name(""), GroupId(0x1e92_4b9d_7377_00d7_u64 as u32));

@@ -1,12 +1,14 @@
-//! The bounded buffer between the network and the engines (Ricochet 3.2.5).
+//! Bounded receive buffer between the network and the engines (Ricochet 3.2.5).
 
 use crate::{Endpoint, Rng};
 
-/// Arrived datagrams that wait for the engines. When it is full, a *random* waiting datagram makes
-/// room for the new one and is counted, so that an overload costs losses that are spread and can
-/// be repaired, where a full kernel buffer would drop everything that comes last.
+/// Received datagrams that wait for the engines.
 ///
-/// The slots keep their memory, so that a warm buffer does not allocate.
+/// If the buffer is full, a new datagram replaces a *random* waiting one, which is counted as
+/// dropped. The losses of an overload are thus spread and can be repaired. A full kernel buffer
+/// would instead drop all of the newest datagrams.
+///
+/// The slots keep their memory, so that pushing to a warm buffer does not allocate.
 #[derive(Debug)]
 pub struct Inbox {
     slots: Vec<Slot>,
@@ -24,20 +26,20 @@ struct Slot {
 }
 
 impl Inbox {
-    /// Datagrams that wait at most, as in the paper: 1024 packets, or 1 MB.
+    /// Default capacity in datagrams, as in the paper: 1024 packets, or 1 MB.
     pub const DEFAULT_CAPACITY: usize = 1024;
 
-    /// An empty buffer for `capacity` datagrams that chooses its victims from `seed`.
+    /// Creates a buffer for `capacity` datagrams. `seed` determines which ones are dropped.
     ///
     /// # Panics
-    /// If `capacity` is 0: such a buffer would lose everything.
+    /// `capacity` is 0.
     pub fn new(capacity: usize, seed: u64) -> Self {
         assert!(capacity > 0, "a receive buffer needs room for a datagram");
         let slots = Vec::with_capacity(capacity);
         Self { slots, capacity, taken: 0, filled: 0, rng: Rng::new(seed), dropped: 0 }
     }
 
-    /// Adds a datagram, at a random waiting one's cost if there is no room.
+    /// Adds a datagram, and drops a random waiting one if the buffer is full.
     pub fn push(&mut self, source: Endpoint, datagram: &[u8]) {
         if self.filled < self.slots.len() {
             self.slots[self.filled].refill(source, datagram);
@@ -50,7 +52,7 @@ impl Inbox {
         }
     }
 
-    /// The datagram that has waited longest. Once the last is taken the buffer is empty again.
+    /// Removes and returns the datagram that has waited longest.
     pub fn pop(&mut self) -> Option<(Endpoint, &[u8])> {
         if self.is_empty() {
             return None;
@@ -64,28 +66,28 @@ impl Inbox {
         Some((slot.source, &slot.datagram))
     }
 
-    /// The datagrams that wait, the one that has waited longest first.
+    /// Returns the waiting datagrams, the one that has waited longest first.
     pub fn waiting(&self) -> impl Iterator<Item = &[u8]> {
         self.slots[self.taken..self.filled].iter().map(|slot| &slot.datagram[..])
     }
 
-    /// How many datagrams wait.
+    /// Returns the number of waiting datagrams.
     pub fn len(&self) -> usize {
         self.filled - self.taken
     }
 
-    /// Whether none waits.
+    /// Returns `true` if no datagram waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many datagrams were dropped for want of room so far.
+    /// Returns the number of datagrams that were dropped because the buffer was full.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The victim leaves its place and the new datagram goes to the end, so that the others keep
-    /// the order in which they came.
+    /// Appends a datagram to a full buffer. Reuses a slot whose datagram was taken, if there is
+    /// one, and otherwise drops a random datagram. The others keep their order.
     fn replace_one(&mut self, source: Endpoint, datagram: &[u8]) {
         if self.taken > 0 {
             self.slots[..self.filled].rotate_left(self.taken);
@@ -151,7 +153,7 @@ mod tests {
             left.iter().for_each(|byte| survived[usize::from(*byte)] += 1);
         }
         assert_eq!(survived[7], 4_000, "the newest is always accommodated");
-        // An early one survives four draws of a quarter each: 4000 * (3/4)^4 = 1266.
+        // An early datagram survives four draws of one in four: 4000 * (3/4)^4 = 1266.
         assert!(survived[..4].iter().all(|count| (1_100..1_430).contains(count)), "{survived:?}");
     }
 

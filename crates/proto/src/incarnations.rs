@@ -1,39 +1,41 @@
-//! Which incarnation of a node is the current one.
+//! Current incarnation of a node.
 
 use core::time::Duration;
 
 use crate::{Incarnation, Time};
 
-/// The current and the former incarnation of one node, as its datagrams show them.
+/// Current and previous incarnation of one node, as its datagrams show them.
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
     current: Option<Incarnation>,
-    /// The one before, whose last datagrams may still be in flight.
+    /// Previous incarnation, whose last datagrams may still be in flight.
     over: Option<Incarnation>,
-    /// When the current one was heard last.
+    /// Time of the last datagram of the current incarnation.
     heard_at: Time,
 }
 
-/// What the incarnation in a datagram tells of the datagram.
+/// Classification of a datagram by its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It is the current one, or nothing is known of the node.
+    /// The current incarnation, or one of a node of which none is known.
     Known,
-    /// The node was started again.
+    /// A new incarnation: the node was restarted.
     New,
-    /// It is over, or cannot be believed.
+    /// An incarnation that has ended, or that is not credible.
     Over,
 }
 
 impl Incarnations {
-    /// The current one, once it is known.
+    /// Returns the current incarnation, once it is known.
     pub(crate) fn current(&self) -> Option<Incarnation> {
         self.current
     }
 
-    /// Returns which start of the node a datagram comes from. Another one than the current is not
-    /// believed unless it `is_credible`. One that was taken for over is the current one after all
-    /// if the other is silent: what was heard of that came late.
+    /// Classifies a datagram by its incarnation.
+    ///
+    /// An incarnation other than the current one is accepted only if it `is_credible`. The previous
+    /// one becomes the current one again if the other has been silent for [`LATE_FOR`]: the
+    /// datagrams of the other were late ones.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -58,5 +60,5 @@ impl Incarnations {
     }
 }
 
-/// Datagrams of a start that is over are in flight no longer than this.
+/// Maximum time for which datagrams of an incarnation that has ended are in flight.
 pub(crate) const LATE_FOR: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
-//! The deciding part of Carom: wire formats, engines, membership.
+//! Sans-IO core of Carom: wire formats, protocol engines and membership.
 //!
-//! Nothing here does input or output. Everything is a state machine that is told the time and
-//! given datagrams, and that is asked for datagrams, events and its next deadline; see [`engine`]
-//! for the contract. The same code runs on real sockets (crate `carom`), in the simulator and in
-//! fuzzers.
+//! Nothing in this crate does input or output. Each part is a state machine. Its driver passes in
+//! the time and the received datagrams, and takes out datagrams, events and the next deadline. See
+//! [`engine`] for the contract. The same code runs on real sockets (crate `carom`), in the
+//! simulator and in fuzzers.
 
 extern crate alloc;
 

@@ -1,51 +1,51 @@
-//! Loss models: which of the arriving datagrams a host loses.
+//! Loss models: which incoming datagrams a host loses.
 //!
-//! The papers of the lateral family drop at the receiving end host's buffer, data and repairs
-//! alike. A model is asked once for each datagram and draws from its own seed.
+//! The papers of the lateral family drop data and repairs alike, at the receiving end host's
+//! buffer. A model is queried once for each datagram and draws from its own seed.
 
 use core::fmt;
 
 use crate::Rng;
 
-/// How losses are distributed.
+/// Distribution of losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
-    /// Nothing is lost.
+    /// No losses.
     None,
-    /// Each datagram is lost with this probability, independently.
+    /// Each datagram is lost independently with this probability.
     Uniform(f64),
-    /// Losses come in bursts of exactly `length` consecutive datagrams; `rate` is the share of
-    /// all datagrams that is lost in the long run.
+    /// Bursts of exactly `length` consecutive datagrams.
     Burst {
-        /// Share of datagrams lost, 0 to 1.
+        /// Long-term share of datagrams that are lost, 0 to 1.
         rate: f64,
-        /// Datagrams in a burst, at least 1.
+        /// Datagrams per burst, at least 1.
         length: u32,
     },
-    /// Losses come in bursts of random length: a Markov chain of two states, in one of which
-    /// everything is lost (Gilbert's model; the slides' "Markov" loss).
+    /// Bursts of random length: a Markov chain with two states, in one of which every datagram is
+    /// lost (Gilbert's model, the "Markov" loss of the slides).
     Markov {
-        /// Share of datagrams lost, 0 to 1.
+        /// Long-term share of datagrams that are lost, 0 to 1.
         rate: f64,
-        /// Mean number of datagrams in a burst, at least 1.
+        /// Mean number of datagrams per burst, at least 1.
         mean_burst: f64,
     },
-    /// A Markov chain of a good and a bad state, each with losses of its own (Gilbert and
-    /// Elliott). The chain moves once for each datagram, before it is decided on.
+    /// A Markov chain with a good and a bad state that have different losses (Gilbert-Elliott).
+    ///
+    /// The chain advances once for each datagram, before the datagram is lost or kept.
     GilbertElliott {
-        /// Probability of turning bad when it is good.
+        /// Probability of changing from the good to the bad state.
         to_bad: f64,
-        /// Probability of turning good when it is bad.
+        /// Probability of changing from the bad to the good state.
         to_good: f64,
-        /// Share lost in the good state.
+        /// Share of datagrams lost in the good state.
         loss_good: f64,
-        /// Share lost in the bad state.
+        /// Share of datagrams lost in the bad state.
         loss_bad: f64,
     },
 }
 
 impl Loss {
-    /// The share of datagrams lost in the long run.
+    /// Returns the long-term share of datagrams that are lost.
     pub fn rate(self) -> f64 {
         match self {
             Self::None => 0.0,
@@ -58,8 +58,10 @@ impl Loss {
         }
     }
 
-    /// Whether the numbers make sense: probabilities and rates in `0..=1`, bursts of at least 1,
-    /// and a rate that bursts of such a mean can have.
+    /// Returns `true` if the parameters are possible.
+    ///
+    /// Probabilities and rates must be in `0..=1`, bursts at least 1 long, and the rate possible
+    /// with the mean burst length.
     pub fn is_valid(self) -> bool {
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
         match self {
@@ -76,8 +78,10 @@ impl Loss {
         }
     }
 
-    /// The probability that a burst of this mean length begins with a datagram which follows one
-    /// that was not lost: a share `rate` is lost if the mean gap is `mean (1 - rate) / rate`.
+    /// Returns the probability that a datagram starts a burst of this mean length if the previous
+    /// one was not lost.
+    ///
+    /// A share `rate` is lost if the mean gap is `mean (1 - rate) / rate`.
     fn into_burst(rate: f64, mean_burst: f64) -> f64 {
         if rate >= 1.0 { 1.0 } else { rate / (mean_burst * (1.0 - rate)) }
     }
@@ -99,7 +103,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Draws losses after a model.
+/// Draws losses according to a model.
 #[derive(Debug)]
 pub struct LossInjector {
     loss: Loss,
@@ -110,12 +114,12 @@ pub struct LossInjector {
 }
 
 impl LossInjector {
-    /// An injector of `loss` that draws from `seed`.
+    /// Creates an injector of `loss` that draws from `seed`.
     pub fn new(loss: Loss, seed: u64) -> Self {
         Self { loss, rng: Rng::new(seed), burst_left: 0, is_bad: false, dropped: 0 }
     }
 
-    /// Whether the next datagram is lost.
+    /// Returns `true` if the next datagram is lost.
     pub fn drops_next(&mut self) -> bool {
         let drops = match self.loss {
             Loss::None => false,
@@ -135,19 +139,21 @@ impl LossInjector {
         drops
     }
 
-    /// How many datagrams were lost so far.
+    /// Returns the number of datagrams lost so far.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The chain moves.
+    /// Advances the Markov chain.
     fn turns(&mut self, to_bad: f64, to_good: f64) {
         let moves = self.rng.chance(if self.is_bad { to_good } else { to_bad });
         self.is_bad ^= moves;
     }
 
-    /// Between bursts each datagram starts one with the probability that makes `rate` the mean:
-    /// of every `length + gap` datagrams `length` are lost, and the mean gap is `1/start`.
+    /// Returns `true` if the next datagram is lost in a burst.
+    ///
+    /// Between bursts, each datagram starts one with a probability that makes `rate` the mean. Of
+    /// every `length + gap` datagrams `length` are lost, and the mean gap is `1/start`.
     fn in_burst(&mut self, rate: f64, length: u32) -> bool {
         if self.burst_left > 0 {
             self.burst_left -= 1;

@@ -1,4 +1,4 @@
-//! The engines of one process behind one door.
+//! A node: the engines of one process and their membership provider.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,8 +22,9 @@ pub use self::groups::LEAVE_WITHIN;
 use self::groups::{Joined, Stage};
 use self::starts::{Start, Starts};
 
-/// One node: its engines, its membership provider and its groups. It is driven as an
-/// [engine](crate::engine) is.
+/// One node: its engines, its membership provider and its groups.
+///
+/// It is driven like an [engine](crate::engine).
 pub struct Node {
     origin: Origin,
     lateral: Lateral,
@@ -32,61 +33,65 @@ pub struct Node {
     guest: Option<Box<dyn Engine>>,
     membership: Box<dyn Membership>,
     groups: BTreeMap<GroupId, Joined>,
-    /// Ordered groups that wait until it is known who could be there.
+    /// Ordered groups whose other possible members are not known yet.
     seeking: BTreeSet<GroupId>,
-    /// Groups without a ring that are about to be left, and when at the latest.
+    /// Groups without a ring that are being left, with the latest time for it.
     leaving: BTreeMap<GroupId, Time>,
     starts: Starts,
     events: VecDeque<NodeEvent>,
     counters: NodeCounters,
 }
 
-/// What a node tells its driver.
+/// An event that a node reports to its driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeEvent {
-    /// Something for the group's application.
+    /// An event for the group's application.
     Group(Event),
-    /// This node can be reached there; comes before any event that names it.
+    /// The node can be reached at this endpoint. Precedes every event that names the node.
     Met(NodeId, Endpoint),
-    /// This node is gone.
+    /// The node has failed or stopped.
     Parted(NodeId),
-    /// The node has found its place among the others.
+    /// This node has learned what its contacts know, or is the first node.
     Settled,
-    /// The membership service has answered the join of the group: [`Node::is_admitted`].
+    /// The membership service has accepted the join of the group: see [`Node::is_admitted`].
     Admitted(GroupId),
-    /// The membership service is not reached: views stay as they were last known.
+    /// The membership service is unreachable. Views keep their last known members.
     Away,
-    /// The membership service is there again, and all views are as it says.
+    /// The membership service is reachable again, and all views are up to date.
     Returned,
-    /// The group could not be joined after all: this node is not in it any more.
+    /// The join of the group was refused after all. This node is no longer in the group.
     Refused(GroupId, JoinError),
-    /// Other nodes than before are to be reached in this ordered group, whose application hears of
-    /// its ring instead.
+    /// The set of reachable nodes in this ordered group changed. The group's application gets the
+    /// changes of its ring instead.
     Neighbours(GroupId),
-    /// The multicast manager of the membership service is not reached, or does not place this
-    /// node's receivers in the group: the node goes on with a manager of its own.
+    /// The multicast manager of the membership service is unreachable, or does not place this
+    /// node's receivers in the group. The node continues with a manager of its own.
     ManagerLost(GroupId),
-    /// The node has left the group, and nothing that is sent there concerns it any more. That may
-    /// be a while after [`Node::leave`].
+    /// The node has left the group, and datagrams of the group no longer concern it. This can be
+    /// some time after [`Node::leave`].
     Out(GroupId),
 }
 
-/// What became of the datagrams at the door.
+/// Counters of a node's incoming datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
-    /// Datagrams handed to an engine or the membership.
+    /// Datagrams passed to an engine or the membership.
     pub datagrams_received: u64,
-    /// Datagrams of groups that this node is not in: they share an address or a host with ours.
+    /// Datagrams of groups that this node is not in, from nodes that share an address or a host
+    /// with it.
     pub datagrams_foreign: u64,
-    /// Datagrams of a start of a node that is over; and those that did not come from the node's
-    /// address and are of another start than the known one, or of an ordered group.
+    /// Datagrams of an incarnation that has ended, and datagrams whose source is not the sender's
+    /// address.
+    ///
+    /// A packet of an ordered group may come from any known node's address, and one of a
+    /// [guest](Profile::Guest) from any address.
     pub datagrams_of_other_starts: u64,
-    /// Datagrams that are not Carom's, or of a version or protocol that is not known here.
+    /// Datagrams that are not Carom's, or have an unknown version or protocol.
     pub datagrams_unknown: u64,
 }
 
 impl Node {
-    /// A node with no groups yet. `seed` is the source of all its randomness.
+    /// Creates a node without groups. `seed` is the source of all its randomness.
     pub fn new(
         origin: impl Into<Origin>,
         config: lateral::Config,
@@ -110,35 +115,36 @@ impl Node {
         }
     }
 
-    /// Sets the engine of the ordered groups, before any was joined.
+    /// Configures the engine of the ordered groups. Call it before any is joined.
     ///
     /// # Panics
-    /// If the settings are not [valid](rmp::Config).
+    /// The settings are not [valid](rmp::Config).
     #[must_use]
     pub fn with_ordered(mut self, config: rmp::Config, seed: u64) -> Self {
         self.ordered = Rmp::new(self.origin, config, seed);
         self
     }
 
-    /// Sets the engine of bulk delivery, before any such group was joined.
+    /// Configures the engine of bulk delivery. Call it before any bulk group is joined.
     ///
     /// # Panics
-    /// If the settings are not [valid](rdcm::Config).
+    /// The settings are not [valid](rdcm::Config).
     #[must_use]
     pub fn with_bulk(mut self, config: rdcm::Config, seed: u64) -> Self {
         self.bulk = Rdcm::new(self.origin, config, seed);
         self
     }
 
-    /// Gives the node an engine of the caller's own, which carries the groups whose profile is
-    /// [`Profile::Guest`]. It must have been made for this node's id.
+    /// Adds an engine of the caller, which carries the groups with [`Profile::Guest`].
+    ///
+    /// The engine must have been created for this node's id.
     #[must_use]
     pub fn with_guest(mut self, guest: Box<dyn Engine>) -> Self {
         self.guest = Some(guest);
         self
     }
 
-    /// The node's id.
+    /// Returns the node's id.
     pub fn id(&self) -> NodeId {
         self.origin.node
     }
@@ -146,7 +152,7 @@ impl Node {
     /// Multicasts `payload` in `group`; see [`Engine::send`].
     ///
     /// # Errors
-    /// The message is the caller's again: nothing of it was sent.
+    /// The message was not accepted: no part of it was sent.
     pub fn send(
         &mut self,
         now: Time,
@@ -164,14 +170,14 @@ impl Node {
         engine.send(now, group, payload, options)
     }
 
-    /// Asks the members to confirm what was sent so far; see [`Engine::confirm`].
+    /// Requests confirmation of everything that was sent so far; see [`Engine::confirm`].
     pub fn confirm(&mut self, now: Time, group: GroupId) {
         if let Some(engine) = self.engine_of(group) {
             engine.confirm(now, group);
         }
     }
 
-    /// The largest message that can be sent in `group`; `None` if the node is not in it.
+    /// Returns the maximum payload in `group` in bytes, or `None` if the node is not in the group.
     pub fn payload_limit(&self, group: GroupId) -> Option<usize> {
         let profile = self.groups.get(&group)?.settings.profile;
         match profile {
@@ -182,13 +188,15 @@ impl Node {
         }
     }
 
-    /// These datagrams wait, and will be handled next; see [`Engine::look_ahead`].
+    /// Announces the datagrams that will be processed next; see [`Engine::look_ahead`].
     pub fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
         self.lateral.look_ahead(waiting);
     }
 
-    /// A datagram arrived from `source`. Returns whose it is, if it is whole and an engine's: that
-    /// node can be reached at `source`, whether a view holds it or not.
+    /// Processes a datagram that was received from `source`.
+    ///
+    /// Returns the sender if an engine found the datagram intact. That node can be reached at
+    /// `source`, even if no view contains it.
     pub fn handle_datagram(
         &mut self,
         now: Time,
@@ -251,26 +259,30 @@ impl Node {
         None
     }
 
-    /// Returns `true` if what comes from `source` in the name of `node` is not believed: the node
-    /// is or was heard from its own address, which is another one.
+    /// Returns `true` if datagrams from `source` in the name of `node` must be dropped.
+    ///
+    /// This is the case if the node is or recently was heard from its own address, and `source` is
+    /// another address.
     pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         self.starts.is_elsewhere(now, node, source)
     }
 
-    /// Others reach this node at `endpoint` from now on. Returns whether the membership tells them.
+    /// Sets the endpoint at which other nodes reach this node from now on.
+    ///
+    /// Returns `true` if the membership reports the endpoint to them.
     pub fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
         let is_told = self.membership.set_endpoint(now, endpoint);
         self.take_membership_events(now);
         is_told
     }
 
-    /// Something happened to a link of the membership's; see [`crate::membership::link`].
+    /// Processes an event of a connection of the membership; see [`crate::membership::link`].
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         self.membership.handle_link(now, link, event);
         self.take_membership_events(now);
     }
 
-    /// The next thing that the membership wants done with a link.
+    /// Returns the next command of the membership for a connection.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
         while let Some(request) = self.bulk.poll_request() {
             self.membership.ask_manager(request);
@@ -278,7 +290,7 @@ impl Node {
         self.membership.poll_link()
     }
 
-    /// Time has passed.
+    /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.lateral.handle_timeout(now);
         self.ordered.handle_timeout(now);
@@ -292,7 +304,7 @@ impl Node {
         self.forget_due(now);
     }
 
-    /// Appends the next datagram to `out` and says where it goes.
+    /// Appends the next outgoing datagram to `out` and returns its destination and class.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let Self { lateral, ordered, bulk, guest, membership, .. } = self;
         lateral
@@ -303,7 +315,7 @@ impl Node {
             .or_else(|| bulk.poll_transmit(out))
     }
 
-    /// The next thing that happened.
+    /// Returns the next event, or `None` if there is none.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -317,7 +329,7 @@ impl Node {
         event.or_else(|| guest.as_mut().and_then(|it| it.poll_event())).map(NodeEvent::Group)
     }
 
-    /// When [`Node::handle_timeout`] should be called next, and why.
+    /// Returns the time of the next call of [`Node::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let guest = self.guest.as_ref().and_then(|guest| guest.poll_timeout());
         let ours = Wakeup::earlier(self.lateral.poll_timeout(), self.ordered.poll_timeout());
@@ -329,38 +341,42 @@ impl Node {
         Wakeup::earlier(engines, self.membership.poll_timeout())
     }
 
-    /// The membership provider, for status.
+    /// Returns the membership provider, for its status.
     pub fn membership(&self) -> &dyn Membership {
         &*self.membership
     }
 
-    /// The lateral engine, for its counters.
+    /// Returns the lateral engine, for its counters.
     pub fn lateral(&self) -> &Lateral {
         &self.lateral
     }
 
-    /// The engine of the ordered groups, for its counters and rings.
+    /// Returns the engine of the ordered groups, for its counters and rings.
     pub fn ordered(&self) -> &Rmp {
         &self.ordered
     }
 
-    /// The engine of the ordered groups, for the verbs that only it has: locks and requests. Groups
-    /// are joined and left by the node's own verbs.
+    /// Returns the engine of the ordered groups, for the methods that only it has: locks and
+    /// requests.
+    ///
+    /// Join and leave groups by the node's own methods.
     pub fn ordered_mut(&mut self) -> &mut Rmp {
         &mut self.ordered
     }
 
-    /// The engine of bulk delivery, for its counters, trees and receivers.
+    /// Returns the engine of bulk delivery, for its counters, trees and receivers.
     pub fn bulk(&self) -> &Rdcm {
         &self.bulk
     }
 
-    /// The driver's network takes nothing for now, or does again; see [`Rdcm::set_blocked`].
+    /// Reports whether the driver's network refuses datagrams at present; see
+    /// [`Rdcm::set_blocked`].
     pub fn set_blocked(&mut self, is_blocked: bool) {
         self.bulk.set_blocked(is_blocked);
     }
 
-    /// IP packets of more bytes do not reach everybody; see [`Engine::set_path_mtu`].
+    /// Sets the size of the largest IP packet that reaches all members; see
+    /// [`Engine::set_path_mtu`].
     pub fn set_path_mtu(&mut self, bytes: u16) {
         self.lateral.set_path_mtu(bytes);
         self.ordered.set_path_mtu(bytes);
@@ -370,30 +386,30 @@ impl Node {
         }
     }
 
-    /// Multicast from here reaches all nodes but these; see [`Rdcm::set_unreached`].
+    /// Sets the nodes that multicast from this node does not reach; see [`Rdcm::set_unreached`].
     pub fn set_unreached(&mut self, now: Time, nodes: BTreeSet<NodeId>) {
         self.bulk.set_unreached(now, nodes);
     }
 
-    /// Where a datagram goes whose destination is the [tree](crate::Destination::Tree) of a group;
-    /// see [`Engine::hops`].
+    /// Returns where to send a datagram with the destination [tree](crate::Destination::Tree); see
+    /// [`Engine::hops`].
     pub fn hops(&self, group: GroupId) -> Hops<'_> {
         self.bulk.hops(group)
     }
 
-    /// The application of a bulk group takes no messages for now, or does again; see
+    /// Reports whether the application of a bulk group is not taking messages at present; see
     /// [`Rdcm::hold`].
     pub fn hold(&mut self, now: Time, group: GroupId, is_held: bool) {
         self.bulk.hold(now, group, is_held);
     }
 
-    /// The caller's own engine, if the node was given one.
+    /// Returns the caller's own engine, if the node has one.
     pub fn guest(&self) -> Option<&dyn Engine> {
         self.guest.as_deref()
     }
 
-    /// Members of `group` that have not confirmed all that this node has sent there, as far as the
-    /// group's engine tells.
+    /// Returns the members of `group` that have not confirmed everything this node sent, as far as
+    /// the group's engine can determine.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         match self.groups.get(&group).map(|joined| joined.settings.profile) {
             Some(Profile::Ordered(_)) => self.ordered.unconfirmed(group),
@@ -402,7 +418,7 @@ impl Node {
         }
     }
 
-    /// What became of the datagrams at the door.
+    /// Returns the counters of incoming datagrams.
     pub fn counters(&self) -> NodeCounters {
         self.counters
     }
@@ -410,7 +426,7 @@ impl Node {
     /// Asserts the invariants of all parts.
     ///
     /// # Panics
-    /// If one of them is broken: that is a bug.
+    /// An invariant is broken, which is a bug.
     pub fn check(&self) {
         self.lateral.check();
         self.ordered.check();
@@ -425,8 +441,10 @@ impl Node {
         group == GroupId::NONE || self.groups.contains_key(&group)
     }
 
-    /// What arrives anyway is a sign of life, which spares the membership asking for one. Only the
-    /// engine can tell: the sender's id is worth nothing before the checksum was found right.
+    /// Reports the sender of an intact datagram to the membership as a sign of life.
+    ///
+    /// Only an engine can determine the sender: its id is not trusted before the checksum was
+    /// verified.
     fn heard_from(
         &mut self,
         now: Time,
@@ -443,13 +461,12 @@ impl Node {
         self.engine_for(profile)
     }
 
-    /// The engine that carries the groups of this profile.
     fn engine_for(&mut self, profile: Profile) -> Option<&mut dyn Engine> {
         match profile {
             Profile::TimeCritical(_) => Some(&mut self.lateral),
             Profile::Ordered(_) => Some(&mut self.ordered),
             Profile::Bulk => Some(&mut self.bulk),
-            // A match and not `as_deref_mut`, which would ask for a guest without borrows.
+            // `as_deref_mut` would require a guest without borrows.
             Profile::Guest => match &mut self.guest {
                 Some(guest) => Some(&mut **guest),
                 None => None,

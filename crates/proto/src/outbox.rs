@@ -1,25 +1,25 @@
-//! Datagrams on their way out, one behind the other in one buffer that is used again.
+//! Queue of outgoing datagrams in one reusable buffer.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::Transmit;
 
-/// What the driver has not taken yet.
+/// Outgoing datagrams that the driver has not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
-    /// Where the first datagram begins that was not taken.
+    /// Offset of the first datagram that was not taken.
     taken_to: usize,
-    /// Where each of them ends.
+    /// Datagrams that were not taken, with the offsets of their ends.
     waiting: VecDeque<(Transmit, usize)>,
 }
 
-/// Memory that is kept to be used again.
+/// Maximum memory that is kept for reuse, in bytes.
 const KEPT_BYTES: usize = 256 << 10;
 
 impl Outbox {
-    /// Adds the datagram that `write` appends; returns its bytes.
+    /// Adds the datagram that `write` appends. Returns its size in bytes.
     pub(crate) fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -27,18 +27,18 @@ impl Outbox {
         self.bytes.len() - start
     }
 
-    /// Takes the last one, of so many bytes, back.
+    /// Removes and returns the last datagram, whose size is `bytes`.
     pub(crate) fn take_back(&mut self, bytes: usize) -> Vec<u8> {
         self.waiting.pop_back();
         self.bytes.split_off(self.bytes.len() - bytes)
     }
 
-    /// Bytes that were not taken yet.
+    /// Returns the size of all datagrams that were not taken, in bytes.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.bytes.len() - self.taken_to
     }
 
-    /// Appends the first one to `out`, and takes it away.
+    /// Removes the first datagram and appends it to `out`.
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, end) = self.waiting.pop_front()?;
         out.extend_from_slice(&self.bytes[self.taken_to..end]);

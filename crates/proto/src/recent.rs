@@ -1,13 +1,13 @@
-//! A map with a bound: of too many entries the one that was inserted first is forgotten.
+//! A bounded map that evicts the entry that was inserted first.
 
 use alloc::collections::BTreeMap;
 use core::ops::RangeInclusive;
 
-/// The entries by key, and their order.
+/// A bounded map, with the order of insertion.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     entries: BTreeMap<K, (u64, V)>,
-    /// The keys by the number of their insertion.
+    /// Keys by the number of their insertion.
     order: BTreeMap<u64, K>,
     insertions: u64,
 }
@@ -19,7 +19,7 @@ impl<K, V> Default for Recent<K, V> {
 }
 
 impl<K: Copy + Ord, V> Recent<K, V> {
-    /// Inserts or replaces the entry, which is the latest from now on. At most `limit` entries are
+    /// Inserts or replaces an entry, which becomes the latest one. At most `limit` entries are
     /// kept.
     pub(crate) fn insert(&mut self, key: K, value: V, limit: usize) {
         self.insertions += 1;
@@ -45,17 +45,17 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         Some(value)
     }
 
-    /// The entries with these keys, in order of the keys.
+    /// Returns the entries with these keys, in order of the keys.
     pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = (&K, &V)> {
         self.entries.range(keys).map(|(key, (_, value))| (key, value))
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Forgets all entries.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.order.clear();

@@ -1,38 +1,41 @@
-//! The one source of randomness: seeded, portable, the same values for ever.
+//! The only source of randomness: seeded, portable, and stable between versions.
 
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-/// A seeded generator (PCG XSL RR 128/64). What is drawn from it is computed here with integer
-/// arithmetic alone, so that a seed gives the same values on every machine and in every version.
+/// A seeded random number generator (PCG XSL RR 128/64).
+///
+/// All derived values are computed with integer arithmetic or exact operations, so that a seed
+/// produces the same values on every machine and in every version.
 #[derive(Clone, Debug)]
 pub struct Rng(Pcg64);
 
 impl Rng {
-    /// The generator of `seed`.
+    /// Creates a generator from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Pcg64::seed_from_u64(seed))
     }
 
-    /// A generator of its own for the part numbered `stream`, independent of this one's future.
+    /// Returns a new generator for the part numbered `stream`, independent of later values of this
+    /// one.
     pub fn fork(&mut self, stream: u64) -> Self {
         Self::new(self.next_u64() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number in `0..bound`, each equally likely (Lemire's method, with rejection).
+    /// Returns a uniformly distributed number in `0..bound` (Lemire's method with rejection).
     ///
     /// # Panics
-    /// If `bound` is 0: there is no such number.
+    /// `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "a number below zero was asked for");
         let bound = bound as u64;
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
-        // Only a low half below the bound may have to be rejected: the division is rare.
+        // Rejection is possible only if the low half is below the bound, so the division is rare.
         if (product as u64) < bound {
             let threshold = bound.wrapping_neg() % bound;
             while (product as u64) < threshold {
@@ -42,24 +45,25 @@ impl Rng {
         (product >> 64) as usize
     }
 
-    /// A fraction in `[0, 1)`, of 53 random bits.
+    /// Returns a fraction in `[0, 1)` with 53 random bits.
     pub fn fraction(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// True with probability `probability`.
+    /// Returns `true` with the given probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.fraction() < probability
     }
 
-    /// The floor or the ceiling of `mean`, at random so that `mean` is the mean. It must not be
-    /// negative.
+    /// Returns the floor or the ceiling of `mean` at random, so that the expected value is `mean`.
+    ///
+    /// `mean` must not be negative.
     pub fn round(&mut self, mean: f64) -> usize {
         let floor = mean as usize;
         floor + usize::from(self.chance(mean - floor as f64))
     }
 
-    /// Moves `count` random elements to the front of `items`, each choice equally likely.
+    /// Moves `count` random elements to the front of `items`. All choices are equally likely.
     pub fn choose_to_front<T>(&mut self, items: &mut [T], count: usize) {
         for place in 0..count.min(items.len()) {
             let other = place + self.below(items.len() - place);

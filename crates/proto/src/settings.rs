@@ -1,4 +1,4 @@
-//! What all members of a group must agree on.
+//! Settings on which all members of a group must agree.
 
 use core::fmt;
 
@@ -9,46 +9,49 @@ use crate::rmp::Partition;
 use crate::wire::DecodeError;
 use crate::{GroupId, JoinError};
 
-/// The settings of a group, shared by all its members: they travel with every join, and a join
-/// that contradicts them is refused.
+/// Settings of a group, which are sent with every join. A join with other settings is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSettings {
-    /// Which engine carries the group, and how it is set.
+    /// Engine that carries the group, with its settings.
     pub profile: Profile,
-    /// [`GroupId::name_check`] of the group's name: tells apart two names with the same id.
+    /// [`GroupId::name_check`] of the group's name, which distinguishes two names with the same id.
     pub name_check: u32,
 }
 
-/// The engine of a group with what its members must agree on.
+/// Engine of a group, with the settings on which its members must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Profile {
     /// The lateral engine (Ricochet, Slingshot).
     TimeCritical(RateOfFire),
-    /// The token ring (RMP), with the smallest partition that goes on after a fault.
+    /// The token ring (RMP), with its quorum policy after a fault.
     Ordered(Partition),
     /// Bulk delivery (RDCM).
     Bulk,
-    /// An engine that is not part of this crate: the one that the node was
-    /// [given](crate::node::Node::with_guest). Its settings are its own affair.
+    /// An engine from outside this crate, which the node was
+    /// [given](crate::node::Node::with_guest). Carom does not check its settings.
     Guest,
 }
 
-/// The rate-of-fire (r, c): for every `r` packets a node receives it sends repairs of them to `c`
-/// other members of the group, on average (Slingshot 3.1, Ricochet 3).
+/// The rate-of-fire (r, c) of repairs (Slingshot 3.1, Ricochet 3).
+///
+/// For every `r` packets that a node receives, it sends repairs of them to `c` other members of the
+/// group on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateOfFire {
-    /// Packets in a repair, 1 to [`RateOfFire::MAX_R`]. The same in all groups of a node.
+    /// Packets per repair, 1 to [`RateOfFire::MAX_R`]. Must be the same in all groups of a node.
     pub r: u8,
-    /// Mean number of members that get a repair of each packet; 0 turns repairs off.
+    /// Mean number of members that receive a repair of each packet. 0 turns repairs off.
     pub c: u8,
 }
 
-/// Bytes of [`GroupSettings`] on the wire.
+/// Encoded size of [`GroupSettings`] in bytes.
 pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
 
-/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32. Bulk delivery and a guest have 0
-/// for `r` and `c`, an ordered group its smallest partition: [`Partition::to_wire`].
+/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
+///
+/// `r` and `c` are 0 for bulk delivery and guests. An ordered group has [`Partition::to_wire`] in
+/// their place.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawSettings {
@@ -65,10 +68,10 @@ const BULK: u8 = 3;
 const GUEST: u8 = 255;
 
 impl RateOfFire {
-    /// The largest r: more packets in one repair are hardly ever all there.
+    /// Maximum r. A receiver rarely holds all but one of more packets.
     pub const MAX_R: u8 = 32;
 
-    /// The rate-of-fire (`r`, `c`).
+    /// Creates the rate-of-fire (`r`, `c`).
     pub const fn new(r: u8, c: u8) -> Self {
         Self { r, c }
     }
@@ -76,7 +79,7 @@ impl RateOfFire {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// [`JoinError::RateOfFire`] unless r is in 1..=32.
+    /// [`JoinError::RateOfFire`] if r is not in 1..=32.
     pub fn validate(self) -> Result<(), JoinError> {
         if self.r == 0 || self.r > Self::MAX_R {
             return Err(JoinError::RateOfFire { given: self });
@@ -86,7 +89,7 @@ impl RateOfFire {
 }
 
 impl Default for RateOfFire {
-    /// (8, 5), the papers' choice.
+    /// Returns (8, 5), the choice of the papers.
     fn default() -> Self {
         Self::new(8, 5)
     }
@@ -119,8 +122,10 @@ impl GroupSettings {
     /// Maximum length of a group's name in bytes.
     pub const MAX_NAME_BYTES: usize = 255;
 
-    /// Checks that a group can have this name: 1 to [`GroupSettings::MAX_NAME_BYTES`] bytes without
-    /// control characters, so that it can be shown on one line.
+    /// Checks that `name` can be the name of a group.
+    ///
+    /// It must have 1 to [`GroupSettings::MAX_NAME_BYTES`] bytes and no control characters, so that
+    /// it can be printed on one line.
     ///
     /// # Errors
     /// [`JoinError::NameLength`] or [`JoinError::NameCharacter`].
@@ -135,12 +140,12 @@ impl GroupSettings {
         }
     }
 
-    /// The settings of the group called `name`.
+    /// Creates the settings of the group called `name`.
     pub fn new(name: &str, profile: Profile) -> Self {
         Self { profile, name_check: GroupId::name_check(name) }
     }
 
-    /// Appends the [`SETTINGS_BYTES`] of the wire form to `out`.
+    /// Appends the encoded settings, which have [`SETTINGS_BYTES`], to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (profile, r, c) = match self.profile {
             Profile::TimeCritical(RateOfFire { r, c }) => (TIME_CRITICAL, r, c),
@@ -156,10 +161,10 @@ impl GroupSettings {
         out.extend_from_slice(raw.as_bytes());
     }
 
-    /// Reads the settings at the beginning of `bytes`; returns what follows them.
+    /// Decodes the settings at the beginning of `bytes`. Returns them with the remaining bytes.
     ///
     /// # Errors
-    /// If the bytes are too few, or of a profile that this program does not know.
+    /// The bytes are too few, have an impossible value, or are of an unknown profile.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let (raw, rest) = RawSettings::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
         let rate = RateOfFire::new(raw.r, raw.c);

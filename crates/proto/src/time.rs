@@ -1,4 +1,4 @@
-//! Time as the engines know it: an argument.
+//! Time, as drivers pass it to the engines.
 
 use core::fmt;
 use core::ops::Add;
@@ -6,24 +6,24 @@ use core::time::Duration;
 
 /// Nanoseconds since the driver's epoch.
 ///
-/// A driver on real sockets counts from the Unix epoch (anchored once, advanced by the monotonic
-/// clock), so that the delays between hosts with synchronised clocks make sense; a simulator
+/// A driver on real sockets counts from the Unix epoch (read once, then advanced by the monotonic
+/// clock), so that delays between hosts with synchronized clocks can be measured. A simulator
 /// counts from its start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The driver's epoch itself.
+    /// The driver's epoch.
     pub const ZERO: Self = Self(0);
-    /// Later than everything: "never".
+    /// The latest time, used for "never".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The time that has passed since `earlier`; zero if `earlier` lies ahead.
+    /// Returns the time elapsed since `earlier`, or zero if `earlier` is later than this time.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The time `span` before this one; the epoch if there is no such time.
+    /// Returns the time `span` before this one, or the epoch if it would be before the epoch.
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for Time {
     }
 }
 
-/// `span` in whole nanoseconds; 584 years and more count as 584 years.
+/// Returns `span` in nanoseconds, at most `u64::MAX` (584 years).
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

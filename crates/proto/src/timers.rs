@@ -1,11 +1,13 @@
-//! Timers of an engine: many keys, each with at most one due time.
+//! Timer queue of an engine: many keys, each with at most one due time.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::Time;
 
-/// A set of keys with a due time each. Keys that are due come out in order of time, and of key
-/// where times are equal, so that the same inputs always give the same order.
+/// A set of keys with one due time each.
+///
+/// Due keys are returned in order of time, and in order of the key for equal times. The same inputs
+/// therefore always produce the same order.
 #[derive(Debug)]
 pub struct Timers<K> {
     due_times: BTreeMap<K, Time>,
@@ -13,19 +15,20 @@ pub struct Timers<K> {
 }
 
 impl<K: Copy + Ord> Timers<K> {
-    /// No timers.
+    /// Creates an empty timer queue.
     pub fn new() -> Self {
         Self { due_times: BTreeMap::new(), queue: BTreeSet::new() }
     }
 
-    /// Makes `key` due at `at`, whatever it was before.
+    /// Sets the due time of `key`, and replaces an earlier one.
     pub fn set(&mut self, key: K, at: Time) {
         self.cancel(key);
         self.due_times.insert(key, at);
         self.queue.insert((at, key));
     }
 
-    /// Makes `key` due at `at` unless it is due later already; whether it was not.
+    /// Sets the due time of `key` to `at`, unless it is `at` or later already. Returns `true` if it
+    /// was set.
     pub fn set_no_earlier(&mut self, key: K, at: Time) -> bool {
         let is_later = self.due_times.get(&key).is_none_or(|due| *due < at);
         if is_later {
@@ -34,14 +37,14 @@ impl<K: Copy + Ord> Timers<K> {
         is_later
     }
 
-    /// Makes `key` due at `at` unless it is due earlier already.
+    /// Sets the due time of `key` to `at`, unless it is `at` or earlier already.
     pub fn set_no_later(&mut self, key: K, at: Time) {
         if self.due_times.get(&key).is_none_or(|due| *due > at) {
             self.set(key, at);
         }
     }
 
-    /// Forgets `key`; says whether it was set.
+    /// Removes `key`. Returns `true` if it was set.
     pub fn cancel(&mut self, key: K) -> bool {
         match self.due_times.remove(&key) {
             Some(at) => self.queue.remove(&(at, key)),
@@ -49,27 +52,27 @@ impl<K: Copy + Ord> Timers<K> {
         }
     }
 
-    /// Whether `key` is set.
+    /// Returns `true` if `key` is set.
     pub fn is_set(&self, key: K) -> bool {
         self.due_times.contains_key(&key)
     }
 
-    /// The keys that are set, in their order.
+    /// Returns the keys that are set, in ascending order.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = K> {
         self.due_times.keys().copied()
     }
 
-    /// When the next key is due.
+    /// Returns the earliest due time.
     pub fn next_due(&self) -> Option<Time> {
         self.queue.first().map(|(at, _)| *at)
     }
 
-    /// The key that is due next, and when.
+    /// Returns the key that is due next, with its due time.
     pub fn first(&self) -> Option<(Time, K)> {
         self.queue.first().copied()
     }
 
-    /// Takes the first key that is due at `now`.
+    /// Removes and returns the first key that is due at `now`.
     pub fn pop_due(&mut self, now: Time) -> Option<K> {
         let (at, key) = *self.queue.first()?;
         if at > now {
@@ -80,12 +83,12 @@ impl<K: Copy + Ord> Timers<K> {
         Some(key)
     }
 
-    /// How many keys are set.
+    /// Returns the number of keys that are set.
     pub fn len(&self) -> usize {
         self.due_times.len()
     }
 
-    /// Whether no key is set.
+    /// Returns `true` if no key is set.
     pub fn is_empty(&self) -> bool {
         self.due_times.is_empty()
     }

@@ -1,29 +1,31 @@
-//! Views: who is in a group, as events that never say who produced them.
+//! Views: the members of a group, and their changes.
 
 use crate::{GroupId, NodeId};
 
-/// One change of one group's membership.
+/// One change of the membership of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewChange {
-    /// The group.
+    /// Group whose view changed.
     pub group: GroupId,
-    /// The node that came or went; never the engine's own.
+    /// Member that joined or left, never the engine's own node.
     pub node: NodeId,
-    /// What happened to it.
+    /// Kind of the change.
     pub kind: ViewChangeKind,
-    /// The version of the group's view after this change, as this node counts: it grows by one
-    /// with every change and is not comparable between nodes.
+    /// Version of the group's view after this change.
+    ///
+    /// It is counted locally and grows by one with every change. Versions of different nodes are
+    /// not comparable.
     pub version: u32,
 }
 
-/// What happened to a member.
+/// Kind of a view change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewChangeKind {
-    /// It is in the group from now on.
+    /// The node joined the group.
     Joined,
-    /// It left by its own will.
+    /// The node left on its own initiative.
     Left,
-    /// It was found to have failed.
+    /// The node was detected to have failed.
     Failed,
 }
 
@@ -35,7 +37,7 @@ pub struct View {
 }
 
 impl View {
-    /// Applies `change`; says whether it changed anything.
+    /// Applies `change`. Returns `true` if the members changed.
     pub fn apply(&mut self, change: &ViewChange) -> bool {
         self.version = change.version;
         match (change.kind, self.members.binary_search(&change.node)) {
@@ -51,17 +53,17 @@ impl View {
         }
     }
 
-    /// The other members.
+    /// Returns the other members, in order of their ids.
     pub fn members(&self) -> &[NodeId] {
         &self.members
     }
 
-    /// Whether `node` is one of them.
+    /// Returns `true` if `node` is a member.
     pub fn contains(&self, node: NodeId) -> bool {
         self.members.binary_search(&node).is_ok()
     }
 
-    /// The version after the last change.
+    /// Returns the version after the last change.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -77,8 +79,9 @@ impl FromIterator<NodeId> for View {
 }
 
 impl crate::Safe {
-    /// Returns `true` if there was no member to confirm anything: nothing is left open, but nobody
-    /// is known to have the messages.
+    /// Returns `true` if there was no member that could confirm.
+    ///
+    /// Nothing is pending then, but no member is known to have the messages.
     pub fn is_unconfirmed(&self) -> bool {
         self.members == 0
     }

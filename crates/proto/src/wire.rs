@@ -1,112 +1,112 @@
-//! The header that every datagram of Carom begins with.
+//! The common header of all datagrams.
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
 //! | 0 | 2 | magic | `0xCA70` |
 //! | 2 | 1 | version | [`VERSION`] |
 //! | 3 | 1 | protocol | [`Protocol`] |
-//! | 4 | 1 | kind | the packet's type, as its protocol numbers them |
-//! | 5 | 1 | flags | as its protocol and type define them |
-//! | 6 | 2 | length | bytes of the whole datagram, modulo 2^16 of a packet that is sent in parts |
+//! | 4 | 1 | kind | packet type, numbered by the protocol |
+//! | 5 | 1 | flags | defined by the protocol and the packet type |
+//! | 6 | 2 | length | bytes of the whole datagram; modulo 2^16 for a packet sent in parts |
 //! | 8 | 4 | checksum | CRC-32 (IEEE) of the whole datagram without this field |
 //! | 12 | 4 | group | [`GroupId`], 0 for none or several; in gossip, the network |
 //! | 16 | 8 | sender | [`NodeId`] of the node that sent this datagram |
-//! | 24 | 8 | incarnation | [`Incarnation`] of that node: 64 random bits for each of its starts |
+//! | 24 | 8 | incarnation | [`Incarnation`] of that node |
 //! | 32 | 4 | view | version of the sender's view of the group, or an epoch |
 //!
-//! All numbers are big-endian. The checksum is there because UDP's own is 16 bits wide, often left
-//! to the network card and absent on loopback, and because a wrong repair would spread an error to
-//! other packets. It guards against accidents, not against attackers.
+//! All numbers are big-endian. The checksum is needed for two reasons: the one of UDP has only 16
+//! bits, is often left to the network card and is absent on loopback; and a corrupt repair would
+//! spread its error to other packets. It protects against accidents, not against attackers.
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{GroupId, Incarnation, NodeId, Origin};
 
-/// The first two bytes of every datagram.
+/// First two bytes of every datagram.
 pub const MAGIC: u16 = 0xCA70;
-/// The version of the wire format; another one is not understood. Version 1 had no incarnation.
+/// Version of the wire format. Other versions are rejected. Version 1 had no incarnation.
 pub const VERSION: u8 = 2;
-/// Bytes of the common header.
+/// Size of the common header in bytes.
 pub const HEADER_BYTES: usize = size_of::<RawHeader>();
-/// The largest datagram that the length field can tell and UDP over IPv4 can carry.
+/// Maximum size of a datagram in bytes: what UDP over IPv4 can carry.
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 
 const FLAGS_OFFSET: usize = 5;
 const CHECKSUM_OFFSET: usize = 8;
 
-/// Which state machine of the node a datagram is for.
+/// State machine of a node that a datagram is addressed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Protocol {
     /// Ricochet and Slingshot.
     Lateral = 1,
-    /// Who is in which group.
+    /// Membership: gossip, and the pings of the membership service.
     Membership = 2,
-    /// The runtime's own: which members are reached by multicast.
+    /// Path detection of the runtime: which members multicast reaches.
     Path = 3,
     /// RMP.
     Ordered = 4,
     /// RDCM.
     Bulk = 5,
-    /// An engine from outside this crate ([`Profile::Guest`](crate::Profile::Guest)); the kinds
-    /// are its own.
+    /// An engine from outside this crate ([`Profile::Guest`](crate::Profile::Guest)), which defines
+    /// its own kinds.
     Guest = 64,
 }
 
-/// The common header, decoded.
+/// The decoded common header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Whose packet it is.
+    /// Protocol of the packet.
     pub protocol: Protocol,
-    /// The type within the protocol.
+    /// Packet type within the protocol.
     pub kind: u8,
-    /// Flags of that type.
+    /// Flags of the packet type.
     pub flags: u8,
-    /// The group concerned, [`GroupId::NONE`] if none or several.
+    /// Group of the packet, or [`GroupId::NONE`] if none or several.
     pub group: GroupId,
-    /// Who sent the datagram.
+    /// Node that sent the datagram.
     pub sender: NodeId,
-    /// Which start of the sender.
+    /// Incarnation of the sender.
     pub incarnation: Incarnation,
-    /// The sender's view version or epoch.
+    /// The sender's view version, or an epoch.
     pub view: u32,
 }
 
-/// What can be told of a datagram before it is decoded.
+/// Unverified header fields of a datagram, available before it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peek {
-    /// Whose packet it says to be.
+    /// Claimed protocol.
     pub protocol: Protocol,
-    /// The kind of packet, of those that the protocol has.
+    /// Claimed packet type within the protocol.
     pub kind: u8,
-    /// The group it says to concern.
+    /// Claimed group.
     pub group: GroupId,
-    /// Who says to have sent it.
+    /// Claimed sender.
     pub sender: NodeId,
-    /// Which start of the sender it claims to come from.
+    /// Claimed incarnation of the sender.
     pub incarnation: Incarnation,
 }
 
-/// Why a datagram was not understood. Each is counted, none is reported as an error.
+/// Reason why a datagram was rejected. Each is counted, and none is reported as an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Shorter or longer than its type and its length field say.
+    /// The length contradicts the packet type or the length field.
     #[error("wrong length")]
     Length,
-    /// Not Carom's.
+    /// Not a datagram of Carom.
     #[error("wrong magic")]
     Magic,
-    /// Carom's, of a version that this program does not speak.
+    /// A version of Carom's format that this program does not support.
     #[error("unknown version")]
     Version,
-    /// A protocol or type that this program does not know.
+    /// A protocol or packet type that this program does not know.
     #[error("unknown protocol or type")]
     Kind,
-    /// Damaged on the way.
+    /// Damaged in transit.
     #[error("wrong checksum")]
     Checksum,
-    /// A field's value is impossible.
+    /// A field has an impossible value.
     #[error("impossible value")]
     Value,
 }
@@ -128,13 +128,14 @@ struct RawHeader {
 }
 
 impl Header {
-    /// The node that sent the datagram, and which start of it.
+    /// Returns the node that sent the datagram, with its incarnation.
     pub fn origin(&self) -> Origin {
         Origin { node: self.sender, incarnation: self.incarnation }
     }
 
-    /// Appends the header to `out`; [`seal`] completes it when the body is there. Returns where
-    /// the datagram starts in `out`.
+    /// Appends the header to `out`. Call [`seal`] after the body was appended.
+    ///
+    /// Returns the offset in `out` at which the datagram starts.
     pub fn begin(&self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         let raw = RawHeader {
@@ -154,10 +155,11 @@ impl Header {
         start
     }
 
-    /// Reads the header of `datagram` and checks length and checksum; returns the body with it.
+    /// Decodes the header of `datagram`, and checks length and checksum. Returns the header and the
+    /// body.
     ///
     /// # Errors
-    /// What is wrong with the datagram.
+    /// The datagram is malformed, damaged, or of an unknown version or protocol.
     pub fn decode(datagram: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let (raw, body) = RawHeader::ref_from_prefix(datagram).map_err(|_| DecodeError::Length)?;
         if raw.magic.get() != MAGIC {
@@ -184,8 +186,11 @@ impl Header {
         Ok((header, body))
     }
 
-    /// What a datagram says of itself, unchecked: enough to tell foreign groups apart before the
-    /// checksum of the whole datagram is computed.
+    /// Returns the header fields of a datagram without verifying them.
+    ///
+    /// This is sufficient to reject foreign groups before computing the checksum of the whole
+    /// datagram. Returns `None` for other programs' datagrams, and for unknown versions and
+    /// protocols.
     pub fn peek(datagram: &[u8]) -> Option<Peek> {
         let (raw, _) = RawHeader::ref_from_prefix(datagram).ok()?;
         let known = raw.magic.get() == MAGIC && raw.version == VERSION;
@@ -214,20 +219,20 @@ impl Protocol {
     }
 }
 
-/// Writes length and checksum into the datagram that begins at `start` and ends where `out` ends.
+/// Writes length and checksum into the datagram from `start` to the end of `out`.
 ///
 /// # Panics
-/// If there is no header at `start`, or the datagram is longer than [`MAX_DATAGRAM_BYTES`].
+/// `start` has no header, or the datagram is longer than [`MAX_DATAGRAM_BYTES`].
 pub fn seal(out: &mut [u8], start: usize) {
     let bytes = out.len() - start;
     assert!(bytes <= MAX_DATAGRAM_BYTES, "a datagram was sealed that UDP cannot carry");
     seal_in_parts(out, start);
 }
 
-/// Like [`seal`], for a packet that is sent in parts if UDP cannot carry it.
+/// Like [`seal`], but for a packet that is sent in parts if it exceeds a datagram.
 ///
 /// # Panics
-/// If there is no header at `start`.
+/// `start` has no header.
 pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     let datagram = &mut out[start..];
     assert!(datagram.len() >= HEADER_BYTES, "a datagram was sealed that has no header");
@@ -237,10 +242,10 @@ pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     datagram[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Takes flags out of the header of the datagram that begins at `start` and ends where `out` ends.
+/// Clears flags in the header of the datagram from `start` to the end of `out`.
 ///
 /// # Panics
-/// As [`seal`].
+/// Those of [`seal`].
 pub(crate) fn clear_flags(out: &mut [u8], start: usize, flags: u8) {
     out[start + FLAGS_OFFSET] &= !flags;
     seal(out, start);

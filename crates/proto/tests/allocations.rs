@@ -1,4 +1,4 @@
-//! A warm engine allocates at most once for each packet that it receives.
+//! Allocations of a warm engine: at most one for each packet that it receives.
 
 #[path = "../benches/workload/mod.rs"]
 mod workload;
@@ -15,8 +15,8 @@ fn a_warm_engine_allocates_at_most_once_per_received_packet() {
         let repairs = workload.counters().repairs_sent - before.repairs_sent;
         assert_eq!(delivered, 1000);
         assert!(repairs > 300, "repairs were made of what came: {repairs}");
-        // Payloads share chunks that are used again, so that it is far less than the once that is
-        // allowed: a stream or a bin that is used for the first time, if any.
+        // Payloads share reused chunks, so that the count is far below one per packet. What remains
+        // is for streams and bins that are used for the first time, if any.
         let allocations = allocated.count_total;
         assert!(allocations <= 100, "{allocations} allocations for 1000 packets");
     }

@@ -1,4 +1,4 @@
-//! Failure detectors with one control process, over links and datagrams without delay.
+//! Failure detectors and one control process. Connections and datagrams have no delay.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -11,16 +11,16 @@ use carom_proto::membership::service::*;
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::*;
 
-/// Detectors are peers 0 and 1, nodes the others.
+/// A control process and its peers. Peers 0 and 1 are detectors, the others are nodes.
 struct Lab {
     now: Time,
     server: Server,
     detectors: Vec<Detector>,
     nodes: Vec<Service>,
     failed: Vec<(NodeId, Time)>,
-    /// Peers that are gone: they neither run nor answer.
+    /// `true` for each peer that has crashed.
     gone: Vec<bool>,
-    /// Nothing passes between the process and anybody, and nobody is told.
+    /// `true` if nothing passes between the process and its peers. Connections are not closed.
     is_cut_off: bool,
     links: BTreeMap<LinkId, (usize, LinkId)>,
     accepted: u64,
@@ -41,14 +41,15 @@ const GROUP: GroupId = GroupId(1);
 
 impl Lab {
     fn new(nodes: usize, detection_time: Option<Duration>) -> Self {
-        // Leases are long here, so that it is the detectors who find out.
+        // The default lease of 3 s is longer than the detection times that tests set, so that the
+        // detectors report failures first.
         let config = ServerConfig { partitions: 1, ..ServerConfig::default() };
         let mut server = Server::new(config, 1);
         server.load(0, PartitionState::default());
         server.own(Time(1), 0);
         let owned = vec![(0, Endpoint(PROCESS))];
         server.set_owners(Owners { partitions: 1, owned });
-        // Two addresses that lead to one process must not take the link from each other.
+        // Two addresses of one process must not take the connection from each other.
         let other = Endpoint(SocketAddr::from(([10, 0, 2, 1], 7480)));
         let addresses = vec![other, Endpoint(PROCESS)];
         let detector = |peer: usize| {
@@ -101,12 +102,12 @@ impl Lab {
             }
             self.server.handle_timeout(self.now);
             while self.carry() {}
-            // Time moves on even if somebody is due now for ever.
+            // Time advances even if a timer is always due now.
             self.now = self.now + Duration::from_micros(100);
         }
     }
 
-    /// Does all there is to do at this moment; says whether there was anything.
+    /// Delivers everything that is due now. Returns `true` if there was anything.
     fn carry(&mut self) -> bool {
         let mut has_work = false;
         while let Some(commit) = self.server.poll_commit() {
@@ -235,7 +236,7 @@ fn a_process_that_is_cut_off_from_all_nodes_takes_none_for_dead() {
     lab.run_for(Duration::from_secs(60));
     assert_eq!(find(&lab.server.stats(), "times_cut_off"), 1);
     assert!(lab.nodes.iter().all(Service::is_away));
-    // One of them really dies meanwhile.
+    // One of the nodes actually crashes meanwhile.
     lab.gone[5] = true;
     lab.is_cut_off = false;
     lab.run_for(Duration::from_secs(5));

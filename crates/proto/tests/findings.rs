@@ -1,4 +1,4 @@
-//! Faults that were found once, each with the shortest history that showed it.
+//! Regressions: faults that were found once, each with the shortest history that showed it.
 
 mod rig;
 
@@ -25,7 +25,7 @@ fn ids(sender: u64, numbers: &[u32]) -> Vec<WireId> {
     numbers.iter().map(|n| WireId::from(id(n))).collect()
 }
 
-/// The nonce of the last open among the datagrams that the engine wants to send; they are dropped.
+/// Returns the nonce of the last open that the engine transmits. All its datagrams are dropped.
 fn nonce_of(engine: &mut Lateral) -> u64 {
     let (mut nonce, mut out) = (0, Vec::new());
     while engine.poll_transmit(&mut out).is_some() {
@@ -213,7 +213,8 @@ fn who_holds_back_is_asked_again_though_all_confirmed_what_was_to_be_safe() {
     world.run_for(SECOND);
     assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 8 }]);
     world.confirm(0, GROUP);
-    // Now only host 2 is waited for, and it holds back; then host 3 makes safe what was asked for.
+    // Now the sender waits only for node 2, which holds it back. Then the acknowledgment of node 3
+    // confirms what was requested.
     fill(&mut world);
     ack(&mut world, 3, 9);
     assert_eq!(world.hosts[0].safe.len(), 1);
@@ -244,8 +245,8 @@ fn who_was_cut_off_for_long_learns_what_it_lost_though_nothing_follows() {
 
 #[test]
 fn what_was_sent_before_a_long_partition_is_owed_when_it_ends() {
-    // Found by the simulator: after three seconds without an answer to its opens, a receiver took
-    // what it had heard first for the beginning of the stream.
+    // Found by the simulator: a receiver whose opens were not answered for 3 s took the first
+    // packet that it had received for the start of the stream.
     let mut world = World::new(2, &Config::default(), Loss::None, 1);
     (0..2).for_each(|host| world.join(host, GROUP, RATE));
     world.filter = Box::new(|_, _, _| false);
@@ -262,7 +263,7 @@ fn what_was_sent_before_a_long_partition_is_owed_when_it_ends() {
 
 #[test]
 fn the_packet_that_revealed_a_jump_is_owed_though_it_was_doubted() {
-    // Found by the simulator: what came after the jump was given up with what came before.
+    // Found by the simulator: packets after the jump were given up together with those before it.
     let config = Config { max_gap: 5, ..Config::default() };
     let mut world = World::new(2, &config, Loss::None, 1);
     (0..2).for_each(|host| world.join(host, GROUP, RATE));
@@ -289,7 +290,8 @@ fn a_jump_that_is_believed_notices_no_more_missing_packets_than_there_is_room_fo
         world.inject(0, &datagram(packet, sender, GROUP));
         world.answer(0, NodeId(sender), GROUP, next, SeqNo(1));
     };
-    // Four streams take up all the room, of a fifth one two numbers far ahead agree.
+    // Four streams take all the room for missing packets. Two heartbeats of a fifth stream claim
+    // packets far ahead.
     let gap = config.max_gap;
     (2..6).for_each(|sender| beat(sender, 1 + gap));
     (2..4).for_each(|times| beat(6, 1 + gap * times));
@@ -336,7 +338,7 @@ fn a_packet_overtaken_by_its_repair_enters_bins_and_is_no_duplicate() {
     assert_eq!(events.filter(|event| matches!(event, Event::Message(_))).count(), 3);
 }
 
-/// The reasons of all wakeups within a second, in the order of their names.
+/// Returns the reasons of all wakeups within a second, sorted.
 fn reasons(engine: &mut Lateral, now: Time) -> Vec<&'static str> {
     let mut reasons = std::collections::BTreeSet::new();
     while let Some(due) = engine.poll_timeout().filter(|due| due.at < now + SECOND) {
@@ -346,7 +348,7 @@ fn reasons(engine: &mut Lateral, now: Time) -> Vec<&'static str> {
     reasons.into_iter().collect()
 }
 
-/// The engine sets six timers. Each has a history here; heartbeats follow all that is sent.
+/// Each of the six timers of `TimerKey` has a history here. A heartbeat follows everything sent.
 #[test]
 fn a_wakeup_names_the_timer_that_is_due() {
     let now = Time(1_000_000_000);
@@ -389,13 +391,13 @@ fn a_wakeup_names_the_timer_that_is_due() {
     assembling.handle_datagram(now, &piece);
     assert_eq!(reasons(&mut assembling, now), ["message in pieces", "open a stream"]);
 
-    // Nobody waits for a member here.
+    // The window is so wide that the sender does not wait for a member.
     let mut cutting = engine_with_two_members(now, &Config { window: 1000, ..slow.clone() });
     send(&mut cutting, 100_000).expect("nobody holds back");
     assert_eq!(reasons(&mut cutting, now), ["heartbeat", "pace of pieces"]);
 }
 
-/// A late acknowledgement for the process that had this one's address before.
+/// The acknowledgment is a late one, for the process that had this address before.
 #[test]
 fn acknowledgement_for_another_start_confirms_nothing() {
     let mut world = World::new(2, &Config::default(), Loss::None, 1);

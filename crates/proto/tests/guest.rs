@@ -1,4 +1,4 @@
-//! A node with an engine from outside this crate, and one without.
+//! Nodes with and without an engine from outside this crate.
 
 use std::sync::mpsc::{self, Sender};
 
@@ -12,7 +12,7 @@ const NOW: Time = Time(1_000_000_000);
 const SOURCE: Endpoint =
     Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7400));
 
-/// An engine without a protocol: it tells which of its verbs were called.
+/// Engine without a protocol, which records the calls of its methods.
 struct Scribe(Sender<String>);
 
 impl Scribe {
@@ -138,7 +138,7 @@ fn the_lateral_engine_refuses_a_group_of_a_guest() {
     assert_eq!(engine.payload_limit(Profile::Guest), 0);
 }
 
-/// A membership that knows nobody and tells whom it was told to be heard.
+/// Membership without other nodes, which records the calls of [`Membership::heard`].
 struct Listener(Sender<NodeId>);
 
 impl Membership for Listener {

@@ -1,4 +1,5 @@
-//! Datagrams that are wrong but well made: the checksum is right, so that they reach the engine.
+//! Well-formed datagrams with wrong contents. Their checksum is right, so that they reach the
+//! engine.
 
 mod rig;
 
@@ -47,7 +48,8 @@ fn well_made_nonsense_panics_nobody_and_breaks_no_invariant() {
     }
 }
 
-/// Changes a few bytes behind the checksum, mostly to numbers nearby, or the length; and seals it.
+/// Changes a few bytes after the checksum, mostly to nearby values, or the length, and seals the
+/// datagram again.
 fn distort(rng: &mut Rng, datagram: &mut Vec<u8>) {
     for _ in 0..rng.below(4) {
         let place = HEADER_BYTES - 5 + rng.below(datagram.len().min(130) - (HEADER_BYTES - 5));
@@ -64,7 +66,7 @@ fn distort(rng: &mut Rng, datagram: &mut Vec<u8>) {
         1 => datagram[5] = rng.below(4) as u8,
         2 => datagram.truncate(HEADER_BYTES + rng.below(datagram.len() - HEADER_BYTES + 1)),
         3 if datagram.len() >= HEADER_BYTES + 32 => {
-            // An id twice, if this is a repair or a NAK.
+            // Repeats an id if this is a repair or a NAK.
             let at = HEADER_BYTES + if datagram.len() >= HEADER_BYTES + 40 { 4 } else { 0 };
             datagram.copy_within(at..at + 16, at + 16);
         }

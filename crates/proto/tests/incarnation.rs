@@ -1,5 +1,8 @@
-//! Every datagram of a node carries the incarnation that the node was started with, and a node
-//! that is restarted under the same id is a new one. What it says of itself comes from its address.
+//! Incarnations of nodes.
+//!
+//! Every datagram of a node carries the incarnation with which the node was started. A node that
+//! restarts under the same id has another one. Packets in a node's name are accepted only from its
+//! address.
 
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +58,7 @@ fn every_datagram_of_a_node_carries_its_incarnation() {
     assert!(expected.iter().all(|protocol| seen.contains(protocol)), "{seen:?}");
 }
 
-/// Node 1 and the starts of node 2, on a static list.
+/// Creates a node on a static list of nodes 1 and 2.
 fn listed(origin: Origin) -> Node {
     let list = [(NodeId(1), endpoint(1)), (NodeId(2), endpoint(2))];
     let membership = Box::new(StaticMembership::new(origin, list));
@@ -66,7 +69,7 @@ fn start(node: u64, incarnation: u64) -> Node {
     listed(Origin { node: NodeId(node), incarnation: Incarnation(incarnation) })
 }
 
-/// All that `from` transmits.
+/// Returns all datagrams that `from` transmits.
 fn datagrams(from: &mut Node) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let mut datagram = Vec::new();
@@ -82,7 +85,7 @@ fn arrive(node: &mut Node, source: Endpoint, datagrams: &[Vec<u8>]) {
     }
 }
 
-/// Payloads and view changes of what happened.
+/// Returns the payloads of delivered messages, and the kinds of view changes.
 fn events(node: &mut Node) -> Vec<String> {
     let all = std::iter::from_fn(|| node.poll_event());
     let told = all.filter_map(|event| match event {
@@ -114,7 +117,7 @@ fn a_restarted_node_with_a_fixed_id_fails_and_joins_anew() {
     successor.join(now, "prices", profile).expect("it is sound");
     successor.send(now, group, "new 0".into(), SendOptions::default()).unwrap();
     let fresh = datagrams(&mut successor);
-    // Somebody else cannot say that the node was restarted.
+    // Datagrams from another address do not count as a restart.
     arrive(&mut here, endpoint(9), &fresh);
     assert_eq!(events(&mut here), [""; 0]);
     assert_eq!(here.counters().datagrams_of_other_starts, fresh.len() as u64);
@@ -122,7 +125,7 @@ fn a_restarted_node_with_a_fixed_id_fails_and_joins_anew() {
     let told = events(&mut here);
     assert_eq!(told[..2], ["Failed", "Joined"], "{told:?}");
     assert_eq!(here.view(group).map(View::version), Some(3));
-    // The former start is over.
+    // Datagrams of the former incarnation are dropped.
     let before = here.counters().datagrams_of_other_starts;
     arrive(&mut here, endpoint(2), &late);
     assert_eq!(here.counters().datagrams_of_other_starts, before + late.len() as u64);

@@ -1,4 +1,4 @@
-//! Two nodes in a group, which one of them leaves.
+//! Two nodes in a group, one of which leaves.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ const fn endpoint(host: u8) -> Endpoint {
     Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(address), 7000))
 }
 
-/// Nodes whose datagrams arrive after a millisecond.
+/// Two nodes, between which datagrams are exchanged once per millisecond.
 struct Pair {
     now: Time,
     nodes: [Node; 2],
-    /// Whether anything arrives.
+    /// `true` if no datagram arrives.
     is_cut: bool,
-    /// What the first node told.
+    /// Events of the first node.
     told: Vec<NodeEvent>,
 }
 
@@ -60,7 +60,7 @@ impl Pair {
     }
 }
 
-/// Its driver hears what is sent to the group until it is told so.
+/// The driver receives the group's multicast until [`NodeEvent::Out`] is reported.
 #[test]
 fn a_group_that_is_being_left_is_out_when_joining_it_again_is_refused() {
     let mut pair = Pair::new();
@@ -71,7 +71,7 @@ fn a_group_that_is_being_left_is_out_when_joining_it_again_is_refused() {
     });
     pair.run_for(2000);
     assert_eq!(pair.nodes[0].members(group), [NodeId(2)]);
-    // Nobody lets it go.
+    // The other member cannot confirm the leave.
     pair.is_cut = true;
     pair.nodes[0].leave(pair.now, group);
     pair.run_for(5);
@@ -87,7 +87,8 @@ fn a_group_that_is_being_left_is_out_when_joining_it_again_is_refused() {
 
 const PROFILES: [Profile; 2] = [Profile::TimeCritical(RateOfFire { r: 8, c: 5 }), Profile::Bulk];
 
-/// The second node has sent three messages, of which the last one was lost on the way to the first.
+/// Returns a pair whose second node has sent three messages, the last of which did not reach the
+/// first node.
 fn pair_with_a_loss(profile: Profile) -> (Pair, GroupId) {
     let mut pair = Pair::new();
     let now = pair.now;

@@ -1,4 +1,4 @@
-//! Observers with control processes, over links without delay.
+//! Observers and control processes. Connections have no delay.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -12,16 +12,16 @@ use carom_proto::membership::service::frame::ChangeKind;
 use carom_proto::membership::service::*;
 use carom_proto::*;
 
-/// Two processes that share two partitions and a store, and one observer.
+/// Two control processes that share two partitions and a store, and one observer.
 struct Lab {
     now: Time,
     servers: Vec<Server>,
     store: Vec<PartitionState>,
     owners: [Option<usize>; 2],
     observer: Observer,
-    /// The observer's links: to which process.
+    /// Process at the other end of each of the observer's connections.
     links: BTreeMap<LinkId, usize>,
-    /// Processes that cannot be reached.
+    /// `true` for a process that cannot be reached.
     is_down: [bool; 2],
     changes: Vec<(u32, ChangeKind, u64)>,
 }
@@ -34,7 +34,7 @@ fn settings(group: u32) -> GroupSettings {
     GroupSettings::new(&group.to_string(), Profile::TimeCritical(RateOfFire::default()))
 }
 
-/// The raw link of a node; observers' links have small numbers.
+/// Returns the connection number of a node. Those of observers are small.
 fn link_of(node: u64) -> LinkId {
     LinkId(1000 + node)
 }
@@ -62,7 +62,7 @@ impl Lab {
         lab
     }
 
-    /// The process owns the partition from now on.
+    /// Makes the process the owner of the partition.
     fn give(&mut self, partition: u16, process: usize) {
         let place = usize::from(partition);
         if let Some(before) = self.owners[place].replace(process) {
@@ -102,7 +102,7 @@ impl Lab {
         self.say(process, node, &Frame::Leave { request: 0, group: GroupId(group) });
     }
 
-    /// Lets time pass in which nodes that are named say that they live.
+    /// Runs for `span`, in which the nodes in `alive` renew their leases.
     fn run_for(&mut self, span: Duration, alive: &[(usize, u64)]) {
         let end = self.now + span;
         while self.now < end {
@@ -116,7 +116,7 @@ impl Lab {
         }
     }
 
-    /// Does all there is to do at this moment.
+    /// Delivers everything that is due now.
     fn carry(&mut self) {
         while self.carry_servers() | self.carry_observer() {}
         while let Some((group, change)) = self.observer.poll_change() {
@@ -141,7 +141,7 @@ impl Lab {
                 else {
                     panic!("a process opened a link");
                 };
-                // The numbers are the observer's own; what goes to nodes is not looked at.
+                // The numbers are those of the observer's connections. Frames to nodes are ignored.
                 if self.links.get(link) != Some(&process) || self.is_down[process] {
                     continue;
                 }
@@ -191,7 +191,7 @@ impl Lab {
         has_work
     }
 
-    /// The process is not reached any more.
+    /// Breaks the connections to the process, and makes it unreachable.
     fn cut_off(&mut self, process: usize) {
         self.is_down[process] = true;
         let links: Vec<LinkId> =
@@ -220,7 +220,7 @@ const STEP: Duration = Duration::from_millis(100);
 
 #[test]
 fn an_observer_is_told_who_is_in_every_group_and_each_change() {
-    // Nodes are shown one other member each; an observer sees them all.
+    // Each node is shown one other member. An observer sees all of them.
     let mut lab = Lab::new(None, Some(1));
     for node in [1, 2, 3] {
         lab.hello(0, node);
@@ -237,7 +237,7 @@ fn an_observer_is_told_who_is_in_every_group_and_each_change() {
     assert_eq!(lab.new_changes(), [(3, ChangeKind::Joined, 4), (2, ChangeKind::Left, 2)]);
     lab.run_for(Duration::from_secs(4), &[(0, 1), (1, 4)]);
     assert_eq!(lab.new_changes(), [(2, ChangeKind::Failed, 3)]);
-    // The last one leaves, and another comes: the group is a new one.
+    // The last member leaves and joins again. The group is then a new one.
     lab.leave(1, 4, 3);
     assert_eq!(lab.seen(), [(2, vec![1])]);
     lab.join(1, 4, 3);

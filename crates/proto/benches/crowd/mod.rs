@@ -1,11 +1,11 @@
-//! A node in many groups with many members, the same in all of them.
+//! A node in many groups with many members.
 
 use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::{Config, Lateral, StreamStart};
 use carom_proto::*;
 
-/// Nodes that fail together.
+/// Number of nodes that fail together.
 pub(crate) const RACK: u64 = 16;
 
 /// An engine and its groups.
@@ -18,8 +18,8 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// A node in so many `groups` with so many other `members`, of which the last `senders` have
-    /// sent a message in each.
+    /// Creates a node in `groups` groups with the same `members` other members. The last `senders`
+    /// of them have sent a message in each group.
     pub(crate) fn new(groups: u32, members: u64, senders: u64) -> Self {
         let mut crowd = Self::alone(groups);
         crowd.admit(members);
@@ -29,8 +29,8 @@ impl Crowd {
         crowd
     }
 
-    /// A node in so many `groups`. Each has so many other `members` that are in no other group, and
-    /// have sent a message.
+    /// Creates a node in `groups` groups. Each has `members` other members, which are in no other
+    /// group and have sent a message.
     #[allow(dead_code, reason = "not every benchmark needs groups apart")]
     pub(crate) fn apart(groups: u32, members: u64) -> Self {
         let mut crowd = Self::alone(groups);
@@ -57,7 +57,7 @@ impl Crowd {
         Self { engine, groups, block, out: Vec::with_capacity(2048), now }
     }
 
-    /// The first so many members join all groups.
+    /// Adds nodes 1 to `members` to all groups.
     pub(crate) fn admit(&mut self, members: u64) {
         for group in (0..self.groups).map(GroupId) {
             (1..=members).for_each(|node| self.admit_to(group, NodeId(node)));
@@ -69,8 +69,8 @@ impl Crowd {
         self.engine.handle_view(self.now, &ViewChange { group, node, kind, version: 1 });
     }
 
-    /// The first [`RACK`] members are gone from all groups; a packet of the group's next member is
-    /// received after that.
+    /// Removes the first [`RACK`] members from all groups, and then receives a packet from the next
+    /// member.
     pub(crate) fn fail_rack(&mut self) {
         for node in (1..=RACK).map(NodeId) {
             for group in (0..self.groups).map(GroupId) {
@@ -81,7 +81,7 @@ impl Crowd {
         self.receive(GroupId(0), NodeId(RACK + 1));
     }
 
-    /// The node leaves all its groups.
+    /// Leaves all groups of the node.
     #[allow(dead_code, reason = "not everybody who uses the crowd leaves it")]
     pub(crate) fn leave_all(&mut self) {
         (0..self.groups).for_each(|group| self.engine.leave(self.now, GroupId(group)));

@@ -1,5 +1,7 @@
-//! A token ring whose first member sends 1 KiB messages to all. Nothing but the engines is
-//! measured: every datagram arrives in the order in which it was sent, 10 us after the one before.
+//! A token ring whose first member sends 1 KiB messages to all.
+//!
+//! Only the engines are measured. Every datagram arrives in the order in which it was sent, 10 us
+//! after the one before.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,16 +9,16 @@ use std::time::Duration;
 use carom_proto::rmp::{Config, Partition, Qos, Rmp};
 use carom_proto::*;
 
-/// Bytes of a message.
+/// Size of a message in bytes.
 const PAYLOAD_BYTES: usize = 1024;
 const GROUP: GroupId = GroupId(7);
 const TICK: Duration = Duration::from_micros(10);
 
-/// The members, and what is on its way between them.
+/// Members, and the datagrams in flight between them.
 pub(crate) struct Ring {
     engines: Vec<Rmp>,
     on_the_way: VecDeque<(usize, Destination, Vec<u8>)>,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     now: Time,
     delivered: usize,
@@ -24,8 +26,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of `members` that has delivered `warm_up` messages; a sender may have `window_bytes`
-    /// under way.
+    /// Creates a ring of `members` that has delivered `warm_up` messages. A sender may have
+    /// `window_bytes` in flight.
     pub(crate) fn new(members: usize, window_bytes: usize, warm_up: usize) -> Self {
         let config = Config { window_bytes, ..Config::default() };
         let engine = |number: usize| Rmp::new(NodeId(number as u64 + 1), config.clone(), 3);
@@ -50,8 +52,8 @@ impl Ring {
         ring
     }
 
-    /// Sends so many messages, as many at a time as the windows let out; returns how many were
-    /// delivered, by all members together.
+    /// Sends `messages` messages as the windows permit. Returns the number of messages delivered by
+    /// all members together.
     pub(crate) fn run(&mut self, messages: usize, qos: Qos) -> usize {
         let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
         let before = self.delivered;
@@ -66,7 +68,7 @@ impl Ring {
         self.delivered - before
     }
 
-    /// Hands over the next datagram, or lets the next timer go off.
+    /// Delivers the next datagram, or advances to the next timer.
     fn step(&mut self) {
         self.now = self.now + TICK;
         if let Some((from, destination, datagram)) = self.on_the_way.pop_front() {

@@ -1,5 +1,5 @@
-//! A node that lacks 1000 packets, just after an overload, and receives repairs of several of them
-//! each.
+//! A node that lacks 1000 packets just after an overload, and receives repairs that contain several
+//! of them each.
 
 use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::{Packet, WireId};
@@ -9,9 +9,9 @@ use carom_proto::*;
 const GROUP: GroupId = GroupId(1);
 const SENDER: NodeId = NodeId(1);
 const HELPER: NodeId = NodeId(2);
-/// Missing packets, numbered from 1.
+/// Number of missing packets, which are numbered from 1.
 const UNKNOWN: u32 = 1000;
-/// Repairs that may be pending at once.
+/// Maximum number of pending repairs.
 const PENDING: u32 = 256;
 
 /// An engine, and the repairs that it will receive.
@@ -22,22 +22,23 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// A repair of r packets that solves all others: one packet stands in all repairs that are
-    /// pending, each with one more, and the repair has to be reduced by as many of them as it has
-    /// room for. Then it gives that packet, and with it all the others.
+    /// Prepares a repair of r packets that solves all pending ones.
+    ///
+    /// Each pending repair contains packet 1 and one more. The repair has to be reduced by as many
+    /// of them as it has room for. It then yields packet 1, and with it all the others.
     pub(crate) fn with_avalanche(r: u8) -> Self {
         let mut shortage = Self::new(r);
         for number in 2..=PENDING {
             let repair = repair(r, &[1, number]);
             shortage.receive(&repair);
         }
-        // An even number of those beside it, so that the packet itself stays.
+        // An even number of other packets, so that packet 1 does not cancel out.
         let others = (u32::from(r) - 1) / 2 * 2;
         shortage.repairs.push(repair(r, &Vec::from_iter(1..=others + 1)));
         shortage
     }
 
-    /// As many repairs of r random packets as are pending at most, and `count` more to come.
+    /// Prepares `count` repairs of r random packets each, while the maximum number is pending.
     pub(crate) fn at_random(r: u8, count: usize) -> Self {
         let mut shortage = Self::new(r);
         let (mut rng, mut numbers) = (Rng::new(3), Vec::from_iter(1..=UNKNOWN));
@@ -71,7 +72,7 @@ impl Shortage {
         shortage
     }
 
-    /// Receives the repairs; returns how many messages were delivered.
+    /// Receives the repairs. Returns the number of messages delivered.
     pub(crate) fn run(&mut self) -> usize {
         let repairs = core::mem::take(&mut self.repairs);
         repairs.iter().map(|repair| self.receive(repair)).sum()
@@ -90,7 +91,7 @@ impl Shortage {
     }
 }
 
-/// A repair of the packets with these numbers, as large as the path allows.
+/// Encodes a repair of the packets with these numbers, as large as the path allows.
 fn repair(r: u8, numbers: &[u32]) -> Vec<u8> {
     let bytes = Config::default().packet_limit(RateOfFire::new(r, 5));
     let mut sum = Vec::new();

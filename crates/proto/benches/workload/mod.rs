@@ -1,7 +1,8 @@
-//! The load of Ricochet's section 4.2: 64 nodes, each in `groups_per_node` random groups of ten
-//! members on average, (8,5), 1 KiB messages, as node 0 receives it. Nothing but its engine is
-//! measured: the datagrams of a batch lie ready, in buffers that are used again for the next one,
-//! as they do after a `recvmmsg`.
+//! Load of Ricochet's section 4.2, as node 0 receives it.
+//!
+//! There are 64 nodes, each in `groups_per_node` random groups of ten members on average, with
+//! rate-of-fire (8,5) and 1 KiB messages. Only the engine is measured. The datagrams of a batch are
+//! ready in buffers, as after a `recvmmsg`, which are reused for the next batch.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +11,19 @@ use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::{Config, Lateral, StreamStart};
 use carom_proto::*;
 
-/// Nodes in the papers' cluster.
+/// Number of nodes in the papers' cluster.
 const NODES: usize = 64;
-/// Members of a group on average.
+/// Average number of members of a group.
 const GROUP_SIZE: usize = 10;
-/// Bytes of a message.
+/// Size of a message in bytes.
 const PAYLOAD_BYTES: usize = 1024;
 
-/// An engine, and what it will receive.
+/// An engine, and the datagrams that it will receive.
 pub(crate) struct Workload {
     engine: Lateral,
-    /// The other members of the node's groups, with the numbers of their next messages.
+    /// Other members of the node's groups, with the numbers of their next messages.
     streams: Vec<(GroupId, NodeId, SeqNo)>,
-    /// Who is in none of these groups but could come, likewise.
+    /// Nodes outside these groups that could join them, in the same form.
     absent: Vec<(GroupId, NodeId, SeqNo)>,
     changes: Vec<ViewChange>,
     block: Block,
@@ -33,7 +34,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// A node in `groups_per_node` groups that has received `warm_up` packets, with `batch`
+    /// Creates a node in `groups_per_node` groups that has received `warm_up` packets, with `batch`
     /// packets to receive at once.
     pub(crate) fn new(groups_per_node: usize, warm_up: usize, batch: usize) -> Self {
         let mut rng = Rng::new(11);
@@ -66,7 +67,7 @@ impl Workload {
         workload
     }
 
-    /// Makes the datagrams of the next batch.
+    /// Encodes the datagrams of the next batch.
     pub(crate) fn refill(&mut self) {
         (0..self.batch.len()).for_each(|place| self.refill_one(place));
     }
@@ -81,8 +82,8 @@ impl Workload {
         *seqno = seqno.next();
     }
 
-    /// Chooses a change of a view for each packet of the next batch, which it makes as well. By
-    /// turns a random member leaves its group, and a random node that could come to one does.
+    /// Chooses a view change for each packet of the next batch, and encodes the packets.
+    /// Alternately a random member leaves its group, and a random absent node joins one.
     #[allow(dead_code, reason = "not everybody who uses the workload changes views")]
     pub(crate) fn plan_changes(&mut self) {
         self.changes.clear();
@@ -99,8 +100,8 @@ impl Workload {
         }
     }
 
-    /// Makes the changes that were planned, and receives a packet after each, which pays for what
-    /// is put off until then. Returns how many messages were delivered.
+    /// Applies the planned changes, and receives a packet after each, which pays for deferred work.
+    /// Returns the number of messages delivered.
     #[allow(dead_code, reason = "not everybody who uses the workload changes views")]
     pub(crate) fn run_changes(&mut self) -> usize {
         let mut delivered = 0;
@@ -113,8 +114,8 @@ impl Workload {
         delivered
     }
 
-    /// Receives the batch: accounts, delivers, fills all bins, sends what is full. Returns how
-    /// many messages were delivered.
+    /// Receives the batch: accounts, delivers, fills all bins, and sends full ones. Returns the
+    /// number of messages delivered.
     pub(crate) fn run(&mut self) -> usize {
         let mut delivered = 0;
         for datagrams in self.batch.chunks(LOOK_AHEAD) {
@@ -128,14 +129,13 @@ impl Workload {
         delivered
     }
 
-    /// The counters of the engine.
     #[allow(dead_code, reason = "not everybody who uses the workload looks at them")]
     pub(crate) fn counters(&self) -> lateral::Counters {
         self.engine.counters()
     }
 }
 
-/// Takes what the engine sends and says; returns how many messages it delivered.
+/// Discards what the engine transmits. Returns the number of messages that it delivered.
 fn take_output(engine: &mut Lateral, out: &mut Vec<u8>) -> usize {
     while engine.poll_transmit(out).is_some() {
         out.clear();
@@ -151,7 +151,8 @@ fn change((group, node, _): (GroupId, NodeId, SeqNo), kind: ViewChangeKind) -> V
     ViewChange { group, node, kind, version: 1 }
 }
 
-/// Every node joins `groups_per_node` distinct random groups of `d n / s`.
+/// Returns the members of each group. Every node joins `groups_per_node` distinct random groups of
+/// the paper's `d n / s`.
 fn memberships(groups_per_node: usize, rng: &mut Rng) -> BTreeMap<GroupId, Vec<u64>> {
     let groups = (groups_per_node * NODES).div_ceil(GROUP_SIZE);
     let mut members: BTreeMap<GroupId, Vec<u64>> = BTreeMap::new();
@@ -165,8 +166,8 @@ fn memberships(groups_per_node: usize, rng: &mut Rng) -> BTreeMap<GroupId, Vec<u
     members
 }
 
-/// As it is by default, but that all streams are there from the start, and that the data buffer is
-/// bounded by bytes: nobody calls the engine for its age here.
+/// Returns the default configuration with two exceptions. All streams exist from the start, and the
+/// data buffer is bounded by bytes, because the engine is not called for its age here.
 fn config() -> Config {
     Config { stream_start: StreamStart::FromFirst, buffer_bytes: 4 << 20, ..Config::default() }
 }

@@ -1,4 +1,4 @@
-//! Whom to ask for a missing packet, and how often.
+//! Targets, retry intervals and rate limits of NAKs.
 
 use core::time::Duration;
 
@@ -7,8 +7,8 @@ use super::members::Members;
 use super::missing::Missing;
 use crate::{NodeId, Rng, Time};
 
-/// Lets through so many per second, and a tenth of a second's worth at once (the generic cell rate
-/// algorithm: the time at which the allowance is used up runs ahead of the clock).
+/// Rate limit with a burst of a tenth of a second's worth: the generic cell rate algorithm, in
+/// which the time up to which the allowance is used runs ahead of the clock.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     interval_ns: u64,
@@ -16,13 +16,13 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// A limit of `per_second`; 0 lets nothing through.
+    /// Creates a limit of `per_second`. 0 allows nothing.
     pub(super) fn new(per_second: u32) -> Self {
         let interval_ns = 1_000_000_000_u64.checked_div(u64::from(per_second)).unwrap_or(u64::MAX);
         Self { interval_ns, used_up_to: Time::ZERO }
     }
 
-    /// Takes one if there is one.
+    /// Uses one unit of the allowance. Returns `false` if none is left.
     pub(super) fn take(&mut self, now: Time) -> bool {
         let interval = Duration::from_nanos(self.interval_ns);
         let used_up_to = self.used_up_to.max(now) + interval;
@@ -33,22 +33,25 @@ impl RateLimit {
         allowed
     }
 
-    /// When the next one can be taken.
+    /// Returns the time at which the next unit is available.
     pub(super) fn next_at(&self, now: Time) -> Time {
         (self.used_up_to + Duration::from_nanos(self.interval_ns)).before(BURST).max(now)
     }
 }
 
 const BURST: Duration = Duration::from_millis(100);
-/// From this attempt on a sender is asked whether it is in the view or not.
+/// From this attempt on, the sender is queried even if it is not in the view.
 const LATER: usize = 3;
 
-/// Who is asked at this attempt: first those that [`AskFirst`] names, in its order, then by turns
-/// the packet's sender and random members. Only members are asked, for others have gone; and of
-/// those who came after the packet was known to be missing none, unless there are no others: they
-/// cannot have it, except for who was wrongly taken for dead. If the view holds nobody yet, the
-/// sender is asked: it was there when it sent. And so it is at later attempts though the view does
-/// not hold it: in a partial view (Slingshot 3.3) that need not mean that it has gone.
+/// Returns the node to query at this attempt: first the nodes that [`AskFirst`] names, in its
+/// order, then random members and the packet's sender in turn.
+///
+/// Only members are queried. A random member that joined after the packet was noticed missing
+/// cannot have it, unless it had wrongly been taken for failed. It is chosen only if there is no
+/// other.
+///
+/// The sender is also queried if it is not in the view: while the view is empty, and from the
+/// fourth attempt on. In a partial view (Slingshot 3.3) its absence need not mean that it has left.
 pub(super) fn whom_to_ask(
     first: AskFirst,
     missing: &Missing,
@@ -80,14 +83,14 @@ pub(super) fn whom_to_ask(
     }
 }
 
-/// How long to wait after this attempt before the next one.
+/// Returns the time to wait after this attempt before the next one.
 pub(super) fn patience(nak: &NakConfig, attempts: u8, rng: &mut Rng) -> Duration {
     let most = if attempts <= 8 { 2 } else { 4 };
     let doublings = u32::from(attempts.saturating_sub(1)).min(most);
     nak.retry * (1 << doublings) + jitter(nak, rng)
 }
 
-/// A random part of the jitter.
+/// Returns a random part of the jitter.
 pub(super) fn jitter(nak: &NakConfig, rng: &mut Rng) -> Duration {
     nak.jitter.mul_f64(rng.fraction())
 }
@@ -106,7 +109,7 @@ mod tests {
 
     const MEMBERS: [NodeId; 4] = [NodeId(1), NodeId(2), NodeId(3), NodeId(4)];
 
-    /// All of [`MEMBERS`], the last of whom came late.
+    /// Returns all of [`MEMBERS`], the last of which joined late.
     fn members() -> Members {
         let mut members = Members::new(1);
         MEMBERS.iter().zip([1, 1, 1, 9]).for_each(|(node, at)| {

@@ -1,27 +1,27 @@
-//! Messages of several packets that are being put together.
+//! Reassembly of messages from fragments.
 //!
-//! Every piece is a packet of its own with a number of its own: the accounts of streams see to it
-//! that each is taken in once, that what is missing is repaired, and that a packet is given up. A
-//! message that is put together is in one of these states:
+//! Each fragment is a packet with its own sequence number. Streams ensure that each fragment is
+//! accepted once, and that missing ones are repaired or given up. The states of a message are:
 //!
 //! ```text
-//!            a piece comes, the message is owed and has room
-//! unknown -------------------------------------------------> open
-//! open ----- the last of its pieces comes in time ---------> delivered
-//! open ----- one is given up, its time is over, no room ---> over, told as lost
-//! unknown -- a piece comes, but one was given up before ---> over, told as lost
-//! unknown -- a piece comes, not owed from its beginning ---> over, nothing is told
+//!            fragment arrives, message is owed and has room
+//! unknown ------------------------------------------------------> open
+//! open ----- last of its fragments arrives in time -------------> delivered
+//! open ----- fragment given up, timeout, or no room ------------> over, reported as lost
+//! unknown -- fragment arrives after another one was given up ---> over, reported as lost
+//! unknown -- fragment arrives, beginning is not owed -----------> over, not reported
 //! ```
 //!
-//! What holds:
+//! Invariants:
 //!
-//! * An open message holds memory for all of its bytes, and all of them together no more than
-//!   their limit. Nothing is kept of one that is delivered or over.
-//! * The packets of a message that is over are not asked for. Those that were missing are settled
-//!   when it ends; of those that lie beyond the end of the stream there is one range at most, for
-//!   at most one message reaches across the end.
-//! * Its time is over when nothing of it has come for the time after which a missing packet is
-//!   given up, or when its first sign is older than its deadline.
+//! * An open message holds memory for all of its bytes. All open messages together hold no more
+//!   than their limit. Nothing is kept of a message that is delivered or over.
+//! * Packets of a message that is over are not requested. Those that were missing are settled when
+//!   it ends. Those beyond the end of the stream form at most one range, because at most one
+//!   message extends beyond the end.
+//! * A message times out when none of its fragments has arrived for the time after which a missing
+//!   packet is given up, or when its deadline has passed since its first fragment to arrive was
+//!   received or noticed to be missing.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -32,11 +32,11 @@ use super::block::{Block, Piece};
 use super::streams::StreamIx;
 use crate::{How, SeqNo, Time};
 
-/// All messages that are being put together.
+/// All messages in reassembly.
 #[derive(Debug)]
 pub(super) struct Assemblies {
     of_streams: BTreeMap<StreamIx, OfStream>,
-    /// In the order in which they were begun; some of them are no longer open.
+    /// Messages in the order in which their reassembly began. Some of them are no longer open.
     begun: VecDeque<(StreamIx, SeqNo)>,
     open: usize,
     bytes: usize,
@@ -46,57 +46,57 @@ pub(super) struct Assemblies {
 #[derive(Debug, Default)]
 struct OfStream {
     open: VecDeque<Assembly>,
-    /// Numbers that belong to a message which is over, and were not known of when it ended: from
+    /// Numbers of a message that is over which lay beyond the end of the stream when it ended: from
     /// the first to before the second.
     unwanted: Option<(SeqNo, SeqNo)>,
 }
 
-/// One message.
+/// One message in reassembly.
 #[derive(Debug)]
 pub(super) struct Assembly {
-    /// The number of its first packet, which is the message's.
+    /// Sequence number of its first packet, which identifies the message.
     pub(super) first: SeqNo,
     piece_bytes: u16,
     message_bytes: u32,
     content: Vec<u8>,
-    /// Pieces that have not come.
+    /// Number of fragments that have not arrived.
     left: u32,
-    /// Since when something is known of it.
+    /// Time at which its first fragment to arrive was received, or noticed to be missing.
     since: Time,
-    /// When the last piece came.
+    /// Time at which the last fragment arrived.
     touched: Time,
     deadline: Option<Duration>,
-    /// How it came: of the pieces that were repaired, the one that was missing longest.
+    /// [`How`] of the repaired fragment that was missing longest; `Direct` if none was repaired.
     pub(super) how: How,
-    /// The longest for which a piece was missing.
+    /// Longest time for which a fragment was missing.
     pub(super) missing_for: Duration,
 }
 
-/// What a piece comes to.
+/// Effect of a fragment on its message.
 #[derive(Debug)]
 pub(super) enum Added {
-    /// There are more to come.
+    /// Fragments are left.
     Open,
-    /// It was the last one: the message.
+    /// The fragment was the last one. Contains the message.
     Whole(Assembly),
-    /// It is of another message than those before it, or comes too late.
+    /// The fragment contradicts those before it, or is too late. The message cannot be completed.
     Useless(Useless),
 }
 
-/// Why a message cannot be put together with a piece.
+/// Reason why a message cannot be completed with a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Useless {
-    /// Its deadline has passed.
+    /// The deadline has passed.
     Late,
-    /// The pieces contradict each other.
+    /// The fragments contradict each other.
     Contradiction,
 }
 
-/// What an open message costs beside its bytes.
+/// Memory that an open message is assumed to use in addition to its bytes.
 const OVERHEAD_BYTES: usize = 192;
 
 impl Assembly {
-    /// A message of which `block` is the first piece that came.
+    /// Creates a message of which `block` is the first fragment to arrive.
     pub(super) fn new(now: Time, first: SeqNo, piece: Piece, block: &Block, since: Time) -> Self {
         Self {
             first,
@@ -112,17 +112,16 @@ impl Assembly {
         }
     }
 
-    /// The number of its last packet.
+    /// Returns the sequence number of its last packet.
     pub(super) fn last(&self) -> SeqNo {
         self.first.plus(self.message_bytes.div_ceil(u32::from(self.piece_bytes)) - 1)
     }
 
-    /// The message.
     pub(super) fn payload(self) -> Bytes {
         self.content.into()
     }
 
-    /// When its time is over, unless another piece comes.
+    /// Returns the time at which the message times out unless another fragment arrives.
     pub(super) fn over_at(&self, patience: Duration) -> Time {
         let stalled = self.touched + patience;
         self.deadline.map_or(stalled, |deadline| stalled.min(self.since + deadline))
@@ -147,55 +146,57 @@ impl Assembly {
 }
 
 impl Assemblies {
-    /// None yet; all of them together may take up `max_bytes`.
+    /// Creates an empty set whose messages together may use `max_bytes`.
     pub(super) fn new(max_bytes: usize) -> Self {
         Self { of_streams: BTreeMap::new(), begun: VecDeque::new(), open: 0, bytes: 0, max_bytes }
     }
 
-    /// Bytes that the open messages take up.
+    /// Returns the memory that the open messages use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the message that begins with this packet is open.
+    /// Returns `true` if the message that begins with this packet is open.
     pub(super) fn is_open(&self, stream: StreamIx, first: SeqNo) -> bool {
         self.place(stream, first).is_some()
     }
 
-    /// Whether the packet belongs to a message that is over, and was not known of when it ended.
+    /// Returns `true` if the packet belongs to a message that is over, and lay beyond the end of
+    /// the stream when the message ended.
     pub(super) fn is_unwanted(&self, stream: StreamIx, seqno: SeqNo) -> bool {
         let unwanted = self.of_streams.get(&stream).and_then(|it| it.unwanted);
         unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
     }
 
-    /// The number after the last that is unwanted, if there is any.
+    /// Returns the number after the last unwanted packet, if there is one.
     pub(super) fn unwanted_to(&self, stream: StreamIx) -> Option<SeqNo> {
         self.of_streams.get(&stream)?.unwanted.map(|(_, to)| to)
     }
 
-    /// Packets from `from` to before `to` are not wanted.
+    /// Marks the packets from `from` to before `to` as unwanted.
     pub(super) fn set_unwanted(&mut self, stream: StreamIx, from: SeqNo, to: SeqNo) {
         self.of_streams.entry(stream).or_default().unwanted = Some((from, to));
     }
 
-    /// The open message that this packet is of.
+    /// Returns the open message that this packet belongs to.
     pub(super) fn containing(&self, stream: StreamIx, seqno: SeqNo) -> Option<SeqNo> {
         let mut open = self.of_streams.get(&stream)?.open.iter().rev();
         open.find(|assembly| assembly.contains(seqno)).map(|assembly| assembly.first)
     }
 
-    /// The open messages of the stream.
+    /// Returns the open messages of the stream.
     pub(super) fn of_stream(&self, stream: StreamIx) -> Vec<SeqNo> {
         let open = self.of_streams.get(&stream).map(|it| it.open.iter());
         open.into_iter().flatten().map(|assembly| assembly.first).collect()
     }
 
-    /// Whether there can ever be room for a message of so many bytes.
+    /// Returns `true` if a message of this size fits the memory limit.
     pub(super) fn can_hold(&self, message_bytes: u32) -> bool {
         cost(message_bytes) <= self.max_bytes
     }
 
-    /// The open message that was begun first, if so many bytes more are too many beside it.
+    /// Returns the open message whose reassembly began first, if `message_bytes` more would exceed
+    /// the memory limit. The caller has to end it.
     pub(super) fn in_the_way_of(&mut self, message_bytes: u32) -> Option<(StreamIx, SeqNo)> {
         if self.bytes + cost(message_bytes) <= self.max_bytes {
             return None;
@@ -221,7 +222,7 @@ impl Assemblies {
         self.of_streams.entry(stream).or_default().open.push_back(assembly);
     }
 
-    /// A piece of an open message came, so long after it was known to be missing.
+    /// Adds a fragment to an open message, with the time for which it was known to be missing.
     pub(super) fn add(
         &mut self,
         now: Time,
@@ -247,7 +248,7 @@ impl Assemblies {
         Added::Whole(self.end(stream, first).expect("the message is open"))
     }
 
-    /// The message is not open any more.
+    /// Closes and returns an open message.
     pub(super) fn end(&mut self, stream: StreamIx, first: SeqNo) -> Option<Assembly> {
         let place = self.place(stream, first)?;
         let of_stream = self.of_streams.get_mut(&stream)?;
@@ -260,7 +261,8 @@ impl Assemblies {
         Some(assembly)
     }
 
-    /// Everything before `end` is known of: what was unwanted before it has been dealt with.
+    /// Forgets the unwanted packets once all of them lie before `end`, up to which the stream is
+    /// known.
     pub(super) fn forget_unwanted_before(&mut self, stream: StreamIx, end: SeqNo) {
         let Some(of_stream) = self.of_streams.get_mut(&stream) else { return };
         if of_stream.unwanted.is_some_and(|(_, to)| !to.is_after(end)) {
@@ -271,7 +273,7 @@ impl Assemblies {
         }
     }
 
-    /// The stream is forgotten, and what is open of it; says how many messages that were.
+    /// Forgets the stream and its open messages. Returns the number of these.
     pub(super) fn remove_stream(&mut self, stream: StreamIx) -> usize {
         let open = self.of_stream(stream);
         open.iter().for_each(|first| _ = self.end(stream, *first));
@@ -279,7 +281,8 @@ impl Assemblies {
         open.len()
     }
 
-    /// The open messages of the stream whose time is over, and when the next one's is.
+    /// Returns the open messages of the stream that have timed out, and the time at which the next
+    /// one does.
     pub(super) fn over_at(
         &self,
         now: Time,
@@ -314,8 +317,8 @@ fn cost(message_bytes: u32) -> usize {
     message_bytes as usize + OVERHEAD_BYTES
 }
 
-/// Messages that have ended and stand in the order of those that were begun, beside as many as
-/// are open.
+/// Maximum number of ended messages left in the order of begun ones, in addition to as many as are
+/// open.
 const MOST_ENDED: usize = 64;
 
 #[cfg(test)]

@@ -1,24 +1,27 @@
-//! Repair bins (Ricochet 3.2.1, 3.2.4): packets go in, repairs come out.
+//! Repair bins (Ricochet 3.2.1, 3.2.4), which combine packets into repairs.
 //!
-//! Every bin exists once in each of `stagger` *lanes*; packet k goes to lane k mod `stagger`. What
-//! a bin holds in one lane is a *fill*. When a fill begins it draws its targets, before it holds
-//! anything; a fill that drew none only counts. After r packets the fill is sent to its targets
-//! and the next begins.
+//! Every bin exists once in each of `stagger` *lanes*. Packet k enters lane k mod `stagger`. The
+//! packets that a bin collects in one lane between drawing its targets and sending are a *batch*
+//! ([`Fill`](super::fills::Fill)). A batch draws its targets when it begins, before it holds any
+//! packet. A batch that draws none only counts packets. After r packets, the batch is sent to its
+//! targets and the next one begins.
 //!
-//! Two guarantees (section 3). A packet of group A goes to c_A members on average: Algorithm 1's
-//! (see [`regions`](super::regions)). And it goes to each of them in one repair only: a fill draws
-//! no node that another fill of the same lane has drawn from the same region and not yet sent to,
-//! for fills that are open at the same time are those that can share a packet.
+//! There are two guarantees (section 3). A packet of group A goes to c_A members on average, by
+//! Algorithm 1 (see [`regions`](super::regions)). And it goes to each of them in one repair only: a
+//! batch draws no node that another open batch of the same lane has drawn from the same region.
+//! Only batches that are open at the same time can share a packet.
 //!
-//! What a fill could not draw for that reason its source *owes*, and draws as soon as it can: a bin
-//! that has to wait for a node gets the next one that its region gives back, in the middle of a
-//! count if need be. Debts are never forgiven while the region stands, so that the mean is exact.
-//! They have a limit, [`MAX_OWED`], for where some group of the region wants every node to get
-//! every packet, a node would have to change bins without a gap. What goes beyond the limit is
-//! drawn from the nodes that other fills hold: there a packet may go to a node twice, rather than
-//! the mean fall short. `targets_shared` counts those draws, `targets_short` those that are owed.
+//! Targets that a batch could not draw for that reason are *owed* by its source and drawn at the
+//! next opportunity. A bin that waits for a node gets the next one that is released in its region,
+//! even in the middle of a count. A debt is canceled only when a view change unlinks the bin from
+//! the region. Apart from that, the mean is exact.
 //!
-//! How they follow the view: `rebuild`.
+//! Debts are limited by [`MAX_OWED`]. If some group of the region wants every packet at every node,
+//! a node would have to move from one batch to the next without a gap. Targets beyond the limit are
+//! drawn from nodes that other batches hold. A packet may then reach a node twice, but the mean
+//! holds. `targets_shared` counts these draws, `targets_short` the targets that are owed.
+//!
+//! `rebuild` applies view changes to the bins.
 
 mod rebuild;
 
@@ -34,70 +37,70 @@ use super::packet::WireId;
 use super::regions::{RegionIx, Regions};
 use crate::{IdMap, NodeId, PacketId, Rng, Time};
 
-/// The repair bins of a node.
+/// Repair bins of a node.
 #[derive(Debug)]
 pub(super) struct Bins {
     regions: Regions,
     r: u8,
     flush_after: Option<Duration>,
-    /// The bins of each group, by its index.
+    /// Bins of each group, by group index.
     of_group: Vec<Vec<BinIx>>,
-    /// The bins that serve each region, by its index: its chain as it was last taken up.
+    /// Bins that serve each region, by region index: its chain when it was last applied.
     of_region: Vec<Vec<(Link, BinIx)>>,
     bins: Vec<Bin>,
     vacant: Vec<BinIx>,
     by_set: IdMap<SetId, BinIx>,
-    /// Bins that have to be looked at once all changes are taken up.
+    /// Bins to visit after all changes have been applied.
     changed: Vec<BinIx>,
-    /// The chain that is being taken up, with the bins that it has already.
+    /// Chain that is being applied, with the bins that it keeps.
     links: Vec<(Link, Option<BinIx>)>,
     lanes: Vec<Lane>,
-    /// Fills with a packet and targets, by the age of their oldest packet.
+    /// Batches with a packet and targets, ordered by the age of their oldest packet.
     to_flush: VecDeque<Flush>,
-    /// Buffers for the sums of fills, as many as were in use at once.
+    /// Reusable buffers for the XORs of batches, as many as were in use at once.
     spare_sums: Vec<Vec<u8>>,
     arrivals: u64,
     rng: Rng,
     full: Vec<BinIx>,
-    /// How many targets a draw gives to each source of the bin.
+    /// Number of targets that a draw takes from each source of the bin.
     wanted: Vec<usize>,
-    /// Regions that got nodes back for which bins wait.
+    /// Regions in which nodes were released that bins wait for.
     freed: Vec<RegionIx>,
     counts: Counts,
 }
 
-/// What the bins count.
+/// Counters of the bins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Targets that were drawn later, because open fills held all nodes of the region.
+    /// Targets postponed because open batches held all nodes of the region.
     pub(super) targets_short: u64,
-    /// Targets that were drawn although another open fill held them.
+    /// Targets drawn although another open batch held them.
     pub(super) targets_shared: u64,
-    /// Bins that were sent part-filled because of their age.
+    /// Batches sent partly filled because of their age.
     pub(super) flushed: u64,
-    /// Repairs, one for each target, of bins that were sent part-filled because members changed.
+    /// Repairs of batches sent early because of a view change, one for each target.
     pub(super) cut_short: u64,
 }
 
-/// A repair that is to be sent.
+/// A repair to be sent.
 #[derive(Debug)]
 pub(super) struct Repair<'a> {
-    /// Who gets it.
+    /// Receivers of the repair.
     pub(super) targets: &'a [(RegionIx, NodeId)],
-    /// What it is the XOR of, 1 to r packets.
+    /// Packets in the XOR, 1 to r.
     pub(super) ids: &'a [WireId],
-    /// The XOR of their blocks, as long as the longest.
+    /// XOR of their symbols, as long as the longest.
     pub(super) sum: &'a [u8],
 }
 
 #[derive(Debug, Default)]
 struct Bin {
-    /// Its groups, in order.
+    /// Groups of the bin, sorted.
     groups: Vec<GroupIx>,
     set: SetId,
-    /// In how many regions it selects targets; 0 if it does not exist.
+    /// Number of regions from which it selects targets; 0 if the bin does not exist.
     regions: usize,
-    /// Whether it is noted in [`Bins::changed`].
+    /// `true` if the bin is in [`Bins::changed`].
     is_noted: bool,
 }
 
@@ -109,8 +112,8 @@ struct Flush {
     generation: u32,
 }
 
-/// Targets that a bin may owe a region in a lane. What it should draw beyond that it draws from the
-/// nodes of other fills.
+/// Maximum number of targets that a bin may owe a region in a lane. Targets beyond it are drawn
+/// from the nodes of other batches.
 const MAX_OWED: usize = 8;
 
 impl Bins {
@@ -143,13 +146,12 @@ impl Bins {
         }
     }
 
-    /// The r of all the node's groups; set while there are no bins.
+    /// Sets the r of all the node's groups. It may only change while there are no bins.
     pub(super) fn set_r(&mut self, r: u8) {
         assert!(self.by_set.is_empty() || self.r == r, "r changed under existing bins");
         self.r = r;
     }
 
-    /// `group` has this c from now on.
     pub(super) fn set_c(&mut self, group: GroupIx, c: u8) {
         let groups = group.0 as usize + 1;
         if self.of_group.len() < groups {
@@ -158,17 +160,15 @@ impl Bins {
         self.regions.set_c(group, c);
     }
 
-    /// `node` is in `group` from now on.
     pub(super) fn add_node(&mut self, node: NodeId, group: GroupIx) {
         self.regions.add(node, group);
     }
 
-    /// `node` is no longer in `group`.
     pub(super) fn remove_node(&mut self, node: NodeId, group: GroupIx) {
         self.regions.remove(node, group);
     }
 
-    /// Accounts a packet of `group`: it enters the group's bins, and `send` gets what became full.
+    /// Adds a packet to the bins of `group`, and calls `send` for each repair that it completes.
     pub(super) fn accept(
         &mut self,
         now: Time,
@@ -198,7 +198,7 @@ impl Bins {
             }
             cell.left() == 0
         });
-        // Only now, when the packet is in all its bins, may fills end and others draw targets.
+        // Batches may end and others draw targets only after the packet has entered all its bins.
         for bin in &full {
             if self.lanes[lane].cells[bin.0 as usize].is_wanted() {
                 self.finish(*bin, lane, &mut send);
@@ -207,7 +207,7 @@ impl Bins {
         }
         self.hand_over(lane);
         for bin in full.drain(..) {
-            // Not those to which a node was handed over.
+            // Bins that got a released node have already drawn.
             if self.lanes[lane].cells[bin.0 as usize].left() == 0 {
                 self.draw(bin, lane);
             }
@@ -216,7 +216,8 @@ impl Bins {
         self.forget_stale_flushes();
     }
 
-    /// Looks at what [`Bins::accept`] needs for a packet of `group`; what it saw is of no meaning.
+    /// Reads the memory that [`Bins::accept`] will need for a packet of `group`. The result has no
+    /// meaning.
     pub(super) fn look(&self, group: GroupIx) -> u32 {
         const OF_A_CACHE_LINE: usize = 64 / size_of::<BinIx>();
         let of_group = self.of_group.get(group.0 as usize);
@@ -224,12 +225,12 @@ impl Bins {
         bins.fold(0, |seen, bin| seen ^ bin.0)
     }
 
-    /// When the next part-filled bin is to be sent.
+    /// Returns the time at which the next partly filled batch is to be sent.
     pub(super) fn next_flush(&self) -> Option<Time> {
         self.to_flush.front().map(|flush| flush.due)
     }
 
-    /// Sends the part-filled bins whose oldest packet has waited long enough.
+    /// Sends the partly filled batches whose oldest packet has waited long enough.
     pub(super) fn flush_due(&mut self, now: Time, mut send: impl FnMut(Repair<'_>)) {
         if self.next_flush().is_none_or(|due| due > now) {
             return;
@@ -247,18 +248,17 @@ impl Bins {
         self.forget_stale_flushes();
     }
 
-    /// What was counted so far.
     pub(super) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// How many bins there are.
+    /// Returns the number of bins.
     pub(super) fn len(&self) -> usize {
         self.by_set.len()
     }
 
-    /// The invariants: what is held is what open fills have drawn, no fill holds more than r
-    /// packets or any without having targets, and groups, regions and bins know each other.
+    /// Checks the invariants: held nodes are those that open batches have drawn, a batch holds at
+    /// most r packets and none without targets, and groups, regions and bins refer to each other.
     pub(super) fn check(&self) {
         self.regions.check();
         self.check_links();
@@ -266,7 +266,7 @@ impl Bins {
         self.lanes.iter().for_each(|lane| lane.check(live(), u32::from(self.r)));
     }
 
-    /// Sends what the fill holds to those of its targets who are still there, and empties it.
+    /// Sends the batch to those of its targets that still share a group, and empties it.
     fn finish(&mut self, bin: BinIx, lane: usize, send: &mut impl FnMut(Repair<'_>)) {
         let Lane { cells, fills, held, waiting } = &mut self.lanes[lane];
         let fill = &mut fills[bin.0 as usize];
@@ -291,10 +291,10 @@ impl Bins {
         cells[bin.0 as usize] = Cell::idle(u32::from(self.r));
     }
 
-    /// Draws the targets of an empty fill. If it draws none, it is decided at once how many more
-    /// will draw none, so that bins which rarely draw a target, of which a node in many groups has
-    /// many, are rarely looked at. That is the same as deciding over each fill when it begins: the
-    /// draws are independent, and what is owed changes only when there is a target.
+    /// Draws the targets of an empty batch. If there are none, the number of further batches
+    /// without targets is drawn at once, so that bins which rarely draw a target are rarely
+    /// visited. A node in many groups has many such bins. The outcome is the same as with one draw
+    /// per batch: the draws are independent, and debts change only when there is a target.
     fn draw(&mut self, bin: BinIx, lane: usize) {
         if self.is_blocked(bin, lane) {
             return;
@@ -336,9 +336,9 @@ impl Bins {
         }
     }
 
-    /// Whether the bin owes targets that cannot be had, because other fills have drawn all nodes of
-    /// its only region. It owes more by that, and tries again when a node is given back, or after a
-    /// fill's worth of packets.
+    /// Returns `true` if the bin owes targets and other batches hold all nodes of its only region.
+    /// In that case its debt grows, and it tries again when a node is released or after another r
+    /// packets.
     fn is_blocked(&mut self, bin: BinIx, lane: usize) -> bool {
         let Lane { cells, fills, held, .. } = &mut self.lanes[lane];
         let [source] = &mut fills[bin.0 as usize].sources[..] else { return false };
@@ -357,8 +357,8 @@ impl Bins {
         blocked
     }
 
-    /// Gives the nodes that fills have just given back to the bins that wait for them, each that
-    /// has waited longest in its region. Their fills begin with the next packet.
+    /// Gives the nodes that batches have just released to waiting bins: in each region, to the one
+    /// that has waited longest. Their batches begin with the next packet.
     fn hand_over(&mut self, lane: usize) {
         while let Some(region) = self.freed.pop() {
             let Some(bin) = self.lanes[lane].waiting[region.0 as usize].first().copied() else {
@@ -366,7 +366,7 @@ impl Bins {
             };
             self.lanes[lane].stop_waiting(bin, region);
             let Lane { cells, fills, .. } = &mut self.lanes[lane];
-            // The count that was to pass without a target ends early, so that it owes less.
+            // The count without targets ends early, so that less is owed.
             let rest = f64::from(cells[bin.0 as usize].left()) / f64::from(self.r);
             for source in &mut fills[bin.0 as usize].sources {
                 source.owed = (source.owed - source.targets * rest).max(0.0);
@@ -375,8 +375,8 @@ impl Bins {
         }
     }
 
-    /// Draws how many targets each source gives, until one gives any; returns how many fills draw
-    /// none before that. None does if this one is known to be `due`.
+    /// Draws the number of targets from each source, until there is one. Returns the number of
+    /// batches without targets before that, which is 0 if this batch is known to be `due`.
     fn fills_without_target(&mut self, bin: BinIx, lane: usize, due: bool) -> u32 {
         let sources = &self.lanes[lane].fills[bin.0 as usize].sources;
         self.wanted.clear();
@@ -403,8 +403,8 @@ impl Bins {
         idle
     }
 
-    /// Fills that went out in the meantime leave their flush time behind. They are forgotten as
-    /// soon as they come to the front, so that nobody is woken for them.
+    /// Drops the flush times of batches that were sent in the meantime, as soon as they reach the
+    /// front. The node is not woken for them.
     fn forget_stale_flushes(&mut self) {
         while self.to_flush.front().is_some_and(|flush| self.is_stale(flush)) {
             self.to_flush.pop_front();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const OWN: NodeId = NodeId(1000);
 
-/// What went out: the targets and the sequence numbers of each repair.
+/// Targets and packets of each repair sent. A packet is its group and sequence number.
 type Sent = Vec<(Vec<NodeId>, Vec<(GroupIx, u32)>)>;
 
 struct Rig {
@@ -32,7 +32,7 @@ impl Rig {
         self
     }
 
-    /// Packets are numbered over all groups, in the order in which they come.
+    /// Packets are numbered across all groups, in order of arrival.
     fn accept(&mut self, now: Time, group: GroupIx) {
         self.next += 1;
         let id = PacketId { sender: OWN, group: GroupId(group.0), seqno: SeqNo(self.next) };
@@ -49,7 +49,7 @@ impl Rig {
         self.bins.check();
     }
 
-    /// To how many nodes each of the packets of `group` went, and whether any got one twice.
+    /// Returns the receivers of each packet of `group`, one for each copy.
     fn copies(&self, group: GroupIx) -> BTreeMap<u32, Vec<NodeId>> {
         let mut copies: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
         for (targets, packets) in &self.sent {
@@ -174,7 +174,8 @@ fn a_change_elsewhere_leaves_a_bin_alone() {
     assert_eq!(rig.sent[0].1.len(), 8);
 }
 
-/// Random packets over random memberships: (group, copies of each of its complete packets).
+/// Runs random packets over random memberships. Returns the mean number of copies of a packet of
+/// each group.
 fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (Rig, Vec<f64>) {
     let mut rig = Rig::new(RepairScope::Regions, stagger, None, 4);
     cs.iter().zip(0..).for_each(|(c, group)| rig.bins.set_c(GroupIx(group), *c));
@@ -197,7 +198,7 @@ fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (R
     (rig, means)
 }
 
-/// 24 cases, for each of these is 40,000 packets, unless the environment asks for a number.
+/// 24 cases, because each is 40,000 packets, unless the environment sets a number.
 fn few_cases() -> ProptestConfig {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(24) }
@@ -206,11 +207,10 @@ fn few_cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(few_cases())]
 
-    /// The guarantees of section 3, for random memberships: a packet of A goes to c_A members on
-    /// average, or to all if there are fewer, and where no group of the node wants more than four
-    /// fifths of its members, hardly ever to one of them twice. The tolerance is five standard
-    /// deviations of the mean: each of the group's members is drawn or not for a fill, and a fill
-    /// holds 4 packets.
+    /// The guarantees of section 3 for random memberships. A packet of A goes to c_A members on
+    /// average, or to all if there are fewer. If no group of the node wants more than four fifths
+    /// of its members, duplicate copies are rare. The tolerance is five standard deviations of the
+    /// mean: each member of the group is drawn or not for a batch of 4 packets.
     #[test]
     fn a_packet_goes_to_c_members_on_average_and_hardly_ever_twice(
         memberships in prop::collection::vec((0..24_u64, 0..4_u32), 40..90),
@@ -244,7 +244,7 @@ fn assert_mean_and_repeats(
     Ok(())
 }
 
-/// How many copies of packets went out, and how many of them to a node that had got one.
+/// Returns the number of copies of packets, and how many of these were duplicates.
 fn copies_and_repeats(rig: &Rig, groups: usize) -> (usize, usize) {
     let (mut copies, mut repeats) = (0, 0);
     for group in (0..groups as u32).map(GroupIx) {
@@ -257,8 +257,8 @@ fn copies_and_repeats(rig: &Rig, groups: usize) -> (usize, usize) {
     (copies, repeats)
 }
 
-/// Of three to five wanted targets, a group got 0.13 too few in these memberships when targets that
-/// could not be had were given up.
+/// Regression: when targets that could not be drawn were given up, a group with 3 to 5 targets got
+/// 0.13 too few in these memberships.
 #[test]
 fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError> {
     #[rustfmt::skip]
@@ -294,13 +294,13 @@ fn the_papers_example_keeps_both_guarantees() {
     for (mean, c) in means.iter().zip([5.0, 4.0, 3.0]) {
         assert!((mean - c).abs() < 0.05, "{means:?}");
     }
-    // The regions' shares are those of figure 6: of A's five targets 2.5 are in abc.
+    // The shares of the regions are those of figure 6: 2.5 of A's five targets are in abc.
     let in_abc = rig.copies(A).values().flatten().filter(|node| node.0 > 23).count();
     let share = in_abc as f64 / rig.copies(A).len() as f64;
     assert!((share - 2.5).abs() < 0.1, "{share}");
 }
 
-/// What the bins select, and that each group's packets enter the bins with the group.
+/// Returns the targets that the bins select from each region. Fails if lanes differ.
 fn selections(bins: &Bins) -> Selections {
     let mut all = BTreeMap::new();
     for (links, region) in bins.of_region.iter().zip((0..).map(RegionIx)) {
@@ -321,8 +321,8 @@ fn selections(bins: &Bins) -> Selections {
     all
 }
 
-/// Random changes with a packet now and then, after which the bins are as if made from scratch.
-/// Returns what was sent.
+/// Makes random changes with occasional packets, and checks each time that the bins equal those
+/// made from scratch. Returns the rig with everything that was sent.
 fn churn(
     changes: &[(u64, u32, u32)],
     cs: &[u8],
@@ -354,7 +354,7 @@ fn churn(
     rig
 }
 
-/// A packet goes to a node twice at most as often as a fill has drawn a node of another one's.
+/// Checks that there are no more duplicate copies than shared targets can cause.
 fn assert_no_packet_twice(rig: &Rig, groups: usize, r: usize) {
     let (_, repeats) = copies_and_repeats(rig, groups);
     let shared = rig.bins.counts().targets_shared as usize;
@@ -375,7 +375,7 @@ proptest! {
         assert_no_packet_twice(&rig, 5, 4);
     }
 
-    /// Many groups: every node has a region to itself, and every bin one region.
+    /// Many groups: every node has its own region, and every bin one region.
     #[test]
     fn so_are_those_of_nodes_in_many_groups(
         changes in prop::collection::vec((0..10_u64, 0..60_u32, 0..5_u32), 200..500),
@@ -390,7 +390,8 @@ proptest! {
 
 #[test]
 fn a_fill_stays_open_where_another_bin_of_its_region_changes() {
-    // Node 1 is in all three; its packets of A come half by a bin of A, half by one of A, B and C.
+    // Node 1 is in all three. Half of its packets of A come from a bin of A, half from one of A, B
+    // and C.
     let mut rig = Rig::new(RepairScope::Regions, 1, None, 8)
         .with_group(A, 1, [1])
         .with_group(B, 1, 1..=2)
@@ -418,7 +419,7 @@ fn a_fill_of_a_bin_that_loses_a_group_is_sent_as_it_is() {
     assert_eq!(rig.sent, [(vec![NodeId(1)], vec![(A, 1), (A, 2), (A, 3)])]);
     (0..7).for_each(|_| rig.accept(Time(0), B));
     assert_eq!(rig.sent[1].1.len(), 8, "the next fill holds what came since");
-    // A bin that only gains one goes on.
+    // A bin that only gains a group keeps its batch.
     (0..3).for_each(|_| rig.accept(Time(0), B));
     rig.bins.add_node(NodeId(1), A);
     (0..5).for_each(|_| rig.accept(Time(0), A));

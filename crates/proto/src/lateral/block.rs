@@ -1,28 +1,31 @@
-//! What repairs protect: a message together with what is needed to deliver it.
+//! Symbols: the units that repairs are XORs of. A symbol is a message or a fragment of one, with
+//! the fields needed to deliver it.
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 0 | 8 | sent at | the sender's [`Time`] when it multicast the message |
-//! | 8 | 4 | deadline | microseconds after that for which it is of use; 0 = no deadline |
+//! | 0 | 8 | sent at | the sender's [`Time`] when the message was sent |
+//! | 8 | 4 | deadline | microseconds for which the message is useful; 0: no deadline |
 //! | 12 | 2 | payload bytes | length of the payload |
-//! | 14 | 2 | piece bytes | 0 = the payload is a message; else it is a piece of one |
-//! | 16 | 4 | checksum | CRC-32 of the block without this field |
+//! | 14 | 2 | piece bytes | 0: the payload is a whole message; else the length of a fragment |
+//! | 16 | 4 | checksum | CRC-32 of the symbol without this field |
 //! | 20 | n | payload | the message |
 //!
-//! A message that does not fit a packet is cut into [pieces](Piece) of the same length; the last
-//! may be shorter. The payload of such a block begins with two numbers more, and the payload bytes
-//! count them:
+//! A message that does not fit one packet is split into [fragments](Piece) of equal length; the
+//! last may be shorter. The payload of such a symbol begins with two more numbers, which count as
+//! payload bytes:
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 20 | 4 | index | which piece of the message, from 0 |
+//! | 20 | 4 | index | index of the fragment in the message, from 0 |
 //! | 24 | 4 | message bytes | length of the whole message, at most [`MAX_MESSAGE_BYTES`] |
-//! | 28 | n | piece | the bytes of the message from index * piece bytes on |
+//! | 28 | n | fragment | the bytes of the message from index * piece bytes on |
 //!
-//! That stands in the block and not in the packet around it, so that a repair restores it as well.
+//! These fields are part of the symbol, not of the packet around it, so that a repair restores them
+//! too.
 //!
-//! Blocks of different lengths are XORed as if zeros followed the shorter ones. A block that comes
-//! out of a repair proves itself by its checksum, so that a wrong repair can never be delivered.
+//! Symbols of different lengths are XORed as if the shorter ones were followed by zeros. A symbol
+//! solved from repairs is verified by its checksum, so that the result of a wrong repair is not
+//! delivered.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -34,37 +37,37 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::Time;
 use crate::wire::DecodeError;
 
-/// Bytes of a block before the payload.
+/// Size of a symbol before its payload, in bytes.
 pub const BLOCK_HEADER_BYTES: usize = size_of::<RawBlock>();
 
-/// Bytes of a piece's block between the block's header and the piece.
+/// Size of the numbers before a fragment in its symbol's payload, in bytes.
 pub const PIECE_HEADER_BYTES: usize = size_of::<RawPiece>();
 
-/// Bytes of the largest message that there can be: 16 MiB.
+/// Size of the largest possible message, in bytes: 16 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// A block, held by reference count.
+/// A symbol, held by reference count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block(Bytes);
 
-/// Which part of a message a block holds.
+/// Position of a fragment in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its place among the message's pieces, from 0: the packet with the first piece has a sequence
-    /// number so many places back.
+    /// Index among the message's fragments, from 0. The first fragment has a sequence number lower
+    /// by this.
     pub index: u32,
-    /// Bytes of every piece of the message but the last.
+    /// Size of every fragment of the message but the last, in bytes.
     pub piece_bytes: u16,
-    /// Bytes of the whole message, more than those of one piece.
+    /// Size of the whole message in bytes, more than `piece_bytes`.
     pub message_bytes: u32,
 }
 
-/// Where blocks live: chunks that many blocks share. A chunk is used again when the last of its
-/// blocks is gone, so that a warm arena does not allocate.
+/// Memory of symbols, in chunks that many symbols share. A chunk is reused when the last of its
+/// symbols has been dropped, so that a warm arena does not allocate.
 #[derive(Debug, Default)]
 pub struct Arena {
     chunk: BytesMut,
-    /// What is left of chunks that are full, the oldest first.
+    /// Remainders of full chunks, oldest first.
     retired: VecDeque<BytesMut>,
     max_retired: usize,
 }
@@ -91,7 +94,7 @@ const RETIRED_LOOKED_AT: usize = 4;
 const CHECKSUM_OFFSET: usize = 16;
 
 impl Block {
-    /// The block of a message that is sent at `now`.
+    /// Creates the symbol of a message that is sent at `now`.
     pub fn of_message(
         arena: &mut Arena,
         now: Time,
@@ -101,10 +104,10 @@ impl Block {
         Self::seal(arena, now, deadline, 0, [&[], payload])
     }
 
-    /// The block of one piece of `message`, which was sent at `now`.
+    /// Creates the symbol of one fragment of `message`, which was sent at `now`.
     ///
     /// # Panics
-    /// If the message has no such piece.
+    /// If the message has no such fragment.
     pub fn of_piece(
         arena: &mut Arena,
         now: Time,
@@ -141,11 +144,10 @@ impl Block {
         Self(block.freeze())
     }
 
-    /// Copies a block whose bytes arrived in a datagram.
+    /// Copies a symbol from a datagram, whose own checksum was verified.
     ///
     /// # Errors
-    /// If its length is not what it says, or it is a piece that no message has. (The datagram's own
-    /// checksum was right.)
+    /// If its length does not match the header, or it is a fragment that no message can have.
     pub fn from_datagram(arena: &mut Arena, bytes: &[u8]) -> Result<Self, DecodeError> {
         if length(bytes)? != bytes.len() {
             return Err(DecodeError::Length);
@@ -153,10 +155,10 @@ impl Block {
         Ok(arena.copy(bytes))
     }
 
-    /// Copies a block that was solved out of repairs, where zeros may follow it.
+    /// Copies a symbol that was solved from repairs. It may be followed by zeros.
     ///
     /// # Errors
-    /// If it does not prove to be what its sender sent.
+    /// If its length, padding or checksum shows that no sender sent it.
     pub fn from_repair(arena: &mut Arena, bytes: &[u8]) -> Result<Self, DecodeError> {
         let length = length(bytes)?;
         let (block, padding) = bytes.split_at_checked(length).ok_or(DecodeError::Length)?;
@@ -170,17 +172,17 @@ impl Block {
         Ok(arena.copy(block))
     }
 
-    /// The whole block.
+    /// Returns the whole symbol.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The message, or the piece of one with what stands before it.
+    /// Returns the message, or the fragment with its two numbers.
     pub fn payload(&self) -> Bytes {
         self.0.slice(BLOCK_HEADER_BYTES..)
     }
 
-    /// Which piece it holds, and its bytes; `None` if it holds a whole message.
+    /// Returns the fragment and its bytes; `None` if the symbol holds a whole message.
     pub fn piece(&self) -> Option<(Piece, &[u8])> {
         let piece_bytes = self.raw().piece_bytes.get();
         (piece_bytes != 0).then(|| {
@@ -189,12 +191,12 @@ impl Block {
         })
     }
 
-    /// When its sender multicast it, by the sender's clock.
+    /// Returns the time at which the message was sent, by the sender's clock.
     pub fn sent_at(&self) -> Time {
         Time(self.raw().sent_at.get())
     }
 
-    /// For how long after its multicast it is of use.
+    /// Returns the time for which the message is useful; `None` if it has no deadline.
     pub fn deadline(&self) -> Option<Duration> {
         match self.raw().deadline_us.get() {
             0 => None,
@@ -209,22 +211,23 @@ impl Block {
 }
 
 impl Piece {
-    /// How many pieces the message has.
+    /// Returns the number of fragments of the message.
     pub fn count(&self) -> u32 {
         self.message_bytes.div_ceil(u32::from(self.piece_bytes))
     }
 
-    /// Where in the message it begins.
+    /// Returns the offset of the fragment in the message.
     pub fn offset(&self) -> usize {
         self.index as usize * usize::from(self.piece_bytes)
     }
 
-    /// How long it is.
+    /// Returns the length of the fragment, in bytes.
     pub fn bytes(&self) -> usize {
         usize::from(self.piece_bytes).min(self.message_bytes as usize - self.offset())
     }
 
-    /// The piece that a payload holds, and its bytes; `None` if no message has such a piece.
+    /// Returns the fragment that a payload holds, and its bytes; `None` if no message has such a
+    /// fragment.
     fn read(piece_bytes: u16, payload: &[u8]) -> Option<(Self, &[u8])> {
         let (raw, bytes) = RawPiece::ref_from_prefix(payload).ok()?;
         let (index, message_bytes) = (raw.index.get(), raw.message_bytes.get());
@@ -238,13 +241,13 @@ impl Piece {
 }
 
 impl Arena {
-    /// An arena that remembers as many chunks as blocks of `bytes` in all can take up, and a
-    /// quarter more for those of which only a part is still in use.
+    /// Creates an arena for symbols of `bytes` in all. It keeps a quarter more chunks than they
+    /// fill, for those that are only partly in use.
     pub fn for_bytes(bytes: usize) -> Self {
         Self { max_retired: bytes / CHUNK_BYTES * 5 / 4 + 16, ..Self::default() }
     }
 
-    /// Forgets all chunks that wait to be used again: nothing of what was received is kept.
+    /// Drops all chunks that wait for reuse.
     pub fn release(&mut self) {
         self.retired.clear();
     }
@@ -255,7 +258,7 @@ impl Arena {
         Block(room.freeze())
     }
 
-    /// An empty buffer with room for exactly `bytes`, cut off the current chunk.
+    /// Returns an empty buffer with room for exactly `bytes`, split off the current chunk.
     fn room(&mut self, bytes: usize) -> BytesMut {
         if self.chunk.capacity() < bytes {
             let full = core::mem::replace(&mut self.chunk, BytesMut::new());
@@ -273,8 +276,8 @@ impl Arena {
         }
     }
 
-    /// A retired chunk that nobody uses any more, or a new one. Only the oldest few are looked at;
-    /// one that is still in use, because a message was kept for long, goes to the end.
+    /// Returns a retired chunk that is not in use, or a new one. Only the oldest few are tried. One
+    /// that is still in use, because a message was kept for long, moves to the end.
     fn free_chunk(&mut self, bytes: usize) -> BytesMut {
         for _ in 0..RETIRED_LOOKED_AT.min(self.retired.len()) {
             let Some(mut chunk) = self.retired.pop_front() else { break };
@@ -287,7 +290,10 @@ impl Arena {
     }
 }
 
-/// XORs `block` into `sum`, which must not be shorter.
+/// XORs `block` into `sum`.
+///
+/// # Panics
+/// If `sum` is shorter than `block`.
 pub fn xor_into(sum: &mut [u8], block: &[u8]) {
     assert!(block.len() <= sum.len(), "a block was XORed into a shorter sum");
     for (byte, other) in sum.iter_mut().zip(block) {
@@ -295,7 +301,7 @@ pub fn xor_into(sum: &mut [u8], block: &[u8]) {
     }
 }
 
-/// XORs `block` into `sum`, which grows to its length.
+/// XORs `block` into `sum`, extending `sum` if it is shorter.
 pub fn xor_growing(sum: &mut Vec<u8>, block: &[u8]) {
     let (shared, rest) = block.split_at(block.len().min(sum.len()));
     xor_into(sum, shared);
@@ -306,7 +312,7 @@ fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_micros()).unwrap_or(u32::MAX).max(1)
 }
 
-/// The length that the block says it has; it is checked to be possible.
+/// Returns the length of a symbol according to its header, and checks the fields of a fragment.
 fn length(bytes: &[u8]) -> Result<usize, DecodeError> {
     let (raw, _) = RawBlock::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
     let length = BLOCK_HEADER_BYTES + usize::from(raw.payload_bytes.get());

@@ -1,43 +1,44 @@
-//! Algorithm 1 for one region (Ricochet 3.1.2): which bins serve it, and how many of its nodes each
-//! of them selects.
+//! Algorithm 1 for one region (Ricochet 3.1.2): the bins that serve it, and the number of its nodes
+//! that each of them selects.
 //!
-//! A group A asks that each of its packets goes to c_A of its |A| other members. Its *share*,
-//! `c_A / |A|`, is the same in all its regions, and a region of |R| nodes gets `|R|` times that. A
-//! [`Chain`] keeps the region's groups in classes of equal share, so that a group whose share
-//! changes moves from one class to another, and all other links of the chain stay as they are.
+//! Each packet of a group A must reach c_A of the |A| other members. The *share* of A, `c_A / |A|`,
+//! is the same in all its regions, and a region of |R| nodes gets `|R|` times that. A [`Chain`]
+//! keeps the groups of a region in classes of equal share. A group whose share changes moves from
+//! one class to another, and all other links of the chain stay unchanged.
 
 use core::ops::{BitXor, BitXorAssign, Range};
 
 use crate::Rng;
 
-/// A set of groups: the XOR of a random number of 128 bits for each of them (Zobrist hashing), so
-/// that a group comes in or goes out in one step. A node draws these numbers from its seed and
-/// tells them to nobody, so that nobody can choose groups whose sets are taken for each other; that
-/// it happens by chance has a probability of 2^-128 for two sets. Where it does, two regions share
-/// bins that they should not share, and repairs are of less use to one of them: nothing else.
+/// A set of groups: the XOR of a random 128-bit number for each of them (Zobrist hashing). Adding
+/// or removing a group takes one step.
+///
+/// A node draws these numbers from its seed and keeps them secret, so that collisions cannot be
+/// provoked by choosing groups. Two sets collide by chance with a probability of 2^-128. Two
+/// regions then wrongly share bins, and repairs are less useful to one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct SetId(u128);
 
-/// One link of a region's chain: the bin of these groups selects this many targets per repair.
+/// One link of a region's chain: a bin, and the number of targets that it selects per repair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Link {
-    /// The least of the shares of its groups. Those of the region's groups that have as much or
-    /// more are in the bin.
+    /// Lowest share of the bin's groups. The bin has all groups of the region whose share is at
+    /// least this.
     pub(super) share: f64,
-    /// The bin's group set.
+    /// Group set of the bin.
     pub(super) set: SetId,
-    /// Targets that it selects from the region for every repair, on average.
+    /// Mean number of targets that the bin selects from the region for each repair.
     pub(super) targets: f64,
 }
 
-/// The shares from one to another, both of them included.
+/// Range of shares, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Span {
     least: f64,
     most: f64,
 }
 
-/// The groups of a region by share, the least first.
+/// Groups of a region, ordered by share.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     classes: Vec<Class>,
@@ -45,7 +46,7 @@ pub(super) struct Chain {
     all: SetId,
 }
 
-/// The groups of a region that have the same share, at least one.
+/// Groups of a region with equal shares, at least one.
 #[derive(Debug)]
 struct Class {
     share: f64,
@@ -54,14 +55,14 @@ struct Class {
 }
 
 impl SetId {
-    /// The set of one group that was in none before.
+    /// Draws the set of one new group.
     pub(super) fn draw(rng: &mut Rng) -> Self {
         Self(u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()))
     }
 }
 
 impl Span {
-    /// All shares that there are.
+    /// All possible shares.
     pub(super) const ALL: Self = Self::up_to(1.0);
 
     pub(super) const fn up_to(share: f64) -> Self {
@@ -72,13 +73,14 @@ impl Span {
         Self { least: one.min(other), most: one.max(other) }
     }
 
-    /// The least span that both are in.
+    /// Returns the smallest span that contains both.
     pub(super) fn with(self, other: Self) -> Self {
         Self { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
 
-    /// Where those are, among `all` in the order of their shares, that may be different if classes
-    /// in the span are: those in the span and the next one, which selects what these leave it.
+    /// Returns the range of elements in `all`, which is sorted by share, that a change of classes
+    /// in the span can affect: those in the span, and the next one, which selects what these leave
+    /// to it.
     pub(super) fn places<T>(self, all: &[T], share: impl Fn(&T) -> f64) -> Range<usize> {
         let first = all.partition_point(|one| share(one) < self.least);
         let behind = all[first..].partition_point(|one| share(one) <= self.most);
@@ -86,7 +88,7 @@ impl Span {
     }
 }
 
-/// The groups that are in one of two sets but not in both.
+/// Symmetric difference: the groups that are in exactly one of two sets.
 impl BitXor for SetId {
     type Output = Self;
 
@@ -102,7 +104,7 @@ impl BitXorAssign for SetId {
 }
 
 impl Chain {
-    /// The set of one group, of this share, comes in.
+    /// Adds the set of one group with this share.
     pub(super) fn insert(&mut self, share: f64, group: SetId) {
         self.all ^= group;
         match self.place(share) {
@@ -114,7 +116,7 @@ impl Chain {
         }
     }
 
-    /// The set of one group, which came in with this share, goes out.
+    /// Removes the set of one group that was added with this share.
     pub(super) fn remove(&mut self, share: f64, group: SetId) {
         self.all ^= group;
         let Ok(place) = self.place(share) else { return };
@@ -126,13 +128,13 @@ impl Chain {
         }
     }
 
-    /// The links for a region of `nodes` nodes: those that a change in the `span` can change.
+    /// Returns the links for a region of `nodes` nodes that a change in the `span` can affect.
     ///
-    /// The first link's bin holds packets of all the region's groups and selects the least of
-    /// their shares; the next one leaves out the groups that have got enough by that, and selects
-    /// what the least of the others still lacks; and so on. So every packet of a group is in the
-    /// bins of the links up to the one after which it is left out, and those select the group's
-    /// share together. Groups that want no targets are in no bin.
+    /// The bin of the first link holds packets of all groups of the region, and selects the lowest
+    /// of their shares. The next link leaves out the groups with that share, and selects the
+    /// difference to the lowest of the remaining shares. This continues until no group is left.
+    /// Every packet of a group thus enters the bins of all links before its group is left out, and
+    /// these together select the share of the group. Groups that want no targets are in no bin.
     pub(super) fn links(&self, nodes: usize, span: Span) -> impl Iterator<Item = Link> {
         let places = span.places(&self.classes, |class| class.share);
         let before = &self.classes[..places.start];
@@ -148,8 +150,8 @@ impl Chain {
     }
 
     fn place(&self, share: f64) -> Result<usize, usize> {
-        // Equal fractions are equal numbers: a quotient is rounded correctly, and two fractions of
-        // numbers below 2^26 that differ do so by more than the rounding.
+        // Equal fractions are equal numbers: a quotient is rounded correctly, and two different
+        // fractions of numbers below 2^26 differ by more than the rounding.
         self.classes.binary_search_by(|class| class.share.total_cmp(&share))
     }
 }

@@ -5,13 +5,13 @@ use super::super::groups::GroupIx;
 use super::*;
 use crate::NodeId;
 
-/// Who is in which groups.
+/// Groups of each node.
 pub(in super::super) type Memberships = BTreeMap<NodeId, BTreeSet<GroupIx>>;
-/// How many targets each bin selects from each region; both are named by their groups.
+/// Number of targets that each bin selects from each region. Both are identified by their groups.
 pub(in super::super) type Selections = BTreeMap<(Vec<GroupIx>, Vec<GroupIx>), f64>;
 
-/// What the bins are to select, computed from nothing but the memberships as the paper has it:
-/// find the regions, and go through the groups of each from the least of the rates on.
+/// Computes the selections from the memberships alone, as in the paper: finds the regions, and
+/// visits the groups of each from the lowest rate on.
 pub(in super::super) fn selections_of(
     memberships: &Memberships,
     scope: RepairScope,
@@ -43,8 +43,8 @@ pub(in super::super) fn selections_of(
     selections
 }
 
-/// Algorithm 1 for a region whose groups want these mean numbers of targets: the groups of each
-/// bin, and how many targets it selects.
+/// Algorithm 1 for a region whose groups want these mean numbers of targets. Returns the groups of
+/// each bin and the number of targets that it selects.
 fn in_full(mut rates: Vec<(GroupIx, f64)>) -> Vec<(Vec<GroupIx>, f64)> {
     rates.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
     let mut links = Vec::new();
@@ -62,7 +62,7 @@ fn in_full(mut rates: Vec<(GroupIx, f64)>) -> Vec<(Vec<GroupIx>, f64)> {
     links
 }
 
-/// Fails where bins select other numbers of targets than they are to select.
+/// Fails if the bins select other numbers of targets than expected.
 pub(in super::super) fn compare(ours: &Selections, expected: &Selections) {
     assert!(ours.keys().eq(expected.keys()), "{ours:?}, not {expected:?}");
     for ((place, ours), expected) in ours.iter().zip(expected.values()) {

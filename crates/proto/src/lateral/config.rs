@@ -1,5 +1,5 @@
-//! How one node's lateral engine is set. Members of a group may differ in all of this; what they
-//! must agree on is in [`GroupSettings`](crate::GroupSettings).
+//! Settings of a node's lateral engine. Members of a group may differ in all of them. The settings
+//! on which members must agree are in [`GroupSettings`](crate::GroupSettings).
 
 use core::time::Duration;
 
@@ -9,159 +9,168 @@ use super::queries::MAX_AHEAD;
 use crate::bounds::out_of_bounds;
 use crate::{RateOfFire, SeqNo};
 
-/// The settings of a [`Lateral`](super::Lateral) engine.
+/// Settings of a [`Lateral`](super::Lateral) engine.
 ///
-/// A time is zero or from 1 us to 24 h.
+/// A time is 0 or from 1 us to 24 h.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path. Repairs never exceed it, so that it limits what
-    /// fits a packet: 1284 bytes at r = 8 and the default of 1500.
+    /// Size of the largest IP packet on the path, in bytes, at least 700. Default 1500. Repairs
+    /// never exceed it, which limits the message that fits one packet: 1284 bytes at r = 8 and the
+    /// default.
     pub path_mtu: u16,
-    /// Bytes of the largest message: one that does not fit a packet is cut into pieces. At most
-    /// 16 MiB, the default; what fits a packet is always taken, so that 0 turns cutting off.
+    /// Maximum size of a message in bytes, at most 16 MiB. Default 16 MiB. A message that does not
+    /// fit one packet is split into fragments. One that fits is always accepted, so that 0 disables
+    /// fragmentation.
     pub message_bytes: usize,
-    /// Bytes per second at which pieces leave, of all groups together: they must not crowd out
-    /// everything else. 0 is no limit. Default 32 MiB.
+    /// Rate at which fragments leave, in bytes per second, for all groups together. It keeps large
+    /// messages from crowding out other traffic. 0 is no limit. Default 32 MiB.
     pub pace_bytes_per_second: u64,
-    /// Pieces that may be under way to the slowest member; never more than the window. Default
-    /// 1024, which is what a receiver buffers (Ricochet 3.2.5).
+    /// Maximum number of packets in flight to the slowest member while fragments queue. Never more
+    /// than `window`. Default 1024, which is what a receiver buffers (Ricochet 3.2.5).
     pub flight: u32,
-    /// Bytes of messages that wait until their pieces have left. One is taken whatever its size
-    /// while none waits. Default 32 MiB.
+    /// Maximum number of bytes of messages whose fragments have not left. An empty queue accepts a
+    /// message of any size. Default 32 MiB.
     pub queue_bytes: usize,
-    /// Bytes of messages that are put together at the same time; what is in use of them is taken
-    /// off `buffer_bytes`, at most half of those. Default 32 MiB.
+    /// Maximum number of bytes of messages in reassembly, at most half of `buffer_bytes`. The bytes
+    /// in use reduce the capacity of the data buffer. Default 32 MiB.
     pub assembly_bytes: usize,
-    /// Whether repairs mix packets of all groups that sender and target share.
+    /// Packets that may share a repair. Default [`RepairScope::Regions`].
     pub scope: RepairScope,
-    /// Whether this node's own messages enter its repair bins: it is their surest source. Off is
-    /// what the papers do. Default on.
+    /// `true` if this node's own messages enter its repair bins. A sender is the most reliable
+    /// source of its packets. `false` in the papers. Default `true`.
     pub own_packets: bool,
-    /// Interleaved copies of each repair bin, at least 1: packet k goes into copy k mod this, so
-    /// that a burst of losses is spread over as many repairs (Ricochet slides). Default 1.
+    /// Number of lanes, at least 1. Packet k enters lane k mod `stagger`, so that a burst of losses
+    /// is spread over as many repairs (Ricochet slides). A larger value delays repairs by the same
+    /// factor. Default 1.
     pub stagger: u8,
-    /// A part-filled bin is sent when its oldest packet is this old, so that the last packets
-    /// before a silence are protected too. `None` is what the papers do. Default 20 ms.
+    /// Age of the oldest packet at which a partly filled batch is sent. It protects the last
+    /// packets before a pause. `None` in the papers: never. Default 20 ms.
     pub flush_after: Option<Duration>,
-    /// Repair targets are chosen among at most this many members of each group, a uniformly random
-    /// subset (Slingshot 3.3). `None`, the default, is the full view.
+    /// Maximum number of members of each group that repair targets are drawn from: a uniformly
+    /// random subset (Slingshot 3.3). `None` is the full view. Default `None`.
     pub partial_view: Option<usize>,
-    /// How repairs with several missing packets are used.
+    /// Method of solving repairs with several missing packets. Default [`Solver::Elimination`].
     pub solver: Solver,
-    /// Pending repairs kept at most. Default 256; the papers keep 20.
+    /// Maximum number of pending repairs. Default 256; 20 in the papers.
     pub pending_repairs: usize,
-    /// How long a pending repair is kept. Default 1 s.
+    /// Lifetime of a pending repair. Default 1 s.
     pub pending_age: Duration,
-    /// Phase 2: asking for what repairs did not bring. `None` turns it off.
+    /// NAK recovery (phase 2): requests for packets that repairs did not bring. `None` disables it.
     pub nak: Option<NakConfig>,
-    /// After this time without a message a sender tells the group how far it has come, and again
-    /// at doubling intervals up to 64 times this, then at that one. `None` is what the papers do.
-    /// Default 100 ms.
+    /// Time from the last message to the first heartbeat, which announces the end of the stream to
+    /// the group. The interval doubles up to 64 times this value. `None` in the papers: a sender
+    /// sends only heartbeats that request or answer something. Default 100 ms.
     pub heartbeat: Option<Duration>,
-    /// What a node that hears a stream for the first time is owed of it.
+    /// Start of the stream that a new receiver is owed. Default [`StreamStart::AskSender`].
     pub stream_start: StreamStart,
-    /// The number of the first packet of this node's streams. Default 1. Tests and simulations set
-    /// it just below 2^31 or 2^32, so that numbers wrap early; nothing else depends on it.
+    /// Lowest first sequence number of this node's streams. Default 1. With
+    /// [`StreamStart::FromFirst`] every stream begins with it, and all members must use the same
+    /// value. Otherwise, a node with an incarnation adds an offset below 2^31 that is derived from
+    /// the incarnation and the group. Tests and simulations set it just below 2^31 or 2^32, so that
+    /// numbers wrap early.
     pub first_number: SeqNo,
-    /// A missing packet is given up after this time, whatever else is tried. Default 10 s.
+    /// Time after which a missing packet is lost, whatever else is tried. Default 10 s.
     pub give_up_after: Duration,
-    /// Bytes of packets kept to decode repairs and to answer NAKs. Default 64 MiB.
+    /// Maximum number of bytes of packets kept to decode repairs and to answer NAKs. Default 64
+    /// MiB.
     pub buffer_bytes: usize,
-    /// How long packets are kept for that; up to an eighth longer, so that many are dropped at
-    /// once. Default 10 s.
+    /// Age at which these packets are evicted, or up to an eighth later, so that many are evicted
+    /// at once. Default 10 s.
     pub buffer_age: Duration,
-    /// A jump of a stream by more than this many packets is not caught up with: what was skipped
-    /// is reported as lost. Default 65536, at most 2^24.
+    /// Largest step of a stream, in packets, that is recovered. The packets skipped in a larger one
+    /// are reported as lost. Default 65536, at most 2^24.
     pub max_gap: u32,
-    /// Messages that a node may have sent in a group without the slowest member's confirmation;
-    /// beyond that it is held back. 0 never holds back, as the papers do. Default 16384.
+    /// Maximum number of packets by which a sender may lead the slowest member of a group. Beyond
+    /// it, the sender is held back. 0 is no limit, as in the papers. Default 16384.
     pub window: u32,
-    /// How long a member may hold back a sender; then it is reported as slow and no longer waited
-    /// for until it has caught up. Default 500 ms.
+    /// Time for which a member may hold back a sender. Then it is reported as slow, and the sender
+    /// does not wait for it until it has caught up. Default 500 ms.
     pub patience: Duration,
-    /// Senders remembered in each group at most. Default 4096.
+    /// Maximum number of senders remembered in each group. Default 4096.
     pub streams_per_group: usize,
 }
 
-/// Which packets may share a repair.
+/// Packets that may share a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairScope {
-    /// All packets of groups that sender and target share (Ricochet).
+    /// All packets of the groups that sender and target share (Ricochet).
     Regions,
     /// Only packets of the same group (Slingshot; "per-group repairs" of Ricochet's figure 4).
     PerGroup,
 }
 
-/// How repairs with two or more missing packets are used.
+/// Method of solving repairs with two or more missing packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Solver {
-    /// Such a repair waits until all but one of its packets have come (the papers' rule).
+    /// A repair waits until all but one of its packets have arrived: the papers' rule.
     Peeling,
-    /// Such repairs are equations over GF(2) and are solved together.
+    /// Repairs are equations over GF(2) and are solved together.
     Elimination,
 }
 
-/// What a node that hears a stream for the first time is owed of it.
+/// Start of the stream that a new receiver is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// What was sent since the sender learnt of this member: the sender is asked.
+    /// The first position sent after the sender learned of this member. The sender is queried for
+    /// it.
     AskSender,
-    /// Everything: for experiments in which all members are there from the start.
+    /// The very first packet. For experiments in which all members are present from the start.
     FromFirst,
 }
 
-/// How missing packets are asked for.
+/// Settings of NAK recovery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NakConfig {
-    /// How long repairs have time to bring a missing packet. Default 25 ms.
+    /// Time for repairs to bring a missing packet before the first NAK. Default 25 ms.
     pub after: Duration,
-    /// Each asking is delayed by up to this much more, at random. Default 5 ms.
+    /// Maximum random delay added to each attempt. Default 5 ms.
     pub jitter: Duration,
-    /// Who is asked first; the others follow. Default the repair's sender.
+    /// First node to query. Default [`AskFirst::RepairSender`].
     pub first: AskFirst,
-    /// Time before the next one is asked; it doubles up to 4 times this, and after 8 askings up to
-    /// 16 times. Default 10 ms.
+    /// First retry interval. It doubles up to 4 times this value; after 8 attempts it is 16 times
+    /// this value. Default 10 ms.
     pub retry: Duration,
-    /// Askings for one packet at most. Default 40.
+    /// Maximum number of attempts for one packet. Default 40.
     pub attempts: u8,
-    /// Packets asked for per second at most. Default 50000.
+    /// Maximum number of packets requested per second; 0: none. Default 50000.
     pub ids_per_second: u32,
-    /// Packets sent again for others per second at most. Default 50000.
+    /// Maximum number of packets retransmitted per second; 0: none. Default 50000.
     pub answers_per_second: u32,
 }
 
-/// Who is asked first for a missing packet.
+/// First node to query for a missing packet. After the nodes named here, random members and the
+/// packet's sender are queried in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskFirst {
-    /// Who sent a repair that contains it, then the packet's own sender, then other members.
+    /// Nodes that sent repairs containing the packet, then the packet's sender.
     RepairSender,
-    /// The packet's own sender, then who sent a repair, then other members.
+    /// The packet's sender, then nodes that sent repairs containing the packet.
     DataSender,
-    /// Any member of the group, at random.
+    /// A random member of the group.
     AnyMember,
 }
 
-/// Why a [`Config`] cannot be used.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// No message would fit.
+    /// `path_mtu` leaves no room for a message.
     #[error("path_mtu {0} leaves no room for a message beside r = 32; at least 700 is needed")]
     PathMtu(u16),
-    /// Zero copies of each bin.
+    /// `stagger` is 0.
     #[error("stagger is 0; 1 turns staggering off")]
     Stagger,
-    /// A limit is zero that makes no sense as zero.
+    /// A setting that must be positive is 0.
     #[error("{0} is 0")]
     Zero(&'static str),
-    /// A number that is farther ahead is taken for one of long ago.
+    /// `max_gap` is too large. A number that is farther ahead is taken for an old one.
     #[error("max_gap {0}: at most 16777216")]
     MaxGap(u32),
-    /// A time that no timer is meant for.
+    /// A time is neither 0 nor from 1 us to 24 h.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
 }
 
-/// Bytes of IPv4 and UDP headers.
+/// Size of the IPv4 and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 pub(super) const MIN_PATH_MTU: u16 = 700;
 const MAX_GAP: u32 = MAX_AHEAD as u32;
@@ -213,9 +222,8 @@ impl Default for NakConfig {
 }
 
 impl Config {
-    /// The settings under which the engine does what the papers describe and no more: own packets
-    /// stay out of the bins, no flush, no heartbeat, the papers' solver, no window, and no message
-    /// larger than a packet.
+    /// Returns the settings that restore the papers' behavior: own packets stay out of the bins, no
+    /// flush, no heartbeat, the papers' solver, no window, and no message larger than a packet.
     pub fn as_in_the_papers() -> Self {
         Self {
             message_bytes: 0,
@@ -230,10 +238,10 @@ impl Config {
         }
     }
 
-    /// Checks that the settings can be used.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Returns the reason for the first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.path_mtu < MIN_PATH_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
@@ -275,29 +283,29 @@ impl Config {
         out_of_bounds(&times).map_or(Ok(()), |name| Err(ConfigError::Time(name)))
     }
 
-    /// Bytes of the largest datagram that fits the path MTU.
+    /// Returns the size of the largest datagram that fits the path MTU, in bytes.
     pub fn max_datagram_bytes(&self) -> usize {
         usize::from(self.path_mtu) - IP_UDP_BYTES
     }
 
-    /// Bytes of the largest message in a group with this rate-of-fire.
+    /// Returns the size of the largest message in a group with this rate-of-fire, in bytes.
     pub fn payload_limit(&self, rate: RateOfFire) -> usize {
         self.message_bytes.min(MAX_MESSAGE_BYTES).max(self.packet_limit(rate))
     }
 
-    /// Bytes of the largest message that fits a packet: a repair that holds it and the ids of r
-    /// packets still fits the path MTU.
+    /// Returns the size of the largest message that fits one packet, in bytes. A repair that
+    /// contains it, with the ids of r packets, still fits the path MTU.
     pub fn packet_limit(&self, rate: RateOfFire) -> usize {
         let repair = REPAIR_BYTES + usize::from(rate.r) * ID_BYTES;
         self.max_datagram_bytes() - repair.max(DATA_BYTES) - BLOCK_HEADER_BYTES
     }
 
-    /// Bytes of a message's pieces, but for the last.
+    /// Returns the size of each fragment but the last, in bytes.
     pub(super) fn piece_bytes(&self, rate: RateOfFire) -> u16 {
         (self.packet_limit(rate) - PIECE_HEADER_BYTES) as u16
     }
 
-    /// Bytes that messages may take up while they are put together.
+    /// Returns the maximum number of bytes of messages in reassembly.
     pub(super) fn assembly_limit(&self) -> usize {
         self.assembly_bytes.min(self.buffer_bytes / 2)
     }

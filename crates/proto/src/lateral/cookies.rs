@@ -1,21 +1,21 @@
-//! Proofs that a node receives what is sent to it, so that nobody is sent what others asked for in
-//! its name.
+//! Cookies that prove that a node receives what is sent to its address. They prevent that packets
+//! are sent to a node because others requested them in its name.
 //!
-//! The asker keeps one number for each node that it asked.
+//! The requester keeps one number for each node that it queried.
 
 use alloc::collections::BTreeMap;
 
 use crate::cookie::CookieKey;
 use crate::{NodeId, Rng};
 
-/// The cookies that this node gives, and those that it was given.
+/// Cookies that this node requires, and those that others require from it.
 #[derive(Debug)]
 pub(super) struct Cookies {
     key: CookieKey,
     given: BTreeMap<NodeId, u64>,
 }
 
-/// Maximum number of cookies that are kept.
+/// Maximum number of cookies received from others.
 const MAX_KEPT: usize = 1 << 14;
 
 impl Cookies {
@@ -23,12 +23,13 @@ impl Cookies {
         Self { key: CookieKey::new(rng), given: BTreeMap::new() }
     }
 
-    /// The cookie that `asker` has to show here. Never 0.
+    /// Returns the cookie that `asker` must present here. Never 0.
     pub(super) fn of(&self, asker: NodeId) -> u64 {
         self.key.cookie_of(asker)
     }
 
-    /// `node` wants to be shown this cookie.
+    /// Stores the cookie that `node` requires. Beyond the limit, the entry with the lowest id is
+    /// evicted.
     pub(super) fn keep(&mut self, node: NodeId, cookie: u64) {
         if self.given.len() >= MAX_KEPT && !self.given.contains_key(&node) {
             self.given.pop_first();
@@ -36,7 +37,7 @@ impl Cookies {
         self.given.insert(node, cookie);
     }
 
-    /// The cookie that `node` gave; 0 if it gave none.
+    /// Returns the cookie that `node` gave, or 0 if it gave none.
     pub(super) fn given_by(&self, node: NodeId) -> u64 {
         self.given.get(&node).copied().unwrap_or(0)
     }

@@ -1,118 +1,122 @@
-//! What the engine counts. Every figure of the papers, and every drop, can be told from these.
+//! Counters of the engine, from which every figure of the papers and every drop can be derived.
 
-/// Counters of a lateral engine since it was made. Packets unless the name says otherwise.
+/// Counters of a lateral engine since its creation, in packets unless the name indicates another
+/// unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets with messages of this node, or with pieces of them, that were multicast.
+    /// Packets multicast by this node that carry messages or fragments.
     pub data_sent: u64,
-    /// Of these: pieces of messages that do not fit a packet.
+    /// Of these: fragments.
     pub pieces_sent: u64,
-    /// Messages that were taken and not sent, or not as a whole, because this node left the group.
+    /// Messages accepted but not sent in full because this node left the group.
     pub messages_unsent: u64,
-    /// Data packets that came by multicast, duplicates not counted.
+    /// Data packets received by multicast, without duplicates.
     pub data_received: u64,
-    /// Data packets accounted into repair bins: received ones, and own ones if those take part.
+    /// Data packets added to repair bins: received ones, and own ones if
+    /// [`Config::own_packets`](super::Config::own_packets) is set.
     pub packets_binned: u64,
     /// Repairs sent, one for each target.
     pub repairs_sent: u64,
-    /// Blocks XORed into outgoing repairs: at most c per packet binned, on average.
+    /// Symbols XORed into repairs. A repair for several targets counts once. On average at most c
+    /// for each packet binned.
     pub xors: u64,
-    /// Bins that were sent part-filled because of their age.
+    /// Batches sent partly filled because of their age.
     pub bins_flushed: u64,
-    /// Repairs, one for each target, of bins that were sent part-filled because members joined or
-    /// left.
+    /// Repairs of batches sent early because of a view change, one for each target.
     pub repairs_cut_short: u64,
-    /// Repair targets that had to be drawn later because open fills held all nodes of the region;
-    /// counted again at each attempt.
+    /// Repair targets postponed because open batches held the whole region; counted at each
+    /// attempt.
     pub targets_short: u64,
-    /// Repair targets that were drawn although another open fill held them: the two repairs may
-    /// have packets in common.
+    /// Repair targets drawn although another open batch held them. The two repairs may have packets
+    /// in common.
     pub targets_shared: u64,
     /// Repairs received.
     pub repairs_received: u64,
-    /// Repairs whose packets were all there.
+    /// Repairs received whose packets were all held.
     pub repairs_redundant: u64,
-    /// Repairs that contain a packet which is no longer, or never was, of concern here.
+    /// Repairs received with a packet that is neither held nor missing.
     pub repairs_unusable: u64,
-    /// Repairs that had to wait because several of their packets were missing.
+    /// Repairs received of which several packets were missing.
     pub repairs_pending: u64,
-    /// Pending repairs dropped for age or want of room.
+    /// Pending repairs dropped for age or lack of room.
     pub repairs_dropped: u64,
-    /// Pending repairs given up because too many packets were missing or the equations took too
-    /// long to bring in order.
+    /// Repairs dropped by the limits on unknown packets and on work.
     pub repairs_over_budget: u64,
-    /// Repairs whose solution was not a packet: they contradict what is known.
+    /// Repairs that contradict themselves or known packets, and solutions that are not a valid
+    /// symbol.
     pub repairs_contradictory: u64,
-    /// Packets that were noticed to be missing.
+    /// Packets noticed to be missing, including those skipped in a jump.
     pub missing: u64,
-    /// Packets recovered out of repairs (FEC).
+    /// Missing packets recovered from repairs.
     pub recovered: u64,
-    /// Of these: packets whose own multicast came after all. They were not lost but overtaken by a
-    /// repair.
+    /// Of these: packets whose own multicast arrived later. They were not lost.
     pub overtaken: u64,
-    /// Packets that came because they were asked for (NAK).
+    /// Missing packets that arrived because they were requested by NAK.
     pub retransmitted: u64,
-    /// Missing packets that came by their own multicast after all.
+    /// Missing packets that arrived later by their own multicast.
     pub late: u64,
-    /// Packets told as lost: those given up, and all those of a message that cannot be whole.
+    /// Packets reported as lost: those given up, and all packets of a lost large message.
     pub lost: u64,
-    /// Messages of several packets that were put together and delivered.
+    /// Messages reassembled from fragments and delivered.
     pub messages_put_together: u64,
-    /// Messages of several packets of which some came and that cannot be whole: packets were given
-    /// up, the time was over, there was no room, or this node left.
+    /// Messages received in part that were lost or were incomplete when this node left. Causes of a
+    /// loss: packets given up, deadline passed, or no room.
     pub messages_broken: u64,
-    /// Messages of several packets that began before this node was owed anything.
+    /// Messages received in part that began before this node was owed anything.
     pub messages_joined_late: u64,
-    /// Messages of several packets for which there was no room, or that made room for another.
+    /// Messages lost for lack of reassembly memory, including those evicted for another one.
     pub messages_without_room: u64,
-    /// Sum over recovered packets of the time they were known to be missing, nanoseconds.
+    /// Total time for which recovered packets were known to be missing, in nanoseconds.
     pub recovered_wait_ns: u64,
-    /// The same over retransmitted packets.
+    /// Total time for which retransmitted packets were known to be missing, in nanoseconds.
     pub retransmitted_wait_ns: u64,
-    /// Data packets and retransmissions of what was there already.
+    /// Data packets and retransmissions that were held, settled or not missing here.
     pub duplicates: u64,
     /// NAK datagrams sent.
     pub naks_sent: u64,
-    /// Packet ids in them.
+    /// Packet ids in NAKs sent.
     pub ids_asked: u64,
     /// NAK datagrams received.
     pub naks_received: u64,
-    /// NAKs with a wrong cookie, which were answered with the right one.
+    /// NAKs with a wrong cookie, answered with the right one.
     pub challenges_sent: u64,
     /// Retransmissions sent.
     pub retransmissions_sent: u64,
-    /// Askings that went unanswered because answers are limited in rate.
+    /// Requested packets left unanswered because of
+    /// [`NakConfig::answers_per_second`](super::NakConfig::answers_per_second).
     pub answers_suppressed: u64,
     /// Have-not datagrams sent.
     pub have_nots_sent: u64,
     /// Have-not datagrams received.
     pub have_nots_received: u64,
-    /// Heartbeats sent, answers to opens included.
+    /// Heartbeats sent, including requests for acknowledgments and answers to opens.
     pub heartbeats_sent: u64,
-    /// Acknowledgements sent.
+    /// Acknowledgments sent.
     pub acks_sent: u64,
     /// Opens sent.
     pub opens_sent: u64,
-    /// Packets evicted from the data buffer because they were old.
+    /// Packets evicted from the data buffer because of their age.
     pub evicted_by_age: u64,
     /// Packets evicted from the data buffer because it was full.
     pub evicted_by_bytes: u64,
-    /// Datagrams that could not be decoded.
+    /// Datagrams that do not decode, belong to a group that was not joined, or contain an invalid
+    /// symbol or fragment.
     pub malformed: u64,
-    /// Datagrams of senders or streams that there is no room for.
+    /// Datagrams of senders or streams for which there is no room.
     pub streams_refused: u64,
     /// Datagrams with a sequence number too far ahead to be believed at once.
     pub jumps_doubted: u64,
-    /// Data packets and heartbeats of another start of their sender than the one that is known, and
-    /// acknowledgements for another start at this node's address.
+    /// Data packets and heartbeats of an incarnation of their sender that is not the known one, and
+    /// acknowledgments meant for another incarnation at this node's address.
     pub other_incarnations: u64,
-    /// Packets in repairs, in retransmissions and in answers of nodes that are not in their group.
+    /// Packets in repairs, retransmissions and have-nots of nodes that are not members of the
+    /// group.
     pub from_strangers: u64,
-    /// Streams that began anew because their sender was started again.
+    /// Streams restarted because their sender was restarted.
     pub streams_restarted: u64,
-    /// Answers of senders that refuted what had been claimed of their streams.
+    /// Senders' answers that refuted claims about their streams.
     pub claims_refuted: u64,
-    /// Datagrams dropped because too many waited to be sent.
+    /// Datagrams dropped because too many were queued.
     pub outbox_dropped: u64,
     /// Bytes of all datagrams sent.
     pub bytes_sent: u64,
@@ -121,20 +125,20 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Repairs as a share of all packets: repairs sent / (repairs sent + packets binned). It is
-    /// c / (r + c) by design (Slingshot 3.2). 0 before the first packet.
+    /// Returns repairs as a share of all packets: repairs sent / (repairs sent + packets binned).
+    /// It is c / (r + c) by design (Slingshot 3.2). 0 before the first packet.
     pub fn overhead(&self) -> f64 {
         let all = self.repairs_sent + self.packets_binned;
         if all == 0 { 0.0 } else { self.repairs_sent as f64 / all as f64 }
     }
 
-    /// XORs per packet that was put into bins. 0 before the first packet.
+    /// Returns the number of XORs per packet binned. 0 before the first packet.
     pub fn xors_per_packet(&self) -> f64 {
         let packets = self.packets_binned;
         if packets == 0 { 0.0 } else { self.xors as f64 / packets as f64 }
     }
 
-    /// All counters by name.
+    /// Returns all counters with their names.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("data_sent", self.data_sent),

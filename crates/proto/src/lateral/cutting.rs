@@ -1,18 +1,19 @@
-//! Messages of several packets on their way out: cut into pieces, which leave at a pace.
+//! Fragmentation and pacing of messages that do not fit one packet.
 //!
-//! What does not fit a packet, and what is sent in the same group after it, waits here until it has
-//! left: numbers are given in the order in which messages were taken. A packet leaves when it is
-//! its group's turn, when the pace allows, and when no member is too far behind:
+//! Such a message, and all later messages of its group, queue here until they have left. Sequence
+//! numbers are assigned in the order in which messages were accepted. A packet leaves when it is
+//! its group's turn, when the pace allows it, and when no member is too far behind:
 //!
-//! * The *pace* ([`Config::pace_bytes_per_second`]) is the node's: all groups share it by turns.
-//!   What has not been used up by [`BURST`] may leave at once, so that small pieces of work do not
-//!   wait at all.
-//! * The *flight* ([`Config::flight`]) is the group's: so many packets may be under way to the
-//!   slowest member, which are as many as a receiver buffers (Ricochet 3.2.5). The members are
-//!   asked to confirm on the way, so that they set the pace where they are slower than ours.
+//! * The *pace* ([`Config::pace_bytes_per_second`]) is that of the node. All groups share it in
+//!   turn. Unused allowance of up to [`BURST`] may leave at once, so that moderately large messages
+//!   are not delayed.
+//! * The *flight* ([`Config::flight`]) is that of a group: the maximum number of packets in flight
+//!   to the slowest member, which is as many as a receiver buffers (Ricochet 3.2.5).
+//!   Acknowledgments are requested along the way, so that members slower than the pace determine
+//!   the rate.
 //!
-//! Messages of one packet do not pass here unless others of their group wait, nor do repairs,
-//! answers and heartbeats.
+//! Messages of one packet do not queue unless others of their group do. Repairs, answers and
+//! heartbeats never queue.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
@@ -25,38 +26,38 @@ use super::queries::MAX_AHEAD;
 use super::{Config, Lateral, TimerKey};
 use crate::{SendError, SendOptions, SeqNo, Time};
 
-/// The messages of all groups that wait to leave.
+/// Queued messages of all groups.
 #[derive(Debug)]
 pub(super) struct Cutter {
     waiting: BTreeMap<GroupIx, VecDeque<Waiting>>,
-    /// Groups that may send, in their turns.
+    /// Groups that may send, in the order of their turns.
     turns: VecDeque<GroupIx>,
-    /// Groups that wait for a member.
+    /// Groups that are held back by a member.
     held_back: BTreeSet<GroupIx>,
     bytes: usize,
     pace: Pace,
 }
 
-/// A message that was taken and has not left as a whole.
+/// A message that was accepted and has not left in full.
 #[derive(Debug)]
 struct Waiting {
     payload: Bytes,
     taken_at: Time,
     deadline: Option<Duration>,
-    /// The next piece that leaves; `None` if the message fits a packet.
+    /// Next fragment to leave; `None` if the message fits one packet.
     piece: Option<Piece>,
 }
 
-/// Lets through so many bytes per second, and what has gathered for [`BURST`] at once.
+/// Rate limit in bytes per second, with a burst of [`BURST`].
 #[derive(Debug)]
 struct Pace {
     bytes_per_second: u64,
     used_up_to: Time,
 }
 
-/// What was not used of the pace for this time may be used at once.
+/// Time for which unused allowance accumulates.
 const BURST: Duration = Duration::from_millis(4);
-/// Pieces leave in trains of this time's worth: nobody is woken for each of them.
+/// Time's worth of fragments that leave together, so that the node is not woken for each of them.
 const TRAIN: Duration = Duration::from_millis(1);
 
 impl Waiting {
@@ -64,7 +65,7 @@ impl Waiting {
         self.piece.map_or(1, |piece| piece.count())
     }
 
-    /// The next packet of it; says whether it was the last.
+    /// Returns the next packet, and `true` if it is the last.
     fn next_block(&mut self, arena: &mut Arena) -> (Block, bool) {
         let Self { payload, taken_at, deadline, piece } = self;
         let Some(piece) = piece else {
@@ -87,7 +88,7 @@ impl Pace {
         }
     }
 
-    /// When the next train may leave.
+    /// Returns the time at which the next fragments may leave.
     fn next_at(&self) -> Time {
         self.used_up_to.before(BURST) + TRAIN
     }
@@ -104,17 +105,17 @@ impl Cutter {
         }
     }
 
-    /// Bytes of the messages that wait.
+    /// Returns the number of bytes of queued messages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether messages of the group wait.
+    /// Returns `true` if messages of the group are queued.
     pub(super) fn holds(&self, group: GroupIx) -> bool {
         self.waiting.contains_key(&group)
     }
 
-    /// The group may send again.
+    /// Puts the group back among those that may send.
     fn resume(&mut self, group: GroupIx) {
         if self.held_back.remove(&group) {
             self.turns.push_back(group);
@@ -130,7 +131,7 @@ impl Cutter {
         queue.push_back(message);
     }
 
-    /// The next packet of the group, whose turn it was.
+    /// Returns the next packet of the group, whose turn it was.
     fn pop(&mut self, now: Time, group: GroupIx, arena: &mut Arena) -> Block {
         let queue = self.waiting.get_mut(&group).expect("a group has a turn while messages wait");
         let message = queue.front_mut().expect("a group has a turn while messages wait");
@@ -148,7 +149,8 @@ impl Cutter {
         block
     }
 
-    /// This node left the group: says how many of its messages have not left, or not as a whole.
+    /// Drops the messages of a group that this node left. Returns the number of those that have not
+    /// left in full.
     fn forget(&mut self, group: GroupIx) -> usize {
         self.turns.retain(|other| *other != group);
         self.held_back.remove(&group);
@@ -168,7 +170,7 @@ impl Cutter {
 }
 
 impl Lateral {
-    /// Takes a message that does not fit a packet, or that must wait for others of its group.
+    /// Accepts a message that does not fit one packet, or that queues behind others of its group.
     pub(super) fn send_in_turn(
         &mut self,
         now: Time,
@@ -199,7 +201,7 @@ impl Lateral {
         Ok(first.seqno())
     }
 
-    /// Sends of the messages that wait what the pace and the members allow.
+    /// Sends queued packets as far as the pace and the members allow.
     pub(super) fn send_what_waits(&mut self, now: Time) {
         while let Some(ix) = self.cutter.turns.front().copied() {
             if !self.cutter.pace.allows(now) {
@@ -219,20 +221,20 @@ impl Lateral {
         }
     }
 
-    /// How far a member may be behind in the group: the window, or while messages of several
-    /// packets are on their way, the flight.
+    /// Returns the number of packets by which a member of the group may be behind: the window, or
+    /// the flight while messages are queued.
     pub(super) fn window_of(&self, ix: GroupIx) -> u32 {
         let Config { window, flight, .. } = self.config;
         if self.cutter.holds(ix) { window.min(flight) } else { window }
     }
 
-    /// No member holds the group back any more.
+    /// Resumes sending after no member holds the group back.
     pub(super) fn go_on_sending(&mut self, now: Time, ix: GroupIx) {
         self.cutter.resume(ix);
         self.send_what_waits(now);
     }
 
-    /// This node left the group: what waits there is not sent.
+    /// Drops what is queued for a group that this node left.
     pub(super) fn drop_what_waits(&mut self, ix: GroupIx) {
         self.counters.messages_unsent += self.cutter.forget(ix) as u64;
     }

@@ -1,8 +1,8 @@
-//! The data buffer (Slingshot 3.1): the packets that are kept to decode repairs and to answer NAKs,
-//! in the order in which they came.
+//! The data buffer (Slingshot 3.1): packets kept to decode repairs and to answer NAKs, in order of
+//! arrival.
 //!
-//! The oldest goes first, so that what comes and what goes lies side by side in memory, however
-//! many streams it belongs to.
+//! The oldest packet is evicted first. New and evicted packets of all streams are therefore
+//! adjacent in memory.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -11,32 +11,32 @@ use super::block::Block;
 use super::streams::StreamIx;
 use crate::{SeqNo, Time};
 
-/// Which packet in the buffer. Numbers are used again after 2^32 packets, which are never there
-/// at once.
+/// Index of a packet in the buffer. Indices are reused after 2^32 packets, which the buffer never
+/// holds at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldIx(u32);
 
-/// The packets, and the bounds of their memory and age.
+/// Buffered packets, with bounds on their memory and age.
 #[derive(Debug)]
 pub(super) struct DataBuffer {
     packets: VecDeque<Held>,
-    /// The index of the first of them.
+    /// Index of the first packet.
     first: HeldIx,
     bytes: usize,
-    /// Bytes of the limit that are in use for something else.
+    /// Bytes of the limit that are used for other things.
     reserved: usize,
     max_bytes: usize,
     max_age: Duration,
 }
 
-/// How a packet came that is kept.
+/// Path by which a buffered packet arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Came {
     /// By its multicast, or it is this node's own.
     ByMulticast,
-    /// Solved out of repairs; its multicast has not come.
+    /// Solved from repairs. Its multicast has not arrived.
     InRepairs,
-    /// From somebody who was asked; its multicast has not come.
+    /// Retransmitted on request. Its multicast has not arrived.
     OnRequest,
 }
 
@@ -47,15 +47,15 @@ pub(super) struct Held {
     stream: StreamIx,
     seqno: SeqNo,
     came: Came,
-    /// `None` once it was dropped while others before it were not.
+    /// `None` if the packet was dropped before older ones.
     block: Option<Block>,
 }
 
-/// What a packet costs beside its bytes: its place here and in its stream's window.
+/// Memory of a packet in addition to its bytes: its entries here and in the window of its stream.
 const OVERHEAD_BYTES: usize = 96;
 
 impl Held {
-    /// The packet's bytes.
+    /// Returns the packet's symbol.
     pub(super) fn block(&self) -> &Block {
         self.block.as_ref().expect("a packet that was dropped is asked for no more")
     }
@@ -67,12 +67,11 @@ impl DataBuffer {
         Self { packets, first: HeldIx(0), bytes: 0, reserved: 0, max_bytes, max_age }
     }
 
-    /// So many bytes of the limit are in use for something else from now on.
+    /// Sets the number of bytes of the limit that are used for other things.
     pub(super) fn reserve(&mut self, bytes: usize) {
         self.reserved = bytes;
     }
 
-    /// Keeps a packet.
     pub(super) fn push(
         &mut self,
         now: Time,
@@ -87,27 +86,27 @@ impl DataBuffer {
         ix
     }
 
-    /// The packet has come by its multicast; how it had come before that, and its block.
+    /// Marks the packet as received by multicast. Returns the path by which it had arrived before,
+    /// and its symbol.
     pub(super) fn comes_by_multicast(&mut self, ix: HeldIx) -> (Came, Block) {
         let place = self.place(ix);
         let held = &mut self.packets[place];
         (core::mem::replace(&mut held.came, Came::ByMulticast), held.block().clone())
     }
 
-    /// The packet.
     pub(super) fn get(&self, ix: HeldIx) -> &Held {
         &self.packets[self.place(ix)]
     }
 
-    /// The streams of those of the oldest packets which go when `count` more come in.
+    /// Returns the streams of the packets that are evicted if `count` more arrive.
     pub(super) fn next_evicted(&self, count: usize) -> impl Iterator<Item = StreamIx> {
-        // The last packet is as good a guess as any at the bytes of those to come.
+        // The size of the last packet is the best estimate for the next ones.
         let bytes = self.packets.back().and_then(|last| last.block.as_ref()).map_or(0, cost);
         let count = if self.bytes + self.reserved + bytes > self.max_bytes { count } else { 0 };
         self.packets.iter().take(count).map(|held| held.stream)
     }
 
-    /// Drops a packet that is of no concern any more.
+    /// Drops a packet that is not needed any more.
     pub(super) fn remove(&mut self, ix: HeldIx) {
         let place = self.place(ix);
         let block = self.packets[place].block.take().expect("a packet is dropped once");
@@ -115,7 +114,7 @@ impl DataBuffer {
         self.forget_dropped();
     }
 
-    /// Drops the packet that came first, and says which it was.
+    /// Drops the oldest packet, and returns its stream and number.
     pub(super) fn evict_first(&mut self) -> Option<(StreamIx, SeqNo)> {
         let first = self.packets.pop_front()?;
         self.first.0 = self.first.0.wrapping_add(1);
@@ -124,29 +123,30 @@ impl DataBuffer {
         Some((first.stream, first.seqno))
     }
 
-    /// Whether what is kept takes up more than it may.
+    /// Returns `true` if the memory limit is exceeded.
     pub(super) fn is_too_large(&self) -> bool {
         self.bytes + self.reserved > self.max_bytes && !self.packets.is_empty()
     }
 
-    /// Whether the first packet is older than it may be.
+    /// Returns `true` if the oldest packet exceeds the age limit.
     pub(super) fn is_too_old(&self, now: Time) -> bool {
         self.packets.front().is_some_and(|first| first.received_at + self.max_age <= now)
     }
 
-    /// When old packets are to be evicted next. Up to an eighth later than the first is due, so
-    /// that many go at once: nobody should be woken for each packet that ever came.
+    /// Returns the time of the next eviction by age. It is an eighth of the age limit later than
+    /// the first packet is due, so that many are evicted at once and the node is not woken for each
+    /// packet.
     pub(super) fn next_eviction(&self) -> Option<Time> {
         let lenience = self.max_age / 8;
         self.packets.front().map(|first| first.received_at + self.max_age + lenience)
     }
 
-    /// Bytes that the packets take up.
+    /// Returns the memory that the packets use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many packets are kept.
+    /// Returns the number of packets.
     pub(super) fn len(&self) -> usize {
         self.packets.iter().filter(|held| held.block.is_some()).count()
     }
@@ -161,7 +161,7 @@ impl DataBuffer {
         assert!(first.is_none_or(|held| held.block.is_some()), "nothing is kept first");
     }
 
-    /// What is first is kept, so that the bounds see it.
+    /// Ensures that the first entry is a packet that is kept, because the bounds apply to it.
     fn forget_dropped(&mut self) {
         while self.packets.front().is_some_and(|held| held.block.is_none()) {
             self.packets.pop_front();

@@ -1,5 +1,4 @@
-//! What the application is told of the packets that come or will not come: messages, put together
-//! where they came in pieces, and losses.
+//! Events for the application: messages, reassembled where they were fragmented, and losses.
 
 use core::time::Duration;
 
@@ -11,7 +10,7 @@ use super::{Lateral, TimerKey};
 use crate::{Event, How, LossCause, Lost, Message, SeqNo, Time};
 
 impl Lateral {
-    /// Hands a packet to the application, unless its deadline has passed while it was missing.
+    /// Delivers a packet, or reports it lost if its deadline passed while it was missing.
     pub(super) fn deliver(
         &mut self,
         now: Time,
@@ -42,7 +41,7 @@ impl Lateral {
         }));
     }
 
-    /// Puts a piece to the others of its message, which is delivered if it is the last.
+    /// Adds a fragment to its message, and delivers the message if it is complete.
     fn deliver_piece(
         &mut self,
         now: Time,
@@ -89,8 +88,8 @@ impl Lateral {
         }
     }
 
-    /// Opens the message of which the packet `seqno` is the first that came; says whether it can
-    /// come to anything. If not, its packets that have not come are not waited for.
+    /// Begins the reassembly of a message with `seqno`, the first of its packets to arrive. Returns
+    /// `false` if the message cannot be completed; its remaining packets are then not waited for.
     fn begin_message(
         &mut self,
         now: Time,
@@ -129,14 +128,15 @@ impl Lateral {
         true
     }
 
-    /// If a packet of the message was given up before `came`, the first of its others, the message
-    /// is lost, and so far only that packet was told. Says whether it is so.
+    /// Reports the rest of the message as lost if one of its packets was given up before `came`,
+    /// the first of the others to arrive. So far, only that packet was reported. Returns `true` if
+    /// the message is lost.
     fn tell_rest_of_lost(&mut self, ix: StreamIx, came: SeqNo, first: SeqNo, last: SeqNo) -> bool {
         let stream = self.streams.get(ix);
         let was_given_up = |seqno: &SeqNo| {
             let is_settled =
                 matches!(stream.place(*seqno), Place::Before | Place::At(Slot::Settled));
-            // What came may have been evicted already, by a buffer that holds next to nothing.
+            // A very small buffer may have evicted `came` already.
             is_settled && *seqno != came
         };
         let numbers = (0..=last.distance_from(first) as u32).map(|offset| first.plus(offset));
@@ -152,7 +152,8 @@ impl Lateral {
         true
     }
 
-    /// The open message will not be whole. It is told as lost, if it is known to be owed.
+    /// Ends an open message that cannot be completed. It is reported as lost if it is known to be
+    /// owed.
     pub(super) fn end_message(&mut self, ix: StreamIx, first: SeqNo, cause: LossCause) {
         let Some(assembly) = self.assemblies.end(ix, first) else { return };
         self.streams.reserve(self.assemblies.bytes());
@@ -165,14 +166,14 @@ impl Lateral {
         }
     }
 
-    /// All open messages of the stream end.
+    /// Ends all open messages of the stream.
     pub(super) fn end_messages_of(&mut self, ix: StreamIx, cause: LossCause) {
         for first in self.assemblies.of_stream(ix) {
             self.end_message(ix, first, cause);
         }
     }
 
-    /// It is known now from where on the stream is owed: messages that began before are not.
+    /// Ends the messages that began before the start of the stream, which has just been determined.
     pub(super) fn end_messages_not_owed(&mut self, ix: StreamIx) {
         let start = self.streams.get(ix).start();
         let open = self.assemblies.of_stream(ix);
@@ -181,7 +182,7 @@ impl Lateral {
         }
     }
 
-    /// Ends the stream's messages whose time is over, and comes back for the others.
+    /// Ends the messages of the stream that have timed out, and sets the timer for the others.
     pub(super) fn look_after_messages_of(&mut self, now: Time, ix: StreamIx) {
         let patience = self.config.give_up_after;
         let (over, next) = self.assemblies.over_at(now, ix, patience);
@@ -193,8 +194,8 @@ impl Lateral {
         }
     }
 
-    /// The stream, which ended there, is forgotten, and with it the messages of which pieces came.
-    /// Returns up to where everything was delivered or told.
+    /// Forgets the messages of a stream that ended at `end`. Returns the number before which
+    /// everything was delivered or reported.
     pub(super) fn forget_messages_of(&mut self, ix: StreamIx, end: SeqNo) -> SeqNo {
         let told_to = self.assemblies.unwanted_to(ix).map_or(end, |to| to.later(end));
         self.timers.cancel(TimerKey::Assembly(ix));
@@ -203,8 +204,9 @@ impl Lateral {
         told_to
     }
 
-    /// The message began before all that is known of the stream, and ends. If that is owed after
-    /// all, its beginning will be missing, and must find no piece that seems to be of use still.
+    /// Ends a message that began before the known part of the stream. If that part turns out to be
+    /// owed, the beginning of the message will be missing. The fragments that arrived must not be
+    /// used then.
     fn let_go_of_beginningless(&mut self, ix: StreamIx, first: SeqNo, last: SeqNo) {
         self.counters.messages_joined_late += 1;
         self.let_go(ix, first, last);
@@ -221,8 +223,8 @@ impl Lateral {
         self.let_go(ix, first, last);
     }
 
-    /// Nothing more of these packets is wanted: those that are missing are settled, those not
-    /// known of yet will not be asked for.
+    /// Drops interest in these packets: missing ones are settled, and those beyond the end of the
+    /// stream will not be requested.
     fn let_go(&mut self, ix: StreamIx, first: SeqNo, last: SeqNo) {
         let stream = self.streams.get(ix);
         let (from, end) = (first.later(stream.start()), stream.end());
@@ -238,7 +240,8 @@ impl Lateral {
         }
     }
 
-    /// The packet will not come: settles it and tells the application.
+    /// Settles a packet that will not arrive, and reports it as lost. If it belongs to an open
+    /// message, the message is lost.
     pub(super) fn give_up(&mut self, missing: MissingIx, cause: LossCause) {
         let Missing { stream, seqno, .. } = *self.missing.get(missing);
         if let Some(first) = self.assemblies.containing(stream, seqno) {
@@ -250,7 +253,7 @@ impl Lateral {
         self.lose(stream, seqno, seqno, cause);
     }
 
-    /// These packets are lost: counts them, here and for the sender, and tells the application.
+    /// Counts these packets as lost, here and for their sender, and reports them.
     pub(super) fn lose(&mut self, ix: StreamIx, first: SeqNo, last: SeqNo, cause: LossCause) {
         let count = last.distance_from(first) as u32 + 1;
         self.counters.lost += u64::from(count);
@@ -260,8 +263,8 @@ impl Lateral {
         if let Some(Event::Lost(lost)) = self.events.back_mut()
             && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
         {
-            // What is given up at the same moment comes in the order of its records, which may be
-            // that of the numbers or its opposite.
+            // Packets given up at the same time are in the order of their records, which may be
+            // ascending or descending.
             if lost.last.next() == first {
                 lost.last = last;
                 return;
@@ -275,11 +278,11 @@ impl Lateral {
     }
 }
 
-/// How long ago the message was sent, where the clocks seem to agree.
+/// Returns the time since the message was sent, if the clocks seem to agree.
 fn age(now: Time, block: &Block) -> Option<Duration> {
     let sent_at = block.sent_at();
     (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE)
 }
 
-/// A message that seems older than this comes from a node whose clock is wrong.
+/// A message that seems older than this was sent by a node with a wrong clock.
 const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! What repair bins hold: fills, in lanes.
+//! Contents of repair bins: batches, in lanes.
 
 use alloc::collections::BTreeMap;
 
@@ -8,51 +8,52 @@ use super::packet::WireId;
 use super::regions::RegionIx;
 use crate::{NodeId, RateOfFire, Rng};
 
-/// Which bin, among those that there are; numbers of bins that disappeared are used again.
+/// Index of a bin. Indices of removed bins are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BinIx(pub(super) u32);
 
-/// One of the `stagger` interleaved sets of fills.
+/// One of the `stagger` interleaved sets of batches.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// The part of each fill that every packet touches, by bin.
+    /// The part of each batch that every packet touches, by bin.
     pub(super) cells: Vec<Cell>,
-    /// The rest of it, by bin.
+    /// The rest of each batch, by bin.
     pub(super) fills: Vec<Fill>,
-    /// Nodes drawn by open fills, by region; twice if two fills share one.
+    /// Nodes drawn by open batches, by region. A node that two batches share is listed twice.
     pub(super) held: Vec<Vec<NodeId>>,
-    /// Bins that owe the region targets and found all of its nodes held, by region. The one that
-    /// waited longest gets the next node that a fill gives back.
+    /// Bins that owe targets to the region and found all of its nodes held, by region. The first
+    /// one has waited longest, and gets the next node that a batch releases.
     pub(super) waiting: Vec<Vec<BinIx>>,
 }
 
-/// How many packets a bin still counts, in one lane: until its fill is full, or, if it draws no
-/// target, until one is to draw some. It is all that most packets touch of most bins, so that it
-/// is one small number: the highest bit says that the fill has targets.
+/// Number of packets that a bin still counts in one lane: until its batch is full or, if the batch
+/// has no targets, until one is to draw some. The highest bit is set if the batch has targets. Most
+/// packets touch nothing else of most bins, which is why it is one small number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell(u16);
 
 /// The largest count of a [`Cell`] must leave its highest bit free.
 const _: () = assert!(MAX_FILLS_AHEAD * (RateOfFire::MAX_R as u32) < Cell::WANTED as u32);
 
-/// Aligned so that its fields take up no more cache lines than they fill: fills are visited in an
-/// order that no cache foresees.
+/// The packets that a bin collects in one lane between drawing its targets and sending.
+///
+/// Aligned to cache lines, because batches are visited in an unpredictable order.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Fill {
-    /// The regions that its targets are drawn from.
+    /// Regions that its targets are drawn from.
     pub(super) sources: SmallVec<[Source; 1]>,
     pub(super) targets: SmallVec<[(RegionIx, NodeId); 1]>,
-    /// The packets that it holds.
+    /// Packets in the batch.
     pub(super) ids: Vec<WireId>,
-    /// Their XOR. The buffer is taken when the first packet comes, so that few are in use, and
-    /// those in the cache.
+    /// XOR of their symbols. The buffer is taken when the first packet arrives, so that few buffers
+    /// are in use and these stay in the cache.
     pub(super) sum: Vec<u8>,
-    /// Which of the bin's fills in this lane it is.
+    /// Number of this batch among those of the bin in this lane.
     pub(super) generation: u32,
-    /// Whether the next fill is known to draw a target.
+    /// `true` if the next batch is known to draw a target.
     pub(super) due: bool,
-    /// Whether the bin is in [`Lane::waiting`] of its only region.
+    /// `true` if the bin is in [`Lane::waiting`] of its only region.
     pub(super) waits: bool,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Fill {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) region: RegionIx,
-    /// Targets for every repair, on average.
+    /// Mean number of targets for each repair.
     pub(super) targets: f64,
     /// Targets owed from earlier draws.
     pub(super) owed: f64,
@@ -69,17 +70,18 @@ pub(super) struct Source {
 impl Cell {
     const WANTED: u16 = 1 << 15;
 
-    /// A fill without targets, or several, of `left` packets, at least 1.
+    /// Creates the cell of one or more batches without targets, `left` packets long in all. `left`
+    /// is at least 1.
     pub(super) fn idle(left: u32) -> Self {
         Self(left as u16)
     }
 
-    /// A fill with targets that takes `left` packets, at least 1.
+    /// Creates the cell of a batch with targets for `left` packets, at least 1.
     pub(super) fn wanted(left: u32) -> Self {
         Self(left as u16 | Self::WANTED)
     }
 
-    /// Counts a packet; says whether it has to be looked at: the fill has targets, or is over.
+    /// Counts a packet. Returns `true` if the batch has targets or the count is over.
     pub(super) fn tick(&mut self) -> bool {
         self.0 -= 1;
         // Zero wraps around, so that one comparison finds both.
@@ -96,7 +98,7 @@ impl Cell {
 }
 
 impl Lane {
-    /// The bin, which has one region, gets the next node of it that is given back.
+    /// Lets a bin with one region wait for the next node that is released there.
     pub(super) fn wait(&mut self, bin: BinIx) {
         let fill = &mut self.fills[bin.0 as usize];
         if let [source] = &fill.sources[..]
@@ -106,16 +108,18 @@ impl Lane {
         }
     }
 
-    /// The bin waits no longer for a node of the region, if it did.
+    /// Removes the bin from those that wait for a node of the region.
     pub(super) fn stop_waiting(&mut self, bin: BinIx, region: RegionIx) {
         if core::mem::take(&mut self.fills[bin.0 as usize].waits) {
             self.waiting[region.0 as usize].retain(|other| *other != bin);
         }
     }
 
-    /// Counts a packet in all of `bins`; `noted` are those that have to be looked at. Nothing else
-    /// is done for each bin of a packet, of which there are a hundred in a thousand groups, and
-    /// that without a branch: which bins are noted cannot be predicted.
+    /// Counts a packet in all of `bins`. `noted` becomes those for which [`Cell::tick`] returns
+    /// `true`.
+    ///
+    /// Nothing else is done for each bin of a packet, of which there are about a hundred in a
+    /// thousand groups. The loop has no branch, because which bins are noted cannot be predicted.
     pub(super) fn count(&mut self, bins: &[BinIx], noted: &mut Vec<BinIx>) {
         noted.clear();
         noted.resize(bins.len(), BinIx(0));
@@ -127,14 +131,14 @@ impl Lane {
         noted.truncate(count);
     }
 
-    /// The invariants, for the `bins` there are: see [`super::bins::Bins::check`].
+    /// Checks the invariants of the existing `bins`: see [`super::bins::Bins::check`].
     pub(super) fn check(&self, bins: impl Iterator<Item = usize>, r: u32) {
         let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
         let mut waiting = 0;
         for bin in bins {
             let (cell, fill) = (&self.cells[bin], &self.fills[bin]);
             assert_eq!(cell.is_wanted(), !fill.targets.is_empty(), "a fill counts for nobody");
-            // Fills that draw no target are counted several at once.
+            // Several batches without targets are counted at once.
             let most = if cell.is_wanted() { r } else { r * MAX_FILLS_AHEAD };
             assert!((1..=most).contains(&cell.left()), "a full bin was not sent");
             let holds = if cell.is_wanted() { r - cell.left() } else { 0 };
@@ -159,11 +163,11 @@ impl Lane {
     }
 }
 
-/// For how many fills in advance it is decided at once that they draw no target.
+/// Maximum number of batches without targets that are drawn in advance.
 pub(super) const MAX_FILLS_AHEAD: u32 = 1000;
 
-/// Draws up to `wanted` random nodes that are not in `held`, adds them to it and gives them to
-/// `take`; returns how many there were.
+/// Draws up to `wanted` random nodes that are not in `held`, adds them to `held` and passes them to
+/// `take`. Returns their number.
 pub(super) fn draw_free(
     rng: &mut Rng,
     nodes: &mut [NodeId],
@@ -188,9 +192,9 @@ pub(super) fn draw_free(
     drawn
 }
 
-/// Draws up to `wanted` of the nodes that only other fills hold, adds them to `held` and gives them
-/// to `take`; returns how many there were. The last `own` of `held` are the fill's own. `nodes` are
-/// in random order, for [`draw_free`] has just looked at all of them.
+/// Draws up to `wanted` nodes that only other batches hold, adds them to `held` and passes them to
+/// `take`. Returns their number. The last `own` of `held` are the batch's own. `nodes` are in
+/// random order, because [`draw_free`] has just visited all of them.
 pub(super) fn draw_shared(
     nodes: &[NodeId],
     held: &mut Vec<NodeId>,

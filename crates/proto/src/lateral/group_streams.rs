@@ -1,22 +1,22 @@
-//! Which streams a group has.
+//! Streams of each group.
 
 use super::groups::GroupIx;
 use super::streams::StreamIx;
 
-/// The streams of each group, by the group's index. A stream knows its place in the list of its
-/// group, so that it comes in and goes out in one step.
+/// Streams of each group, by group index. Each stream stores its position in the list of its group.
+/// It is therefore added and removed in one step.
 #[derive(Debug, Default)]
 pub(super) struct GroupStreams(Vec<OfGroup>);
 
 #[derive(Debug, Default)]
 struct OfGroup {
     streams: Vec<StreamIx>,
-    /// The place that was looked at last.
+    /// Position at which the last search ended.
     last: usize,
 }
 
 impl GroupStreams {
-    /// Adds a stream of `group`, and returns its place.
+    /// Adds a stream of `group`, and returns its position.
     pub(super) fn push(&mut self, group: GroupIx, ix: StreamIx) -> u32 {
         let groups = group.0 as usize + 1;
         if self.0.len() < groups {
@@ -27,12 +27,12 @@ impl GroupStreams {
         streams.len() as u32 - 1
     }
 
-    /// Removes the stream at `place`, and returns the one that takes its place.
+    /// Removes the stream at `place`, and returns the one that moves there.
     pub(super) fn remove(&mut self, group: GroupIx, place: u32) -> Option<StreamIx> {
         let OfGroup { streams, last } = &mut self.0[group.0 as usize];
         streams.swap_remove(place as usize);
         if *last == place as usize {
-            // The one that took its place has not been looked at.
+            // The stream that moves there has not been searched.
             *last = last.checked_sub(1).unwrap_or(streams.len().saturating_sub(1));
         }
         streams.get(place as usize).copied()
@@ -43,13 +43,12 @@ impl GroupStreams {
         self.0.get_mut(group.0 as usize).map(core::mem::take).unwrap_or_default().streams
     }
 
-    /// The streams of `group`.
     pub(super) fn of(&self, group: GroupIx) -> &[StreamIx] {
         self.0.get(group.0 as usize).map_or(&[], |of_group| &of_group.streams)
     }
 
-    /// The next of the group's streams for which `wanted` holds, of at most `count` that are
-    /// looked at. Each call continues where the one before ended.
+    /// Returns the next stream of the group for which `wanted` returns `true`, of at most `count`
+    /// that are searched. Each call continues at the position where the last one ended.
     pub(super) fn find_next(
         &mut self,
         group: GroupIx,
@@ -63,7 +62,7 @@ impl GroupStreams {
         })
     }
 
-    /// How many streams all groups have.
+    /// Returns the number of streams of all groups.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|of_group| of_group.streams.len()).sum()
     }

@@ -1,15 +1,15 @@
-//! The groups that this node is in, and the members it chooses repair targets from.
+//! Groups that this node has joined, and the members from which it chooses repair targets.
 
 use super::heard::Heard;
 use super::members::Members;
 use super::sending::{OwnStream, Position};
 use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, Time};
 
-/// Which group, among those that this node is in; numbers are used again after a leave.
+/// Index of a group. Indices of groups that were left are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct GroupIx(pub(super) u32);
 
-/// The node's groups by index and by id.
+/// Groups of the node, by index and by id.
 #[derive(Debug)]
 pub(super) struct Groups {
     slots: Vec<Option<Group>>,
@@ -23,28 +23,28 @@ pub(super) struct Groups {
 pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) rate: RateOfFire,
-    /// The version of the view, as the membership counts it.
+    /// Version of the view, as counted by the membership.
     pub(super) view_version: u32,
-    /// The other members.
+    /// Members of the group, without this node.
     pub(super) members: Members,
-    /// Those of them that repairs go to.
+    /// Members that repairs are sent to.
     pub(super) sample: Sample,
-    /// What this node sends in the group.
+    /// Stream of this node in the group.
     pub(super) own: OwnStream,
-    /// Senders heard in the group.
+    /// Number of senders known in the group.
     pub(super) streams: usize,
     pub(super) heard: Heard,
 }
 
-/// A uniformly random subset of a group's members, kept as they come and go (Slingshot 3.3).
-/// Without a limit that is all of them, and nothing is kept.
+/// A uniformly random subset of a group's members, maintained through view changes (Slingshot 3.3).
+/// Without a limit it is all members, and nothing is stored.
 #[derive(Debug)]
 pub(super) struct Sample {
     limit: Option<usize>,
     chosen: Vec<NodeId>,
 }
 
-/// How a sample changed with the view.
+/// Change of a sample in a view change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SampleChange {
     pub(super) added: Option<NodeId>,
@@ -56,7 +56,7 @@ impl Groups {
         Self { slots: Vec::new(), vacant: Vec::new(), by_id: IdMap::new(seed), seed }
     }
 
-    /// The key of the hash maps.
+    /// Returns the key of the hash maps.
     pub(super) fn seed(&self) -> u64 {
         self.seed
     }
@@ -124,7 +124,7 @@ impl Group {
         }
     }
 
-    /// `node` is a member from now on; `None` if it was one already.
+    /// Adds `node`. Returns `None` if it was a member already.
     pub(super) fn add_member(
         &mut self,
         now: Time,
@@ -137,7 +137,7 @@ impl Group {
         })
     }
 
-    /// `node` is no longer a member; `None` if it was none.
+    /// Removes `node`. Returns `None` if it was not a member.
     pub(super) fn remove_member(&mut self, node: NodeId, rng: &mut Rng) -> Option<SampleChange> {
         self.members.remove(node).then(|| {
             self.own.remove_member(node);
@@ -145,7 +145,7 @@ impl Group {
         })
     }
 
-    /// The members that repairs go to.
+    /// Returns the members that repairs are sent to.
     pub(super) fn sampled(&self) -> &[NodeId] {
         match self.sample.limit {
             None => self.members.ids(),
@@ -155,8 +155,8 @@ impl Group {
 }
 
 impl Sample {
-    /// `node` has become the group's member number `population`: it is in the sample with the
-    /// same probability as everybody before it.
+    /// Admits `node`, which has become member number `population` of the group. It is in the sample
+    /// with the same probability as every earlier member.
     fn admit(&mut self, node: NodeId, population: usize, rng: &mut Rng) -> SampleChange {
         let Some(limit) = self.limit else {
             return SampleChange { added: Some(node), removed: None };
@@ -173,7 +173,7 @@ impl Sample {
         SampleChange { added: Some(node), removed: Some(removed) }
     }
 
-    /// `node` has left; if it was in the sample, one of the `others` takes its place.
+    /// Removes `node`, which has left. If it was in the sample, one of the `others` replaces it.
     fn dismiss(&mut self, node: NodeId, others: &[NodeId], rng: &mut Rng) -> SampleChange {
         if self.limit.is_none() {
             return SampleChange { added: None, removed: Some(node) };
@@ -182,7 +182,7 @@ impl Sample {
             return SampleChange::default();
         };
         self.chosen.swap_remove(place);
-        // All that are chosen are among the others.
+        // All chosen nodes are among the others.
         let rest = others.len() - self.chosen.len();
         if rest == 0 {
             return SampleChange { added: None, removed: Some(node) };

@@ -1,33 +1,36 @@
-//! How far this node had come with streams that it does not follow at the moment: of senders from
-//! before it left a group, and of former starts of senders, whose last packets may come late.
+//! Positions in streams that this node does not follow at the moment: streams of senders from
+//! before it left a group, and of former incarnations of senders, whose last packets may arrive
+//! late.
 
 use crate::incarnations::LATE_FOR;
 use crate::recent::Recent;
 use crate::{Incarnation, NodeId, SeqNo, Time};
 
-/// The former streams of one group, by sender and, where that is known, its incarnation.
+/// Former streams of one group, by sender and, if known, its incarnation.
 #[derive(Debug, Default)]
 pub(super) struct Heard(Recent<(NodeId, Option<Incarnation>), Former>);
 
-/// One stream that is not followed.
+/// A stream that is not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Former {
-    /// Everything before this number was delivered or reported lost.
+    /// Sequence number before which every packet was delivered or reported lost.
     pub(super) to: SeqNo,
-    /// When another start of the sender took its place, if that is why it is not followed.
+    /// Time at which another incarnation of the sender replaced this one; `None` if the stream is
+    /// not followed for another reason.
     pub(super) over_since: Option<Time>,
 }
 
 impl Former {
-    /// Returns `true` if its last packets may still be in flight, so that what is heard of it does
-    /// not mean that it is the current one after all.
+    /// Returns `true` if its last packets may still be in flight. They do not show that it is the
+    /// current one.
     fn is_late(&self, now: Time) -> bool {
         self.over_since.is_some_and(|since| now < since + LATE_FOR)
     }
 }
 
 impl Heard {
-    /// This node leaves the group, or has no room for the stream. At most `limit` are remembered.
+    /// Remembers a stream when this node leaves the group or has no room for the stream. At most
+    /// `limit` streams are remembered.
     pub(super) fn leave(
         &mut self,
         sender: NodeId,
@@ -38,7 +41,8 @@ impl Heard {
         self.note(sender, incarnation, Former { to, over_since: None }, limit);
     }
 
-    /// A stream is not followed any more. At most `limit` streams are remembered, the latest.
+    /// Remembers a stream that is not followed any more. At most `limit` streams are remembered,
+    /// the latest ones.
     pub(super) fn note(
         &mut self,
         sender: NodeId,
@@ -49,7 +53,8 @@ impl Heard {
         self.0.insert((sender, incarnation), former, limit);
     }
 
-    /// Returns `true` if `number` can be one of a start of `sender` that is over.
+    /// Returns `true` if `number` can belong to an incarnation of `sender` that was replaced
+    /// recently.
     pub(super) fn is_late(&self, now: Time, sender: NodeId, number: SeqNo) -> bool {
         self.near(sender, number).any(|(_, former)| former.is_late(now))
     }
@@ -65,7 +70,7 @@ impl Heard {
         Some((incarnation, former.to))
     }
 
-    /// Removes and returns the stream of this start of `sender`.
+    /// Removes and returns the stream of this incarnation of `sender`.
     pub(super) fn take_start(&mut self, sender: NodeId, incarnation: Incarnation) -> Option<SeqNo> {
         self.0.remove((sender, Some(incarnation))).map(|former| former.to)
     }

@@ -1,9 +1,8 @@
-//! The groups that this node has left: where its own stream stood, so that no number is used twice,
-//! and how far it had come with each sender, so that nothing is delivered twice.
+//! Groups that this node has left: the positions of its own streams, so that no number is reused,
+//! and its positions in the streams of others, so that no message is delivered twice.
 //!
-//! Both are bounded. Of a group whose own stream is forgotten, only the length of its stream is
-//! kept, in one number for all such groups: a stream that begins later begins behind that many
-//! numbers.
+//! Both are bounded. Of all groups whose own streams are forgotten, only the length of the longest
+//! stream is kept. A new stream skips that many numbers.
 
 use alloc::collections::BTreeMap;
 
@@ -12,29 +11,30 @@ use super::sending::{OwnStream, Position};
 use super::{Config, StreamStart};
 use crate::{GroupId, Incarnation, Rng};
 
-/// What is remembered of groups that were left.
+/// Memory of the groups that were left.
 #[derive(Debug, Default)]
 pub(super) struct LeftGroups {
     by_id: BTreeMap<GroupId, (u64, LeftGroup)>,
-    /// The groups in the order in which they were left.
+    /// Groups in the order in which they were left.
     order: BTreeMap<u64, GroupId>,
-    /// All groups left before this one have no senders any more.
+    /// Number of the first leave whose senders are remembered. The senders of all earlier ones are
+    /// forgotten.
     first_with_senders: u64,
     leaves: u64,
     senders: usize,
     longest_forgotten: u32,
 }
 
-/// What is remembered of one group that was left.
+/// Memory of one group that was left.
 #[derive(Debug)]
 pub(super) struct LeftGroup {
-    /// Where its own stream began.
+    /// First position of this node's own stream.
     pub(super) start: Position,
-    /// The position of this node's next message.
+    /// Position of this node's next message.
     pub(super) next: Position,
-    /// How many numbers are used, from the first that a stream of the group may begin with.
+    /// Number of positions used, counted from the lowest at which a stream of the group may begin.
     length: u32,
-    /// How far it had come with each sender.
+    /// Position in the stream of each sender.
     pub(super) heard: Heard,
 }
 
@@ -42,20 +42,21 @@ pub(super) struct LeftGroup {
 const MAX_GROUPS: usize = 1 << 16;
 /// Maximum number of senders remembered in all groups together.
 const MAX_SENDERS: usize = 1 << 16;
-/// What a group and a sender cost in memory, roughly.
+/// Approximate memory of a group or a sender.
 const ENTRY_BYTES: usize = 96;
 
 impl LeftGroup {
-    /// `least` is the least position at which a stream of the group may begin.
+    /// Creates the record of a group. `least` is the lowest position at which a stream of the group
+    /// may begin.
     pub(super) fn new(own: &OwnStream, least: Position, heard: Heard) -> Self {
         let (start, next) = (own.start(), own.taken_to);
         Self { start, next, length: next.distance_from(least), heard }
     }
 }
 
-/// Where the stream of a node in a group begins at the earliest. Another incarnation of the node
-/// begins somewhere else, so that a repair or a retransmission of its former packets names none of
-/// those that it sends now.
+/// Returns the lowest position at which a stream of the node in the group may begin. Each
+/// incarnation of the node begins at another one, so that repairs and retransmissions of packets of
+/// a former incarnation name no packet of the current one.
 pub(super) fn least_position(
     group: GroupId,
     Incarnation(bits): Incarnation,
@@ -63,12 +64,13 @@ pub(super) fn least_position(
 ) -> Position {
     let is_fixed = bits == 0 || config.stream_start == StreamStart::FromFirst;
     let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
-    // At least half of all numbers are left before they wrap.
+    // The offset is below 2^31: with the default `first_number`, half of all numbers remain before
+    // the wrap.
     Position::of_first(config.first_number.plus(offset as u32 >> 1))
 }
 
 impl LeftGroups {
-    /// The group was left.
+    /// Remembers a group that was left.
     pub(super) fn insert(&mut self, group: GroupId, left: LeftGroup) {
         self.leaves += 1;
         self.senders += left.heard.len();
@@ -83,7 +85,7 @@ impl LeftGroups {
         self.forget_senders();
     }
 
-    /// The group is joined again.
+    /// Removes and returns the record of a group that is joined again.
     pub(super) fn take(&mut self, group: GroupId) -> Option<LeftGroup> {
         let (number, left) = self.by_id.remove(&group)?;
         self.order.remove(&number);
@@ -91,14 +93,13 @@ impl LeftGroups {
         Some(left)
     }
 
-    /// Where this node's stream begins in a group that is not remembered, for which `least` is the
-    /// least position: no number is used again if the group was left so long ago that it is
-    /// forgotten.
+    /// Returns the first position of this node's stream in a group that is not remembered. `least`
+    /// is the lowest position there. No number is reused, even if the group was left and forgotten.
     pub(super) fn first_position(&self, least: Position) -> Position {
         least.plus(self.longest_forgotten)
     }
 
-    /// Bytes that all of it takes up.
+    /// Returns the memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         (self.by_id.len() + self.senders) * ENTRY_BYTES
     }
@@ -160,7 +161,7 @@ mod tests {
         groups.insert(GroupId(0), left(77, 0));
         forget_all(&mut groups);
         for used in [127, 177] {
-            // The group was forgotten, and is joined again for 50 messages.
+            // The group is forgotten, and joined again for 50 messages.
             assert!(groups.take(GroupId(0)).is_none());
             let mut own = OwnStream::new(groups.first_position(least));
             (0..50).for_each(|_| _ = own.take_number());

@@ -1,10 +1,10 @@
-//! Fetching the memory that waiting datagrams will need.
+//! Prefetching of memory for waiting datagrams.
 //!
-//! A node in a thousand groups knows tens of thousands of streams, more than the processor's cache
-//! holds, and each data packet belongs to another one. Handling them one after the other, the
-//! processor waits for the memory of each. Nothing here changes anything or decides anything: it
-//! looks, for many packets at once and in a loop without branches that depend on what it sees, so
-//! that all of them are on their way at the same time.
+//! A node in a thousand groups has tens of thousands of streams, which exceed the processor's
+//! cache, and consecutive data packets belong to different ones. If they are handled one after the
+//! other, the processor waits for the memory of each. This module reads that memory for many
+//! packets at once, in a loop without branches that depend on what it reads, so that the processor
+//! fetches all of it in parallel. It changes no state.
 
 use core::hint::black_box;
 
@@ -13,7 +13,7 @@ use super::streams::StreamIx;
 use crate::LOOK_AHEAD;
 use crate::wire::{Header, Peek, Protocol};
 
-/// With fewer streams than this everything is in the cache already.
+/// Number of streams below which the cache holds everything.
 const STREAMS_THAT_FIT: usize = 1024;
 
 impl Lateral {
@@ -33,11 +33,11 @@ impl Lateral {
             *stream = self.streams.find(group, sender);
             seen ^= self.bins.look(group);
         }
-        // What comes in makes as many of the oldest packets go.
+        // Packets that arrive evict as many of the oldest ones.
         let evicted = self.streams.next_evicted(LOOK_AHEAD);
         let look = |ix: StreamIx| self.streams.look(ix);
         seen ^= streams.into_iter().flatten().chain(evicted).map(look).fold(0, |a, b| a ^ b);
-        // Or the compiler would leave out what nobody needs to know.
+        // Prevents the compiler from removing the reads, whose result is not needed.
         black_box(seen);
     }
 }
@@ -56,7 +56,8 @@ mod tests {
     const GROUPS: u32 = 40;
     const MEMBERS: u64 = 31;
 
-    /// What an engine sends that gets the `datagrams`, so many at once.
+    /// Returns what an engine sends that handles `datagrams`. With `looks_ahead`, it prefetches for
+    /// several of them at once.
     fn sent(datagrams: &[Vec<u8>], looks_ahead: bool) -> Vec<u8> {
         let stream_start = StreamStart::FromFirst;
         let config = Config { stream_start, buffer_bytes: 100_000, ..Config::default() };
@@ -91,7 +92,7 @@ mod tests {
         let block = Block::of_message(&mut Arena::default(), Time(0), None, b"a message");
         let mut datagrams = Vec::new();
         for number in 0..4 {
-            // The last is of a group that this node is not in.
+            // The last group is one that this node has not joined.
             for group in 1..=GROUPS + 1 {
                 for node in 1..=MEMBERS {
                     let seqno = SeqNo::FIRST.plus(number);

@@ -1,23 +1,23 @@
-//! The other members of one group, and since when this node knows of each.
+//! Members of one group, without this node, and the time since which this node has known each.
 
 use crate::{IdMap, NodeId, Time};
 
-/// Members in an order of no meaning, so that each comes and goes in one step.
+/// Members in arbitrary order, so that each is added and removed in one step.
 #[derive(Debug)]
 pub(super) struct Members {
     ids: Vec<NodeId>,
-    /// When each was last seen to join.
+    /// Time at which each was last seen to join.
     since: Vec<Time>,
     places: IdMap<NodeId, u32>,
 }
 
 impl Members {
-    /// `seed` keys the hash of the ids.
+    /// Creates an empty set. `seed` is the key of the hash map.
     pub(super) fn new(seed: u64) -> Self {
         Self { ids: Vec::new(), since: Vec::new(), places: IdMap::new(seed) }
     }
 
-    /// `node` is a member from `now` on; says whether it was none before.
+    /// Adds `node` as a member since `now`. Returns `false` if it was a member already.
     pub(super) fn insert(&mut self, now: Time, node: NodeId) -> bool {
         if self.contains(node) {
             return false;
@@ -28,7 +28,7 @@ impl Members {
         true
     }
 
-    /// `node` is no longer a member; says whether it was one.
+    /// Removes `node`. Returns `false` if it was not a member.
     pub(super) fn remove(&mut self, node: NodeId) -> bool {
         let Some(place) = self.places.remove(&node) else { return false };
         self.ids.swap_remove(place as usize);
@@ -39,18 +39,16 @@ impl Members {
         true
     }
 
-    /// All of them.
     pub(super) fn ids(&self) -> &[NodeId] {
         &self.ids
     }
 
-    /// Whether `node` is one.
     pub(super) fn contains(&self, node: NodeId) -> bool {
         self.places.contains(&node)
     }
 
-    /// The first from `start` on, all around, that was a member at `then` already; the one at
-    /// `start` if none was.
+    /// Returns the first member in cyclic order from `start` on that was already a member at
+    /// `then`, or the one at `start` if there is none.
     pub(super) fn first_since(&self, then: Time, start: usize) -> NodeId {
         let all_around = (start..self.ids.len()).chain(0..start);
         let mut older = all_around.filter(|place| self.since[*place] <= then);

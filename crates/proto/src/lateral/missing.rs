@@ -1,9 +1,9 @@
-//! The packets that this node should have and has not, and when to do something about each.
+//! Packets that are missing here, with the time of the next action for each.
 
 use crate::lateral::streams::StreamIx;
 use crate::{NodeId, SeqNo, Time, Timers};
 
-/// Which record of a missing packet.
+/// Index of the record of a missing packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MissingIx(pub(super) u32);
 
@@ -13,9 +13,9 @@ pub(super) struct Missing {
     pub(super) stream: StreamIx,
     pub(super) seqno: SeqNo,
     pub(super) noticed_at: Time,
-    /// How often somebody was asked for it.
+    /// Number of NAKs sent for it.
     pub(super) attempts: u8,
-    /// Nodes that sent repairs which contain it, the first ones heard of.
+    /// Nodes that sent repairs containing it, the first ones to arrive.
     pub(super) holders: Holders,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct MissingPackets {
     slots: Vec<Option<Missing>>,
     vacant: Vec<MissingIx>,
     due: Timers<MissingIx>,
-    /// Nothing is due before this time.
+    /// Time before which no packet is due.
     paused_until: Time,
 }
 
@@ -50,7 +50,7 @@ impl Holders {
 }
 
 impl MissingPackets {
-    /// Records a missing packet that is to be looked after at `due`.
+    /// Records a missing packet that is due at `due`.
     pub(super) fn insert(&mut self, missing: Missing, due: Time) -> MissingIx {
         let ix = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -69,14 +69,14 @@ impl MissingPackets {
         self.slots[ix.0 as usize].as_mut().expect("a missing packet's record lives while it does")
     }
 
-    /// The packet is settled: forgets it.
+    /// Removes a packet that is settled.
     pub(super) fn remove(&mut self, ix: MissingIx) -> Missing {
         self.due.cancel(ix);
         self.vacant.push(ix);
         self.slots[ix.0 as usize].take().expect("a packet is settled once")
     }
 
-    /// The packet is to be looked after at `due`.
+    /// Sets the time at which the packet is due.
     pub(super) fn set_due(&mut self, ix: MissingIx, due: Time) {
         self.due.set(ix, due);
     }
@@ -85,14 +85,14 @@ impl MissingPackets {
         self.due.next_due().map(|due| due.max(self.paused_until))
     }
 
-    /// The packet, and all others with it, wait until `end`: nobody may be asked before. They
-    /// wait together, for otherwise each of them would wake the node for nothing again and again.
+    /// Makes the packet, and all others that become due, wait until `end`, because no NAK may be
+    /// sent before. They wait together, so that the node is not woken for each of them.
     pub(super) fn pause(&mut self, now: Time, ix: MissingIx, end: Time) {
         self.due.set(ix, now);
         self.paused_until = end;
     }
 
-    /// Takes the first packet that is to be looked after at `now`; it has no due time then.
+    /// Removes and returns the first packet that is due at `now`. Its due time is cleared.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<MissingIx> {
         if now < self.paused_until {
             return None;

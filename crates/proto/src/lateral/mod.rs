@@ -1,10 +1,10 @@
-//! Lateral error correction: Ricochet and Slingshot as one engine.
+//! The lateral engine: Ricochet and Slingshot in one protocol.
 //!
-//! Data packets go out by multicast. Receivers send each other XORs of what they got, so that a
-//! loss is repaired within the time in which the *whole* of a node's traffic brings the next few
-//! packets, not the next of one sender in one group.
+//! Data packets are sent by multicast. Receivers send each other XORs of the packets that they
+//! received. A lost packet is therefore repaired after the next few packets of a node's *whole*
+//! traffic, not only of the same sender in the same group.
 //!
-//! # From the papers to the code
+//! # Papers and code
 //!
 //! | paper | here |
 //! |---|---|
@@ -19,22 +19,23 @@
 //! | Ricochet 3.2.5, buffering and loss control | [`crate::inbox`] |
 //! | Ricochet slides, staggering | the lanes of `bins` |
 //!
-//! # Deviations, each with its reason
+//! # Differences from the papers
 //!
-//! * Own packets enter the bins: a sender is the surest source ([`Config::own_packets`]).
-//! * Part-filled bins are flushed, and heartbeats follow the last packet of a stream: the papers
-//!   protect a packet only when enough others follow ([`Config::flush_after`],
+//! * Own packets enter the bins, because the sender is the most reliable source of its packets
+//!   ([`Config::own_packets`]).
+//! * Partly filled batches are flushed, and heartbeats follow the last packet of a stream. The
+//!   papers protect a packet only if enough others follow ([`Config::flush_after`],
 //!   [`Config::heartbeat`]).
 //! * Pending repairs are solved together as equations ([`Solver::Elimination`]).
-//! * A fill draws no node that another open fill of the same region holds while it can wait for
-//!   one: "exactly one repair packet that includes d" (Ricochet 3); see `bins`.
-//! * A receiver asks each sender from where on it is owed the stream (`Open`), so that a loss
-//!   right after a join is noticed while nothing from before it is ever asked for.
-//! * A sender may be held back by members that fall a whole window behind ([`Config::window`]).
-//! * A message may be larger than a packet: it is cut into pieces, each a packet with a number of
-//!   its own, and put together by its receivers; see `cutting`, `assembly`.
+//! * A batch does not draw a node that another open batch of the same region holds while it can
+//!   wait for one: "exactly one repair packet that includes d" (Ricochet 3); see `bins`.
+//! * A receiver queries each sender for the first position that it is owed (`Open`). A loss right
+//!   after a join is noticed, and no packet from before the join is requested.
+//! * A sender is held back by members that are a whole window behind ([`Config::window`]).
+//! * A message may be larger than a packet. It is split into fragments, each a packet with its own
+//!   sequence number, and reassembled by its receivers; see `cutting` and `assembly`.
 //!
-//! [`Config::as_in_the_papers`] undoes those that change what is measured.
+//! [`Config::as_in_the_papers`] disables the differences that affect measurements.
 
 use alloc::collections::VecDeque;
 
@@ -97,24 +98,24 @@ use queries::Heartbeat;
 use streams::Streams;
 use timer_key::TimerKey;
 
-/// The lateral engine of one node, for all its groups.
+/// Lateral engine of one node, for all its groups.
 #[derive(Debug)]
 pub struct Lateral {
     id: NodeId,
     origin: Origin,
     config: Config,
-    /// Bytes of the largest packet that the settings allow.
+    /// Upper bound for [`Config::path_mtu`], which [`Engine::set_path_mtu`] lowers and raises.
     most_mtu: u16,
     rng: Rng,
-    /// The source of nonces. Nobody else draws from it, so that it can not be guessed from choices
-    /// that are seen.
+    /// Source of nonces. All other draws use another generator, so that nonces cannot be inferred
+    /// from observable random choices.
     nonces: Rng,
     cookies: Cookies,
     groups: Groups,
-    /// The r of all groups, while there are any.
+    /// The r of all groups; `None` while there is no group.
     r: Option<u8>,
-    /// Where the streams stood in groups that this node has left: no number is used twice, and
-    /// nothing is delivered twice.
+    /// Positions of streams in groups that this node has left: no sequence number is reused, and no
+    /// message is delivered twice.
     left: LeftGroups,
     bins: Bins,
     streams: Streams,
@@ -132,7 +133,7 @@ pub struct Lateral {
 }
 
 impl Lateral {
-    /// The engine of node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `origin`. All its randomness derives from `seed`.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
@@ -179,7 +180,7 @@ impl Lateral {
         }
     }
 
-    /// The counters so far.
+    /// Returns the counters: totals since the engine was created.
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
         let bins = self.bins.counts();
@@ -195,24 +196,25 @@ impl Lateral {
         counters
     }
 
-    /// Members of `group` that have not confirmed all that this node has sent there.
+    /// Returns the members of `group` that have not confirmed everything accepted from this node
+    /// there, queued messages included. Empty if this node has not joined the group.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         let Some(ix) = self.groups.ix(group) else { return Vec::new() };
         let own = &self.groups.get(ix).own;
         own.unconfirmed(own.taken_to).collect()
     }
 
-    /// Bytes that the data buffer takes up, at most [`Config::buffer_bytes`].
+    /// Returns the number of bytes in the data buffer, at most [`Config::buffer_bytes`].
     pub fn buffer_bytes(&self) -> usize {
         self.streams.bytes()
     }
 
-    /// How many repair bins there are, and how many packets are missing at the moment.
+    /// Returns the number of repair bins and the number of missing packets.
     pub fn bins_and_missing(&self) -> (usize, usize) {
         (self.bins.len(), self.missing.len())
     }
 
-    /// Accounts a packet into the repair bins, and sends the repairs that this completes.
+    /// Adds a packet to the repair bins, and sends the repairs that it completes.
     fn account(&mut self, now: Time, group: GroupIx, id: PacketId, block: &Block) {
         self.counters.packets_binned += 1;
         let Self { bins, outbox, counters, .. } = self;
@@ -304,7 +306,7 @@ impl Engine for Lateral {
         self.timers.cancel(TimerKey::Patience(ix));
         let left = self.groups.remove(ix).expect("the index was looked up just now");
         left.sampled().iter().for_each(|node| self.bins.remove_node(*node, ix));
-        // The bins of the group go now, while its packets still concern those who stay.
+        // The bins of the group are rebuilt now, while members that stay can still use its packets.
         let Self { bins, outbox, counters, .. } = self;
         bins.rebuild(&mut |repair| repairs::send(self.origin, &repair, outbox, counters));
         let least = least_position(group, self.origin.incarnation, &self.config);
@@ -449,7 +451,7 @@ impl Engine for Lateral {
         self.config.path_mtu = bytes.min(self.most_mtu).max(config::MIN_PATH_MTU);
     }
 
-    /// 0 for a profile of another engine.
+    /// Returns 0 for a profile of another engine.
     fn payload_limit(&self, profile: Profile) -> usize {
         match profile {
             Profile::TimeCritical(rate) => self.config.payload_limit(rate),
@@ -481,5 +483,6 @@ impl Engine for Lateral {
 /// Separates the nonces from all other draws.
 const NONCE_SEED: u64 = 0x6e6f_6e63_6573_2121;
 
-/// How long a sender waits for confirmations before it asks again, at first.
+/// Time from a request for acknowledgments to its first repetition. The interval doubles up to 16
+/// times this value.
 const CONFIRM_INTERVAL: core::time::Duration = core::time::Duration::from_millis(20);

@@ -1,28 +1,28 @@
-//! Slingshot's analysis (section 3.4): how likely a lost packet is to be recovered by repairs, as
-//! two bounds, for any group size, view size, rate-of-fire and loss.
+//! Analysis of Slingshot (section 3.4): bounds for the probability that repairs recover a lost
+//! packet, for any group size, view size, rate-of-fire and loss.
 //!
-//! A node n has lost a packet. In the paper's words: X nodes have n in their partial views, Y of
+//! A node n has lost a packet. In the paper's notation, X nodes have n in their partial views, Y of
 //! them send n a repair that contains the packet, and Z of these repairs arrive:
 //!
 //! * X is binomial in the *N_G − 1 other nodes* with p_v = C(N_G−2, N_v−2) / C(N_G−1, N_v−1) =
-//!   (N_v−1)/(N_G−1), which is 1 for full views. The paper writes N_G as the number of trials. With
-//!   N_G − 1, the packet's own sender among them as algorithm 1 has it (a sender is in its own
-//!   view), the formula gives the figures that the evaluation is held to: 58.5 to 60.2 % at c = 1
-//!   for full views of 64 nodes; with N_G it would be 59.0 to 60.7 %, and without the sender 57.9
-//!   to 59.6 %.
+//!   (N_v−1)/(N_G−1), which is 1 for full views. The paper writes N_G as the number of trials. The
+//!   packet's sender is one of the N_G − 1 nodes: in algorithm 1, a sender is in its own view. The
+//!   formula then gives the figures that the evaluation is compared with: 58.5 to 60.2 % at c = 1
+//!   for full views of 64 nodes. With N_G it would give 59.0 to 60.7 %, without the sender 57.9 to
+//!   59.6 %.
 //! * Y is binomial in X with p_c (1−p), where p_c = C(N_v−2, c−1) / C(N_v−1, c) = c/(N_v−1).
 //! * Z is binomial in Y with 1−p.
 //!
-//! A binomial number of independent trials is binomial again, so Z is binomial in N_G − 1 with
-//! p_v p_c (1−p)² = c (1−p)² / (N_G−1). The size of the views cancels out: this is why figure 5 of
+//! A binomial number of independent trials is again binomial. Z is therefore binomial in N_G − 1
+//! with p_v p_c (1−p)² = c (1−p)² / (N_G−1). The view size cancels out, which is why figure 5 of
 //! the paper is flat.
 //!
-//! A repair is of use if its other r−1 packets are there: with s = (1−p)^(r−1), Z = k ≥ 1 repairs
-//! recover the packet with probability s if all have the same contents (the lower bound) and
-//! 1 − (1−s)^k if they have no other packet in common (the upper bound). Pending repairs, solved
-//! later, are not in the analysis.
+//! A repair is useful if its other r−1 packets have arrived, with probability s = (1−p)^(r−1). Z =
+//! k ≥ 1 repairs recover the packet with probability s if all have the same contents (lower bound),
+//! and with 1 − (1−s)^k if they have no other packet in common (upper bound). The analysis does not
+//! cover pending repairs that are solved later.
 //!
-//! Plain arithmetic only, so that every machine gives the same bits.
+//! All calculations use basic arithmetic only, so that the results are identical on all machines.
 //!
 //! ```
 //! use carom_proto::RateOfFire;
@@ -39,64 +39,66 @@
 
 use crate::RateOfFire;
 
-/// What the analysis asks for.
+/// Parameters of the analysis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Nodes in the group, N_G; at least 2.
+    /// Number of nodes in the group, N_G; at least 2.
     pub group_size: u32,
-    /// Nodes in each node's view, N_v, itself included: 2 to `group_size`, which is the full view.
+    /// Number of nodes in each node's view, N_v, including itself: 2 to `group_size`, which is the
+    /// full view.
     pub view_size: u32,
-    /// Each r packets a node sends a repair to c others; c at most `view_size` − 1.
+    /// Rate-of-fire (r, c): for every r packets, a node sends a repair to c others. c is at most
+    /// `view_size` − 1.
     pub rate: RateOfFire,
-    /// Probability p with which a node drops a packet, data and repairs alike, 0 to 1.
+    /// Probability p with which a node drops a packet, data or repair, from 0 to 1.
     pub loss: f64,
 }
 
-/// Between which probabilities a lost packet is recovered by repairs. Both are included.
+/// Bounds for the probability that repairs recover a lost packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// All repairs that contain the packet have the same contents.
+    /// Lower bound: all repairs that contain the packet have the same contents.
     pub lower: f64,
-    /// The repairs that contain the packet have no other packet in common.
+    /// Upper bound: the repairs that contain the packet have no other packet in common.
     pub upper: f64,
 }
 
-/// Why a [`Setting`] has no answer.
+/// Reason why a [`Setting`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// Nobody else is in the group.
+    /// The group has fewer than 2 nodes.
     #[error("a group of {0}, where at least 2 nodes are needed")]
     GroupSize(u32),
-    /// A view holds its own node and at least one other, and no more than the group.
+    /// A view has its own node and at least one other, and no more than the group.
     #[error("views of {view_size} nodes in a group of {group_size}: a view has 2 to {group_size}")]
     ViewSize {
-        /// What was asked for.
+        /// Invalid view size.
         view_size: u32,
-        /// The group's size.
+        /// Size of the group.
         group_size: u32,
     },
     /// r or c is out of bounds.
     #[error("rate-of-fire {0}: r must be 1 to {max}", max = RateOfFire::MAX_R)]
     RateOfFire(RateOfFire),
-    /// A repair cannot go to more nodes than there are others in the view.
+    /// c exceeds the number of other nodes in the view.
     #[error("c = {c}, but a view of {view_size} nodes has {others} others", others = view_size - 1)]
     TooManyTargets {
-        /// The rate-of-fire's c.
+        /// c of the rate-of-fire.
         c: u8,
-        /// The view's size.
+        /// Size of the view.
         view_size: u32,
     },
-    /// Not a probability.
+    /// The loss is not a probability.
     #[error("a loss of {0}, which is no probability from 0 to 1")]
     Loss(f64),
 }
 
 impl Setting {
-    /// The probability that a packet lost at a node is recovered by repairs, as the paper bounds
-    /// it.
+    /// Returns the paper's bounds for the probability that repairs recover a packet that a node has
+    /// lost.
     ///
     /// # Errors
-    /// If the setting cannot be.
+    /// If the setting is invalid.
     pub fn recovered(&self) -> Result<Bounds, ModelError> {
         self.validate()?;
         let received = 1.0 - self.loss;
@@ -109,11 +111,11 @@ impl Setting {
         })
     }
 
-    /// Repairs as a share of all packets sent to a node: c(1−p) / (r + c(1−p)), from the ratio of
-    /// repairs to data in section 3.2.
+    /// Returns repairs as a share of all packets sent to a node: c(1−p) / (r + c(1−p)), from the
+    /// ratio of repairs to data in section 3.2.
     ///
     /// # Errors
-    /// If the setting cannot be.
+    /// If the setting is invalid.
     pub fn overhead(&self) -> Result<f64, ModelError> {
         self.validate()?;
         let repairs = f64::from(self.rate.c) * (1.0 - self.loss);
@@ -141,8 +143,8 @@ impl Setting {
     }
 }
 
-/// `base` to the power of `exponent`, by squaring: the standard library's is not the same on every
-/// machine.
+/// Returns `base` to the power of `exponent`, by squaring. The standard library's result differs
+/// between machines.
 fn power(mut base: f64, mut exponent: u32) -> f64 {
     let mut product = 1.0;
     while exponent > 0 {
@@ -182,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Section 3.4 as it is printed: three nested sums over binomial probabilities.
+    /// Section 3.4 as printed: three nested sums over binomial probabilities.
     fn as_printed(setting: &Setting) -> Bounds {
         let choose = |n: u32, k: u32| {
             (0..k).fold(1.0, |product, i| product * f64::from(n - i) / f64::from(i + 1))

@@ -5,9 +5,9 @@ use core::ops::Range;
 
 use crate::{Class, Destination, Transmit};
 
-/// Encoded datagrams in the order in which they are to be sent. All of them lie in one buffer,
-/// which is reused once everything is polled, so that a warm outbox does not allocate; a datagram
-/// for several nodes lies in it once.
+/// Encoded datagrams in sending order. All of them share one buffer, which is reused once
+/// everything has been polled, so that a warm outbox does not allocate. A datagram for several
+/// nodes is stored once.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
@@ -22,7 +22,7 @@ struct Outgoing {
     datagram: Range<usize>,
 }
 
-/// Datagrams that wait at most: what the driver does not fetch is not kept without bound.
+/// Maximum number of queued datagrams. More are dropped and counted.
 const MAX_WAITING: usize = 1 << 16;
 /// Bytes that the buffer keeps when it is empty.
 const KEPT_BYTES: usize = 1 << 20;
@@ -60,12 +60,12 @@ impl Outbox {
         Some(transmit)
     }
 
-    /// How many datagrams were dropped because too many waited.
+    /// Returns the number of datagrams dropped because too many were queued.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Bytes of all datagrams that were added.
+    /// Returns the number of bytes of all datagrams added.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }

@@ -1,4 +1,4 @@
-//! The lateral protocol's packets. Each follows the common header of [`crate::wire`].
+//! Packets of the lateral protocol. Each follows the common header of [`crate::wire`].
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,131 +6,133 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{Class, GroupId, Incarnation, NodeId, Origin, PacketId, RateOfFire, SeqNo};
 
-/// A lateral packet, its variable parts still in the datagram.
+/// A lateral packet, whose variable parts are borrowed from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message on its way to the group.
+    /// A message or fragment, sent to the group.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](super::block) |
+    /// | 40 | n | [symbol](super::block) |
     ///
-    /// Flag 1 ([`CONFIRM`]): every member answers with an [`Packet::Ack`].
+    /// Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
     Data {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the stream of the header's sender.
         seqno: SeqNo,
-        /// Whether the members are asked to confirm.
+        /// `true` if the packet requests acknowledgments.
         confirm: bool,
-        /// The block.
+        /// Symbol.
         block: &'a [u8],
     },
-    /// The XOR of several blocks, for one node; the header's group is 0.
+    /// XOR of several symbols, for one node. The header's group is 0.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 1 | number of packets, 1 to 32 |
     /// | 37 | 3 | zero |
     /// | 40 | 16 n | [packet ids](WireId) |
-    /// | 40 + 16 n | m | XOR of the blocks, as long as the longest |
+    /// | 40 + 16 n | m | XOR of the symbols, as long as the longest |
     Repair {
-        /// What the sum was taken over.
+        /// Packets whose symbols are in the XOR.
         ids: &'a [WireId],
-        /// The sum.
+        /// XOR of the symbols.
         sum: &'a [u8],
     },
-    /// Packets that the header's sender lacks and asks for; the header's group is 0.
+    /// Request for packets that the header's sender is missing. The header's group is 0.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | cookie that the asked node gave in a [`Packet::Challenge`]; 0 before the first |
+    /// | 36 | 8 | cookie from the queried node's [`Packet::Challenge`]; 0 before the first |
     /// | 44 | 16 n | [packet ids](WireId), n >= 1 |
     Nak {
-        /// Proves that the asker receives what is sent to it.
+        /// Proof that the requester receives what is sent to its address.
         cookie: u64,
-        /// What it lacks.
+        /// Requested packets.
         ids: &'a [WireId],
     },
-    /// A data packet again, from a node that was asked for it.
+    /// A data packet, sent again by a node that was queried for it.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | who multicast it first |
+    /// | 36 | 8 | original sender |
     /// | 44 | 4 | sequence number |
-    /// | 48 | n | [block](super::block) |
+    /// | 48 | n | [symbol](super::block) |
     Retransmission {
-        /// Who multicast it first.
+        /// Original sender.
         origin: NodeId,
-        /// Its number among the origin's packets in the group.
+        /// Sequence number in the stream of the original sender.
         seqno: SeqNo,
-        /// The block.
+        /// Symbol.
         block: &'a [u8],
     },
-    /// The answer to a [`Packet::Nak`] for what is not there.
+    /// Reply to a [`Packet::Nak`] for packets that are not retransmitted. The header's group is 0.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 16 n | [packet ids](WireId), n >= 1 |
     ///
-    /// Flag 1 ([`EXPIRED`]): it is there, but its deadline has passed.
+    /// Flag 1 ([`EXPIRED`]): the packets are held, but their deadline has passed.
     HaveNot {
-        /// What the header's sender has not.
+        /// Packets that the header's sender does not retransmit.
         ids: &'a [WireId],
-        /// Whether that is because the deadline passed.
+        /// `true` if the packets' deadline has passed.
         expired: bool,
     },
-    /// How far the header's sender has come in the group.
+    /// End of the stream that the header's sender has in the group.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | the next sequence number it will use |
-    /// | 40 | 4 | the first that concerns the receiver; 0 unless flag 2 is set |
+    /// | 36 | 4 | next sequence number that it will use |
+    /// | 40 | 4 | first sequence number that the receiver is owed; 0 unless flag 2 is set |
     /// | 44 | 8 | nonce of the open that this answers; 0 unless flag 2 is set |
     ///
-    /// Flag 1 ([`CONFIRM`]): every member answers with an [`Packet::Ack`].
-    /// Flag 2 ([`FIRST`]): the answer to an [`Packet::Open`].
+    /// * Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
+    /// * Flag 2 ([`FIRST`]): this answers a [`Packet::Open`].
     Heartbeat {
-        /// The next sequence number of the stream.
+        /// Next sequence number of the stream.
         next: SeqNo,
-        /// The first one that the receiver is owed, if it asked.
+        /// First sequence number that the receiver is owed, in the answer to an open.
         first: Option<SeqNo>,
-        /// The nonce of the [`Packet::Open`] that this answers, or 0.
+        /// Nonce of the [`Packet::Open`] that this answers, or 0.
         nonce: u64,
-        /// Whether the members are asked to confirm.
+        /// `true` if the heartbeat requests acknowledgments.
         confirm: bool,
     },
-    /// What a member has of the stream of the node that this is sent to.
+    /// Position of a member in the stream of the node that this is sent to.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | the sender of the stream |
+    /// | 36 | 8 | sender of the stream |
     /// | 44 | 8 | its incarnation |
-    /// | 52 | 4 | the first sequence number that is neither delivered nor lost |
-    /// | 56 | 4 | how many of those before it were lost |
+    /// | 52 | 4 | first sequence number that is neither delivered nor lost |
+    /// | 56 | 4 | number of packets of the stream that were lost |
     Ack {
-        /// The start of the sender that is meant: another may have its address when this arrives.
+        /// Incarnation of the sender that is meant. Another one may have its address when this
+        /// arrives.
         to: Origin,
-        /// Everything before this number is settled.
+        /// Sequence number before which every packet is settled.
         settled_to: SeqNo,
-        /// How many packets of the stream were lost so far.
+        /// Number of packets of the stream that were lost so far.
         lost: u32,
     },
-    /// The answer to a [`Packet::Nak`] with a wrong cookie, as long as that, and laid out like it:
-    /// packets are sent again only to a node that has proved to receive what is sent to it.
+    /// Reply to a [`Packet::Nak`] with a wrong cookie, with the same length and layout. A node
+    /// proves with the right cookie that it receives what is sent to its address. Only then are
+    /// packets retransmitted to it.
     Challenge {
-        /// The right cookie.
+        /// Right cookie.
         cookie: u64,
-        /// What was asked for.
+        /// Requested packets.
         ids: &'a [WireId],
     },
-    /// From which sequence number on is the header's sender owed the stream of the node that this
-    /// is sent to, and how far has that come?
+    /// Query for the first sequence number of the receiver's stream that the header's sender is
+    /// owed, and for the end of the stream.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | nonce, which the answer repeats: only the node that was asked knows it |
+    /// | 36 | 8 | nonce, repeated in the answer; no other node receives it |
     Open {
-        /// The nonce.
+        /// Nonce.
         nonce: u64,
     },
 }
@@ -152,16 +154,16 @@ pub struct WireId {
     seqno: U32,
 }
 
-/// Flag of data packets and heartbeats: an acknowledgement is asked for.
+/// Flag of data packets and heartbeats: acknowledgments are requested.
 pub const CONFIRM: u8 = 1;
-/// Flag of heartbeats: the first sequence number is given.
+/// Flag of heartbeats: the first sequence number owed is present.
 pub const FIRST: u8 = 2;
 /// Flag of have-nots: the deadline has passed.
 pub const EXPIRED: u8 = 1;
 
-/// Bytes of a [`WireId`].
+/// Size of a [`WireId`], in bytes.
 pub const ID_BYTES: usize = size_of::<WireId>();
-/// Bytes of a repair around ids and sum.
+/// Size of a repair without its ids and the XOR, in bytes.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawRepair>();
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -230,7 +232,7 @@ impl From<WireId> for PacketId {
 }
 
 impl<'a> Packet<'a> {
-    /// What a driver should take it for.
+    /// Returns the packet's class, by which a driver handles it.
     pub fn class(&self) -> Class {
         match self {
             Self::Data { .. } => Class::Data,
@@ -241,10 +243,10 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Reads a lateral datagram, header and all.
+    /// Decodes a lateral datagram, including its header.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the header or the body is invalid, or the datagram is of another protocol.
     pub fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Lateral {
@@ -291,7 +293,8 @@ impl<'a> Packet<'a> {
     /// Appends the whole datagram to `out`.
     ///
     /// # Panics
-    /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
+    /// If the datagram would be longer than UDP can carry. The engine fits its packets into the
+    /// path MTU.
     pub fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         let (kind, flags) = self.kind_and_flags();
         let (protocol, kind) = (Protocol::Lateral, kind as u8);
@@ -385,17 +388,18 @@ fn decode_cookie(body: &[u8]) -> Result<(u64, &[WireId]), DecodeError> {
     Ok((cookie.get(), decode_ids(rest)?))
 }
 
-/// Bytes of a data packet around its block.
+/// Size of a data packet without its symbol, in bytes.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
-/// Bytes of a retransmission around its block.
+/// Size of a retransmission without its symbol, in bytes.
 pub const RETRANSMISSION_BYTES: usize = HEADER_BYTES + size_of::<RawRetransmission>();
 
-/// How many ids fit into a NAK or a have-not of at most `datagram_bytes`.
+/// Returns the number of ids that fit into a NAK or a have-not of at most `datagram_bytes`, at
+/// least 1.
 pub fn ids_that_fit(datagram_bytes: usize) -> usize {
     (datagram_bytes.saturating_sub(HEADER_BYTES + size_of::<U64>()) / ID_BYTES).max(1)
 }
 
-// The payload length field of a block is 16 bits wide; a datagram is never longer than that.
+// A symbol's payload length has 16 bits, and no datagram is longer than that.
 const _: () = assert!(wire::MAX_DATAGRAM_BYTES <= U16::MAX_VALUE.get() as usize);
 
 #[cfg(test)]

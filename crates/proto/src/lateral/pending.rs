@@ -1,15 +1,15 @@
-//! Pending repairs: repairs of which two or more packets are missing.
+//! Pending repairs: repairs with two or more missing packets.
 //!
-//! Each is an equation over GF(2): the XOR of its missing packets is what remains of its sum when
-//! the packets that are there are XORed out. The papers' rule waits until one packet is left
-//! ([`Solver::Peeling`]). [`Solver::Elimination`] keeps the equations in reduced row echelon form
-//! instead, so that it solves whatever they determine together: the pivot of a row (its first
-//! packet) stands in no other row.
+//! Each pending repair is an equation over GF(2): the XOR of its missing packets is the rest of its
+//! XOR without the held packets. By the papers' rule, a repair waits until one packet is left
+//! ([`Solver::Peeling`]). [`Solver::Elimination`] instead keeps the equations in reduced row
+//! echelon form and solves every packet that they determine together. The pivot of a row, one of
+//! its packets, occurs in no other row.
 //!
-//! Rows are bits, a column for each unknown packet. What a datagram may cost is bounded: there are
-//! [`MAX_UNKNOWN`] columns, and a row whose turn comes when [`MAX_WORK`] is spent is dropped. Any
-//! subset of the rows is still right, and in echelon form. Once half of it is spent, packets that
-//! are solved wait for the next call.
+//! Rows are bit sets with a column for each unknown packet. The cost of a datagram is bounded:
+//! there are [`MAX_UNKNOWN`] columns, and a row that would exceed [`MAX_WORK`] is dropped. Any
+//! subset of the rows is still correct and in echelon form. Once half of the work is used up,
+//! solved packets wait for the next call.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -20,64 +20,64 @@ use super::block::xor_growing;
 use super::config::Solver;
 use crate::{IdMap, NodeId, PacketId, Time};
 
-/// Unknown packets in all pending repairs together.
+/// Maximum number of unknown packets in all pending repairs together.
 const MAX_UNKNOWN: usize = 2048;
-/// Maximum number of bytes that are XORed for one datagram. With 256 pending repairs at an MTU of
-/// 1500 half of it is enough for each of them.
+/// Maximum number of bytes XORed for one datagram. With 256 pending repairs at an MTU of 1500, half
+/// of it suffices for all of them.
 const MAX_WORK: usize = 1 << 20;
-/// The bytes of a row's bits count, too.
+/// Work for the bits of a row, in bytes.
 const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
 
-/// So many of a row's unknown packets are tried for its pivot.
+/// Maximum number of unknown packets of a row that are tried as its pivot.
 const MAX_CANDIDATES: usize = 8;
 
-/// The pending repairs of a node.
+/// Pending repairs of a node.
 #[derive(Debug)]
 pub(super) struct PendingRepairs {
     solver: Solver,
     max_rows: usize,
     max_age: Duration,
-    /// In the order in which the repairs came.
+    /// Pending repairs in order of arrival.
     rows: VecDeque<Row>,
     columns: Columns,
     solved: VecDeque<Solved>,
     work: Work,
     dropped: u64,
     over_budget: u64,
-    /// The latest time that was heard of.
+    /// Latest time passed in.
     now: Time,
 }
 
-/// A packet that came out of the equations.
+/// A packet solved from the equations.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Solved {
     pub(super) id: PacketId,
-    /// Its block, zeros may follow.
+    /// Symbol of the packet, possibly followed by zeros.
     pub(super) sum: Vec<u8>,
-    /// Who sent the repair.
+    /// Sender of the repair.
     pub(super) from: NodeId,
 }
 
 #[derive(Debug)]
 struct Row {
     unknown: FixedBitSet,
-    /// One of the unknown packets; with elimination it stands in no other row.
+    /// One of the unknown packets. With elimination it occurs in no other row.
     pivot: usize,
     sum: Vec<u8>,
     from: NodeId,
     received_at: Time,
 }
 
-/// Which packet is which bit of the rows.
+/// Assignment of packets to the bits of the rows.
 #[derive(Debug)]
 struct Columns {
     by_id: IdMap<PacketId, usize>,
-    /// By column; what a vacant one has is of no meaning.
+    /// Packet of each column. The entry of a vacant column has no meaning.
     ids: Vec<PacketId>,
     vacant: Vec<usize>,
 }
 
-/// What is left of [`MAX_WORK`].
+/// Rest of [`MAX_WORK`].
 #[derive(Debug)]
 struct Work(usize);
 
@@ -97,12 +97,12 @@ impl PendingRepairs {
         }
     }
 
-    /// Another datagram, or a timer, is handled from now on.
+    /// Renews the work limit, at the beginning of each datagram or timeout.
     pub(super) fn renew_work(&mut self) {
         self.work = Work(MAX_WORK);
     }
 
-    /// Takes in a repair: `sum` is the XOR of the `missing` packets, two or more.
+    /// Adds a repair. `sum` is the XOR of the `missing` packets, of which there are two or more.
     pub(super) fn insert(&mut self, now: Time, from: NodeId, missing: Vec<PacketId>, sum: Vec<u8>) {
         self.drop_old(now);
         if self.columns.room() < missing.len() {
@@ -121,7 +121,7 @@ impl PendingRepairs {
         }
     }
 
-    /// The packet is there now: it is XORed out of every row.
+    /// XORs a packet that arrived out of every row.
     pub(super) fn on_packet(&mut self, id: PacketId, block: &[u8]) {
         let Some(column) = self.columns.remove(id) else { return };
         let Self { rows, work, over_budget, .. } = self;
@@ -136,7 +136,7 @@ impl PendingRepairs {
             }
             row.unknown.remove(column);
             xor_growing(&mut row.sum, block);
-            // A row that is solved, or that lost its pivot, has to find its place again.
+            // A row that is solved or has lost its pivot is placed again.
             let stays = row.pivot != column && !row.is_solved();
             if !stays {
                 unsettled.push(row.take());
@@ -148,7 +148,7 @@ impl PendingRepairs {
         }
     }
 
-    /// The next packet that was solved, if there is enough left to do what follows from it.
+    /// Returns the next solved packet, if enough work is left to process it.
     pub(super) fn pop_solved(&mut self) -> Option<Solved> {
         if self.work.0 < MAX_WORK / 2 {
             return None;
@@ -156,7 +156,8 @@ impl PendingRepairs {
         self.solved.pop_front()
     }
 
-    /// When solved packets are to be taken, or the oldest pending repair is to be dropped.
+    /// Returns the time at which solved packets are to be processed or the oldest pending repair is
+    /// to be dropped.
     pub(super) fn next_due(&self) -> Option<Time> {
         if self.solved.is_empty() { self.next_drop() } else { Some(self.now) }
     }
@@ -165,7 +166,7 @@ impl PendingRepairs {
         self.rows.front().map(|row| row.received_at + self.max_age)
     }
 
-    /// Drops the pending repairs that are too old to help.
+    /// Drops the pending repairs that exceed the age limit.
     pub(super) fn drop_old(&mut self, now: Time) {
         self.now = now;
         while self.next_drop().is_some_and(|due| due <= now) {
@@ -174,19 +175,18 @@ impl PendingRepairs {
         }
     }
 
-    /// Bytes of the sums that are kept.
+    /// Returns the number of bytes of all XORs.
     pub(super) fn bytes(&self) -> usize {
         let solved: usize = self.solved.iter().map(|solved| solved.sum.len()).sum();
         solved + self.rows.iter().map(|row| row.sum.len()).sum::<usize>()
     }
 
-    /// How many repairs were dropped for age or want of room.
+    /// Returns the number of repairs dropped for age or lack of room.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// How many repairs were given up because there were too many unknown packets or too much to
-    /// do.
+    /// Returns the number of repairs dropped by the limits on unknown packets and on work.
     pub(super) fn over_budget(&self) -> u64 {
         self.over_budget
     }
@@ -207,7 +207,7 @@ impl PendingRepairs {
         }
     }
 
-    /// Finds the place of a row that is not among the others.
+    /// Places a row that is not among the others: reduces it, and solves or inserts it.
     fn place(&mut self, mut row: Row) {
         if self.solver == Solver::Elimination {
             for other in &self.rows {
@@ -220,12 +220,12 @@ impl PendingRepairs {
                 }
             }
         }
-        // Every row with the pivot has to be changed, so that it should be in few.
+        // Every row with the pivot has to be changed, so the pivot should occur in few.
         let rows_with = |column: &usize| {
             self.rows.iter().filter(|other| other.unknown.contains(*column)).count()
         };
         let candidates = row.unknown.ones().take(MAX_CANDIDATES);
-        // None if the repairs before it said it all.
+        // There is none if earlier repairs determine the same.
         let Some(pivot) = candidates.min_by_key(rows_with) else { return };
         row.pivot = pivot;
         if row.is_solved() {
@@ -240,7 +240,7 @@ impl PendingRepairs {
         self.rows.insert(after.map_or(0, |place| place + 1), row);
     }
 
-    /// Eliminates the new row's pivot from the others; what is solved by that goes.
+    /// Eliminates the new row's pivot from the others, and removes the rows that this solves.
     fn reduce_with(&mut self, row: &Row) {
         let Self { rows, columns, solved, work, over_budget, .. } = self;
         rows.retain_mut(|other| {
@@ -261,7 +261,7 @@ impl PendingRepairs {
         });
     }
 
-    /// Makes room for other packets: columns that stand in no row are vacant.
+    /// Vacates the columns that occur in no row.
     fn release_columns(&mut self) {
         let mut used = FixedBitSet::with_capacity(MAX_UNKNOWN);
         self.rows.iter().for_each(|row| used.union_with(&row.unknown));
@@ -276,7 +276,7 @@ impl Row {
         xor_growing(&mut self.sum, &other.sum);
     }
 
-    /// Whether no more than one packet is unknown.
+    /// Returns `true` if at most one packet is unknown.
     fn is_solved(&self) -> bool {
         self.unknown.ones().nth(1).is_none()
     }
@@ -292,12 +292,12 @@ impl Columns {
         Self { by_id: IdMap::new(seed), ids: Vec::new(), vacant: Vec::new() }
     }
 
-    /// How many more packets can be told apart.
+    /// Returns the number of packets that can be added.
     fn room(&self) -> usize {
         MAX_UNKNOWN - self.by_id.len()
     }
 
-    /// The column of a packet; there must be room.
+    /// Returns the column of a packet. There must be room.
     fn of(&mut self, id: PacketId) -> usize {
         let Self { by_id, ids, vacant } = self;
         *by_id.get_or_insert_with(id, || match vacant.pop() {
@@ -312,14 +312,14 @@ impl Columns {
         })
     }
 
-    /// The column of a packet, which is vacant from now on.
+    /// Returns the column of a packet, and vacates it.
     fn remove(&mut self, id: PacketId) -> Option<usize> {
         let column = self.by_id.remove(&id)?;
         self.vacant.push(column);
         Some(column)
     }
 
-    /// Makes all other columns than those in `used` vacant.
+    /// Vacates all columns that are not in `used`.
     fn retain(&mut self, used: &FixedBitSet) {
         for (column, id) in self.ids.iter().enumerate() {
             if !used.contains(column) && self.by_id.get(id) == Some(&column) {
@@ -331,7 +331,7 @@ impl Columns {
 }
 
 impl Work {
-    /// Takes away what it costs to XOR so many bytes into a row; says whether there was so much.
+    /// Uses up the work of XORing `bytes` into a row. Returns `false` if not enough is left.
     fn spend(&mut self, bytes: usize) -> bool {
         let rest = self.0.checked_sub(bytes + WORK_OF_BITS);
         self.0 = rest.unwrap_or(0);
@@ -352,7 +352,7 @@ mod tests {
         PacketId { sender: NodeId(1), group: GroupId(1), seqno: SeqNo(number) }
     }
 
-    /// The block of packet `number`: distinct bytes, distinct lengths.
+    /// Returns the symbol of packet `number`, with distinct bytes and a distinct length.
     fn block(number: u32) -> Vec<u8> {
         (0..=number as u8).map(|byte| byte.wrapping_mul(37) ^ (number as u8 + 1)).collect()
     }
@@ -376,7 +376,7 @@ mod tests {
         renewed(pending).insert(now, FROM, numbers.iter().map(|n| id(*n)).collect(), sum(numbers));
     }
 
-    /// Takes what is solved, checks that it is right, and feeds it back as the engine does.
+    /// Takes solved packets, checks that they are correct, and feeds them back like the engine.
     fn drain(pending: &mut PendingRepairs) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Some(solved) = renewed(pending).pop_solved() {
@@ -427,7 +427,8 @@ mod tests {
     #[test]
     fn what_would_cost_too_much_is_given_up_and_counted() {
         let mut pending = PendingRepairs::new(Solver::Peeling, 4096, Duration::from_secs(1), 7);
-        // 300 rows of 4 KiB lose one packet: 240 of them are changed, the rest dropped.
+        // All 300 rows of 4 KiB contain packet 0. When it arrives, 240 are changed and the rest are
+        // dropped.
         for number in 1..=300 {
             renewed(&mut pending).insert(Time(0), FROM, vec![id(0), id(number)], vec![0; 4096]);
         }
@@ -494,7 +495,7 @@ mod tests {
         pending.check();
     }
 
-    /// Which of the packets a set of equations determines, by plain elimination over bit masks.
+    /// Returns the packets that a set of equations determines, by plain elimination on bit masks.
     fn determined(equations: &[u64]) -> Vec<u32> {
         let mut rows: Vec<u64> = Vec::new();
         for equation in equations {
@@ -519,8 +520,8 @@ mod tests {
         solved
     }
 
-    /// Feeds in equations and then arrivals, as the engine does, and compares what is solved with
-    /// what is determined.
+    /// Feeds in equations and then arrivals, like the engine, and compares the solved packets with
+    /// the determined ones.
     fn solves_what_is_determined(equations: &[u64], arrivals: &[u32]) -> Result<(), TestCaseError> {
         let mut pending = PendingRepairs::new(Solver::Elimination, 64, Duration::from_secs(1), 7);
         let mut there = 0_u64;
@@ -561,7 +562,7 @@ mod tests {
             solves_what_is_determined(&equations, &arrivals)?;
         }
 
-        /// As many equations as packets, with few packets each, as after a burst of losses.
+        /// About as many equations as packets, with few packets each, as after a burst of losses.
         #[test]
         fn it_does_in_large_sparse_systems(
             equations in prop::collection::vec(prop::collection::vec(0..50_u32, 1..5), 20..60),

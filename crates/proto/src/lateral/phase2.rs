@@ -1,5 +1,5 @@
-//! Asking and answering: NAKs (Slingshot, algorithm 1, lines 34 to 40), heartbeats, opens and
-//! acknowledgements, and the sender's side of them.
+//! NAK recovery (Slingshot, algorithm 1, lines 34 to 40), acknowledgments, and the sender's side:
+//! its own packets, heartbeats, joiners and the window.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Lateral {
-    /// Looks after every missing packet that is due: gives it up, or asks for it.
+    /// Handles every missing packet that is due: gives it up or requests it.
     pub(super) fn look_after_missing(&mut self, now: Time) {
         let mut asked: BTreeMap<NodeId, Vec<WireId>> = BTreeMap::new();
         while let Some(ix) = self.missing.pop_due(now) {
@@ -34,7 +34,7 @@ impl Lateral {
         }
     }
 
-    /// Decides over one missing packet; returns whom to ask for it, if anybody.
+    /// Handles one missing packet. Returns the node to request it from, if it is to be requested.
     fn look_after(&mut self, now: Time, ix: MissingIx) -> Option<(NodeId, PacketId)> {
         let missing = *self.missing.get(ix);
         let end = missing.noticed_at + self.config.give_up_after;
@@ -56,7 +56,7 @@ impl Lateral {
             return None;
         }
         if !self.nak_limit.take(now) {
-            // At least a millisecond on, so that many are asked for together.
+            // At least a millisecond later, so that many packets are requested together.
             let next = self.nak_limit.next_at(now).max(now + Duration::from_millis(1));
             if next < end {
                 self.missing.pause(now, ix, next);
@@ -74,7 +74,7 @@ impl Lateral {
         Some((whom, id))
     }
 
-    /// Returns `true` if nobody will be asked for the packet any more.
+    /// Returns `true` if the packet will not be requested any more.
     fn is_spent(&self, missing: &Missing) -> bool {
         self.config.nak.as_ref().is_some_and(|nak| missing.attempts >= nak.attempts)
     }
@@ -86,8 +86,8 @@ impl Lateral {
         self.transmit(Destination::Node(node), GroupId::NONE, Packet::Nak { cookie, ids });
     }
 
-    /// A node that was asked wants to see first that its answers arrive here: it is asked again,
-    /// with the cookie that it gave, for what is still missing.
+    /// Repeats a request for the packets that are still missing, with the cookie that the queried
+    /// node requires.
     pub(super) fn on_challenge(&mut self, now: Time, from: NodeId, cookie: u64, ids: &[WireId]) {
         self.cookies.keep(from, cookie);
         let mut still_missing = Vec::with_capacity(ids.len());
@@ -161,8 +161,8 @@ impl Lateral {
             }
             match self.streams.get(ix).missing(id.seqno) {
                 Some(missing) if expired => self.give_up(missing, LossCause::DeadlinePassed),
-                // Somebody else is asked a little later; not at once, so that two nodes that both
-                // lack it do not keep each other busy.
+                // Another node is queried after a short delay. Without it, two nodes that both lack
+                // the packet would keep each other busy.
                 Some(missing) => {
                     let next = now + Duration::from_millis(1);
                     let end = self.missing.get(missing).noticed_at + self.config.give_up_after;
@@ -173,8 +173,8 @@ impl Lateral {
         }
     }
 
-    /// This node leaves: every sender gets its last word on what it has, so that a loss does not
-    /// go unnoticed because the loser has left.
+    /// Sends a last acknowledgment to every sender when this node leaves, so that its losses do not
+    /// go unnoticed.
     pub(super) fn bid_farewell(&mut self, ix: GroupIx) {
         for stream in self.streams.of_group(ix) {
             if let Some(packet) = ack_of(stream)
@@ -190,7 +190,8 @@ impl Lateral {
         }
     }
 
-    /// Tells a stream's sender how far this node has come, once it is known where it began.
+    /// Sends an acknowledgment to the stream's sender, or an open if the start of the stream is
+    /// unknown.
     pub(super) fn acknowledge(&mut self, now: Time, ix: StreamIx) {
         let stream = self.streams.get(ix);
         if !stream.opened {
@@ -217,7 +218,7 @@ impl Lateral {
         self.look_whether_free(now, ix);
     }
 
-    /// Sends a message of this node and keeps it.
+    /// Multicasts a packet of this node, buffers it and adds it to the bins.
     pub(super) fn multicast(&mut self, now: Time, ix: GroupIx, block: Block) -> SeqNo {
         let window = self.window_of(ix);
         let group = self.groups.get_mut(ix);
@@ -236,7 +237,7 @@ impl Lateral {
         seqno
     }
 
-    /// After a message: the heartbeats begin anew, unless confirmations are being collected.
+    /// Restarts the heartbeats after a message, unless acknowledgments are being collected.
     fn schedule_heartbeat(&mut self, now: Time, ix: GroupIx) {
         let own = &mut self.groups.get_mut(ix).own;
         if own.confirm.is_some() || own.held_back_since.is_some() {
@@ -264,11 +265,11 @@ impl Lateral {
         };
         let doubled = longest.map(|longest| (interval * 2).min(longest));
         group.own.heartbeat_interval = doubled.unwrap_or(interval);
-        // At the longest interval the members are asked to confirm, once for a stream that has
-        // paused: when all of them know its end, there is nothing more to say.
+        // At the longest interval, acknowledgments are requested. When all members have confirmed
+        // the end of a stream that has paused, the heartbeats stop.
         let confirm = is_waiting || longest.is_some_and(|longest| interval >= longest);
-        // They continue until then: a member that was cut off would otherwise never learn that it
-        // lost something.
+        // They continue until then. Otherwise, a member that was disconnected would never learn of
+        // its losses.
         if doubled.is_some() {
             self.timers.set(TimerKey::Heartbeat(ix), now + interval);
         }
@@ -277,7 +278,7 @@ impl Lateral {
         self.transmit(Destination::Group(id), id, packet);
     }
 
-    /// A member joined, left or failed.
+    /// Applies the join, leave or failure of a member.
     pub(super) fn on_view_change(&mut self, now: Time, ix: GroupIx, change: &ViewChange) {
         if change.node == self.id {
             return;
@@ -297,7 +298,7 @@ impl Lateral {
             let left_at = core::mem::replace(left_at, has_left.then_some(end));
             let is_claimed = left_at.is_some_and(|before| end.is_beyond(before));
             if is_claimed && !has_left && self.config.stream_start == StreamStart::AskSender {
-                // Claims in the sender's name were believed while it was no member.
+                // Claims in the sender's name were believed while it was not a member.
                 self.want_word(now, stream);
             }
         }
@@ -310,20 +311,21 @@ impl Lateral {
         }
     }
 
-    /// A member joined: it is told soon where the stream ends, for it may have been a member before
-    /// and have missed something, and its sender may be silent from now on.
+    /// Schedules a heartbeat to a member that joined. It may have been a member before and have
+    /// missed packets, and this node may send nothing that would reveal them.
     fn on_joined(&mut self, now: Time, ix: GroupIx, change: &ViewChange) {
         let Some(interval) = self.config.heartbeat else { return };
         let own = &mut self.groups.get_mut(ix).own;
         if change.kind == ViewChangeKind::Joined && own.is_joiner(change.node) {
             own.joiners_interval = interval;
-            // Not all senders at once.
+            // Randomized, so that senders do not all send at once.
             let at = now + interval / 2 + interval.mul_f64(self.rng.fraction() / 2.0);
             self.timers.set_no_later(TimerKey::Joiners(ix), at);
         }
     }
 
-    /// Tells the joiners that are not known to know it where the stream ends.
+    /// Sends a heartbeat to the joiners that have not confirmed the end that the stream had at
+    /// their join.
     pub(super) fn on_joiners_due(&mut self, now: Time, ix: GroupIx) {
         let Some(first_interval) = self.config.heartbeat else { return };
         let group = self.groups.get_mut(ix);
@@ -335,7 +337,7 @@ impl Lateral {
         let interval = group.own.joiners_interval;
         group.own.joiners_interval = (interval * 2).min(first_interval * LONGEST_HEARTBEAT);
         self.timers.set(TimerKey::Joiners(ix), now + interval);
-        // One multicast where that is less than a copy for each.
+        // One multicast if most members are joiners, otherwise unicast.
         let is_most = joiners.len() > 1 && joiners.len() * 2 > group.own.count();
         let destinations = match is_most {
             true => vec![Destination::Group(id)],
@@ -348,7 +350,7 @@ impl Lateral {
         }
     }
 
-    /// The application was refused: asks the members to confirm, and begins to lose patience.
+    /// Requests acknowledgments and starts the patience timer when a member holds this node back.
     pub(super) fn on_held_back(&mut self, now: Time, ix: GroupIx) {
         let own = &mut self.groups.get_mut(ix).own;
         if own.held_back_since.is_none() {
@@ -369,7 +371,7 @@ impl Lateral {
         self.look_whether_free(now, ix);
     }
 
-    /// Ends the holding back if nobody holds back any more.
+    /// Resumes sending if no member holds this node back any more.
     pub(super) fn look_whether_free(&mut self, now: Time, ix: GroupIx) {
         let window = self.window_of(ix);
         let own = &mut self.groups.get_mut(ix).own;
@@ -381,8 +383,8 @@ impl Lateral {
         }
     }
 
-    /// Tells the application if all members have confirmed what it asked for; says whether they
-    /// have.
+    /// Reports [`Event::Safe`] if all members have confirmed all messages that the application
+    /// wants confirmed. Returns `true` if they have.
     pub(super) fn look_whether_safe(&mut self, now: Time, ix: GroupIx) -> bool {
         let group = self.groups.get_mut(ix);
         let Some(up_to) = group.own.confirm else { return false };
@@ -400,7 +402,7 @@ impl Lateral {
         let is_held_back = group.own.held_back_since.is_some();
         self.events.push_back(Event::Safe(safe));
         if is_held_back {
-            // Whoever holds back has to be asked on.
+            // Members that hold back are still queried for acknowledgments.
             return true;
         }
         self.timers.cancel(TimerKey::Heartbeat(ix));
@@ -411,17 +413,17 @@ impl Lateral {
     }
 }
 
-/// The answer to one id of a NAK.
+/// Answer to one id of a NAK.
 enum Answer {
     Block(Block),
     HaveNot,
     Expired,
 }
 
-/// The longest interval between heartbeats, as a multiple of the first.
+/// Longest interval between heartbeats, as a multiple of the first.
 const LONGEST_HEARTBEAT: u32 = 64;
 
-/// What this node has of the stream, for the start of its sender that is known; `None` if none is.
+/// Returns the acknowledgment of a stream; `None` if the incarnation of its sender is unknown.
 fn ack_of(stream: &Stream) -> Option<Packet<'static>> {
     let to = Origin { node: stream.sender, incarnation: stream.incarnation? };
     Some(Packet::Ack { to, settled_to: stream.settled_to(), lost: stream.lost })

@@ -1,11 +1,11 @@
 //! Queries to the sender of a stream, and its answers: the first number that this node is owed, the
-//! next number, and the current incarnation of the sender.
+//! next number, and the sender's current incarnation.
 //!
-//! Data, repairs and heartbeats can be forged by anybody who hears the group. Alone they are not
-//! enough to settle packets: a jump to a number far ahead, another incarnation of the sender, and a
-//! packet that is about to be reported lost wait for the sender's answer to an *open*. The answer
-//! repeats a nonce that was sent to nobody else. If a sender does not answer, what is heard of its
-//! stream is believed.
+//! Any host that receives the group's multicast can forge data packets, repairs and heartbeats. No
+//! packet is settled on these alone. A jump to a number far ahead, another incarnation of the
+//! sender, and a packet that is about to be reported lost wait for the sender's answer to an
+//! *open*. The answer repeats a nonce that no other node has received. If the sender does not
+//! answer, claims about its stream are believed.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use super::streams::{Query, StreamIx};
 use super::{Lateral, StreamStart, TimerKey};
 use crate::{Destination, Incarnation, LossCause, NodeId, Origin, SeqNo, Time};
 
-/// What a heartbeat says.
+/// Content of a heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heartbeat {
     pub(super) next: SeqNo,
@@ -47,9 +47,9 @@ impl Lateral {
         }
     }
 
-    /// Asks a stream's sender from where on it is owed and how far it has come. After too many
-    /// times without an answer it is taken for silent; it is asked again when it is heard again,
-    /// for what it sent before is owed all the same.
+    /// Queries a stream's sender for the first number owed and the end of the stream. After
+    /// [`MAX_OPENS`] without an answer, the sender is considered silent. It is queried again when
+    /// it is heard again, because what it sent before is still owed.
     pub(super) fn ask_to_open(&mut self, now: Time, ix: StreamIx) {
         let nonce = self.nonces.next_u64().max(1);
         let stream = self.streams.get_mut(ix);
@@ -74,7 +74,7 @@ impl Lateral {
         self.timers.set(TimerKey::Open(ix), now + wait);
     }
 
-    /// The sender of a stream that is not yet opened was heard again.
+    /// Queries the sender of an unopened stream that was heard again, unless a query is scheduled.
     pub(super) fn ask_again_to_open(&mut self, now: Time, ix: StreamIx) {
         if !self.timers.is_set(TimerKey::Open(ix)) {
             self.ask_to_open(now, ix);
@@ -90,7 +90,7 @@ impl Lateral {
         self.transmit(Destination::Node(from), id, packet);
     }
 
-    /// Asks the sender of an open stream how far it has come, unless it is being asked.
+    /// Queries the sender of an open stream for its end, unless a query is open.
     pub(super) fn want_word(&mut self, now: Time, ix: StreamIx) {
         let stream = self.streams.get_mut(ix);
         if stream.query.is_some() {
@@ -102,24 +102,25 @@ impl Lateral {
         self.ask_to_open(now, ix);
     }
 
-    /// Returns `true` if what is heard of the stream is believed without its sender's word: the
-    /// sender is no member of the view any more, it does not answer, or nobody is ever asked. A
-    /// sender that the view has not held yet can be asked.
+    /// Returns `true` if claims about the stream are believed without its sender's answer: the
+    /// sender has left the view, does not answer, or is never queried. A sender that has not been
+    /// in the view yet can be queried.
     pub(super) fn is_believed(&self, now: Time, ix: StreamIx) -> bool {
         self.is_silent(now, ix) || self.streams.get(ix).left_at.is_some()
     }
 
-    /// Returns `true` if the sender does not answer, or nobody is ever asked. Until then only it
-    /// can say which of its starts is the current one.
+    /// Returns `true` if the sender does not answer or is never queried. In all other cases, only
+    /// the sender determines which of its incarnations is current.
     fn is_silent(&self, now: Time, ix: StreamIx) -> bool {
         let is_recent = |since: Time| now < since + self.config.give_up_after;
         self.config.stream_start == StreamStart::FromFirst
             || self.streams.get(ix).silent_since.is_some_and(is_recent)
     }
 
-    /// How long a missing packet has to wait for the word of its sender; `None` if it need not:
-    /// the sender has vouched for it, it is believed, or there are few such packets and it
-    /// `is_over` with none of them.
+    /// Returns the time for which a missing packet has to wait for its sender's answer, and queries
+    /// the sender. Returns `None` if it need not wait: the sender has vouched for it, claims are
+    /// believed, or there are few unverified packets and it is not about to be given up
+    /// (`is_over`).
     pub(super) fn needs_word(
         &mut self,
         now: Time,
@@ -138,7 +139,7 @@ impl Lateral {
         Some(OPEN_INTERVAL * (1 << self.streams.get(ix).opens.min(4)))
     }
 
-    /// The sender answered: what it says holds, whatever was claimed before.
+    /// Applies a sender's answer, which overrides all claims.
     fn on_answer(
         &mut self,
         now: Time,
@@ -153,10 +154,10 @@ impl Lateral {
         if is_other && !self.is_that_of(ix, next) {
             self.restart_stream(now, ix, incarnation, next);
         } else {
-            // Messages may wait at the sender, so that what it owes begins behind what it has sent.
+            // If messages queue at the sender, what it owes begins after what it has sent.
             let waiting = first.distance_from(next);
             let owed_from = if (0..MAX_AHEAD).contains(&waiting) { first } else { next };
-            // A message that this node was told of in part before it left the group ends later.
+            // A message that this node knew in part when it left the group ends later.
             let [sent, known] = [next, owed_from].map(|it| self.streams.get(ix).owed_from(it));
             if self.is_too_old(ix, query, (sent, known)) {
                 return self.ask_once_more(now, ix);
@@ -171,7 +172,7 @@ impl Lateral {
         stream.silent_since = None;
         stream.opens = 0;
         if !core::mem::replace(&mut stream.opened, true) {
-            // The stream of an unknown start may be that of one that was followed before.
+            // The stream of an unknown incarnation may be one that was followed before.
             let heard = &mut self.groups.get_mut(group).heard;
             let before = known.is_none().then(|| heard.take_start(sender, incarnation)).flatten();
             let owed_from = before.map_or(stream.owed_from(first), |to| to.later(first));
@@ -204,9 +205,9 @@ impl Lateral {
         }
     }
 
-    /// Returns `true` if the answer may have been overtaken: it refutes what was claimed, but a
-    /// packet that it does not know of has come since the question, or more is settled by now.
-    /// Such a packet may also be forged, which the answer to a second question shows.
+    /// Returns `true` if the answer may be outdated: it refutes a claim, but a packet that it does
+    /// not cover has arrived since the query, or more is settled by now. Such a packet may also be
+    /// forged, which the answer to a second query shows.
     fn is_too_old(&self, ix: StreamIx, query: Query, (sent, known): (SeqNo, SeqNo)) -> bool {
         let has_come = query.came_to.is_some_and(|to| to.is_after(sent));
         let is_overtaken = query.end.is_beyond(known) && has_come
@@ -223,12 +224,13 @@ impl Lateral {
         }
     }
 
-    /// Forgets the numbers that were claimed before the sender was asked and that it has not sent.
-    /// What lies before `known` it does not owe, or has sent.
+    /// Forgets the numbers that were claimed before the query and that the sender has not sent.
+    /// Numbers before `known` are sent or not owed.
     fn take_back(&mut self, ix: StreamIx, query: Query, (sent, known): (SeqNo, SeqNo)) {
         let is_refuted = query.end.is_beyond(known);
         self.counters.claims_refuted += u64::from(is_refuted);
-        // What has come since it was sent since.
+        // Packets that have arrived since the query count as sent, even if the answer does not
+        // cover them.
         let sent = match query.came_to {
             Some(to) if !query.was_settled_beyond(known) => to.later(sent),
             _ => sent,
@@ -247,8 +249,9 @@ impl Lateral {
         }
     }
 
-    /// The sender was started again: what is missing of its former stream is lost. Late packets of
-    /// that may make it seem the current one once more, and nothing of it is delivered twice.
+    /// Restarts the stream of a sender that was restarted. The missing packets of its former stream
+    /// are lost. Late packets of the former incarnation may make it seem current again; its
+    /// position is remembered so that nothing is delivered twice.
     fn restart_stream(&mut self, now: Time, ix: StreamIx, incarnation: Incarnation, next: SeqNo) {
         self.counters.streams_restarted += 1;
         let stream = self.streams.get(ix);
@@ -266,8 +269,8 @@ impl Lateral {
     }
 
     /// Handles a number that is more than [`Config::max_gap`](super::Config::max_gap) ahead. It is
-    /// believed once a second number confirms it. The packets before the first of the two numbers
-    /// are then reported lost; those between them were sent after the jump, and are owed.
+    /// believed once a second number agrees with it. The packets before the first of the two
+    /// numbers are then reported lost. Those between them were sent after the jump, and are owed.
     pub(super) fn on_jump(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
         let max_gap = self.config.max_gap as i32;
         let stream = self.streams.get_mut(ix);
@@ -289,13 +292,13 @@ impl Lateral {
             return self.notice_believed(now, ix, end);
         }
         if !self.is_silent(now, ix) {
-            // It may be another start of the sender, whose numbers begin elsewhere. Only the sender
-            // knows what was lost in between.
+            // It may belong to another incarnation of the sender, whose numbers begin elsewhere.
+            // Only the sender knows what was lost in between.
             self.want_word(now, ix);
             return false;
         }
-        // The numbers are those of an unknown start, until the sender says otherwise, or those of
-        // one that was followed before.
+        // The numbers belong to an unknown incarnation until the sender answers, or to one that was
+        // followed before.
         let former = self.streams.get(ix).incarnation;
         let former_to = self.move_to(ix, doubted);
         let heard = &mut self.groups.get_mut(group).heard;
@@ -310,9 +313,9 @@ impl Lateral {
         self.notice_believed(now, ix, end)
     }
 
-    /// Continues the stream at `end`, which may belong to another start of its sender. Missing
-    /// packets are reported lost. Returns the number before which every packet was delivered or
-    /// reported lost.
+    /// Continues the stream at `end`, which may belong to another incarnation of its sender.
+    /// Missing packets are reported lost. Returns the number before which every packet was
+    /// delivered or reported lost.
     fn move_to(&mut self, ix: StreamIx, end: SeqNo) -> SeqNo {
         self.end_messages_of(ix, LossCause::TooFarBehind);
         for (seqno, missing) in self.streams.get(ix).all_missing() {
@@ -324,11 +327,11 @@ impl Lateral {
         told_to
     }
 
-    /// Returns `true` if a stream of another start of the sender, which is at `next`, is what is
-    /// heard of already. Repairs and retransmissions do not say of which start their packets are,
-    /// and each start counts from elsewhere. Two starts are near each other by chance: if the
-    /// sender was heard itself, only the numbers that were believed without its word can be of the
-    /// other start.
+    /// Returns `true` if the known stream can be that of the sender's incarnation whose stream is
+    /// at `next`. Repairs and retransmissions do not contain the incarnation, but each incarnation
+    /// numbers its packets from elsewhere. Two incarnations are near each other only by chance. If
+    /// the sender was heard directly, only numbers that were believed without its answer can belong
+    /// to the other incarnation.
     fn is_that_of(&self, ix: StreamIx, next: SeqNo) -> bool {
         let stream = self.streams.get(ix);
         self.config.stream_start == StreamStart::AskSender
@@ -338,8 +341,9 @@ impl Lateral {
             }
     }
 
-    /// The stream of a sender that was heard itself; `None` if there is no room for it, or if it is
-    /// of another start of the sender than the one that is known. Then the sender is asked.
+    /// Returns the stream of a sender that was heard directly. Returns `None` if there is no room
+    /// for it, or if it belongs to another incarnation than the known one. In the latter case, the
+    /// sender is queried.
     pub(super) fn direct_stream_of(
         &mut self,
         now: Time,
@@ -348,7 +352,7 @@ impl Lateral {
         base: SeqNo,
     ) -> Option<StreamIx> {
         let ix = self.stream_of(now, group, from.node, base)?;
-        // What is known by repairs alone has no incarnation, and may be of any.
+        // A stream known only from repairs has no incarnation, and may belong to any.
         let is_its = match self.streams.get(ix).incarnation {
             Some(known) => known == from.incarnation,
             None => self.config.stream_start == StreamStart::FromFirst || self.is_that_of(ix, base),
@@ -372,14 +376,14 @@ impl Lateral {
     }
 }
 
-/// The time from the first open to the second; it doubles four times.
+/// Time from the first open to the second. The interval doubles four times.
 const OPEN_INTERVAL: Duration = Duration::from_millis(10);
-/// Opens sent in a row at most.
+/// Maximum number of opens sent in a row.
 const MAX_OPENS: u8 = 20;
-/// Packets that nobody but the sender can know not to exist, and that are asked for all the same.
+/// Number of unverified packets that are requested without the sender's answer.
 const CREDIBLE_CLAIMS: u32 = 64;
-/// Fewer packets than this wait in one group of a sender. What seems to be further ahead is long
-/// ago.
+/// Bound for the number of packets queued in one group of a sender. A number that seems to be
+/// further ahead is an old one.
 pub(super) const MAX_AHEAD: i32 = 1 << 24;
-/// The largest step of a stream that is believed without its sender's word.
+/// Largest step of a stream that is believed without its sender's answer.
 pub(super) const CREDIBLE_STEP: u32 = 256;

@@ -1,4 +1,4 @@
-//! What happens to data and repairs that arrive (Slingshot, algorithm 1, lines 9 to 27).
+//! Handling of received data packets and repairs (Slingshot, algorithm 1, lines 9 to 27).
 
 use core::time::Duration;
 
@@ -48,8 +48,9 @@ impl Lateral {
         }
     }
 
-    /// A packet that is here has come by its multicast: again, or after all. In the latter case it
-    /// enters the bins now, as all data packets do (Slingshot, algorithm 1, line 12).
+    /// Handles a multicast of a known packet: a duplicate, or the first multicast of a packet that
+    /// was repaired. In the latter case it enters the bins now, like all data packets (Slingshot,
+    /// algorithm 1, line 12).
     fn on_known_data(&mut self, now: Time, ix: StreamIx, seqno: SeqNo) {
         match self.streams.comes_by_multicast(ix, seqno) {
             None | Some((Came::ByMulticast, _)) => self.counters.duplicates += 1,
@@ -103,7 +104,7 @@ impl Lateral {
             match self.notice_in_repair(now, from, id) {
                 Known::Held => {}
                 Known::Missing if missing.contains(&id) => {
-                    // The equations take it for granted that a packet stands in a sum once.
+                    // The equations assume that a packet occurs once in an XOR.
                     self.counters.repairs_contradictory += 1;
                     return;
                 }
@@ -132,8 +133,8 @@ impl Lateral {
         self.take_in_all_solved(now);
     }
 
-    /// The stream that a packet belongs to, new if it is the first heard of it; `None` if there is
-    /// no room for it.
+    /// Returns the stream that a packet belongs to, a new one if it is the first heard of it.
+    /// Returns `None` if there is no room for it, or if it seems to belong to a former incarnation.
     pub(super) fn stream_of(
         &mut self,
         now: Time,
@@ -173,8 +174,8 @@ impl Lateral {
         Some(ix)
     }
 
-    /// Makes room for another sender in the group: one that is no member any more, and of whose
-    /// packets none is held or missing, is forgotten. Says whether there was one.
+    /// Forgets a sender of the group that is not a member and has no packet held or missing, to
+    /// make room for another one. Returns `false` if there is none.
     fn forget_a_departed_sender(&mut self, group: GroupIx) -> bool {
         let members = &self.groups.get(group).members;
         let departed = |sender| sender != self.id && !members.contains(sender);
@@ -208,7 +209,7 @@ impl Lateral {
             return false;
         }
         if is_large && self.config.stream_start == StreamStart::AskSender {
-            // The number may be one of another start, which is known as little as the jump.
+            // The number may belong to another incarnation, which is as unconfirmed as the jump.
             self.streams.get_mut(ix).incarnation = None;
         }
         self.notice_believed(now, ix, end)
@@ -235,7 +236,8 @@ impl Lateral {
         true
     }
 
-    /// The packets before all that was heard of the stream, from `first` on, are owed as well.
+    /// Records the packets from `first` to the known start of the stream as missing, because they
+    /// are owed too. If they are too many, they are reported as lost.
     pub(super) fn notice_down_to(&mut self, now: Time, ix: StreamIx, first: SeqNo) {
         let stream = self.streams.get(ix);
         let first = stream.owed_from(first);
@@ -289,7 +291,7 @@ impl Lateral {
             self.lose(ix, seqno, seqno, LossCause::TooFarBehind);
         }
         let known_to = self.streams.get(ix).end();
-        // What lies beyond the end and belongs to a message that is over was told with it.
+        // Packets beyond the end that belong to a message which is over were reported with it.
         let first = self.assemblies.unwanted_to(ix).map_or(known_to, |to| to.later(known_to));
         if end.is_after(first) {
             self.counters.missing += end.distance_from(first) as u64;
@@ -299,12 +301,12 @@ impl Lateral {
         self.assemblies.forget_unwanted_before(ix, end);
     }
 
-    /// The stream of the packet, if it is known here.
+    /// Returns the stream of the packet, if it is known.
     pub(super) fn stream_with(&self, id: PacketId) -> Option<StreamIx> {
         self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender))
     }
 
-    /// Takes in a packet, however it came. What it solves waits to be taken in next.
+    /// Accepts a packet, whatever the path by which it arrived. Packets that it solves are queued.
     fn take_in(
         &mut self,
         now: Time,
@@ -317,7 +319,7 @@ impl Lateral {
         let overtaken_by = stream.start().distance_from(seqno);
         let is_near = overtaken_by > 0 && overtaken_by as u32 <= self.config.max_gap;
         if is_near && !stream.opened && stream.reaches_back() {
-            // It was overtaken by the packet that this node took for the stream's first.
+            // The packet was overtaken by the one that this node took for the first of the stream.
             self.notice_down_to(now, ix, seqno);
         }
         let record = match self.streams.get(ix).place(seqno) {
@@ -375,8 +377,8 @@ impl Lateral {
         }
     }
 
-    /// Whether all these packets are held, as they are for most repairs. It does nothing but look,
-    /// so that the processor can look for several at once: each look-up waits for the memory.
+    /// Returns `true` if all these packets are held, as for most repairs. The function only reads.
+    /// Each look-up waits for memory, and the processor can overlap several of them.
     fn holds_all(&self, ids: &[WireId]) -> bool {
         ids.iter().map(|id| PacketId::from(*id)).all(|id| {
             let stream = self.stream_with(id);
@@ -384,14 +386,13 @@ impl Lateral {
         })
     }
 
-    /// Returns `true` if `node` may speak of the packets of a sender in this group: others than its
-    /// members and the sender itself could put anything in their place.
+    /// Returns `true` if `node` may repair or retransmit packets of `sender` in this group. Only
+    /// members and the sender itself may; others could inject anything.
     pub(super) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
         node == sender || self.groups.get(group).members.contains(node)
     }
 
-    /// What this node knows of a packet that a repair contains; a packet not heard of before is
-    /// missing from now on.
+    /// Returns what is known of a packet in a repair. An unknown packet is recorded as missing.
     fn notice_in_repair(&mut self, now: Time, from: NodeId, id: PacketId) -> Known {
         let Some(group) = self.groups.ix(id.group) else { return Known::Useless };
         if !self.may_know(group, from, id.sender) {
@@ -419,8 +420,8 @@ impl Lateral {
         }
     }
 
-    /// What remains of a repair's sum without the packets that are there; `None` if one of them is
-    /// longer than the sum, which no honest repair is.
+    /// Returns the rest of a repair's XOR without the packets that are held. Returns `None` if one
+    /// of them is longer than the XOR, which does not occur in a correct repair.
     fn subtract_held(&self, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
         let mut rest = sum.to_vec();
         for id in ids.iter().map(|id| PacketId::from(*id)) {
@@ -435,8 +436,8 @@ impl Lateral {
         Some(rest)
     }
 
-    /// Takes in what the equations give, and what that in turn solves: so many packets at once that
-    /// the sockets are not left alone for long, the others when the engine is called next.
+    /// Accepts solved packets, and those solved by them in turn. The number is limited so that
+    /// sockets are served in time; the rest is accepted at the next call.
     pub(super) fn take_in_all_solved(&mut self, now: Time) {
         for _ in 0..MAX_SOLVED_AT_ONCE {
             let Some(solved) = self.pending.pop_solved() else { return };
@@ -451,15 +452,15 @@ impl Lateral {
             return;
         };
         let stream = self.stream_with(id);
-        // It may have been given up, or its group left, while the equation waited.
+        // The packet may have been given up, or its group left, while the equation was pending.
         let missing = stream.filter(|ix| self.streams.get(*ix).missing(id.seqno).is_some());
         if let Some(ix) = missing {
             self.take_in(now, ix, id.seqno, &block, How::Recovered(from));
         }
     }
 
-    /// Whether a repair or a retransmission of the block is a datagram that UDP can carry. Every
-    /// honest sender's is, for all of a node's groups have the same r.
+    /// Returns `true` if a repair or a retransmission of the symbol fits a UDP datagram. Symbols of
+    /// correct senders do, because all groups of a node have the same r.
     fn fits_repairs(&self, block: &[u8]) -> bool {
         let ids = usize::from(self.r.unwrap_or(RateOfFire::MAX_R)) * ID_BYTES;
         REPAIR_BYTES + ids + block.len() <= MAX_DATAGRAM_BYTES
@@ -470,27 +471,27 @@ impl Lateral {
     }
 }
 
-/// What became of a packet that came.
+/// Outcome of a packet that arrived.
 enum Intake {
     New,
-    /// It is here, or of no concern any more.
+    /// The packet was held or settled already.
     Known,
-    /// Its number is too far ahead to be believed.
+    /// The number is too far ahead to be believed.
     Doubted,
 }
 
-/// What a node knows of a packet that somebody put into a repair.
+/// State of a packet that is named in a repair.
 enum Known {
-    /// It is in the data buffer.
+    /// In the data buffer.
     Held,
-    /// It is missing.
+    /// Missing.
     Missing,
-    /// It is neither, and never will be.
+    /// Neither, and without use.
     Useless,
 }
 
-/// Packets that came out of equations and are taken in at once.
+/// Maximum number of solved packets accepted at once.
 const MAX_SOLVED_AT_ONCE: usize = 16;
 
-/// Missing packets looked after at once. A node that lacks more is not going to catch up.
+/// Maximum number of missing packets. A node with more cannot catch up.
 const MAX_MISSING: usize = 1 << 18;

@@ -1,16 +1,17 @@
 //! Regions (Ricochet 3.1.1).
 //!
 //! A *region* is a non-empty set of other nodes that share exactly the same set of this node's
-//! groups. [`Regions`] keeps them, and the [`Chain`] of each, as nodes come and go, and knows which
-//! of them a change touches and how.
+//! groups. [`Regions`] maintains them and the [`Chain`] of each through view changes, and records
+//! which regions a change affects and in which way.
 //!
-//! A change of one group costs time in proportion to the regions of the group: in each of them the
-//! group moves within the chain. Where all nodes of a region come to the same group or leave it,
-//! the region gets another set of groups and stays what it was otherwise: so it is with a node that
-//! has a region to itself, as most have in many groups, and with a group that this node leaves.
+//! A change in one group takes time in proportion to the number of its regions: in each of them,
+//! the group moves within the chain. If all nodes of a region join or leave the same group, the
+//! region gets another set of groups and stays otherwise unchanged. This is always so for a node
+//! with a region to itself, which most nodes have in many groups, and for a group that this node
+//! leaves.
 //!
-//! Changes are noted, and take effect by [`Regions::settle`] with the next packet. Nodes that come
-//! to hundreds of groups one after the other, as when a cluster starts, move once.
+//! Changes are recorded, and applied by [`Regions::settle`] with the next packet. Nodes that join
+//! hundreds of groups one after the other, for example at cluster start, move once.
 
 mod checking;
 
@@ -23,11 +24,11 @@ use super::config::RepairScope;
 use super::groups::GroupIx;
 use crate::{IdMap, NodeId, Rng};
 
-/// Which region, among those that this node has; numbers of regions that died out are used again.
+/// Index of a region. Indices of empty regions are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RegionIx(pub(super) u32);
 
-/// The regions around this node.
+/// Regions of the other nodes.
 #[derive(Debug)]
 pub(super) struct Regions {
     scope: RepairScope,
@@ -35,34 +36,35 @@ pub(super) struct Regions {
     vacant: Vec<RegionIx>,
     by_set: IdMap<SetId, RegionIx>,
     neighbours: BTreeMap<NodeId, Neighbour>,
-    /// By index; those that this node is or was in.
+    /// Groups that this node has or had joined, by index.
     groups: Vec<OfGroup>,
     touched: Vec<RegionIx>,
-    /// Nodes whose groups changed since they were put where they stand, and groups whose size or c
-    /// did since their share was computed; each once.
+    /// Nodes whose groups changed since they were placed, each once. `reshared` likewise holds the
+    /// groups whose size or c changed since their share was computed.
     moving: Vec<NodeId>,
     reshared: Vec<GroupIx>,
-    /// Draws what [`SetId`]s are made of.
+    /// Source of [`SetId`]s.
     rng: Rng,
 }
 
-/// How a region changed.
+/// Change of a region.
 #[derive(Debug, Default, PartialEq)]
 pub(super) enum Change {
     #[default]
     None,
-    /// The region has the nodes that it had. These groups have other shares now, or came in, or
-    /// went out. Classes outside the span are as they were.
+    /// The region has the same nodes. These groups changed their shares, or were added or removed.
+    /// Classes outside the span are unchanged.
     Groups(SmallVec<[Moved; 4]>, Span),
-    /// It has other nodes: all of it may be different.
+    /// The nodes of the region changed, so that everything may be different.
     Nodes,
 }
 
-/// A group that moved within the chain of a region. If it is named several times, the last holds.
+/// A group that moved within the chain of a region. If it is listed several times, the last entry
+/// is valid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Moved {
     pub(super) group: GroupIx,
-    /// Whether it is one of the region's.
+    /// `true` if the group is one of the region's.
     pub(super) belongs: bool,
 }
 
@@ -71,7 +73,7 @@ struct Region {
     groups: Vec<GroupIx>,
     nodes: Vec<NodeId>,
     chain: Chain,
-    /// Since it was last asked for.
+    /// Change since the last call of [`Regions::next_change`].
     change: Change,
 }
 
@@ -79,27 +81,27 @@ struct Region {
 struct Neighbour {
     groups: Vec<GroupIx>,
     set: SetId,
-    /// What [`Neighbour::set`] was when the node was put where it stands.
+    /// Value of [`Neighbour::set`] when the node was placed.
     placed: SetId,
-    /// The groups in which that differs from the groups that it has now, in order; not kept of a
-    /// node that stands nowhere.
+    /// Groups in which `placed` differs from the current groups, sorted. Not maintained for a node
+    /// that is not placed.
     changed: SmallVec<[GroupIx; 4]>,
     stands: bool,
-    /// Whether it is among [`Regions::moving`].
+    /// `true` if the node is in [`Regions::moving`].
     is_moving: bool,
 }
 
 #[derive(Debug)]
 struct OfGroup {
-    /// The set of this group alone.
+    /// Set of this group alone.
     set: SetId,
     regions: Vec<RegionIx>,
-    /// How many other nodes are in it.
+    /// Number of other nodes in the group.
     size: usize,
     c: u8,
-    /// The part of its members that each packet is to get to.
+    /// Share of the group: the fraction of its other members that each packet is to reach.
     share: f64,
-    /// Whether it is among [`Regions::reshared`].
+    /// `true` if the group is in [`Regions::reshared`].
     is_reshared: bool,
 }
 
@@ -119,15 +121,14 @@ impl Regions {
         }
     }
 
-    /// `group` has this c from now on; where it has fewer other members than that, all of them are
-    /// to get every packet.
+    /// Sets the c of `group`. If the group has fewer other members, all of them are to get every
+    /// packet.
     pub(super) fn set_c(&mut self, group: GroupIx, c: u8) {
         self.know(group);
         self.groups[group.0 as usize].c = c;
         self.reshare(group);
     }
 
-    /// `node` is in `group` from now on.
     pub(super) fn add(&mut self, node: NodeId, group: GroupIx) {
         self.know(group);
         let neighbour = self.neighbours.entry(node).or_default();
@@ -137,7 +138,6 @@ impl Regions {
         self.move_later(node, group);
     }
 
-    /// `node` is no longer in `group`.
     pub(super) fn remove(&mut self, node: NodeId, group: GroupIx) {
         let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
         let Ok(place) = neighbour.groups.binary_search(&group) else { return };
@@ -146,7 +146,7 @@ impl Regions {
         self.move_later(node, group);
     }
 
-    /// Puts all nodes where they belong by now, and takes up the sizes that the groups have.
+    /// Moves all nodes to their current regions, and applies the current sizes of groups.
     pub(super) fn settle(&mut self) {
         let mut reshared = core::mem::take(&mut self.reshared);
         reshared.drain(..).for_each(|group| self.share_out(group));
@@ -156,58 +156,58 @@ impl Regions {
         self.moving = moving;
     }
 
-    /// A region that changed since this last named it, and how, until there is none left; those
-    /// that died out are among them, with no nodes.
+    /// Returns a region that changed since it was last returned, and its change, until there is
+    /// none left. Regions that became empty are included.
     pub(super) fn next_change(&mut self) -> Option<(RegionIx, Change)> {
         let ix = self.touched.pop()?;
         Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
     }
 
-    /// Whether there is such a region, or will be once the changes are settled.
+    /// Returns `true` if any region changed or will change when the changes are applied.
     pub(super) fn is_touched(&self) -> bool {
         let is_settled = self.moving.is_empty() && self.reshared.is_empty();
         !(is_settled && self.touched.is_empty())
     }
 
-    /// The groups of a region with their shares, in order.
+    /// Returns the groups of a region with their shares, sorted by group.
     pub(super) fn shares(&self, region: RegionIx) -> impl Iterator<Item = (GroupIx, f64)> {
         let groups = self.regions[region.0 as usize].groups.iter();
         groups.map(|group| (*group, self.groups[group.0 as usize].share))
     }
 
-    /// The part of its members that each packet of `group` is to get to.
+    /// Returns the share of `group`: the fraction of its other members that each packet is to
+    /// reach.
     pub(super) fn share_of(&self, group: GroupIx) -> f64 {
         self.groups[group.0 as usize].share
     }
 
-    /// The bins that serve a region, those that a change in the `span` can change; none if it has
-    /// died out.
+    /// Returns the bins that serve a region and that a change in the `span` can affect. Empty if
+    /// the region is empty.
     pub(super) fn links(&self, region: RegionIx, span: Span) -> impl Iterator<Item = Link> {
         let region = &self.regions[region.0 as usize];
         region.chain.links(region.nodes.len(), span)
     }
 
-    /// The nodes of a region; empty once it has died out.
     pub(super) fn nodes(&self, region: RegionIx) -> &[NodeId] {
         &self.regions[region.0 as usize].nodes
     }
 
-    /// The nodes of a region, in any order that the caller likes to give them.
+    /// Returns the nodes of a region, which the caller may reorder.
     pub(super) fn nodes_mut(&mut self, region: RegionIx) -> &mut [NodeId] {
         &mut self.regions[region.0 as usize].nodes
     }
 
-    /// How many regions there are or were at once.
+    /// Returns the maximum number of regions that existed at once.
     pub(super) fn slots(&self) -> usize {
         self.regions.len()
     }
 
-    /// Whether `node` shares any group with this node.
+    /// Returns `true` if `node` shares any group with this node.
     pub(super) fn is_neighbour(&self, node: NodeId) -> bool {
         self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.groups.is_empty())
     }
 
-    /// The set of one group.
+    /// Returns the set of one group.
     pub(super) fn set_of(&self, group: GroupIx) -> SetId {
         self.groups[group.0 as usize].set
     }
@@ -237,7 +237,7 @@ impl Regions {
         }
     }
 
-    /// Notes that `group` was just given to `node` or taken from it.
+    /// Records that `group` was just added to `node` or removed from it.
     fn move_later(&mut self, node: NodeId, group: GroupIx) {
         self.reshare(group);
         let of_group = self.set_of(group);
@@ -254,7 +254,7 @@ impl Regions {
         }
     }
 
-    /// Takes up a new size or c of `group` in all its regions.
+    /// Applies a new size or c of `group` in all its regions.
     fn share_out(&mut self, group: GroupIx) {
         let Self { groups, regions, touched, .. } = self;
         let of_group = &mut groups[group.0 as usize];
@@ -280,7 +280,7 @@ impl Regions {
         neighbour.is_moving = false;
         let changed = core::mem::take(&mut neighbour.changed);
         let (before, after) = (neighbour.placed, neighbour.set);
-        // Who shares no group is in no region.
+        // A node that shares no group is in no region.
         let (stood, stands) = (neighbour.stands, !neighbour.groups.is_empty());
         (neighbour.placed, neighbour.stands) = (after, stands);
         if !(stood && changed.is_empty()) {
@@ -304,7 +304,8 @@ impl Regions {
         }
     }
 
-    /// Where every group is a region: who stood nowhere comes to all its groups.
+    /// Moves `node` where every group is a region. A node that was not placed is added to all its
+    /// groups.
     fn relocate_in_each(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
         let groups = core::mem::take(&mut self.neighbour(node).groups);
         for group in if stood { changed } else { &groups[..] } {
@@ -322,9 +323,9 @@ impl Regions {
         self.neighbours.get_mut(&node).expect("it is being moved")
     }
 
-    /// If all nodes of the region `before` move on to `after`, and there is no such region yet, it
-    /// becomes that one by the `changed` groups, each of which it gets or loses, unless these are
-    /// so many that it is as well to begin anew. Returns `true` if it did.
+    /// Changes the region `before` to `after` by adding or removing the `changed` groups. Returns
+    /// `false` if it cannot: if not all of its nodes move to `after`, if that region exists
+    /// already, or if the groups are too many to be cheaper than new regions.
     fn take_along(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
         let region = &mut self.regions[ix.0 as usize];
@@ -332,7 +333,8 @@ impl Regions {
         if many || self.by_set.contains(&after) {
             return false;
         }
-        // One that stays behind ends the search, and the next one that moves on finds `after`.
+        // The first node that stays behind ends the search. The next one that moves will find that
+        // `after` exists.
         let moves_on = |node| self.neighbours.get(node).is_some_and(|it| it.set == after);
         if !region.nodes.iter().all(moves_on) {
             return false;
@@ -409,14 +411,14 @@ impl Regions {
 }
 
 impl Region {
-    /// Notes that a group moved, by which classes in the `span` changed.
+    /// Records that a group moved, which changed the classes in the `span`.
     fn touch(&mut self, ix: RegionIx, moved: Moved, span: Span, touched: &mut Vec<RegionIx>) {
         match &mut self.change {
             Change::None => {
                 touched.push(ix);
                 self.change = Change::Groups(SmallVec::from_elem(moved, 1), span);
             }
-            // With that many it is as well to begin anew, and the list has an end.
+            // With more groups, linking the whole chain is as cheap. This also bounds the list.
             Change::Groups(groups, _) if groups.len() > self.groups.len() => {
                 self.change = Change::Nodes;
             }
@@ -430,7 +432,7 @@ impl Region {
         }
     }
 
-    /// Notes that nodes came or went.
+    /// Records that the nodes changed.
     fn renew(&mut self, ix: RegionIx, touched: &mut Vec<RegionIx>) {
         if self.change == Change::None {
             touched.push(ix);

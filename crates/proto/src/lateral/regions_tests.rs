@@ -7,7 +7,8 @@ const A: GroupIx = GroupIx(0);
 const B: GroupIx = GroupIx(1);
 const C: GroupIx = GroupIx(2);
 
-/// Figures 5 to 7 of the Ricochet paper: |a|=5 |b|=1 |c|=5 |ab|=2 |ac|=3 |bc|=7 |abc|=10.
+/// Returns the regions of figures 5 to 7 of the Ricochet paper: |a|=5 |b|=1 |c|=5 |ab|=2 |ac|=3
+/// |bc|=7 |abc|=10.
 fn golden() -> Regions {
     let populations: [(&[GroupIx], u64); 7] = [
         (&[A], 5),
@@ -32,7 +33,7 @@ fn golden() -> Regions {
     regions
 }
 
-/// The next change once all that was noted has taken effect.
+/// Applies all recorded changes, and returns the next changed region.
 fn next_change(regions: &mut Regions) -> Option<(RegionIx, Change)> {
     regions.settle();
     regions.next_change()
@@ -90,7 +91,7 @@ fn the_papers_example_comes_out_as_in_figure_7() {
 #[test]
 fn a_bin_may_exist_for_a_group_set_that_is_nobodys_region() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
-    // Node 1 is in A, B and C; A and B have the same size, C is larger.
+    // Node 1 is in A, B and C. A and B have the same size, C is larger.
     [A, B, C].iter().for_each(|group| regions.add(NodeId(1), *group));
     regions.add(NodeId(2), C);
     regions.settle();
@@ -136,7 +137,7 @@ fn a_node_takes_its_region_along_if_it_is_alone_there() {
     let change =
         Change::Groups(SmallVec::from_elem(Moved { group: C, belongs: true }, 1), Span::up_to(1.0));
     assert_eq!(next_change(&mut regions), Some((RegionIx(0), change)));
-    // Where it comes to others, or leaves others behind, regions have other nodes than before.
+    // Where it joins other nodes or leaves others behind, the nodes of regions change.
     regions.remove(NodeId(1), C);
     while next_change(&mut regions).is_some() {}
     regions.add(NodeId(2), A);
@@ -167,7 +168,7 @@ fn nodes_take_their_region_along_if_all_of_them_move_on() {
     assert!(groups_moved(&mut regions, C, true));
     regions.check();
     assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
-    // One of them stays behind.
+    // One of the nodes stays behind.
     nodes().take(2).for_each(|node| regions.remove(node, C));
     let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
     assert_eq!(changes, [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)]);
@@ -187,7 +188,7 @@ fn nodes_that_come_to_many_groups_before_the_next_packet_move_once() {
     let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
     assert_eq!(changes, [(RegionIx(0), Change::Nodes)]);
     assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
-    // What was undone in between changes nothing.
+    // A change that was undone has no effect.
     regions.remove(NodeId(2), B);
     regions.add(NodeId(2), B);
     assert_eq!(next_change(&mut regions), None);
@@ -232,7 +233,7 @@ fn with_per_group_repairs_every_group_is_one_region() {
 
 proptest! {
     /// The first guarantee of section 3: every packet of a group A goes to c_A nodes of A on
-    /// average, or to all of them where there are fewer. And the chains are those that the paper's
+    /// average, or to all of them if there are fewer. The chains equal those that the paper's
     /// algorithm computes from scratch.
     #[test]
     fn every_group_gets_its_c_for_random_memberships(

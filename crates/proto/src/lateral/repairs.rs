@@ -1,4 +1,4 @@
-//! From what a bin holds to the repair on the wire.
+//! Encoding of repairs.
 
 use super::bins::Repair;
 use super::counters::Counters;
@@ -6,7 +6,7 @@ use super::outbox::Outbox;
 use super::packet::Packet;
 use crate::{Class, Destination, GroupId, Origin};
 
-/// Puts a repair into the outbox, for each of its targets.
+/// Adds a repair to the outbox, once for each of its targets.
 pub(super) fn send(
     origin: Origin,
     repair: &Repair<'_>,

@@ -1,40 +1,39 @@
-//! A node's own stream in one group: numbers, what the members have confirmed, and who is slow.
+//! A node's own stream in one group: its numbers, the members' confirmations, and slow members.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use crate::{NodeId, SeqNo, Time};
 
-/// A position in a node's own stream. It does not wrap, so that a member that has been silent for
-/// 2^31 packets is still behind. The low half is the [`SeqNo`] on the wire.
+/// A position in a node's own stream. Positions do not wrap, so that a member that has been silent
+/// for 2^31 packets is still behind. The low half is the [`SeqNo`] on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(u64);
 
-/// What this node sends in a group, and how far each member has come with it.
+/// This node's stream in a group, and the position of each member in it.
 #[derive(Debug)]
 pub(super) struct OwnStream {
-    /// The position of the first packet.
+    /// Position of the first packet.
     start: Position,
-    /// The position of the next packet.
+    /// Position of the next packet.
     pub(super) next: Position,
-    /// The position after those of all messages that were taken: beyond `next` while packets of
-    /// them wait.
+    /// Position after all accepted messages. Beyond `next` while packets are queued.
     pub(super) taken_to: Position,
     members: BTreeMap<NodeId, Member>,
-    /// What the members are asked to confirm: everything before this number.
+    /// Position before which everything is to be confirmed by the members.
     pub(super) confirm: Option<Position>,
-    /// Since when sending is held back.
+    /// Time since which sending is held back.
     pub(super) held_back_since: Option<Time>,
-    /// The time from the last heartbeat to the next.
+    /// Time from the last heartbeat to the next.
     pub(super) heartbeat_interval: Duration,
-    /// The time from the last heartbeat to the joiners to the next.
+    /// Time from the last heartbeat to the joiners to the next.
     pub(super) joiners_interval: Duration,
-    /// The position before which members were last asked to confirm on their way.
+    /// Position before which acknowledgments were last requested by a data packet.
     asked_to: Position,
-    /// No member that is waited for has confirmed less: while the window holds from here, nobody
-    /// need be looked at.
+    /// Lower bound for the positions of all members that are waited for. While `next` is less than
+    /// a window ahead of it, no member needs to be checked.
     confirmed_to: Position,
-    /// Members that have gone since the last confirmation, the latest first.
+    /// Members that have left since the last confirmation, latest first.
     departed: VecDeque<Member>,
 }
 
@@ -42,44 +41,44 @@ pub(super) struct OwnStream {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) node: NodeId,
-    /// The first position that it is owed.
+    /// First position that it is owed.
     pub(super) first: Position,
-    /// Everything before this position is settled there.
+    /// Position before which everything is settled there.
     pub(super) settled_to: Position,
-    /// It has confirmed everything before this position since it joined; `None` before its first
-    /// acknowledgement. At the end of the stream it knows the end.
+    /// Position before which it has confirmed everything since it joined; `None` before its first
+    /// acknowledgment. If it equals the end of the stream, the member does not need heartbeats.
     acked_to: Option<Position>,
-    /// The end of the stream when it joined, until it is known to know it: it may have been a
-    /// member before, and have missed what came before the end.
+    /// End of the stream when the member joined; `None` once the member has confirmed it, or if
+    /// nothing was sent before. The member may have been one before, and have missed packets before
+    /// the end.
     join_end: Option<Position>,
-    /// How many packets it lost.
+    /// Number of packets that it lost.
     pub(super) lost: u32,
-    /// Whether it is no longer waited for.
+    /// `true` if the sender does not wait for it.
     pub(super) slow: bool,
 }
 
 impl Member {
-    /// How many packets before `next` it has not settled. One that came while a message was on its
-    /// way is not owed the rest of it.
+    /// Returns the number of packets before `next` that it has not settled. A member that joined
+    /// while a message was in flight is not owed the rest of that message.
     fn behind(&self, next: Position) -> u32 {
         next.distance_from(self.settled_to)
     }
 }
 
 impl Position {
-    /// The position of a stream's first packet.
+    /// Returns the position of a stream's first packet.
     pub(super) fn of_first(seqno: SeqNo) -> Self {
-        // A turn of the circle lies before it, so that every number has a position before any
+        // A whole turn of the circle lies before it, so that every number has a position before any
         // other.
         Self((1 << 32) + u64::from(seqno.0))
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub(super) fn seqno(self) -> SeqNo {
         SeqNo(self.0 as u32)
     }
 
-    /// The position `count` places on.
     pub(super) fn plus(self, count: u32) -> Self {
         Self(self.0 + u64::from(count))
     }
@@ -88,19 +87,20 @@ impl Position {
         Self(self.0.saturating_sub(u64::from(count)))
     }
 
-    /// How many places it lies after `other`: 0 if before, at most `u32::MAX`.
+    /// Returns the number of positions by which it lies after `other`: 0 if before, at most
+    /// `u32::MAX`.
     pub(super) fn distance_from(self, other: Self) -> u32 {
         self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
     }
 
-    /// The last position that has this number and does not lie after this one.
+    /// Returns the last position with this number that is not after this position.
     fn latest(self, seqno: SeqNo) -> Self {
         self.minus(self.seqno().0.wrapping_sub(seqno.0))
     }
 }
 
 impl OwnStream {
-    /// A stream whose first packet has this position.
+    /// Creates a stream whose first packet has this position.
     pub(super) fn new(start: Position) -> Self {
         Self {
             start,
@@ -117,7 +117,7 @@ impl OwnStream {
         }
     }
 
-    /// The stream goes on where it stood when this node left the group.
+    /// Continues the stream at the position where this node left the group.
     pub(super) fn resume_at(&mut self, start: Position, next: Position) {
         self.start = start;
         self.next = next;
@@ -126,12 +126,11 @@ impl OwnStream {
         self.confirmed_to = next;
     }
 
-    /// The position of the first packet.
     pub(super) fn start(&self) -> Position {
         self.start
     }
 
-    /// Gives the next packet its number.
+    /// Assigns a number to the next packet.
     pub(super) fn take_number(&mut self) -> SeqNo {
         let taken = self.next;
         self.next = taken.plus(1);
@@ -139,7 +138,8 @@ impl OwnStream {
         taken.seqno()
     }
 
-    /// `node` is owed everything from the next message on: nothing of those that were taken before.
+    /// Adds `node`, which is owed everything from the next message on, and nothing of messages that
+    /// were accepted before.
     pub(super) fn add_member(&mut self, node: NodeId) {
         let (first, settled_to) = (self.taken_to, self.taken_to);
         let join_end = (self.next > self.start).then_some(self.next);
@@ -157,21 +157,22 @@ impl OwnStream {
         }
     }
 
-    /// From where on the stream is owed to `node`: what its record says, or if it is not known
-    /// as a member, from now on.
+    /// Returns the first number that `node` is owed. A node that is not known as a member is owed
+    /// messages from now on.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
         self.members.get(&node).map_or(self.taken_to, |member| member.first).seqno()
     }
 
-    /// A member has told how far it has come.
+    /// Applies an acknowledgment.
     pub(super) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
         let next = self.next;
         let Some(member) = self.members.get_mut(&node) else { return };
-        // A number beyond the next stands for a position long ago.
+        // A number beyond the next one means an old position.
         let settled_to = next.latest(settled_to);
         member.acked_to = member.acked_to.max(Some(settled_to));
         member.join_end = member.join_end.filter(|end| settled_to < *end);
-        // One that lies back is an ack that was overtaken, or of what the member is not owed.
+        // An earlier position is from an acknowledgment that was overtaken, or of packets that the
+        // member is not owed.
         if settled_to < member.settled_to {
             return;
         }
@@ -182,18 +183,19 @@ impl OwnStream {
         self.confirmed_to = self.confirmed_to.min(settled_to);
     }
 
-    /// Returns `true` if every member is known to know the end of the stream.
+    /// Returns `true` if every member has confirmed the end of the stream, or if nothing was sent.
     pub(super) fn are_all_informed(&self) -> bool {
         self.next == self.start
             || self.members.values().all(|member| member.acked_to >= Some(self.next))
     }
 
-    /// Members that are not known to know where the stream ended when they joined.
+    /// Returns the members that have not confirmed the end that the stream had when they joined.
     pub(super) fn joiners(&self) -> impl Iterator<Item = NodeId> {
         self.members.values().filter(|it| it.join_end.is_some()).map(|member| member.node)
     }
 
-    /// The member that is furthest behind, among those that are waited for, with by how much.
+    /// Returns the member furthest behind of those that are waited for, and the number of packets
+    /// by which it is behind.
     pub(super) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let waited_for = self.members.values().filter(|member| !member.slow);
         waited_for
@@ -201,7 +203,8 @@ impl OwnStream {
             .max_by_key(|(_, behind)| *behind)
     }
 
-    /// Who holds the sender back under this window.
+    /// Returns the member that holds the sender back under this window, and the number of packets
+    /// by which it is behind.
     pub(super) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
         if window == 0 || self.next.distance_from(self.confirmed_to) < window {
             return None;
@@ -211,7 +214,7 @@ impl OwnStream {
         furthest.filter(|(_, behind)| *behind >= window)
     }
 
-    /// Whether the message numbered `next` asks the members to confirm: one in every eighth of a
+    /// Returns `true` if the next packet is to request acknowledgments. One in every eighth of a
     /// window does.
     pub(super) fn asks_to_confirm(&mut self, window: u32) -> bool {
         let due = window > 0 && self.next.distance_from(self.asked_to) >= (window / 8).max(1);
@@ -221,8 +224,8 @@ impl OwnStream {
         due
     }
 
-    /// The members that hold back are waited for no longer; returns them with how far behind
-    /// each is.
+    /// Marks all members that are half a window or more behind as slow. Returns them, and the
+    /// number of packets by which each is behind.
     pub(super) fn give_up_waiting(&mut self, window: u32) -> Vec<(NodeId, u32)> {
         let next = self.next;
         let mut slow = Vec::new();
@@ -236,14 +239,15 @@ impl OwnStream {
         slow
     }
 
-    /// Members that have not confirmed everything before `up_to`.
+    /// Returns the members that have not confirmed everything before `up_to`.
     pub(super) fn unconfirmed(&self, up_to: Position) -> impl Iterator<Item = NodeId> {
         let behind = move |member: &&Member| up_to > member.settled_to;
         self.members.values().filter(behind).map(|member| member.node)
     }
 
-    /// Returns how many members have confirmed all that they were owed before `up_to`, those that
-    /// have gone since included. A member that has joined since is owed nothing before it.
+    /// Returns the number of members that have confirmed all that they were owed before `up_to`,
+    /// including those that have left since. A member that has joined since is owed nothing before
+    /// it.
     pub(super) fn confirmed(&self, up_to: Position) -> usize {
         let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
         let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);
@@ -251,7 +255,8 @@ impl OwnStream {
         self.members.values().filter(is_owed).count() + departed
     }
 
-    /// Members that lost packets, and how many each; those that have gone are told once.
+    /// Returns the members that lost packets, and how many each. Members that have left are
+    /// returned once.
     pub(super) fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
         let here = self.members.values().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();
@@ -260,12 +265,12 @@ impl OwnStream {
         all
     }
 
-    /// Returns `true` if `node` is not known to know where the stream ended when it joined.
+    /// Returns `true` if `node` has not confirmed the end that the stream had when it joined.
     pub(super) fn is_joiner(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|member| member.join_end.is_some())
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub(super) fn count(&self) -> usize {
         self.members.len()
     }
@@ -279,7 +284,7 @@ impl OwnStream {
     }
 }
 
-/// Departed members remembered at most.
+/// Maximum number of departed members that are remembered.
 const MAX_DEPARTED: usize = 64;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What this node has of every sender's packets in every group: the account of what is delivered,
+//! Streams: the state of every sender's packets in every group, that is, which are delivered,
 //! missing or lost.
 //!
-//! A *stream* is one sender's packets in one group. Its window runs from the oldest packet that is
-//! still held or missing to the latest that is known of. Every number before the window is
-//! settled for good, so that nothing is ever delivered twice.
+//! A *stream* is one sender's packets in one group. Its window extends from the oldest packet that
+//! is still held or missing to the latest known one. Every number before the window is settled for
+//! good, so that no packet is delivered twice.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -20,72 +20,72 @@ mod of_group;
 
 pub(super) use claims::Query;
 
-/// Which stream, among those that this node knows.
+/// Index of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StreamIx(pub(super) u32);
 
 /// One sender's packets in one group.
 ///
-/// In memory, what every packet needs comes first and fills one cache line: of thousands of
-/// streams, the one that a packet belongs to is rarely in the cache.
+/// The fields that every packet needs come first and fill one cache line. With thousands of
+/// streams, that of a packet is rarely in the cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Stream {
     slots: VecDeque<Slot>,
     base: SeqNo,
-    /// Everything before it is settled.
+    /// Number before which everything is settled.
     settled_to: SeqNo,
     pub(super) sender: NodeId,
     pub(super) group: GroupIx,
     pub(super) group_id: GroupId,
-    /// The first number that was ever in the window, or later once that lies far behind: it
-    /// follows the window, for numbers half the circle apart cannot be compared.
+    /// First number that was ever in the window, or a later one once that lies far behind. It
+    /// follows the window, because numbers that are half the circle apart cannot be compared.
     start: SeqNo,
-    /// Whether it is known from where on the stream is owed to this node.
+    /// `true` if the first number that this node is owed is known.
     pub(super) opened: bool,
-    /// Where the stream ended when its sender left the view, if it is not in the view.
+    /// End of the stream when its sender left the view; `None` if it is in the view or never was.
     pub(super) left_at: Option<SeqNo>,
-    /// How often the sender was asked for that.
+    /// Number of opens sent for the current query without an answer.
     pub(super) opens: u8,
-    /// A sequence number too far ahead to be believed before another one confirms it.
+    /// Number too far ahead to be believed before another one agrees with it.
     pub(super) doubted: Option<SeqNo>,
-    /// How many packets were lost.
+    /// Number of packets lost.
     pub(super) lost: u32,
-    /// Where this node had come when it was in the group before: what lies before that was
-    /// delivered or given up then.
+    /// Position at which this node left the group before. Everything earlier was delivered or given
+    /// up then.
     floor: Option<SeqNo>,
-    /// Which start of the sender this is the stream of, once the sender itself was heard.
+    /// Incarnation of the sender, once the sender was heard directly.
     pub(super) incarnation: Option<Incarnation>,
-    /// What the sender is asked, until it answers.
+    /// Open query to the sender.
     pub(super) query: Option<Query>,
-    /// When the sender was last given up as silent, after it was asked many times.
+    /// Time at which the sender was last considered silent, after many opens without an answer.
     pub(super) silent_since: Option<Time>,
-    /// The sender's own answer said that it has sent everything before this number. Never before
-    /// the window.
+    /// Number before which the sender itself reported having sent everything. Never before the
+    /// window.
     vouched_to: SeqNo,
-    /// Where it stands among the streams of its group.
+    /// Position in the list of streams of its group.
     place: u32,
 }
 
-/// What is known of one packet.
+/// State of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Slot {
-    /// It was delivered, and is in the data buffer.
+    /// Delivered, and in the data buffer.
     Held(HeldIx),
-    /// It should be here and is not.
+    /// Missing.
     Missing(MissingIx),
-    /// It was delivered and evicted, or is lost.
+    /// Delivered and evicted, or lost.
     Settled,
 }
 
-/// Where a sequence number lies in a stream.
+/// Position of a sequence number relative to the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// Before the window: settled, or of no concern.
+    /// Before the window: settled, or not owed.
     Before,
     /// In the window.
     At(Slot),
-    /// Beyond the last that is known of.
+    /// Beyond the last known number.
     Ahead,
 }
 
@@ -125,7 +125,8 @@ impl Stream {
         }
     }
 
-    /// What lies before `floor` is of no concern, whatever the sender says.
+    /// Makes the stream begin at `floor` or later. Earlier packets are never delivered, even if the
+    /// sender owes them.
     pub(super) fn resume_at(&mut self, floor: SeqNo) {
         assert!(self.slots.is_empty(), "a stream goes on where it stood before it is heard");
         self.base = self.base.later(floor);
@@ -134,28 +135,28 @@ impl Stream {
         self.floor = Some(floor);
     }
 
-    /// The id of the packet with this number.
+    /// Returns the id of the packet with this number.
     pub(super) fn id(&self, seqno: SeqNo) -> PacketId {
         PacketId { sender: self.sender, group: self.group_id, seqno }
     }
 
-    /// The number after the last that is known of.
+    /// Returns the number after the last known one.
     pub(super) fn end(&self) -> SeqNo {
         self.base.plus(self.slots.len() as u32)
     }
 
-    /// The number after the last that was delivered or reported lost.
+    /// Returns the number after the last packet that was delivered or reported lost.
     pub(super) fn told_to(&self) -> SeqNo {
         let missing = self.slots.iter().rev().take_while(|slot| matches!(slot, Slot::Missing(_)));
         self.end().minus(missing.count() as u32)
     }
 
-    /// Everything before this number is delivered or lost.
+    /// Returns the number before which everything is delivered or lost.
     pub(super) fn settled_to(&self) -> SeqNo {
         self.settled_to
     }
 
-    /// Where `seqno` lies.
+    /// Returns the position of `seqno` relative to the window.
     pub(super) fn place(&self, seqno: SeqNo) -> Place {
         let offset = seqno.distance_from(self.base);
         if offset < 0 {
@@ -167,12 +168,12 @@ impl Stream {
         }
     }
 
-    /// Whether the packet is held.
+    /// Returns `true` if the packet is held.
     pub(super) fn holds(&self, seqno: SeqNo) -> bool {
         matches!(self.place(seqno), Place::At(Slot::Held(_)))
     }
 
-    /// The record of the packet, if it is missing.
+    /// Returns the record of the packet, if it is missing.
     pub(super) fn missing(&self, seqno: SeqNo) -> Option<MissingIx> {
         match self.place(seqno) {
             Place::At(Slot::Missing(missing)) => Some(missing),
@@ -180,22 +181,23 @@ impl Stream {
         }
     }
 
-    /// Notes that the packet at the end of the window is missing.
+    /// Records that the packet at the end of the window is missing.
     pub(super) fn push_missing(&mut self, missing: MissingIx) {
         self.slots.push_back(Slot::Missing(missing));
     }
 
-    /// The first number that was ever in the window: nothing is known of those before it.
+    /// Returns the first number that was ever in the window. Nothing is known of earlier ones.
     pub(super) fn start(&self) -> SeqNo {
         self.start
     }
 
-    /// Whether the window still holds all that it ever held, so that it can grow backwards.
+    /// Returns `true` if the window still holds everything that it ever held, so that it can grow
+    /// backwards.
     pub(super) fn reaches_back(&self) -> bool {
         self.base == self.start
     }
 
-    /// All numbers in the window that are missing.
+    /// Returns all missing numbers in the window.
     pub(super) fn all_missing(&self) -> Vec<(SeqNo, MissingIx)> {
         let numbered = self.slots.iter().zip(0..);
         numbered
@@ -206,12 +208,12 @@ impl Stream {
             .collect()
     }
 
-    /// So many more packets are lost: the sender is told their number.
+    /// Adds to the number of lost packets, which acknowledgments report to the sender.
     pub(super) fn count_lost(&mut self, count: u32) {
         self.lost = self.lost.saturating_add(count);
     }
 
-    /// Forgets the window: everything before `seqno` is settled.
+    /// Empties the window. Everything before `seqno` is settled.
     fn skip_to(&mut self, seqno: SeqNo) {
         self.slots.clear();
         self.base = seqno;
@@ -219,8 +221,9 @@ impl Stream {
         self.follow();
     }
 
-    /// Moves the start after the window. It stays behind it by more than a message has pieces, and
-    /// so tells what came before the window from what came before the stream.
+    /// Moves the start along with the window. The distance stays larger than the number of
+    /// fragments of a message, so that packets from before the window and from before the stream
+    /// remain distinguishable.
     fn follow(&mut self) {
         if !(0..=2 * START_LAG as i32).contains(&self.base.distance_from(self.start)) {
             self.start = self.base.minus(START_LAG);
@@ -249,7 +252,7 @@ impl Stream {
         self.follow();
     }
 
-    /// The packets of the window that are in the data buffer.
+    /// Returns the packets of the window that are in the data buffer.
     fn all_held(&self) -> impl Iterator<Item = HeldIx> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Held(held) => Some(*held),
@@ -284,23 +287,23 @@ impl Streams {
         self.by_key.get(&(group, sender)).copied()
     }
 
-    /// How many streams there are.
+    /// Returns the number of streams.
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// The streams of those of the next `count` packets which are evicted when so many come in.
+    /// Returns the streams of the packets that are evicted if `count` more arrive.
     pub(super) fn next_evicted(&self, count: usize) -> impl Iterator<Item = StreamIx> {
         self.buffer.next_evicted(count)
     }
 
-    /// Looks at what a packet of the stream needs; what it saw is of no meaning.
+    /// Reads the memory that a packet of the stream will need. The result has no meaning.
     pub(super) fn look(&self, ix: StreamIx) -> u32 {
         let Some(stream) = &self.slots[ix.0 as usize] else { return 0 };
         u32::from(matches!(stream.slots.front(), Some(Slot::Missing(_))))
     }
 
-    /// A new stream whose first number is `base`.
+    /// Creates a stream whose first number is `base`.
     pub(super) fn open(
         &mut self,
         sender: NodeId,
@@ -328,7 +331,7 @@ impl Streams {
         self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its stream")
     }
 
-    /// The packet, if it is held.
+    /// Returns the packet, if it is held.
     pub(super) fn held(&self, ix: StreamIx, seqno: SeqNo) -> Option<&Held> {
         match self.get(ix).place(seqno) {
             Place::At(Slot::Held(held)) => Some(self.buffer.get(held)),
@@ -336,8 +339,8 @@ impl Streams {
         }
     }
 
-    /// Keeps the packet, which is in the window or just beyond its end; what it makes too many
-    /// goes.
+    /// Buffers a packet, which is in the window or just beyond its end. Packets that exceed the
+    /// memory limit are evicted.
     pub(super) fn hold(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: Block, came: Came) {
         let held = Slot::Held(self.buffer.push(now, ix, seqno, block, came));
         let stream = self.get_mut(ix);
@@ -353,7 +356,8 @@ impl Streams {
         self.evict_what_is_too_much();
     }
 
-    /// The packet has come by its multicast. If it is held, says how it had come before that.
+    /// Marks a packet as received by multicast. If it is held, returns the path by which it had
+    /// arrived before, and its symbol.
     pub(super) fn comes_by_multicast(
         &mut self,
         ix: StreamIx,
@@ -365,7 +369,7 @@ impl Streams {
         }
     }
 
-    /// So many bytes of the data buffer's limit are in use for messages that are put together.
+    /// Sets the number of bytes of the data buffer's limit that messages in reassembly use.
     pub(super) fn reserve(&mut self, bytes: usize) {
         self.buffer.reserve(bytes);
         self.evict_what_is_too_much();
@@ -378,7 +382,7 @@ impl Streams {
         }
     }
 
-    /// The packet, which was missing, will not come or is not wanted.
+    /// Settles a missing packet that will not arrive or is not wanted.
     pub(super) fn give_up(&mut self, ix: StreamIx, seqno: SeqNo) {
         let stream = self.get_mut(ix);
         *stream.slot_mut(seqno) = Slot::Settled;
@@ -386,7 +390,7 @@ impl Streams {
         stream.trim();
     }
 
-    /// The packet is not kept any more, if it is.
+    /// Drops a packet if it is held, and settles it.
     pub(super) fn forget(&mut self, ix: StreamIx, seqno: SeqNo) {
         if let Place::At(Slot::Held(held)) = self.get(ix).place(seqno) {
             self.buffer.remove(held);
@@ -396,7 +400,7 @@ impl Streams {
         }
     }
 
-    /// The packet at the end of the window is not wanted, and not waited for.
+    /// Settles the packet at the end of the window, which is not wanted.
     pub(super) fn push_settled(&mut self, ix: StreamIx) {
         let stream = self.get_mut(ix);
         stream.slots.push_back(Slot::Settled);
@@ -404,7 +408,7 @@ impl Streams {
         stream.trim();
     }
 
-    /// Everything of the stream before `seqno` counts as settled.
+    /// Settles everything of the stream before `seqno`.
     pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo) {
         let Self { slots, buffer, .. } = self;
         let stream = slots[ix.0 as usize].as_mut().expect("a stream that is there is skipped");
@@ -412,12 +416,12 @@ impl Streams {
         stream.skip_to(seqno);
     }
 
-    /// When old packets are to be evicted next.
+    /// Returns the time of the next eviction by age.
     pub(super) fn next_eviction(&self) -> Option<Time> {
         self.buffer.next_eviction()
     }
 
-    /// Evicts packets that are too old.
+    /// Evicts packets that exceed the age limit.
     pub(super) fn evict_old(&mut self, now: Time) {
         while self.buffer.is_too_old(now) {
             self.evicted_by_age += 1;
@@ -425,7 +429,7 @@ impl Streams {
         }
     }
 
-    /// Takes out a stream of which nothing is held.
+    /// Removes and returns a stream of which nothing is held or missing.
     pub(super) fn remove(&mut self, ix: StreamIx) -> Stream {
         let stream = self.slots[ix.0 as usize].take().expect("the stream is there");
         assert!(stream.slots.is_empty(), "a stream was forgotten while packets of it are held");
@@ -437,7 +441,7 @@ impl Streams {
         stream
     }
 
-    /// Takes out all streams of `group`.
+    /// Removes and returns all streams of `group`.
     pub(super) fn remove_group(&mut self, group: GroupIx) -> Vec<(StreamIx, Stream)> {
         let removed = self.by_group.take(group).into_iter().map(|ix| {
             let stream = self.slots[ix.0 as usize].take().expect("a group knows its streams");
@@ -449,12 +453,12 @@ impl Streams {
         removed.collect()
     }
 
-    /// Packets evicted by age and by bytes so far.
+    /// Returns the numbers of packets evicted by age and by bytes.
     pub(super) fn evictions(&self) -> (u64, u64) {
         (self.evicted_by_age, self.evicted_by_bytes)
     }
 
-    /// Bytes that held packets take up.
+    /// Returns the memory that held packets use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.buffer.bytes()
     }
@@ -483,8 +487,7 @@ impl Streams {
     }
 }
 
-/// How far a stream's start stays behind its window once it follows it: more packets than a message
-/// can have.
+/// Distance at which a stream's start follows its window: more packets than a message can have.
 const START_LAG: u32 = 1 << 24;
 
 #[cfg(test)]

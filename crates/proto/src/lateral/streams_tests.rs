@@ -95,7 +95,8 @@ fn a_group_finds_its_streams_whichever_of_them_went() {
         let (group, id) = if node % 3 == 0 { (other, GroupId(2)) } else { (GROUP, GroupId(1)) };
         streams.open(NodeId(node), group, id, SeqNo(1), true);
     }
-    // A few are looked at in a call, so that one that is there is found after some calls.
+    // Each call checks only a few streams, so that one that exists may be found only after several
+    // calls.
     let mut removed = 0;
     for _ in 0..10 {
         while let Some(ix) = streams.next_silent(GROUP, |node| node.0 >= 250) {

@@ -1,9 +1,9 @@
-//! What the engine sets timers for.
+//! Timers of the engine.
 
 use super::groups::GroupIx;
 use super::streams::StreamIx;
 
-/// A timer, each of which is set at most once.
+/// A timer. Each is set at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimerKey {
     Heartbeat(GroupIx),
@@ -15,7 +15,7 @@ pub(super) enum TimerKey {
 }
 
 impl TimerKey {
-    /// Why the node wakes up for it.
+    /// Returns the reason for the wakeup.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Heartbeat(_) => "heartbeat",

@@ -1,87 +1,89 @@
-//! Links: the reliable byte streams that a provider may want to services.
+//! Connections (links): the reliable byte streams between a provider and services.
 //!
-//! A provider that only sends datagrams has none. One that talks to a service asks its driver for
-//! links by [`Membership::poll_link`](super::Membership::poll_link) and is told what comes of them
-//! by [`Membership::handle_link`](super::Membership::handle_link). What a driver promises:
+//! A provider that sends only datagrams has none. A provider that uses a service requests
+//! connections by [`Membership::poll_link`](super::Membership::poll_link), and the driver reports
+//! their events by [`Membership::handle_link`](super::Membership::handle_link). A driver
+//! guarantees:
 //!
-//! - **Order, and no loss until the end.** Bytes given to [`LinkCommand::Send`] arrive in their
-//!   order and without gaps, or the link is closed. TCP keeps this promise.
-//! - **One end.** Every link that was asked for gets exactly one [`LinkEvent::Closed`] if it ends
-//!   by itself, whether or not it was ever opened, and none if the machine closed it. Nothing comes
-//!   for a link after its end, and what the machine still sends there is dropped.
-//! - **Commands in order.** [`LinkCommand::Close`] comes after what was sent before it: the driver
-//!   writes that first, for as long as it is willing to wait.
-//! - **Bounds.** The driver keeps what is not yet written, up to [`MAX_WAITING_BYTES`] for each
-//!   link. A peer that lets more pile up is cut off with [`LinkEnd::TooSlow`]; it may come back
-//!   and ask for a summary. [`LinkEvent::Received`] hands over what was read at once, in pieces of
-//!   any size; a driver that wants its machine to fall no further behind reads less.
+//! - **Order, and no loss until the end.** Bytes given to [`LinkCommand::Send`] arrive in order and
+//!   without gaps, or the connection is closed. TCP guarantees this.
+//! - **One end.** A requested connection that ends by itself gets exactly one
+//!   [`LinkEvent::Closed`], even if it was never opened. A connection that the state machine closed
+//!   gets none. No event follows the end of a connection, and anything that the state machine still
+//!   sends on it is dropped.
+//! - **Commands in order.** [`LinkCommand::Close`] takes effect after the data that was sent before
+//!   it. The driver writes this data first, within a time limit of its own.
+//! - **Bounds.** The driver keeps unwritten data, up to [`MAX_WAITING_BYTES`] per connection. A
+//!   peer with more unread data is disconnected with [`LinkEnd::TooSlow`]. It may reconnect and
+//!   request a snapshot. [`LinkEvent::Received`] passes on data as soon as it is read, in parts of
+//!   any size. A driver whose state machine lags should read less.
 //!
-//! Numbers of links are never used again. Those that a machine opens count up from 1; a driver that
-//! accepts links numbers them itself.
+//! Connection numbers are never reused. Those that a state machine opens count up from 1. A driver
+//! that accepts connections numbers them itself.
 
 use core::fmt;
 
 use crate::Endpoint;
 
-/// One link, for as long as the machine lives.
+/// Number of a connection, unique for the lifetime of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Bytes that may wait to be written to one link.
+/// Maximum unwritten data per connection in bytes.
 pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// What a machine wants done with a link.
+/// A command of a state machine for a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkCommand {
-    /// Connect there; [`LinkEvent::Opened`] or [`LinkEvent::Closed`] answers.
+    /// Opens a connection to `to`. The result is [`LinkEvent::Opened`] or [`LinkEvent::Closed`].
     Open {
-        /// The new link's number.
+        /// Number of the new connection.
         link: LinkId,
-        /// The service's address.
+        /// Address of the service.
         to: Endpoint,
     },
-    /// Write these bytes after those before.
+    /// Writes these bytes after all previous ones.
     Send {
-        /// The link, which was opened.
+        /// The connection, which was opened.
         link: LinkId,
-        /// What to write.
+        /// Bytes to write.
         bytes: Vec<u8>,
     },
-    /// Write what waits, then end the link. No event answers.
+    /// Writes the pending data, then closes the connection. No event follows.
     Close {
-        /// The link.
+        /// The connection.
         link: LinkId,
     },
 }
 
-/// What became of a link.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent<'a> {
-    /// It stands, and bytes can be sent.
+    /// The connection is established, and bytes can be sent.
     Opened,
-    /// The next bytes of the peer's.
+    /// The next bytes from the peer.
     Received(&'a [u8]),
-    /// It ended, or could not be opened.
+    /// The connection ended, or could not be opened.
     Closed {
-        /// Why, as far as is known.
+        /// Reason, as far as it is known.
         why: LinkEnd,
     },
 }
 
-/// Why a link ended.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// Nobody listens there.
+    /// No process listens at the address.
     Refused,
-    /// No answer: no route, or no packet came back in time.
+    /// No response: there is no route, or no packet was returned in time.
     Unreachable,
-    /// The peer closed it.
+    /// The peer closed the connection.
     ByPeer,
-    /// It broke.
+    /// The connection broke.
     Broken,
-    /// The peer did not read, and [`MAX_WAITING_BYTES`] had piled up.
+    /// The peer did not read, and more than [`MAX_WAITING_BYTES`] were unwritten.
     TooSlow,
-    /// The driver has no room or no support for it.
+    /// The driver has no room for the connection, or does not support connections.
     NoRoom,
 }
 

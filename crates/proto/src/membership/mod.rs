@@ -1,10 +1,10 @@
-//! Who is there: providers of view changes.
+//! Membership providers, which report view changes.
 //!
-//! Engines consume [`ViewChange`]s and never ask who produced them. A provider is a state machine
-//! under the same contract as the engines: input verbs with a non-decreasing `now`, then drain
-//! `poll_transmit`, then `poll_event`, then wait until `poll_timeout`. A provider that talks to a
-//! service over reliable streams has two verbs more: `handle_link`, and `poll_link`, which is
-//! drained with `poll_transmit`; see [`link`].
+//! Engines consume [`ViewChange`]s and do not know which provider reports them. A provider is a
+//! state machine under the same contract as the engines: call its input methods with a
+//! non-decreasing `now`, drain `poll_transmit`, then `poll_event`, then wait until `poll_timeout`.
+//! A provider that uses a service over TCP has two more methods: `handle_link`, and `poll_link`,
+//! which is drained together with `poll_transmit`. See [`link`].
 
 pub mod gossip;
 pub mod link;
@@ -19,126 +19,138 @@ use crate::{
 
 /// A membership provider.
 pub trait Membership: Send {
-    /// This node is in `group` from now on.
+    /// Adds this node to `group`.
     ///
     /// # Errors
-    /// [`JoinError::Contradiction`] or [`JoinError::NameCollision`] if a member that is already
-    /// known has the group with other settings: the join did not take place.
+    /// [`JoinError::Contradiction`] or [`JoinError::NameCollision`] if a known member of the group
+    /// has other settings. This node is then not in the group. Providers may have limits of their
+    /// own.
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
-    /// Others reach this node at `endpoint` from now on. Returns whether they will learn it.
-    /// Default: they will not.
+    /// Sets the endpoint at which other nodes reach this node from now on.
+    ///
+    /// Returns `true` if the provider reports it to them. The default does not.
     fn set_endpoint(&mut self, _now: Time, _endpoint: Endpoint) -> bool {
         false
     }
 
-    /// This node is no longer in `group`.
+    /// Removes this node from `group`.
     fn leave(&mut self, now: Time, group: GroupId);
 
-    /// This node is about to stop: tell the others, so that they need not find out.
+    /// Notifies the other nodes that this one stops, so that they do not have to detect it.
     fn shut_down(&mut self, now: Time);
 
-    /// A datagram of [`crate::wire::Protocol::Membership`] arrived from `source`.
+    /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
+    /// `source`.
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]);
 
-    /// A datagram of an engine arrived whole from `node`, which is alive therefore. It may change
-    /// what the provider concludes later, but gives it nothing to send or to tell at once. It is
-    /// called for every packet and has to be done in a few nanoseconds. The default forgets it.
+    /// Records that an engine received an intact datagram of `node`, which is therefore alive.
+    ///
+    /// This may change later conclusions of the provider, but it produces no datagram and no event.
+    /// It is called for every packet and must return within a few nanoseconds. The default ignores
+    /// it.
     fn heard(&mut self, _now: Time, _source: Endpoint, _node: NodeId) {}
 
-    /// Time has passed.
+    /// Processes the timers that are due at `now`.
     fn handle_timeout(&mut self, now: Time);
 
-    /// Appends the next datagram to `out` and says where it goes.
+    /// Appends the next outgoing datagram to `out` and returns its destination and class.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
 
-    /// Something happened to a link that this provider has asked for; see [`link`].
+    /// Processes an event of a connection that this provider opened; see [`link`].
     fn handle_link(&mut self, _now: Time, _link: LinkId, _event: LinkEvent<'_>) {}
 
-    /// The next thing to be done with a link. A provider without a service never wants any.
+    /// Returns the next command for a connection. A provider without a service has none.
     fn poll_link(&mut self) -> Option<LinkCommand> {
         None
     }
 
-    /// Asks the multicast manager of the service; see [`crate::rdcm::asking`]. A provider without
-    /// one forgets it.
+    /// Sends a request to the multicast manager of the service; see [`crate::rdcm::asking`].
+    ///
+    /// A provider without a manager ignores it.
     fn ask_manager(&mut self, _request: Vec<u8>) {}
 
-    /// The next thing that is known of the multicast manager of the service. A provider without one
-    /// never knows any.
+    /// Returns the next report about the multicast manager of the service.
+    ///
+    /// A provider without a manager has none.
     fn poll_manager(&mut self) -> Option<ManagerNews> {
         None
     }
 
-    /// The next thing that happened.
+    /// Returns the next event, or `None` if there is none.
     fn poll_event(&mut self) -> Option<MembershipEvent>;
 
-    /// When [`Membership::handle_timeout`] should be called next, and why.
+    /// Returns the time of the next call of [`Membership::handle_timeout`] and its reason.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
-    /// The other nodes that are known and thought alive, with their endpoints.
+    /// Returns the other nodes that are believed to be alive, with their endpoints.
     fn nodes(&self) -> Vec<(NodeId, Endpoint)>;
 
-    /// Whether the node has found its place: it knows what its contacts know, or has tried long
-    /// enough to be sure that it is the first.
+    /// Returns `true` if the node is settled: it knows what its contacts know, or has waited long
+    /// enough to conclude that it is the first node.
     fn is_settled(&self) -> bool;
 
-    /// Whether the node is in `group` for good: who had to be asked has agreed. Not sooner than it
-    /// is settled, by default.
+    /// Returns `true` if the join of `group` is complete: all parties that decide about it have
+    /// accepted it.
+    ///
+    /// By default, this is the case once the node is settled.
     fn has_joined(&self, _group: GroupId) -> bool {
         self.is_settled()
     }
 
-    /// The next group in which the node [is for good](Membership::has_joined) since this was asked
-    /// last. A provider in which it is in all groups once it is settled names none: that is a
-    /// [`MembershipEvent::Settled`].
+    /// Returns the next group whose join [became complete](Membership::has_joined) since the last
+    /// call.
+    ///
+    /// A provider whose joins are all complete once it is settled returns `None`, and reports
+    /// [`MembershipEvent::Settled`] instead.
     fn poll_joined(&mut self) -> Option<GroupId> {
         None
     }
 
-    /// What keeps the provider from its work, in a few words for the user; `None` if nothing does.
+    /// Returns a short description of the problem that keeps the provider from its work, for the
+    /// user. `None` if there is no problem.
     fn trouble(&self) -> Option<String> {
         None
     }
 
-    /// All counters, by name.
+    /// Returns all counters with their names.
     fn stats(&self) -> Vec<(&'static str, u64)>;
 
     /// Asserts the provider's invariants.
     ///
     /// # Panics
-    /// If one of them is broken: that is a bug.
+    /// An invariant is broken, which is a bug.
     fn check(&self);
 }
 
-/// What is known of the multicast manager in a membership service.
+/// A report about the multicast manager of a membership service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagerNews {
-    /// It can be asked.
+    /// The manager can be reached.
     Reached,
-    /// It cannot be asked any more; what was asked may have been heard or not.
+    /// The manager can no longer be reached. It may or may not have received the last requests.
     Lost,
-    /// It has answered.
+    /// A reply of the manager.
     Answered(Vec<u8>),
 }
 
-/// What a membership provider tells its driver.
+/// An event that a membership provider reports to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipEvent {
     /// A group's view changed.
     View(ViewChange),
-    /// This node can be reached there; comes before any view change that names it.
+    /// The node can be reached at this endpoint. Precedes every view change that names the node.
     Met(NodeId, Endpoint),
-    /// This node is gone; comes after the view changes that remove it.
+    /// The node has failed or stopped. Follows the view changes that remove it.
     Parted(NodeId),
-    /// [`Membership::is_settled`] has become true for the first time.
+    /// [`Membership::is_settled`] has become `true` for the first time.
     Settled,
-    /// The membership service is not reached: views stay as they were last known.
+    /// The membership service is unreachable. Views keep their last known members.
     Away,
-    /// The membership service is there again, and all views are as it says.
+    /// The membership service is reachable again, and all views are up to date.
     Returned,
-    /// A member that joined earlier has the group with other settings: this node's join is void
-    /// and already undone.
+    /// This node's join is void and has been undone. The error has the reason: other settings of a
+    /// member that joined earlier, or the refusal of the service.
     Refused(GroupId, JoinError),
 }

@@ -1,4 +1,4 @@
-//! Membership from a list: for tests and for small clusters that never change.
+//! Membership from a fixed list, for tests and for small clusters that never change.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -8,8 +8,10 @@ use crate::{
     ViewChangeKind, Wakeup,
 };
 
-/// A fixed list of nodes. Every listed node is taken to be in every group that this node joins,
-/// with the same settings, for ever: nobody is asked, nothing is sent and no failure is noticed.
+/// A fixed list of nodes.
+///
+/// Every listed node is permanently in every group that this node joins, with the same settings.
+/// The provider sends nothing and detects no failures.
 #[derive(Debug)]
 pub struct StaticMembership {
     nodes: BTreeMap<NodeId, Endpoint>,
@@ -19,8 +21,10 @@ pub struct StaticMembership {
 }
 
 impl StaticMembership {
-    /// The membership of node `id` among `nodes`. The list may hold the node itself, so that all
-    /// nodes can share one list; of two entries with the same id the last counts.
+    /// Creates the membership of node `origin` with these `nodes`.
+    ///
+    /// The list may contain the node itself, so that all nodes can share one list. If an id occurs
+    /// twice, its last entry counts.
     pub fn new(
         origin: impl Into<Origin>,
         nodes: impl IntoIterator<Item = (NodeId, Endpoint)>,
@@ -78,7 +82,7 @@ impl Membership for StaticMembership {
         self.events.pop_front()
     }
 
-    /// At once if the list has not been told yet; never afterwards.
+    /// Returns [`Time::ZERO`] if events of the list are pending, and `None` otherwise.
     fn poll_timeout(&self) -> Option<Wakeup> {
         let waiting = !self.events.is_empty();
         waiting.then_some(Wakeup { at: Time::ZERO, reason: "members from the list" })

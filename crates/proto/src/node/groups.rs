@@ -1,4 +1,4 @@
-//! A node's groups: how they are joined, change and are left.
+//! A node's groups: joins, view changes and leaves.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -18,19 +18,21 @@ pub(super) struct Joined {
     pub(super) view: View,
     pub(super) stage: Stage,
     options: JoinOptions,
-    /// View changes that followed from restarts, of which the membership provider does not know.
+    /// Number of view changes caused by restarts, which the membership provider does not count.
     restarts: u32,
 }
 
-/// How far a membership in a group has come. A ring is looked for when it is known who could be in
-/// it, and is left in order. Other groups are left once the members have what was sent.
+/// Stage of a membership in a group.
+///
+/// An ordered group joins its ring once all possible members are known, and leaves it in order.
+/// Other groups are left once the members have what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The node looks for the others; the engine knows nothing of the group yet.
+    /// The membership searches for the other members. The engine does not have the group yet.
     Seeking,
     /// The engine has the group.
     In,
-    /// The application has left; the engine is about to.
+    /// The application has left the group. The engine still has it.
     Leaving,
 }
 
@@ -38,16 +40,17 @@ impl Node {
     /// Joins the group called `name`.
     ///
     /// # Errors
-    /// The settings are out of bounds or contradict what is known already; the node is not in the
-    /// group then. A contradiction that becomes known later is a [`NodeEvent::Refused`].
+    /// The settings are out of bounds, or contradict those already known. The node is then not in
+    /// the group. A contradiction that is discovered later is reported by [`NodeEvent::Refused`].
     pub fn join(&mut self, now: Time, name: &str, profile: Profile) -> Result<GroupId, JoinError> {
         self.join_with(now, name, profile, JoinOptions::default())
     }
 
-    /// As [`Node::join`], with what this node decides for itself in an ordered group.
+    /// Like [`Node::join`], but with the options that this node chooses for itself in an ordered
+    /// group.
     ///
     /// # Errors
-    /// As [`Node::join`].
+    /// Those of [`Node::join`].
     pub fn join_with(
         &mut self,
         now: Time,
@@ -69,7 +72,7 @@ impl Node {
                     self.enter(now, group);
                     return Ok(group);
                 }
-                // It is another group by now, or joined anew.
+                // The leave cannot be undone: the group has no ring, or the settings differ.
                 Stage::Leaving => was_in = self.take_out(now, group),
                 Stage::Seeking | Stage::In => return Err(JoinError::AlreadyJoined),
             }
@@ -80,7 +83,7 @@ impl Node {
             Err(error) => {
                 tracing::debug!(node = %self.id(), %group, name, %error, "join refused");
                 if was_in {
-                    // It is not about to leave any more: it is out.
+                    // The earlier membership has ended, although this join failed.
                     self.events.push_back(NodeEvent::Out(group));
                 }
             }
@@ -88,7 +91,7 @@ impl Node {
         joined.map(|()| group)
     }
 
-    /// Begins to be in a group in which this node is not.
+    /// Joins a group that this node is not in.
     fn begin(
         &mut self,
         now: Time,
@@ -120,22 +123,24 @@ impl Node {
             self.groups.remove(&group);
             return Err(error);
         }
-        // The others wait for news of the membership.
+        // Other groups wait for a report of the membership.
         if self.membership.has_joined(group) {
             self.begin_ring(now, group);
         }
         Ok(())
     }
 
-    /// The application of an ordered group does not keep up; see
+    /// Reports that the application of an ordered group does not keep up; see
     /// [`Rmp::slow_down`](crate::rmp::Rmp::slow_down).
     pub fn slow_down(&mut self, group: GroupId, by: Duration) {
         self.ordered.slow_down(group, by);
     }
 
-    /// Leaves the group, if the node is in it; [`NodeEvent::Out`] tells when it is out. An ordered
-    /// group sends what was accepted first, and leaves its ring in order. Other groups are left
-    /// when all members have confirmed what was sent, or after [`LEAVE_WITHIN`].
+    /// Leaves the group. [`NodeEvent::Out`] reports the end. Has no effect if the node is not in
+    /// the group.
+    ///
+    /// An ordered group first sends the accepted messages, and leaves its ring in order. Other
+    /// groups are left when all members have confirmed what was sent, or after [`LEAVE_WITHIN`].
     pub fn leave(&mut self, now: Time, group: GroupId) {
         let own = self.id();
         let Some(joined) = self.groups.get_mut(&group) else { return };
@@ -157,14 +162,16 @@ impl Node {
         }
     }
 
-    /// Whether a group is still being left.
+    /// Returns `true` if a group is being left.
     pub fn is_leaving(&self) -> bool {
         self.groups.values().any(|joined| joined.stage == Stage::Leaving)
     }
 
-    /// Leaves all groups at once and tells the other nodes that this one is about to stop. Whoever
-    /// has the time calls [`Node::leave`] first, and waits while the node
-    /// [is leaving](Node::is_leaving): a ring that is left in order need not find out.
+    /// Leaves all groups at once and notifies the other nodes that this one stops.
+    ///
+    /// To leave in order, call [`Node::leave`] first and wait while the node
+    /// [is leaving](Node::is_leaving). A ring that is left in order does not have to detect a
+    /// failure.
     pub fn shut_down(&mut self, now: Time) {
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {
@@ -175,27 +182,32 @@ impl Node {
         self.membership.shut_down(now);
     }
 
-    /// The groups this node is in, with their settings and views.
+    /// Returns the groups that this node is in, with their settings and views.
+    ///
+    /// Groups that are being left are not included.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &GroupSettings, &View)> {
         let joined = self.groups.iter().filter(|(_, joined)| joined.stage != Stage::Leaving);
         joined.map(|(group, joined)| (*group, &joined.settings, &joined.view))
     }
 
-    /// Whether the node is in `group` for good: the membership has agreed, and in an ordered group
-    /// there is a ring.
+    /// Returns `true` if the join of `group` is complete.
+    ///
+    /// The membership has accepted it, and an ordered group has a ring.
     pub fn has_joined(&self, group: GroupId) -> bool {
         let needs_ring = self.groups.get(&group).is_some_and(Joined::is_ring);
         self.membership.has_joined(group) && (!needs_ring || self.ordered.view(group).is_some())
     }
 
-    /// Returns `true` if the membership has agreed to the join of `group`. In an ordered group
-    /// there may be no ring yet: see [`Node::has_joined`].
+    /// Returns `true` if the membership has accepted the join of `group`.
+    ///
+    /// An ordered group may not have a ring yet: see [`Node::has_joined`].
     pub fn is_admitted(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group) && self.membership.has_joined(group)
     }
 
-    /// The other members of `group` as an application should see them: of an ordered group those in
-    /// the ring.
+    /// Returns the other members of `group` as the application sees them.
+    ///
+    /// In an ordered group these are the members of the ring.
     pub fn members(&self, group: GroupId) -> Vec<NodeId> {
         let Some(joined) = self.groups.get(&group) else { return Vec::new() };
         if !joined.is_ring() {
@@ -208,8 +220,8 @@ impl Node {
         members
     }
 
-    /// The nodes that what is sent to `group` should reach, as the membership says; `None` if the
-    /// node is not in it.
+    /// Returns the view that the membership reports for `group`, or `None` if the node is not in
+    /// it.
     pub fn view(&self, group: GroupId) -> Option<&View> {
         self.groups.get(&group).map(|joined| &joined.view)
     }
@@ -257,7 +269,7 @@ impl Node {
         self.begin_rings(now, has_settled);
     }
 
-    /// Another start of `node` has spoken: the one before is over, in all groups.
+    /// Ends the previous incarnation of `node` in all groups, after a datagram of a new one.
     pub(super) fn on_restart(&mut self, now: Time, node: NodeId) {
         let with_it = self.groups.iter().filter(|(_, joined)| joined.view.contains(node));
         let groups: Vec<GroupId> = with_it.map(|(group, _)| *group).collect();
@@ -293,9 +305,11 @@ impl Node {
         }
     }
 
-    /// Looks for the rings of groups in which it is known by now who could be there: whoever looks
-    /// sooner finds nobody, and begins a ring of its own. All groups are looked through only when
-    /// the membership `has_settled`: there may be thousands.
+    /// Starts the rings of groups whose possible members are known by now.
+    ///
+    /// A node that searches for its ring earlier finds no member, and founds a ring of its own. All
+    /// waiting groups are checked only when the membership `has_settled`, because there can be
+    /// thousands.
     fn begin_rings(&mut self, now: Time, has_settled: bool) {
         let mut ready = BTreeSet::new();
         if has_settled {
@@ -311,7 +325,7 @@ impl Node {
         }
     }
 
-    /// Looks for the ring of a group, unless the node has done so already.
+    /// Starts the search for the ring of a group, unless it has started already.
     fn begin_ring(&mut self, now: Time, group: GroupId) {
         if !self.seeking.remove(&group) {
             return;
@@ -321,15 +335,14 @@ impl Node {
             return;
         }
         let (settings, options) = (joined.settings, joined.options);
-        // The profile fits and the group is new to the engine: there is nothing to refuse.
+        // The profile fits and the group is new to the engine, so it cannot refuse.
         if let Err(error) = self.ordered.join_with(now, group, settings, options) {
             tracing::error!(node = %self.id(), %group, %error, "the ring engine refuses");
         }
         self.enter(now, group);
     }
 
-    /// The ring engine has the group from now on: it hears of everybody that the membership knows
-    /// there.
+    /// Reports all members known to the membership to the ring engine, which now has the group.
     fn enter(&mut self, now: Time, group: GroupId) {
         let Some(joined) = self.groups.get_mut(&group) else { return };
         joined.stage = Stage::In;
@@ -340,13 +353,13 @@ impl Node {
         }
     }
 
-    /// Leaves the groups for good that the ring engine is done with.
+    /// Removes the groups that the ring engine has finished leaving.
     pub(super) fn forget_ended(&mut self, now: Time) {
         while let Some(group) = self.ordered.poll_ended() {
             let is_begun = |it: &Joined| it.is_ring() && it.stage != Stage::Seeking;
             let is_ours = self.groups.get(&group).is_some_and(is_begun);
             if is_ours && !self.ordered.has(group) {
-                // What the ring told last comes before the end.
+                // The ring's last events precede the end.
                 while let Some(event) = self.ordered.poll_event() {
                     self.events.push_back(NodeEvent::Group(event));
                 }
@@ -355,28 +368,28 @@ impl Node {
         }
     }
 
-    /// Leaves the group for good if it is about to be left and its members have all of it.
+    /// Removes the group if it is being left and its members have confirmed everything.
     pub(super) fn forget_if_confirmed(&mut self, now: Time, group: GroupId) {
         if self.leaving.contains_key(&group) && self.unconfirmed(group).is_empty() {
             self.forget(now, group);
         }
     }
 
-    /// Leaves the groups for good whose members have not confirmed in time.
+    /// Removes the groups whose members have not confirmed in time.
     pub(super) fn forget_due(&mut self, now: Time) {
         let due = self.leaving.iter().filter(|(_, at)| **at <= now);
         let due: Vec<GroupId> = due.map(|(group, _)| *group).collect();
         due.into_iter().for_each(|group| self.forget(now, group));
     }
 
-    /// Leaves the group at once.
+    /// Removes the group and reports it.
     fn forget(&mut self, now: Time, group: GroupId) {
         if self.take_out(now, group) {
             self.events.push_back(NodeEvent::Out(group));
         }
     }
 
-    /// Leaves the group at once, which nobody is told; says whether the node was in it.
+    /// Removes the group without an event. Returns `true` if the node was in it.
     fn take_out(&mut self, now: Time, group: GroupId) -> bool {
         self.drop_engine(now, group);
         self.leaving.remove(&group);
@@ -388,7 +401,7 @@ impl Node {
         true
     }
 
-    /// Takes the group from its engine.
+    /// Removes the group from its engine.
     fn drop_engine(&mut self, now: Time, group: GroupId) {
         let Some(joined) = self.groups.get(&group) else { return };
         match joined.settings.profile {
@@ -408,8 +421,9 @@ impl Joined {
     }
 }
 
-/// How long a node that leaves a group waits for the members to confirm what it has sent. A ring
-/// has a [setting](crate::rmp::Config::leave_within) of the same length.
+/// Maximum time for which a node that leaves a group waits for the members to confirm what it sent.
+///
+/// A ring has a [setting](crate::rmp::Config::leave_within) of the same length.
 pub const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use crate::membership::Membership;
 use crate::rmp::Partition;
 use crate::{Endpoint, Transmit, Wakeup, lateral};
 
-/// A membership that is settled when its time has come, in all groups or in each of them, and
-/// counts how often it is asked about a group.
+/// A membership that settles at [`SETTLED_AT`], in all groups at once or in each separately. It
+/// counts the queries about groups.
 struct Slow {
     is_settled: bool,
     is_by_group: bool,
@@ -63,8 +63,8 @@ impl Membership for Slow {
     fn check(&self) {}
 }
 
-/// Joins ordered groups before the membership is settled. Returns how often it was asked about a
-/// group until all of them had begun.
+/// Joins ordered groups before the membership is settled. Returns the number of queries about
+/// groups until all of them have begun.
 fn questions(groups: u64, is_by_group: bool) -> u64 {
     let questions = Arc::new(AtomicU64::new(0));
     let (joined, counted) = (Vec::new(), Arc::clone(&questions));

@@ -1,4 +1,4 @@
-//! Which start of each node is the current one, and what is believed to come from it.
+//! Current incarnation of each node, and the rules for accepting datagrams in its name.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -9,11 +9,12 @@ use crate::recent::Recent;
 use crate::wire::{Header, Peek, Protocol};
 use crate::{Endpoint, NodeId, Time};
 
-/// The nodes that were met, with the incarnations that their datagrams carry.
+/// Known nodes, with the incarnations that their datagrams carry.
 #[derive(Debug, Default)]
 pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nodes that were heard and are gone: where, and since when. A ring holds them for a while.
+    /// Nodes that were heard and are gone, with their last endpoint and the time of their end. A
+    /// ring keeps them for some time.
     gone: Recent<NodeId, (Endpoint, Time)>,
 }
 
@@ -24,14 +25,14 @@ struct Known {
 }
 
 impl Starts {
-    /// The node is reached there.
+    /// Sets the endpoint at which the node is reached.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
         self.gone.remove(node);
         let known = Known { endpoint, incarnations: Incarnations::default() };
         self.nodes.entry(node).or_insert(known).endpoint = endpoint;
     }
 
-    /// The node is gone.
+    /// Removes a node that has failed or left.
     pub fn part(&mut self, now: Time, node: NodeId) {
         let known = self.nodes.remove(&node);
         if let Some(Known { endpoint, .. }) = known.filter(Known::is_heard) {
@@ -44,11 +45,16 @@ impl Starts {
         self.nodes.get(&node).map_or_else(|| self.gone.get(node).is_some(), Known::is_heard)
     }
 
-    /// Returns which start a datagram comes from. A new one is believed only if the datagram is
-    /// whole and came from the address at which the node is reached. A datagram in the name of a
-    /// node that is or was heard from its own address is not believed from another address. Packets
-    /// of ordered groups are: nodes forward them for each other. So are those of a guest engine,
-    /// whose packets this crate does not know.
+    /// Returns the start that a datagram belongs to.
+    ///
+    /// - A new incarnation is accepted only if the datagram is intact and came from the node's
+    ///   address.
+    /// - Once a node was heard from its own address, datagrams in its name from another address are
+    ///   rejected.
+    /// - Packets of ordered groups are accepted from any known node's address, because nodes
+    ///   forward them for each other.
+    /// - Packets of a guest engine are accepted from any address, because this crate does not know
+    ///   them.
     pub fn look(&mut self, now: Time, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {
         let Some(known) = self.nodes.get_mut(&peek.sender) else {
             let is_elsewhere = self.is_elsewhere(now, peek.sender, source);
@@ -66,9 +72,10 @@ impl Starts {
         }
     }
 
-    /// Returns `true` if the node is heard from its own address, or was a moment ago, and `source`
-    /// is another. A node that the membership does not show any more may be at another address
-    /// later.
+    /// Returns `true` if the node is or recently was heard from its own address, and `source` is
+    /// another.
+    ///
+    /// A node that the membership no longer reports may be at another address 60 s later.
     pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         match self.nodes.get(&node) {
             Some(known) => known.is_heard() && known.endpoint != source,
@@ -95,10 +102,10 @@ impl Known {
     }
 }
 
-/// How long a node that is gone is believed from its former address only: a ring has removed it by
-/// then.
+/// Time for which a node that is gone is accepted from its former address only. A ring has removed
+/// it by then.
 const GONE_FOR: Duration = Duration::from_secs(60);
-/// Nodes that are gone of which the address is remembered.
+/// Maximum number of nodes that are gone whose address is kept.
 const MOST_GONE: usize = 1024;
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
-//! When a receiver acknowledges (section 3.3): many packets at once, a gap without delay.
+//! Timing of acknowledgments (section 3.3): many packets together, a gap without delay.
 
 use core::time::Duration;
 
 use crate::Time;
 
-/// What waits to be acknowledged.
+/// Pending acknowledgment.
 #[derive(Debug, Default)]
 pub(super) struct Acks {
-    /// Packets since the last acknowledgement.
+    /// Packets since the last acknowledgment.
     packets: u32,
     due: Option<Time>,
 }
 
 impl Acks {
-    /// A packet has come in order: it may wait for others.
+    /// Records a packet that arrived in order. Its acknowledgment is due after `every` packets, or
+    /// after `delay`.
     pub(super) fn on_packet(&mut self, now: Time, every: u32, delay: Duration) {
         self.packets += 1;
         match self.packets >= every {
@@ -22,18 +23,18 @@ impl Acks {
         }
     }
 
-    /// Something is to be told now.
+    /// Makes the acknowledgment due now.
     pub(super) fn at_once(&mut self, now: Time) {
         self.due = Some(now);
     }
 
-    /// Something is to be told within `delay`.
+    /// Makes the acknowledgment due within `delay`.
     pub(super) fn within(&mut self, now: Time, delay: Duration) {
         let at = now + delay;
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Whether it is time; everything counts as acknowledged then.
+    /// Returns `true` if an acknowledgment is due. Everything then counts as acknowledged.
     pub(super) fn take_due(&mut self, now: Time) -> bool {
         let is_due = self.due.is_some_and(|due| due <= now);
         if is_due {
@@ -42,7 +43,7 @@ impl Acks {
         is_due
     }
 
-    /// When [`Acks::take_due`] is to be asked.
+    /// Returns when [`Acks::take_due`] is to be called.
     pub(super) fn due(&self) -> Option<Time> {
         self.due
     }

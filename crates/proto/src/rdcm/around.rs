@@ -1,4 +1,5 @@
-//! What a group is given to act with: the time, and where its packets and events go.
+//! Context in which a group is called: the time, the settings, and the queues of packets and
+//! events.
 
 use alloc::collections::{BTreeSet, VecDeque};
 
@@ -11,39 +12,36 @@ use crate::{
     Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time, Transmit,
 };
 
-/// What is around one group while it is called.
+/// Context of one group during a call.
 pub(super) struct Around<'a> {
     pub(super) now: Time,
-    /// Whether the network takes no data for now.
+    /// `true` while the network accepts no data.
     pub(super) is_blocked: bool,
     pub(super) node: NodeId,
     pub(super) origin: Origin,
     pub(super) group: GroupId,
-    /// The number of the stream that is sent or received.
+    /// Number of the stream that is sent or received.
     pub(super) stream: u32,
     pub(super) config: &'a Config,
-    /// The nodes that multicast from here does not reach.
+    /// Nodes that multicast from this node does not reach.
     pub(super) unreached: &'a BTreeSet<NodeId>,
     pub(super) outbox: &'a mut Outbox,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
     pub(super) rng: &'a mut Rng,
-    /// The way to the manager of the membership service.
+    /// Queue of requests to the manager in the membership service.
     pub(super) line: &'a mut Line,
 }
 
 impl Around<'_> {
-    /// Sends to one node.
     pub(super) fn unicast(&mut self, to: NodeId, packet: &Packet) {
         self.send(Destination::Node(to), packet);
     }
 
-    /// Sends to all members.
     pub(super) fn multicast(&mut self, packet: &Packet) {
         self.send(Destination::Group(self.group), packet);
     }
 
-    /// Sends along the tree.
     pub(super) fn along_tree(&mut self, packet: &Packet) {
         self.send(Destination::Tree(self.group), packet);
     }
@@ -58,7 +56,7 @@ impl Around<'_> {
         self.outbox.push(transmit, |out| packet.encode(group, origin, stream, out));
     }
 
-    /// Tells the application that packets from `first` to before `end` will not come.
+    /// Reports to the application that the packets from `first` up to but excluding `end` are lost.
     pub(super) fn lose(&mut self, sender: NodeId, first: u64, end: u64, cause: LossCause) {
         if first < end {
             let (first, last) = (seqno(first), seqno(end - 1));
@@ -68,7 +66,7 @@ impl Around<'_> {
     }
 }
 
-/// A packet's number as the application sees it.
+/// Converts a packet number to the application's sequence number, modulo 2^32.
 pub(super) fn seqno(number: u64) -> SeqNo {
     SeqNo(number as u32)
 }

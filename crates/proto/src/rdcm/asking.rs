@@ -1,12 +1,12 @@
-//! What a sender and the multicast manager of the membership service say to each other.
+//! Messages between a sender and the multicast manager in the membership service.
 //!
-//! A request or an answer is the body of one frame of the membership's protocol
-//! ([`crate::membership::service::frame`]), whose version is that of these as well. All numbers are
-//! big-endian; lists are a count u16 and then their entries.
+//! A request or an answer is the body of one frame of the membership protocol
+//! ([`crate::membership::service::frame`]), and shares its version. All numbers are big-endian. A
+//! list is a count u16, followed by its entries.
 //!
 //! | kind | request | after kind u8, group u32, opening u32, number u32 |
 //! |---|---|---|
-//! | 1 | open | above u32, most children u16 |
+//! | 1 | open | above u32, maximum children u16 |
 //! | 2 | join | list of (node u64, port u16, family u8, address) |
 //! | 3 | leave | node u64 |
 //! | 4 | cut | ring u32, successor u64 |
@@ -15,7 +15,7 @@
 //! | kind | answer | after kind u8, group u32, opening u32, number u32 |
 //! |---|---|---|
 //! | 1 | placed | list of (receiver u64, is placed u8, its [place](Place)) |
-//! | 2 | refused | why u8 |
+//! | 2 | refused | reason u8 |
 
 use alloc::vec::Vec;
 
@@ -27,72 +27,73 @@ use crate::membership::service::fields::{put_endpoint, take_endpoint};
 use crate::wire::DecodeError;
 use crate::{Endpoint, GroupId, NodeId};
 
-/// What a sender asks the manager.
+/// A request of a sender to the manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its group.
+    /// Group of the sender.
     pub group: GroupId,
-    /// Of this sender in this group: what is said of an earlier one does not count any more.
+    /// Number of the opening of the group by this sender. Answers to an earlier opening are
+    /// ignored.
     pub opening: u32,
-    /// Counts the requests of an opening.
+    /// Number of the request within its opening.
     pub number: u32,
-    /// What is asked.
+    /// Content of the request.
     pub what: Asked,
 }
 
-/// What is asked.
+/// Content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The node begins to send, or to ask this manager.
+    /// The node begins to send, or begins to use this manager.
     Open {
-        /// The epoch that was told last: new places have higher ones.
+        /// Highest epoch assigned so far: new places have higher ones.
         above: u32,
-        /// Overlay children that a place may have at most.
+        /// Maximum number of overlay children of a place.
         most_children: u16,
     },
-    /// Nodes are receivers from now on; with the addresses at which they were met. At most
-    /// [`MAX_JOINING`].
+    /// The nodes become receivers. Each comes with the address at which it can be reached. At most
+    /// [`MAX_JOINING`] nodes.
     Join(Vec<(NodeId, Endpoint)>),
-    /// A receiver is none any more.
+    /// A node stops being a receiver.
     Leave(NodeId),
     /// The tree does not reach a successor in a ring.
     Cut {
-        /// The ring.
+        /// Ring of the successor, by its vertex.
         ring: u32,
-        /// The successor.
+        /// Receiver that is cut off.
         successor: NodeId,
     },
-    /// The node does not send any more, or asks somebody else.
+    /// The node stops sending, or uses another manager from now on.
     Close,
 }
 
-/// What the manager tells a sender.
+/// An answer of the manager to a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The group.
+    /// Group of the sender.
     pub group: GroupId,
-    /// The opening that it is about.
+    /// Opening that the answer refers to.
     pub opening: u32,
-    /// The last request that it knows of.
+    /// Number of the last request that the manager has handled.
     pub number: u32,
-    /// What it tells.
+    /// Content of the answer.
     pub what: Told,
 }
 
-/// What the manager tells.
+/// Content of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Places that have changed; none if a request has changed none. At most [`MAX_PLACES`].
+    /// Places that have changed. Empty if a request has changed none. At most [`MAX_PLACES`].
     Placed(Vec<Seated>),
-    /// The sender has to do without this manager.
+    /// The manager does not place the sender's receivers.
     Refused(Refusal),
 }
 
-/// Why the manager does not place the receivers of a sender.
+/// Reason for which the manager does not place the receivers of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The service knows no topology, or another process has the manager.
+    /// The service has no topology, or another process runs the manager.
     #[error("this membership service has no multicast manager")]
     NoManager = 1,
     /// Another node sends in the group.
@@ -101,24 +102,24 @@ pub enum Refusal {
     /// The sender has no place in the topology.
     #[error("the sender has no place in the topology")]
     NoHost = 3,
-    /// Places of this topology do not fit the sender's packets.
+    /// Places in this topology do not fit into the sender's packets.
     #[error("places in this topology do not fit the packets")]
     Ports = 4,
-    /// There are as many groups as the manager is willing to have.
+    /// The maximum number of groups is open.
     #[error("the multicast manager has no room for another group")]
     Full = 5,
-    /// The request is of an opening that the manager does not know.
+    /// The request refers to an unknown opening.
     #[error("the multicast manager does not know of this sender")]
     Unknown = 6,
 }
 
-/// Receivers in one request, at most: it must fit a frame that nodes may send.
+/// Maximum number of receivers in one request, which must fit into a frame that nodes may send.
 pub const MAX_JOINING: usize = 32;
-/// Places in one answer, at most.
+/// Maximum number of places in one answer.
 pub const MAX_PLACES: usize = 256;
 
 impl Request {
-    /// The bytes.
+    /// Encodes the request.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let kind = match self.what {
@@ -151,10 +152,10 @@ impl Request {
         out
     }
 
-    /// Reads the bytes.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// If they are nonsense.
+    /// Fails if the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut bytes = bytes;
         let bytes = &mut bytes;
@@ -179,7 +180,7 @@ impl Request {
 }
 
 impl Answer {
-    /// The bytes.
+    /// Encodes the answer.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let kind = match self.what {
@@ -201,10 +202,10 @@ impl Answer {
         out
     }
 
-    /// Reads the bytes.
+    /// Decodes an answer.
     ///
     /// # Errors
-    /// If they are nonsense.
+    /// Fails if the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut bytes = bytes;
         let bytes = &mut bytes;
@@ -260,7 +261,7 @@ fn take_u8(bytes: &mut &[u8]) -> Result<u8, DecodeError> {
     bytes.try_get_u8().map_err(|_| DecodeError::Length)
 }
 
-/// An epoch above which there are as many again.
+/// Reads an epoch that leaves at least as many epochs above it.
 fn take_epoch(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
     let epoch = take_u32(bytes)?;
     if epoch <= u32::MAX / 2 { Ok(epoch) } else { Err(DecodeError::Value) }

@@ -1,4 +1,4 @@
-//! Messages out of the packets of a stream, which come in order.
+//! Reassembly of messages from the packets of a stream, which arrive in order.
 
 use alloc::vec::Vec;
 
@@ -7,12 +7,12 @@ use bytes::Bytes;
 use super::window::Kept;
 use crate::NodeId;
 
-/// The message that is being put together.
+/// Reassembly of the current message.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
-    /// `None` until a message begins.
+    /// `None` between two messages.
     open: Option<Open>,
-    /// Bytes of the last message, as which the next one is probably large.
+    /// Size of the last message in bytes: the initial capacity for the next one.
     last_bytes: usize,
 }
 
@@ -23,19 +23,20 @@ struct Open {
     repaired_by: Option<NodeId>,
 }
 
-/// A message that is whole.
+/// A complete message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Whole {
-    /// The number of its first packet.
+    /// Number of its first packet.
     pub(super) first: u64,
     pub(super) payload: Bytes,
-    /// Who repaired its last packet that was repaired, if any was.
+    /// Node that sent the last repair in the message, if there was one.
     pub(super) repaired_by: Option<NodeId>,
 }
 
 impl Assembly {
-    /// The next packet. Packets before the beginning of a message are left out, and a message that
-    /// would be larger than `limit`: no honest sender sends either.
+    /// Adds the next packet. Returns the message if it is complete. Packets before the start of a
+    /// message are dropped, and so is a message larger than `limit` bytes: no correct sender sends
+    /// either.
     pub(super) fn push(&mut self, number: u64, packet: Kept, limit: usize) -> Option<Whole> {
         let Kept { piece, repaired_by } = packet;
         if piece.is_first {
@@ -64,12 +65,12 @@ impl Assembly {
         Some(Whole { first, payload: bytes.into(), repaired_by })
     }
 
-    /// The number of the first packet of the message that is not whole yet.
+    /// Returns the number of the first packet of the incomplete message.
     pub(super) fn begun_at(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.first)
     }
 
-    /// Bytes of the message that is not whole yet.
+    /// Returns the bytes of the incomplete message.
     pub(super) fn held_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.bytes.len())
     }

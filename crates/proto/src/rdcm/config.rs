@@ -1,4 +1,4 @@
-//! How one node's RDCM engine is set.
+//! Settings of an RDCM engine.
 
 use core::time::Duration;
 
@@ -11,145 +11,152 @@ use super::topology::{Topology, Vertex};
 use crate::bounds::out_of_bounds;
 use crate::{Endpoint, NodeId, SeqNo};
 
-/// The settings of an [`Rdcm`](super::Rdcm) engine. The defaults are for a local network of
-/// which nothing is known.
+/// Settings of an [`Rdcm`](super::Rdcm) engine. The defaults suit a local network whose topology is
+/// unknown.
 ///
-/// A time is zero or from 1 us to 24 h.
+/// Each duration is zero or from 1 us to 24 h.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path: no packet of ours is ever cut by IP.
-    /// Default 1500.
+    /// Size of the largest IP packet on the path, in bytes. IP never fragments a packet of this
+    /// engine. Default 1500.
     pub path_mtu: u16,
-    /// Bytes of the largest message; larger ones are refused. Default and most: 1 MiB.
+    /// Size of the largest message, in bytes. Larger messages are refused. Default and maximum:
+    /// 1 MiB.
     pub message_bytes: usize,
-    /// Bytes of messages that a sender keeps until all receivers have them, with some 40 for each
-    /// packet; when it is full, more are refused. Default 32 MiB.
+    /// Capacity of the sender's buffer, in bytes. It keeps messages until all receivers have them,
+    /// with about 40 bytes of overhead per packet. When it is full, more messages are refused.
+    /// Default 32 MiB.
     pub send_bytes: usize,
-    /// Packets that a receiver keeps for itself and for those whom it serves, at most; larger than
-    /// the largest message. With packets of 1500 bytes the default, 16384, is 24 MiB.
+    /// Maximum number of packets that a receiver keeps for itself and for the receivers that it
+    /// serves. It must exceed the packets of the largest message. Default 16384, which is 24 MiB
+    /// with packets of 1500 bytes.
     pub window_packets: u32,
-    /// What the rate follows. Default BIC.
+    /// Congestion control of the sending rate. Default BIC.
     pub congestion: Congestion,
-    /// The share of the packets that a receiver may lose on the tree before it takes that for
-    /// congestion: receivers repair faster than a window recovers, and many lose a few packets at
-    /// any rate. Default 2 %, as in BBR; zero is BIC as it stands, which shares a link with TCP
-    /// fairly.
+    /// Share of packets that a receiver may lose on the tree before it treats the losses as
+    /// congestion. Repairs are faster than the recovery of a window, and many networks lose a few
+    /// packets at any rate. Default 2 %, as in BBR. Zero is BIC as published, which shares a link
+    /// with TCP fairly.
     pub tolerated_loss: f64,
-    /// Bytes in a second that a sender multicasts at most, headers of IP and UDP included; a packet
-    /// of which copies are sent counts once. Default: no limit.
+    /// Maximum rate of a sender's multicast, in bytes per second, with the headers of IP and UDP. A
+    /// packet counts once, regardless of the number of unicast copies. Default: no limit.
     pub rate: Option<u64>,
-    /// Packets that a sender multicasts at once, at most. Default 48: a system call's worth.
+    /// Maximum number of packets that a sender multicasts at once. Default 48, as many as one
+    /// system call accepts.
     pub burst_packets: u32,
-    /// Copies that the sender, and each receiver that passes data on, sends of a packet where
-    /// multicast does not reach all: 1 to 16. More make the way shorter, and each link carries as
-    /// many times the stream. Default 2. Only the sender's setting counts.
+    /// Number of copies of a packet, from 1 to 16, that the sender and each relaying receiver send
+    /// where multicast does not reach all. More copies make the path shorter, but each link carries
+    /// the stream that many times. Default 2. Only the sender's setting has an effect.
     pub relay_children: usize,
-    /// Whether repairs go over links of the tree, as they do where a host has one link only: a
-    /// receiver then expects as many packets less as it lacks (3.5). Default true.
+    /// `true` if repairs use links of the tree, as on hosts with a single link. A receiver then
+    /// expects fewer packets, by the number that it lacks (3.5). Default true.
     pub repairs_share_path: bool,
-    /// How long a receiver waits before it repairs what its successor does not have, though it has
-    /// later ones: the time to detect a loss (4). Default 4 ms, the paper's; zero is at once.
+    /// Delay before a receiver repairs a packet that its successor lacks while it has later ones:
+    /// the time to detect a loss (4). Zero means at once. Default 4 ms, as in the paper.
     pub detect_after: Duration,
-    /// A repair that was not acknowledged is sent again after this time at the latest: sooner where
-    /// the round trip is known to be shorter. Default 8 ms.
+    /// Maximum time until an unacknowledged repair is sent again. It is sent earlier if the round
+    /// trip is known to be shorter. Default 8 ms.
     pub resend_after: Duration,
-    /// Packets that one acknowledgement is for, at most. Default 64.
+    /// Maximum number of packets per acknowledgment. Default 64.
     pub ack_every: u32,
-    /// How long an acknowledgement waits for more packets, at most. Default 1 ms.
+    /// Maximum delay of an acknowledgment that waits for more packets. Default 1 ms.
     pub ack_delay: Duration,
-    /// Repairs to one successor that may be under way, at most: fewer while repairs are lost.
+    /// Maximum number of repairs in flight to one successor. It is lower while repairs are lost.
     /// Default 256.
     pub repairs_under_way: u32,
-    /// A receiver that has not come further for this time asks the sender. Default 40 ms.
+    /// Time without progress after which a receiver requests packets from the sender. Default
+    /// 40 ms.
     pub ask_after: Duration,
-    /// Each receiver tells the sender so often how far it is, or less often in a large group: so
-    /// that the sender hears 10,000 reports in a second at most. Default 20 ms.
+    /// Interval between a receiver's progress reports to the sender. It is longer in a large group,
+    /// which limits the sender's load to 10,000 reports per second. Default 20 ms.
     pub report_every: Duration,
-    /// How often the sender says how far it is, when it multicasts nothing. Default 20 ms as long
-    /// as somebody lacks something, ten times that when nobody does. Where the end is it says a
-    /// quarter of `ack_delay` after the last packet, and again after pauses that double.
+    /// Interval between announcements of the stream's end while the sender multicasts nothing. It
+    /// is ten times longer once all receivers have everything. The first announcement after the
+    /// last packet is sent after a quarter of `ack_delay`, and the next ones after pauses that
+    /// double, up to this interval. Default 20 ms.
     pub announce_every: Duration,
-    /// A receiver that gets nothing by the tree for this time, while its predecessor does, is
-    /// reported: a link of the tree must be dead. Default 200 ms.
+    /// Time after which a receiver is reported as cut off if it gets nothing through the tree while
+    /// its predecessor does. A link of the tree is then assumed dead. Default 200 ms.
     pub cut_after: Duration,
-    /// A link that is believed dead is tried again after this time. Default 30 s.
+    /// Time after which a link that is believed dead is tried again. Default 30 s.
     pub retry_link_after: Duration,
-    /// A receiver of which nothing is heard for this time is left behind: the others go on, and it
-    /// may come back. Default 400 ms.
+    /// Silence after which a receiver is evicted. The others continue, and it is readmitted when it
+    /// is heard again. Default 400 ms.
     pub gone_after: Duration,
-    /// A receiver that holds the others up for this time is left behind. Default 5 s; `None` if it
-    /// is to be waited for, whatever it takes.
+    /// Time after which a receiver that stalls the others is evicted. With `None` no receiver is
+    /// evicted for this reason. The setting has no effect with [`Slowest::Wait`]. Default 5 s.
     pub slow_after: Option<Duration>,
-    /// What becomes of a receiver that slows the others down without stopping them. Choose
-    /// [`Slowest::Wait`] where everybody must get everything in one stream, and a share where most
-    /// must not suffer for one. Default: it is left behind below half of the median's rate.
+    /// Policy for a receiver that slows the others down without stopping them. Choose
+    /// [`Slowest::Wait`] if every receiver must get everything in one stream, and a share if most
+    /// receivers must not suffer for one. Default: it is evicted below half of the median
+    /// receiver's rate.
     pub slowest: Slowest,
-    /// Who was left behind is let in again after this time at the earliest. Default 200 ms.
+    /// Minimum time until an evicted receiver is readmitted. Default 200 ms.
     pub readmit_after: Duration,
-    /// What receivers still repair for each other when the sender is gone, they repair within this
-    /// time. Default 1 s.
+    /// Time for which receivers continue to repair for each other when the sender is gone. Default
+    /// 1 s.
     pub linger: Duration,
-    /// The epoch of the first places of this node's streams. Default `None`: a random one, which
+    /// Epoch of the first places of this node's streams. Default `None`: a random epoch, which
     /// cannot be guessed. Simulations set it just below 2^31 or 2^32, so that epochs wrap early.
     pub first_epoch: Option<u32>,
-    /// The number before that of this node's first stream. Default `None`: another one after each
-    /// start and at each node: streams of two nodes must not have the same number. Simulations set
-    /// that of one node just below 2^31 or 2^32, so that its numbers wrap early.
+    /// Number before that of this node's first stream. Default `None`: it differs between nodes and
+    /// after each start, because streams of two nodes must not have the same number. Simulations
+    /// set it for one node just below 2^31 or 2^32, so that its numbers wrap early.
     pub first_stream: Option<u32>,
-    /// The number of the first packet of each of this node's streams, as applications see it.
+    /// Sequence number of the first packet of each of this node's streams, as applications see it.
     /// Default [`SeqNo::FIRST`]. Simulations set it just below 2^31 or 2^32, so that the numbers of
     /// messages and losses wrap early.
     pub first_number: SeqNo,
-    /// The network, as far as it is known. Only the sender's setting counts.
+    /// Network topology, if it is known. Only the sender's setting has an effect.
     pub network: Network,
 }
 
-/// What the sending rate follows.
+/// Congestion control of the sending rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
-    /// The window of the slowest receiver, by BIC (3.5), which begins with so many packets.
+    /// Window of the slowest receiver, by BIC (3.5).
     Bic {
-        /// Packets.
+        /// Initial window, in packets.
         initial: u32,
     },
-    /// The room that receivers have: only for networks where nothing else is sent, and with a rate
-    /// that they carry.
+    /// Buffer space of the receivers. Suitable only for a network without other traffic, with a
+    /// rate that it carries.
     Room,
 }
 
-/// The network that the multicast tree and the overlay are built in.
+/// Network in which the multicast tree and the overlay are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Nothing is known: hosts are taken to be in racks of 32, in the order in which they come.
+    /// Unknown network: hosts are assumed to be in racks of 32, in the order in which they join.
     Unknown,
-    /// A topology, and which node is where.
+    /// Known topology, with the hosts of the nodes.
     Known {
-        /// The topology.
+        /// Hosts, switches and links.
         topology: Box<Topology>,
-        /// The hosts of the nodes. Who is not among them, or stands where another node is, gets one
-        /// of the topology's [places for visitors](Topology::with_visitors). If it has none, the
-        /// former cannot be a receiver, and of several on one host the one is there that has
-        /// joined last: a node that was restarted has another id.
+        /// Hosts of the nodes. A node that is not among them, or whose host already has another
+        /// node, gets one of the topology's [places for visitors](Topology::with_visitors). Without
+        /// such places, a node that is not among them cannot be a receiver, and of several nodes on
+        /// one host the last one to join is placed: a restarted node has another id.
         hosts: Hosts,
     },
 }
 
 impl Network {
-    /// A node can be reached there; see [`Hosts::meet`].
+    /// Records that a node can be reached at `endpoint`. See [`Hosts::meet`].
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
         if let Self::Known { hosts, .. } = self {
             hosts.meet(node, endpoint);
         }
     }
 
-    /// A node is gone.
+    /// Records that a node is gone.
     pub fn part(&mut self, node: NodeId) {
         if let Self::Known { hosts, .. } = self {
             hosts.part(node);
         }
     }
 
-    /// The host at which the network says that a node is.
+    /// Returns the host of a node, according to the network.
     pub(super) fn host_of(&self, node: NodeId) -> Option<Vertex> {
         match self {
             Self::Unknown => None,
@@ -157,7 +164,7 @@ impl Network {
         }
     }
 
-    /// Whether it is a host of the network, and no place for whoever comes.
+    /// Returns `true` if `host` is a host of the network and not a place for visitors.
     pub(super) fn names(&self, host: Vertex) -> bool {
         match self {
             Self::Unknown => false,
@@ -166,10 +173,10 @@ impl Network {
     }
 }
 
-/// What is wrong with settings.
+/// Error in the settings.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// The path is too narrow.
+    /// The path MTU is too small.
     #[error("a path MTU of {0} bytes: at least {LEAST_MTU} are needed")]
     PathMtu(u16),
     /// The largest message is too large.
@@ -178,30 +185,30 @@ pub enum ConfigError {
     /// A buffer does not hold the largest message.
     #[error("{0} is too small for the largest message")]
     Room(&'static str),
-    /// A number or a time is zero that must not be.
+    /// A number or duration is zero that must not be.
     #[error("{0} must not be zero")]
     Zero(&'static str),
-    /// A time that no timer is meant for.
+    /// A duration is out of bounds.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
-    /// Not a share.
+    /// The tolerated loss is not a share.
     #[error("{0} is no share of losses that could be tolerated")]
     Share(f64),
-    /// Not a share of a rate.
+    /// The share of the slowest receiver's rate is out of bounds.
     #[error("a slowest share of {0}: it must be above 0 and below 1")]
     Slowest(Slowest),
-    /// More copies than the place of a receiver can tell.
+    /// More unicast copies than a receiver's place can list.
     #[error("{0} receivers to relay to: at most {MAX_RELAYS} are possible")]
     Relays(usize),
-    /// A node is said to be where no host is.
+    /// A node is mapped to a vertex that is not a host.
     #[error("a node is said to be at {0}, which is no host of the topology")]
     NoHost(Vertex),
-    /// More receivers at one switch than the place of a receiver can tell.
+    /// More links at one vertex than a receiver's place can list.
     #[error("{links} links at one point of the topology: at most {most} fit the packets")]
     Ports {
-        /// The most that there are.
+        /// Largest number of links at one vertex.
         links: usize,
-        /// The most that are possible.
+        /// Maximum that is possible.
         most: usize,
     },
 }
@@ -244,38 +251,40 @@ impl Default for Config {
 }
 
 impl Config {
-    /// These settings for packets of up to so many bytes, or the least that is possible.
+    /// Returns these settings with a path MTU of `bytes`, or the smallest possible one.
     pub fn with_path_mtu(self, bytes: u16) -> Self {
         Self { path_mtu: bytes.max(LEAST_MTU as u16), ..self }
     }
 
-    /// Bytes of a message that fit a packet.
+    /// Returns the number of message bytes that fit into one packet.
     pub fn piece_bytes(&self) -> usize {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
     }
 
-    /// Returns the number of the first packet of a stream, in the 64 bits that do not wrap.
+    /// Returns the number of the first packet of a stream, in 64 bits, which do not wrap.
     pub(super) fn first_packet(&self) -> u64 {
         u64::from(self.first_number.minus(1).0) + 1
     }
 
-    /// Packets that a message of so many bytes takes; an empty one takes one.
+    /// Returns the number of packets of a message of `bytes` bytes. An empty message takes one
+    /// packet.
     pub(super) fn packets_of(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.piece_bytes()).max(1)
     }
 
-    /// Overlay children of one receiver at most: its place must fit a packet.
+    /// Returns the maximum number of overlay children of a receiver whose place fits into one
+    /// packet.
     pub(super) fn most_children(&self) -> usize {
         let left = usize::from(self.path_mtu) - UDP_AND_IP_BYTES - PLACE_BYTES;
         MAX_PORTS.min(left / size_of::<NodeId>() - self.relay_children)
     }
 
-    /// How often each of so many receivers reports.
+    /// Returns the interval between reports of one receiver, in a group of `receivers`.
     pub(super) fn report_interval(&self, receivers: u32) -> Duration {
         self.report_every.max(REPORT_SHARE * receivers)
     }
 
-    /// A sender that is not heard for so long does not send any more.
+    /// Returns the silence after which a sender is assumed to have stopped sending.
     pub(super) fn sender_gone_after(&self) -> Duration {
         2 * self.gone_after.max(2 * IDLE_PART * self.announce_every)
     }
@@ -283,7 +292,7 @@ impl Config {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// What is out of bounds.
+    /// Fails with the first setting that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if usize::from(self.path_mtu) < LEAST_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
@@ -346,7 +355,7 @@ impl Config {
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {
-        // Those that must not be zero were looked at.
+        // Zero was rejected before, where it is not allowed.
         let times = [
             ("detect_after", self.detect_after),
             ("resend_after", self.resend_after),
@@ -365,15 +374,15 @@ impl Config {
     }
 }
 
-/// Bytes of the headers of IP (version 6) and UDP.
+/// Bytes of the IPv6 and UDP headers.
 pub(super) const UDP_AND_IP_BYTES: usize = 48;
-/// The largest message that any configuration takes.
+/// Maximum size of a message in any configuration, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
-/// The narrowest path: a packet must hold two acknowledgements with all their ranges.
+/// Minimum path MTU: a packet must hold two acknowledgments with all their ranges.
 pub(super) const LEAST_MTU: usize = 700;
-/// The most links at one point of a topology.
+/// Maximum number of links at one vertex of a topology.
 pub const MAX_PORTS: usize = 128;
-/// The sender hears a report in this time, on average, or less often.
+/// Average interval between reports at the sender, at the highest rate.
 const REPORT_SHARE: Duration = Duration::from_micros(100);
 
 #[cfg(test)]

@@ -1,56 +1,58 @@
-//! Congestion control (section 3.5): the window of one receiver, by BIC.
+//! Congestion control (section 3.5): the BIC window of one receiver.
 //!
 //! Source: L. Xu, K. Harfoush, I. Rhee, *Binary Increase Congestion Control (BIC) for Fast
 //! Long-Distance Networks*, INFOCOM 2004; the constants are those of Linux's `tcp_bic`.
 //!
-//! A receiver counts what the tree brings as a TCP sender counts acknowledgements, and takes a gap
-//! as one loss. What it reports to the sender is the highest sequence number that it expects.
-//! Repairs do not count: they come by other ways.
+//! A receiver counts packets of the tree as a TCP sender counts acknowledgments. A gap counts as
+//! one loss. It reports the highest sequence number that it expects to the sender. Repairs arrive
+//! on other paths and do not count.
 //!
 //! Most windows are not used: the sender follows the slowest receiver, or its application. A window
-//! that is not used says nothing about the path, and would grow until the first loss finds it far
-//! too large. So it grows as long as it is used, as TCP's does (RFC 7661), and what a loss reduces
-//! is what was used of it: the sender tells how many packets are under way.
+//! that is not used is no measure of the path, and would grow until the first loss finds it far too
+//! large. A window therefore grows only while it is used, as in TCP (RFC 7661), and a loss reduces
+//! the part that was in use: each packet carries the number of packets in flight.
 
-/// Windows up to this many packets grow and shrink as Reno's do.
+/// Largest window that grows and shrinks like that of Reno, in packets.
 const LOW_WINDOW: u32 = 14;
-/// Packets that a window grows by at most in one round trip.
+/// Maximum growth of a window in one round trip, in packets.
 const MAX_INCREMENT: u32 = 16;
-/// What is left of a window after a loss, of 1024.
+/// Part of a window that remains after a loss, in 1/1024.
 const BETA: u64 = 819;
-/// The search goes this part of the way to the last maximum in one round trip.
+/// Inverse of the part of the distance to the last maximum that the search covers in one round
+/// trip.
 const SEARCH_PART: u32 = 4;
-/// Round trips for a step of one packet where the last maximum is near.
+/// Round trips per step of one packet near the last maximum.
 const SMOOTH_PART: u32 = 20;
-/// Packets for one more in the window, at most, as long as nothing was lost: 5 % a round trip.
+/// Maximum number of packets per step before the first loss: growth of at least 5 % per round trip.
 const UNTRIED_STEP: u32 = 20;
 
-/// The largest window that can be, in packets.
+/// Upper bound of every window, in packets.
 const MOST: u32 = 1 << 24;
 
-/// A congestion window in packets.
+/// A BIC congestion window, in packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bic {
     window: u32,
     max_window: u32,
-    /// Slow start ends here.
+    /// Window at which slow start ends.
     threshold: u32,
-    /// The window at the last loss, or less where others want room; 0 before the first.
+    /// Window at the last loss, or less to leave room for others. 0 before the first loss.
     last_max: u32,
-    /// Packets that came since the window last grew.
+    /// Packets that arrived since the window last grew.
     arrived: u32,
-    /// Most packets that were under way, of those that have come since a window's worth of packets
-    /// and in the window's worth before: what is used of the window in a round trip.
+    /// Maximum number of packets in flight, during the current window's worth of packets and during
+    /// the previous one: the part of the window that is used in a round trip.
     used: [u32; 2],
-    /// Packets that came since then.
+    /// Packets that arrived in the current window's worth.
     seen: u32,
-    /// Losses below this number belong to a loss that was answered.
+    /// Losses below this number belong to a loss to which the window has already reacted.
     answered_up_to: u64,
     reductions: u64,
 }
 
 impl Bic {
-    /// A window of `initial` packets that never exceeds `max_window`; both from 1 to 2^24.
+    /// Creates a window of `initial` packets that never exceeds `max_window`. Both are clamped to
+    /// the range from 1 to 2^24.
     pub fn new(initial: u32, max_window: u32) -> Self {
         let max_window = max_window.clamp(1, MOST);
         Self {
@@ -66,23 +68,24 @@ impl Bic {
         }
     }
 
-    /// The window, in packets.
+    /// Returns the window, in packets.
     pub fn window(&self) -> u32 {
         self.window
     }
 
-    /// How often it was reduced.
+    /// Returns the number of reductions.
     pub fn reductions(&self) -> u64 {
         self.reductions
     }
 
-    /// The highest sequence number that is expected in the next round trip, when `highest` is the
-    /// highest that has come: with it the sender's window ends.
+    /// Returns the highest sequence number expected in the next round trip, where the sender's
+    /// window ends. `highest` is the highest number that has arrived.
     pub fn highest_expected(&self, highest: u64) -> u64 {
         highest.saturating_add(self.window.into())
     }
 
-    /// A packet came by the tree, sent when fewer than `under_way` were under way.
+    /// Records a packet that arrived through the tree, sent with fewer than `under_way` packets in
+    /// flight.
     pub fn on_arrival(&mut self, under_way: u32) {
         self.note_used(under_way);
         if self.window >= self.max_window.min(self.used().saturating_mul(2)) {
@@ -96,9 +99,10 @@ impl Bic {
         }
     }
 
-    /// The tree did not bring packet `seqno`; the highest that has come is `highest`. One round
-    /// trip's losses are one loss: whatever was under way when it was answered. Whether it was
-    /// answered now. Fewer than `under_way` packets were under way.
+    /// Records that packet `seqno` did not arrive through the tree. `highest` is the highest number
+    /// that has arrived, and fewer than `under_way` packets were in flight. All losses of one round
+    /// trip count as one: those that were in flight when the window was reduced. Returns `true` if
+    /// the window is reduced now.
     pub fn on_loss(&mut self, seqno: u64, highest: u64, under_way: u32) -> bool {
         if seqno < self.answered_up_to {
             return false;
@@ -107,7 +111,7 @@ impl Bic {
         self.window = self.window.min(self.used().max(LOW_WINDOW));
         self.answered_up_to = self.highest_expected(highest).saturating_add(1);
         let (window, part) = (u64::from(self.window), 1024);
-        // Who must give way before it has come back to its maximum leaves room for others.
+        // A window that is reduced before it has recovered leaves room for others.
         self.last_max = match self.window < self.last_max {
             true => (window * (part + BETA) / (2 * part)) as u32,
             false => self.window,
@@ -135,7 +139,7 @@ impl Bic {
         self.used[0].max(self.used[1])
     }
 
-    /// How many packets must arrive for the window to grow by one.
+    /// Returns the number of packets that must arrive for the window to grow by one.
     fn packets_per_step(&self) -> u32 {
         let window = self.window;
         if window < self.threshold {
@@ -172,7 +176,7 @@ impl Bic {
 mod tests {
     use super::*;
 
-    /// Windows at the ends of `round_trips` without loss.
+    /// Returns the windows at the ends of `round_trips` without loss.
     fn grow(bic: &mut Bic, round_trips: usize) -> Vec<u32> {
         let mut windows = Vec::new();
         for _ in 0..round_trips {
@@ -198,7 +202,7 @@ mod tests {
         assert_eq!(bic.window(), 799);
         let windows = grow(&mut bic, 40);
         let steps: Vec<u32> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        // In steps of 16 as long as the maximum is far, then half as far each time, then beyond.
+        // Steps of 16 far from the maximum, then half the distance each time, then beyond it.
         assert!(steps[..7].iter().all(|step| (15..=17).contains(step)), "{steps:?}");
         let near = windows.iter().position(|window| *window > 950).expect("it comes back");
         assert!(steps[near + 3] < 10, "{steps:?}");

@@ -1,8 +1,8 @@
-//! What an engine counts.
+//! Counters of an engine.
 
 use alloc::vec::Vec;
 
-/// Counters of an [`Rdcm`](super::Rdcm) engine, all groups together.
+/// Counters of an [`Rdcm`](super::Rdcm) engine, summed over all groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say what crossed the wire")]
 pub struct Counters {
@@ -49,7 +49,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All of them, by name.
+    /// Returns all counters with their names.
     pub fn by_name(&self) -> Vec<(&'static str, u64)> {
         alloc::vec![
             ("data_sent", self.data_sent),

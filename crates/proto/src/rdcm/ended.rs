@@ -1,31 +1,32 @@
-//! Streams that a node has received and that are over here, perhaps not for their senders: who was
-//! stopped for a while takes a sender for gone that is there, and who is cut off from its sender
-//! follows another one.
+//! Streams that ended at this receiver, although their senders may continue. A node that was
+//! suspended can take a live sender for gone, and a node that is cut off from its sender follows
+//! another one.
 
 use alloc::collections::VecDeque;
 
 use crate::NodeId;
 
-/// A stream that is over here.
+/// A stream that ended here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) sender: NodeId,
     pub(super) stream: u32,
-    /// What lies before this packet was delivered or reported as lost.
+    /// All packets before this one were delivered or reported as lost.
     pub(super) told_to: u64,
-    /// The epoch of the place that the node had last.
+    /// Epoch of the node's last place.
     pub(super) epoch: u32,
 }
 
-/// The streams that were over last.
+/// The streams that ended most recently, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct EndedStreams(VecDeque<Ended>);
 
-/// Streams of which it is known where they were left. Of an earlier one the rest may come again.
+/// Maximum number of streams whose end is remembered. Packets of an earlier stream may be delivered
+/// again.
 const MOST: usize = 64;
 
 impl EndedStreams {
-    /// A stream is over.
+    /// Adds a stream. The oldest one is forgotten if the list is full.
     pub(super) fn push(&mut self, ended: Ended) {
         self.take(ended.sender, ended.stream);
         if self.0.len() == MOST {
@@ -34,17 +35,17 @@ impl EndedStreams {
         self.0.push_back(ended);
     }
 
-    /// Where a stream was left.
+    /// Returns the state in which a stream ended.
     pub(super) fn of(&self, sender: NodeId, stream: u32) -> Option<&Ended> {
         self.0.iter().find(|it| (it.sender, it.stream) == (sender, stream))
     }
 
-    /// The same, if it is to be told of more losses.
+    /// Like [`EndedStreams::of`], but mutable, to record more losses.
     pub(super) fn of_mut(&mut self, sender: NodeId, stream: u32) -> Option<&mut Ended> {
         self.0.iter_mut().find(|it| (it.sender, it.stream) == (sender, stream))
     }
 
-    /// A stream goes on.
+    /// Removes a stream, which continues.
     pub(super) fn take(&mut self, sender: NodeId, stream: u32) -> Option<Ended> {
         let place = self.0.iter().position(|it| (it.sender, it.stream) == (sender, stream))?;
         self.0.remove(place)

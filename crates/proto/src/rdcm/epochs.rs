@@ -1,20 +1,21 @@
-//! The numbers of places. They wrap around, and begin at random: who has not seen the places of a
-//! receiver does not know them, so that neither a place nor a report can be forged blindly.
+//! Epochs: the version numbers of places. They wrap around and begin at random. A node that has not
+//! seen the places of a receiver cannot guess them, so neither a place nor a report can be forged
+//! blindly.
 
 use crate::{Rng, SeqNo};
 
-/// The epoch of a receiver without a place.
+/// Epoch of a receiver without a place.
 pub(super) const NONE: u32 = 0;
-/// Places that may be made while a receiver hears of none: what is farther away is forged, or of
-/// a receiver that is told its place anew.
+/// Maximum number of places that may be made while a receiver gets none of them. An epoch that is
+/// farther away is forged, or belongs to a receiver that has to be sent its place again.
 const NEAR: i32 = 1024;
 
-/// Where the epochs of a stream begin.
+/// Returns a random first epoch for a stream.
 pub(super) fn first(rng: &mut Rng) -> u32 {
     rng.next_u64() as u32
 }
 
-/// The epoch after `epoch`.
+/// Returns the epoch after `epoch`.
 pub(super) fn after(epoch: u32) -> u32 {
     match epoch.wrapping_add(1) {
         NONE => 1,
@@ -22,12 +23,12 @@ pub(super) fn after(epoch: u32) -> u32 {
     }
 }
 
-/// Whether the place of epoch `a` is made later than that of `b`.
+/// Returns `true` if the place of epoch `a` is more recent than that of `b`.
 pub(super) fn is_after(a: u32, b: u32) -> bool {
     SeqNo(a).is_after(SeqNo(b))
 }
 
-/// Whether both can be of one receiver at one time.
+/// Returns `true` if both can be epochs of one receiver at the same time.
 pub(super) fn are_near(a: u32, b: u32) -> bool {
     (-NEAR..=NEAR).contains(&(a.wrapping_sub(b) as i32))
 }

@@ -1,5 +1,6 @@
-//! A sender that gives way to another one tells its receivers where its stream ends, until each has
-//! heard it: they follow the other one, and do not hear its last packets.
+//! Farewells: the end of a stream whose sender yields to another one. The receivers follow the
+//! other sender and do not get the last packets. The sender therefore sends the end of the stream
+//! to each of them until it is acknowledged.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -19,16 +20,17 @@ pub(super) struct Farewells(VecDeque<Farewell>);
 struct Farewell {
     stream: u32,
     end: u64,
-    /// The epoch of the places at the end.
+    /// Epoch of the places at the end.
     epoch: u32,
-    /// Who has not heard of it yet, how often it was told, and when it is told again.
+    /// Receivers that have not acknowledged the end, with the number of transmissions and the time
+    /// of the next one.
     untold: BTreeMap<NodeId, (u32, Time)>,
-    /// Who has heard of it, or had all.
+    /// Receivers that have acknowledged the end, or had everything.
     told: Vec<NodeId>,
 }
 
 impl Farewells {
-    /// A stream has ended; `members` may lack something of it, and `whole` do not.
+    /// Adds the end of a stream. The `members` may lack packets of it, except for those in `whole`.
     pub(super) fn push(
         &mut self,
         now: Time,
@@ -43,21 +45,21 @@ impl Farewells {
         self.0.push_back(Farewell { stream, end, epoch, untold, told: whole });
     }
 
-    /// A node is a member again: it may have heard of no end.
+    /// Adds a node that is a member again, and may not have received the ends.
     pub(super) fn on_joined(&mut self, now: Time, node: NodeId) {
         for farewell in self.0.iter_mut().filter(|it| !it.told.contains(&node)) {
             farewell.untold.entry(node).or_insert((0, now));
         }
     }
 
-    /// A node is no member any more, or not for now.
+    /// Removes a node that is no longer a member.
     pub(super) fn on_gone(&mut self, node: NodeId) {
         for farewell in &mut self.0 {
             farewell.untold.remove(&node);
         }
     }
 
-    /// A node has heard of the end of a stream.
+    /// Records that a node has acknowledged the end of a stream.
     pub(super) fn on_heard(&mut self, stream: u32, node: NodeId) {
         let its = self.0.iter_mut().filter(|it| it.stream == stream);
         for farewell in its {
@@ -67,7 +69,7 @@ impl Farewells {
         }
     }
 
-    /// Tells the ends that are due.
+    /// Sends the farewells that are due.
     pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
         let (now, stream) = (around.now, around.stream);
         let every = around.config.report_every;
@@ -85,19 +87,20 @@ impl Farewells {
         around.stream = stream;
     }
 
-    /// Returns the number of acknowledgements that have not come, over all streams.
+    /// Returns the number of missing acknowledgments, over all streams.
     pub(super) fn pending(&self) -> usize {
         self.0.iter().map(|farewell| farewell.untold.len()).sum()
     }
 
-    /// When [`Farewells::handle_timeout`] is to be called.
+    /// Returns when [`Farewells::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Time {
         let due = self.0.iter().flat_map(|it| it.untold.values());
         due.map(|(_, at)| *at).min().unwrap_or(Time::MAX)
     }
 }
 
-/// Whether a farewell is of the stream in which the node had a place of epoch `epoch`.
+/// Returns `true` if a farewell's epoch, `told`, is near the `epoch` of the node's last place in
+/// the stream.
 pub(super) fn is_of(epoch: u32, told: u32) -> bool {
     epochs::are_near(epoch, told)
 }
@@ -106,11 +109,11 @@ fn pause(every: Duration, count: u32) -> Duration {
     every * (1 << count.min(MOST_DOUBLINGS))
 }
 
-/// Streams whose ends are told.
+/// Maximum number of streams whose ends are sent.
 const MOST: usize = 8;
-/// Receivers that are known to have heard of one.
+/// Maximum number of receivers that are remembered as having acknowledged one end.
 const MOST_TOLD: usize = 4096;
-/// An end is told so often to one member: with the default times for ten minutes.
+/// Maximum number of transmissions to one member: ten minutes with the default times.
 const MOST_TIMES: u32 = 500;
-/// The time until it is told again is doubled so often: to 1.3 s.
+/// Maximum number of doublings of the pause between transmissions: up to 1.3 s.
 const MOST_DOUBLINGS: u32 = 6;

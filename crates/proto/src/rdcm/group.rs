@@ -1,4 +1,4 @@
-//! One group: whether this node sends there, receives, or waits for either.
+//! One group, in which this node sends, receives, or waits.
 
 use alloc::vec::Vec;
 
@@ -15,32 +15,30 @@ use super::reception::Reception;
 use super::sending::Sending;
 use crate::{Event, GroupId, Hops, LossCause, NodeId, Safe, SendError, SeqNo, Time};
 
-/// A group that the node is in.
+/// A group that this node has joined.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// The other members, in order.
+    /// Other members, sorted.
     pub(super) members: Vec<NodeId>,
     pub(super) role: Role,
-    /// The number of the stream that is sent or received.
+    /// Number of the stream that this node sends or receives.
     pub(super) stream: u32,
-    /// Who was heard last to send here, and when, though this node has no place in its stream yet.
+    /// Last sender that was heard here, and when, if this node has no place in its stream yet.
     heard: Option<(NodeId, Time)>,
-    /// The streams that were received and are over here.
+    /// Streams that this node received and that are over here.
     ended: EndedStreams,
-    /// The ends of streams of this node's own.
+    /// Unacknowledged ends of this node's own streams.
     farewells: Farewells,
-    /// When a sender is told next that this node has no place.
+    /// When this node may next report to a sender that it has no place.
     asks_again_at: Time,
 }
 
-/// What the node does in a group.
+/// Role of the node in a group.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// Nobody sends, as far as is known here, or it has no place yet.
+    /// No sender is known here, or the node has no place yet.
     Waiting,
-    /// It sends.
     Sending(Box<Sending>),
-    /// It receives.
     Receiving(Box<Reception>),
 }
 
@@ -57,7 +55,7 @@ impl Group {
         }
     }
 
-    /// Takes a message to be sent. `stream` is the number of the stream if one begins now.
+    /// Accepts a message to be sent. `stream` is the number of the stream if one begins now.
     pub(super) fn send(
         &mut self,
         around: &mut Around<'_>,
@@ -82,8 +80,8 @@ impl Group {
         }
     }
 
-    /// The other node that sends here. One that is not heard any more does not: it may have given
-    /// way to another, and what was heard of it may have been what came late of an earlier stream.
+    /// Returns the other node that sends here. A sender that is no longer heard is not returned: it
+    /// may have yielded to another sender, or only late packets of an earlier stream were heard.
     pub(super) fn sender(&self, now: Time, config: &Config) -> Option<NodeId> {
         match &self.role {
             Role::Receiving(reception) if reception.hears_sender(now, config) => {
@@ -97,7 +95,7 @@ impl Group {
         }
     }
 
-    /// Who has sent nothing has it confirmed at once.
+    /// Requests a confirmation. A node that has sent nothing gets it at once.
     pub(super) fn confirm(&mut self, around: &mut Around<'_>) {
         match &mut self.role {
             Role::Sending(sending) => sending.confirm(around),
@@ -110,14 +108,14 @@ impl Group {
         }
     }
 
-    /// Multicast reaches others than before.
+    /// Notifies the group that multicast reaches other nodes than before.
     pub(super) fn on_reach(&mut self, around: &mut Around<'_>) {
         if let Role::Sending(sending) = &mut self.role {
             sending.placing.on_reach(around);
         }
     }
 
-    /// Where data goes from here.
+    /// Returns the destinations of data from this node.
     pub(super) fn hops(&self) -> Hops<'_> {
         match &self.role {
             Role::Waiting => Hops { by_multicast: false, relays: &[] },
@@ -128,7 +126,7 @@ impl Group {
         }
     }
 
-    /// Whether there may be a packet of the stream that goes along the tree now.
+    /// Returns `true` if a packet of the stream may be ready to go along the tree.
     pub(super) fn may_have_data(&self) -> bool {
         match &self.role {
             Role::Waiting => false,
@@ -137,7 +135,8 @@ impl Group {
         }
     }
 
-    /// Appends the next packet of the stream that goes along the tree to `out`, if there is one.
+    /// Appends the next packet of the stream that goes along the tree to `out`. Returns `false` if
+    /// no packet is ready.
     pub(super) fn poll_data(&mut self, around: &mut Around<'_>, out: &mut Vec<u8>) -> bool {
         match &mut self.role {
             Role::Waiting => false,
@@ -180,7 +179,6 @@ impl Group {
         }
     }
 
-    /// A packet of a stream from `from`.
     pub(super) fn on_packet(
         &mut self,
         around: &mut Around<'_>,
@@ -220,8 +218,8 @@ impl Group {
         }
     }
 
-    /// Somebody sends here, and this node has no place. If it is left behind for that, the sender
-    /// hears of it now.
+    /// Reports to a sender that this node has no place. If the sender has evicted this node for
+    /// that reason, the report requests readmission.
     fn ask_for_place(&mut self, around: &mut Around<'_>, sender: NodeId, stream: u32) {
         if self.asks_again_at > around.now {
             return;
@@ -235,11 +233,10 @@ impl Group {
         around.unicast(sender, &Packet::Report(report));
     }
 
-    /// A packet of the stream that the node sends or receives.
     fn on_packet_of_stream(&mut self, around: &mut Around<'_>, from: NodeId, packet: Packet) {
         let is_member = self.members.binary_search(&from).is_ok();
         match (&mut self.role, packet) {
-            // It would be sent many packets for one.
+            // A node that is not a member must not trigger many packets with one (amplification).
             (Role::Sending(_), _) if !is_member => around.counters.foreign += 1,
             (Role::Receiving(reception), Packet::Data(data)) => {
                 reception.on_data(around, from, data);
@@ -272,16 +269,16 @@ impl Group {
         }
     }
 
-    /// Whether `from` may be the sender of the group. Of two the one with the smaller id goes on,
-    /// and the other gives way. Whoever is no member, or not yet, does not send here: what comes
-    /// late of a sender that is gone begins nothing.
+    /// Returns `true` if `from` may be the sender of the group. Of two senders, the one with the
+    /// smaller id continues and the other one yields. A node that is not a member does not send
+    /// here: late packets of a sender that is gone begin nothing.
     fn accepts_sender(&mut self, around: &mut Around<'_>, from: NodeId, stream: u32) -> bool {
         let is_member = self.members.binary_search(&from).is_ok();
-        // Numbers of streams wrap around as those of packets do.
+        // Numbers of streams wrap around, like those of packets.
         let is_later = || SeqNo(stream).is_after(SeqNo(self.stream));
         match &mut self.role {
             Role::Receiving(reception) if reception.sender == from => {
-                // A sender that was restarted counts its streams anew.
+                // A restarted sender numbers its streams from another start.
                 let may_be_over = reception.follows_another(around.now, around.config);
                 stream == self.stream || is_member && (is_later() || may_be_over)
             }
@@ -329,7 +326,7 @@ impl Group {
         self.role = Role::Receiving(Box::new(reception));
     }
 
-    /// The stream that is received, if there is one, is over now.
+    /// Ends the stream that is being received, if any.
     fn end_reception(&mut self, around: &mut Around<'_>) {
         if let Role::Receiving(reception) = &mut self.role {
             reception.end(around);
@@ -343,7 +340,7 @@ impl Group {
         }
     }
 
-    /// A former sender says where its stream has ended: what this node has not got of it by now is
+    /// Handles the end of the stream of a former sender. The packets that have not arrived here are
     /// lost, or will be soon.
     fn on_farewell(
         &mut self,
@@ -378,7 +375,6 @@ impl Group {
         self.farewells.pending()
     }
 
-    /// Something is known of the manager in the membership service.
     pub(super) fn on_manager(&mut self, around: &mut Around<'_>, news: GroupNews) {
         match (&mut self.role, news) {
             (Role::Sending(sending), news) => sending.on_manager(around, news),
@@ -387,7 +383,7 @@ impl Group {
         }
     }
 
-    /// The node leaves the group.
+    /// Ends the group, which the node leaves.
     pub(super) fn close(&mut self, around: &mut Around<'_>) {
         if let Role::Sending(sending) = &mut self.role {
             sending.placing.close(around);
@@ -408,7 +404,7 @@ impl Group {
         }
     }
 
-    /// When [`Group::handle_timeout`] is to be called; data that is to be sent does not count if
+    /// Returns when [`Group::handle_timeout`] is to be called. Data to be sent does not count while
     /// the network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let due = match &mut self.role {

@@ -1,51 +1,51 @@
-//! Which packets of a stream somebody has: all below a number, and some beyond it.
+//! Set of packets of a stream: all below a number, and some beyond it.
 
 use core::ops::Range;
 
 use rangemap::RangeSet;
 
-/// A set of packets of which most are the first ones.
+/// A set of packet numbers, most of which are the lowest ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Having {
     next: u64,
-    /// Never touches `next`.
+    /// Ranges beyond `next`, which they never touch.
     later: RangeSet<u64>,
 }
 
 impl Having {
-    /// Every packet below `next`, and none beyond.
+    /// Returns the set of all packets below `next`.
     pub fn all_below(next: u64) -> Self {
         Self { next, later: RangeSet::new() }
     }
 
-    /// The first packet that is not there: all below are.
+    /// Returns the first packet that is not in the set.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The first packet from `from` on that is not there.
+    /// Returns the first packet from `from` on that is not in the set.
     pub fn next_from(&self, from: u64) -> u64 {
         let from = from.max(self.next);
         self.later.get(&from).map_or(from, |range| range.end)
     }
 
-    /// The number after the highest packet that is there.
+    /// Returns the number after the highest packet in the set.
     pub fn end(&self) -> u64 {
         self.later.last().map_or(self.next, |range| range.end)
     }
 
-    /// Whether a packet is there.
+    /// Returns `true` if the set contains a packet.
     pub fn contains(&self, packet: u64) -> bool {
         packet < self.next || self.later.contains(&packet)
     }
 
-    /// Whether all packets of a range are there.
+    /// Returns `true` if the set contains all packets of a range.
     pub fn contains_all(&self, range: Range<u64>) -> bool {
         let beyond = range.start.max(self.next)..range.end;
         beyond.is_empty() || self.later.gaps(&beyond).next().is_none()
     }
 
-    /// Adds a packet; whether it is new.
+    /// Adds a packet. Returns `true` if it is new.
     pub fn insert(&mut self, packet: u64) -> bool {
         if self.contains(packet) {
             return false;
@@ -59,7 +59,7 @@ impl Having {
         true
     }
 
-    /// Adds all packets of a range. An empty one adds nothing.
+    /// Adds all packets of a range. An empty range adds nothing.
     pub fn insert_range(&mut self, range: Range<u64>) {
         let range = range.start.max(self.next)..range.end;
         if !range.is_empty() {
@@ -68,13 +68,13 @@ impl Having {
         }
     }
 
-    /// Adds what somebody else has.
+    /// Adds all packets of another set.
     pub fn absorb(&mut self, other: &Self) {
         self.insert_range(0..other.next);
         other.later.iter().for_each(|range| self.insert_range(range.clone()));
     }
 
-    /// What is there below `end`.
+    /// Returns the packets of the set below `end`.
     pub fn below(&self, end: u64) -> Self {
         let mut below = Self { next: self.next.min(end), later: self.later.clone() };
         if end < below.end() {
@@ -83,12 +83,12 @@ impl Having {
         below
     }
 
-    /// What is there beyond [`Having::next`], the lowest first.
+    /// Returns the ranges of the set beyond [`Having::next`], in ascending order.
     pub fn later(&self) -> impl Iterator<Item = Range<u64>> {
         self.later.iter().cloned()
     }
 
-    /// What is not there, the lowest first, up to the highest that is.
+    /// Returns the gaps below the highest packet in the set, in ascending order.
     pub fn missing(&self) -> impl Iterator<Item = Range<u64>> {
         let starts = core::iter::once(self.next).chain(self.later.iter().map(|range| range.end));
         starts.zip(self.later.iter()).map(|(start, range)| start..range.start)

@@ -1,4 +1,4 @@
-//! Which node stands at which host of a known network.
+//! Mapping of nodes to the hosts of a known network.
 
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
@@ -6,30 +6,31 @@ use core::net::IpAddr;
 use super::topology::Vertex;
 use crate::{Endpoint, NodeId};
 
-/// Where nodes are in a [topology](super::topology::Topology): by their ids, or by the addresses at
-/// which they are met.
+/// Hosts of nodes in a [topology](super::topology::Topology), by the ids of the nodes or by their
+/// addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     nodes: BTreeMap<NodeId, Vertex>,
-    /// A node with this port, or any node of the address.
+    /// Hosts by address: of the node with this port, or of any node at the address.
     addresses: BTreeMap<(IpAddr, Option<u16>), Vertex>,
-    /// Nodes that are there whose address is known.
+    /// Online nodes whose address is mapped.
     met: BTreeMap<NodeId, Vertex>,
 }
 
 impl Hosts {
-    /// Says where the node of an id is.
+    /// Maps the node with an id to a host.
     pub fn place_node(&mut self, node: NodeId, host: Vertex) {
         self.nodes.insert(node, host);
     }
 
-    /// Says where nodes of an address are: the one with this UDP port, or, without a port, all for
-    /// which nothing more exact was said.
+    /// Maps nodes at an address to a host. With a UDP port, this applies to the node with that
+    /// port. Without a port, it applies to all nodes at the address that have no more specific
+    /// mapping.
     pub fn place_address(&mut self, ip: IpAddr, port: Option<u16>, host: Vertex) {
         self.addresses.insert((ip, port), host);
     }
 
-    /// A node can be reached there.
+    /// Records that a node can be reached at `endpoint`.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
         let (ip, port) = (endpoint.0.ip(), endpoint.0.port());
         let exact = self.addresses.get(&(ip, Some(port)));
@@ -38,17 +39,17 @@ impl Hosts {
         }
     }
 
-    /// A node is gone.
+    /// Records that a node is gone.
     pub fn part(&mut self, node: NodeId) {
         self.met.remove(&node);
     }
 
-    /// All places that were said.
+    /// Returns all hosts of the mapping.
     pub(super) fn vertices(&self) -> impl Iterator<Item = Vertex> {
         self.nodes.values().chain(self.addresses.values()).copied()
     }
 
-    /// Where a node is; `None` if nothing was said of it.
+    /// Returns the host of a node. Returns `None` if it has none.
     pub fn of(&self, node: NodeId) -> Option<Vertex> {
         self.nodes.get(&node).or_else(|| self.met.get(&node)).copied()
     }

@@ -1,4 +1,4 @@
-//! What a sender tells its application of a slow receiver.
+//! Event that reports a slow receiver to the sender's application.
 
 use core::time::Duration;
 
@@ -7,23 +7,22 @@ use crate::{GroupId, NodeId};
 /// A receiver of a bulk stream for which the sender and the other receivers wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limiting {
-    /// The group in which it receives.
+    /// Group of the receiver.
     pub group: GroupId,
-    /// The receiver.
+    /// The slow receiver.
     pub node: NodeId,
-    /// How long the others waited for it within `over`.
+    /// Time for which the others waited for it within `over`.
     pub held: Duration,
-    /// The time that was looked at, up to now.
+    /// Length of the measured interval, which ends now.
     pub over: Duration,
-    /// How long ago it began to slow the others down.
+    /// Time since it began to slow the others down.
     pub since: Duration,
-    /// Whether the others continue without it; if not, they wait for it.
+    /// `true` if the others continue without it, `false` if they wait for it.
     pub is_left_behind: bool,
 }
 
 impl Limiting {
-    /// Returns the share of the others' possible rate that they get beside this receiver, in
-    /// percent.
+    /// Returns the percentage of the others' possible rate that they get with this receiver.
     pub fn percent_of_others(&self) -> u8 {
         let over = self.over.as_secs_f64().max(f64::MIN_POSITIVE);
         let share = 1.0 - (self.held.as_secs_f64() / over).min(1.0);

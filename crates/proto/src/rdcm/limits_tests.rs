@@ -1,5 +1,5 @@
-//! What an engine takes is bounded, whatever comes: from the application, of the group, and from
-//! the network.
+//! Tests that an engine is bounded against any input from the application, the group and the
+//! network.
 
 use core::time::Duration;
 
@@ -18,10 +18,9 @@ const NOW: Time = Time(1_000_000_000);
 const GROUP: GroupId = GroupId(5);
 const SENDER: NodeId = NodeId(1);
 const NEXT: NodeId = NodeId(3);
-/// The largest number that a packet may have.
+/// Highest number that a packet may have.
 const FAR: u64 = 1 << 60;
 
-/// A node in a group with others.
 fn engine(id: NodeId, others: impl IntoIterator<Item = u64>) -> Rdcm {
     engine_in(Network::Unknown, id, others)
 }
@@ -55,12 +54,12 @@ fn hear_at(engine: &mut Rdcm, now: Time, stream: u32, from: NodeId, packet: &Pac
     engine.check();
 }
 
-/// The only receiver is told its place.
+/// Packet with the place of the only receiver.
 fn place() -> Packet {
     Packet::Place { receiver: NodeId(2), place: alone() }
 }
 
-/// The place of the only receiver.
+/// Place of the only receiver.
 fn alone() -> Place {
     let node = NodeId(2);
     let leaf = Seat { ring: 7, predecessor: node, successor: node, parent: SENDER };
@@ -127,7 +126,7 @@ fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_g
     let mut engine = engine(NodeId(2), [1]);
     hear(&mut engine, SENDER, &place());
     hear(&mut engine, SENDER, &Packet::Announce { epoch: 0, end: 3 });
-    // Its streams are counted anew, perhaps from a lower number.
+    // The restarted sender numbers its streams from another start, perhaps a lower one.
     let later = NOW + Duration::from_secs(2);
     hear_at(&mut engine, NOW + Duration::from_millis(50), 5, SENDER, &place());
     assert_eq!(engine.counters().foreign, 1, "it was heard a moment ago");
@@ -145,7 +144,8 @@ fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_g
     assert!(core::iter::from_fn(|| engine.poll_event()).any(|it| matches!(it, Event::Lost(_))));
 }
 
-/// A view took the sender for gone, and it still keeps what this receiver gave up.
+/// A wrong view reports the sender as failed. The sender still keeps the packets that this receiver
+/// gave up.
 #[test]
 fn what_was_reported_as_lost_does_not_come_when_the_sender_is_back() {
     let mut engine = engine(NodeId(2), [1]);

@@ -1,23 +1,23 @@
-//! What an engine has to say to the multicast manager of the membership service, if there is one.
+//! Queue of an engine's requests to the multicast manager in the membership service.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::asking::{Asked, Request};
 use crate::{Endpoint, GroupId, NodeId};
 
-/// The way to the manager.
+/// Requests to the manager, and its reachability.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// Whether there is a manager to be asked.
+    /// `true` if a manager can be reached.
     pub(super) is_there: bool,
     requests: VecDeque<Request>,
-    /// Where nodes were met.
+    /// Addresses of the nodes.
     met: BTreeMap<NodeId, Endpoint>,
-    /// Openings so far, in all groups.
+    /// Number of openings so far, in all groups.
     openings: u32,
-    /// Groups whose sender had to do without the manager, which the application was not told yet.
+    /// Groups whose sender lost the manager, which the application has yet to be notified of.
     lost: BTreeSet<GroupId>,
-    /// Requests that found no room.
+    /// Requests that were dropped because the queue was full.
     pub(super) dropped: u64,
 }
 
@@ -30,19 +30,20 @@ impl Line {
         self.met.remove(&node);
     }
 
-    /// A number for another opening.
+    /// Returns the number of a new opening.
     pub(super) fn next_opening(&mut self) -> u32 {
         self.openings = self.openings.wrapping_add(1);
         self.openings
     }
 
-    /// A node with the address at which it was met.
+    /// Returns a node with its address, or with `0.0.0.0:0` if that is unknown.
     pub(super) fn with_address(&self, node: NodeId) -> (NodeId, Endpoint) {
         let nowhere = Endpoint(([0, 0, 0, 0], 0).into());
         (node, self.met.get(&node).copied().unwrap_or(nowhere))
     }
 
-    /// Asks. If there is no room the answer will not come either, and the sender goes on without.
+    /// Queues a request. If the queue is full, no answer will arrive, and the sender continues
+    /// without the manager.
     pub(super) fn ask(&mut self, group: GroupId, opening: u32, number: u32, what: Asked) {
         if !self.is_there {
             return;
@@ -54,18 +55,18 @@ impl Line {
         self.requests.push_back(Request { group, opening, number, what });
     }
 
-    /// The manager is not reached any more.
+    /// Marks the manager as unreachable.
     pub(super) fn lose(&mut self) {
         self.is_there = false;
         self.requests.clear();
     }
 
-    /// The sender of a group has to do without the manager.
+    /// Records that the sender of a group has lost the manager.
     pub(super) fn note_lost(&mut self, group: GroupId) {
         self.lost.insert(group);
     }
 
-    /// A group whose sender has to do without.
+    /// Returns the next group whose sender has lost the manager.
     pub(super) fn poll_lost(&mut self) -> Option<GroupId> {
         self.lost.pop_first()
     }
@@ -75,5 +76,5 @@ impl Line {
     }
 }
 
-/// Requests that wait for the driver, at most.
+/// Maximum number of requests that wait for the driver.
 const MAX_WAITING: usize = 1024;

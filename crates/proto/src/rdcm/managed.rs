@@ -1,4 +1,4 @@
-//! What a sender does when the membership service's manager is there, is lost, or answers.
+//! Reactions of a sender to news of the manager in the membership service.
 
 use alloc::vec::Vec;
 
@@ -10,18 +10,18 @@ use super::sending::Sending;
 use crate::membership::ManagerNews;
 use crate::{GroupId, Time};
 
-/// What a group is told of the manager.
+/// News of the manager for a group.
 #[derive(Clone, Debug)]
 pub(super) enum GroupNews {
-    /// It can be asked.
+    /// The manager can be reached.
     Reached,
-    /// It cannot be asked any more.
+    /// The manager can no longer be reached.
     Lost,
-    /// It has answered.
+    /// The manager has answered a request.
     Answer(Answer),
 }
 
-/// Who manages the multicast of a stream.
+/// Location of the manager of a stream's multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedBy {
     /// The membership service.
@@ -31,7 +31,7 @@ pub enum ManagedBy {
 }
 
 impl Sending {
-    /// Who manages the multicast.
+    /// Returns the location of the manager.
     pub(super) fn managed_by(&self) -> ManagedBy {
         match self.placing.is_at_service() {
             true => ManagedBy::Service,
@@ -39,7 +39,6 @@ impl Sending {
         }
     }
 
-    /// Something is known of the manager in the membership service.
     pub(super) fn on_manager(&mut self, around: &mut Around<'_>, news: GroupNews) {
         match news {
             GroupNews::Reached => self.placing.turn_to_service(around),
@@ -58,8 +57,8 @@ impl Sending {
 }
 
 impl Rdcm {
-    /// Something is known of the multicast manager in the membership service. Senders ask it as
-    /// long as it is reached, and have managers of their own otherwise.
+    /// Handles news of the multicast manager in the membership service. Senders use it while it can
+    /// be reached, and managers of their own otherwise.
     pub fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
         let news = match news {
             ManagerNews::Reached => GroupNews::Reached,
@@ -88,19 +87,19 @@ impl Rdcm {
         }
     }
 
-    /// What the multicast manager in the membership service is to be asked next.
+    /// Returns the next request to the multicast manager in the membership service, encoded.
     pub fn poll_request(&mut self) -> Option<Vec<u8>> {
         self.line.poll().map(|request| request.encode())
     }
 
-    /// A group in which this node sends whose manager in the membership service was lost: the node
-    /// has one of its own.
+    /// Returns the next group in which this node sends and has lost the manager in the membership
+    /// service. The node then uses a manager of its own.
     pub fn poll_manager_lost(&mut self) -> Option<GroupId> {
         self.line.poll_lost()
     }
 
-    /// Who manages the multicast of this node's stream in a group; `None` if it sends nothing
-    /// there.
+    /// Returns the location of the manager of this node's stream in a group. Returns `None` if it
+    /// sends nothing there.
     pub fn managed_by(&self, group: GroupId) -> Option<ManagedBy> {
         match &self.groups.get(&group)?.role {
             Role::Sending(sending) => Some(sending.managed_by()),

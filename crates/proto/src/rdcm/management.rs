@@ -1,9 +1,9 @@
-//! Who manages the multicast of a stream: the membership service, or the sender itself.
+//! Management of the multicast of a stream, by the membership service or by the sender itself.
 //!
-//! The service is asked as long as it answers: what it says comes later, and until then the places
-//! stay as they are. When it is lost, does not answer, or refuses, the sender has a manager of its
-//! own. Either begins with epochs above all that were told before, so that the last word is the
-//! one that receivers take.
+//! The sender uses the service as long as it answers. Its answers arrive later, and places stay as
+//! they are until then. The sender uses a manager of its own when the service is lost, does not
+//! answer, or refuses. Each manager begins with epochs above all that were assigned before, so that
+//! receivers accept the latest place.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,35 +22,35 @@ use crate::{GroupId, NodeId, Time};
 pub(super) struct Management {
     group: GroupId,
     at: At,
-    /// The highest epoch that was told.
+    /// Highest epoch that was assigned.
     epoch: u32,
-    /// When the service is asked again after it did not answer.
+    /// When the service is tried again after it did not answer.
     retry_at: Option<Time>,
 }
 
 #[derive(Debug)]
 enum At {
-    /// The manager beside the sender.
+    /// The sender's own manager.
     Beside(Box<Seating>),
-    /// The one in the membership service.
+    /// The manager in the membership service.
     Service(Opening),
 }
 
-/// What was asked of the service.
+/// State of the group's opening at the service.
 #[derive(Clone, Copy, Debug)]
 struct Opening {
     opening: u32,
-    /// The last request.
+    /// Number of the last request.
     number: u32,
-    /// When the answer to it must have come; `None` if it has.
+    /// Deadline for the answer to it. `None` if it has arrived.
     answer_by: Option<Time>,
 }
 
 impl Management {
-    /// The manager of a stream that begins, without receivers yet.
+    /// Creates the manager of a stream, which initially has no receivers.
     ///
     /// # Errors
-    /// If the sender has no place in the network.
+    /// Fails if the sender has no place in the network.
     pub(super) fn new(around: &mut Around<'_>) -> Result<Self, ManagerError> {
         let group = around.group;
         let at = At::Beside(Box::new(seating(around, 0)?));
@@ -61,17 +61,17 @@ impl Management {
         Ok(management)
     }
 
-    /// Whether the service places the receivers.
+    /// Returns `true` if the service places the receivers.
     pub(super) fn is_at_service(&self) -> bool {
         matches!(self.at, At::Service(_))
     }
 
-    /// Whether an answer of the service is on its way.
+    /// Returns `true` if an answer of the service is pending.
     pub(super) fn waits(&self) -> bool {
         matches!(&self.at, At::Service(Opening { answer_by: Some(_), .. }))
     }
 
-    /// The multicast tree, if it is known here.
+    /// Returns the multicast tree, if it is known here.
     pub(super) fn tree(&self) -> Option<&MulticastTree> {
         match &self.at {
             At::Beside(seating) => seating.tree(self.group),
@@ -79,7 +79,7 @@ impl Management {
         }
     }
 
-    /// Asks the service from now on, which is told of these receivers.
+    /// Uses the service from now on, and opens the group there with these receivers.
     pub(super) fn turn_to_service(&mut self, around: &mut Around<'_>, receivers: &[NodeId]) {
         let opening = around.line.next_opening();
         self.at = At::Service(Opening { opening, number: 0, answer_by: None });
@@ -89,7 +89,7 @@ impl Management {
         self.join(around, receivers);
     }
 
-    /// Goes on with a manager beside the sender, which is told of these receivers.
+    /// Uses the sender's own manager from now on, with these receivers.
     pub(super) fn turn_beside(&mut self, around: &mut Around<'_>, receivers: &[NodeId]) {
         if let At::Service(_) = self.at {
             self.ask(around, Asked::Close);
@@ -100,7 +100,7 @@ impl Management {
                 seating.join(&around.config.network, self.group, receivers);
                 self.at = At::Beside(Box::new(seating));
             }
-            // It had a place in the same network when the stream began.
+            // The sender had a place in the same network when the stream began.
             Err(error) => tracing::error!(group = %self.group, %error, "no manager of its own"),
         }
     }
@@ -113,7 +113,6 @@ impl Management {
         around.line.ask(self.group, opening.opening, opening.number, what);
     }
 
-    /// Nodes are receivers.
     pub(super) fn join(&mut self, around: &mut Around<'_>, nodes: &[NodeId]) {
         match &mut self.at {
             At::Beside(seating) => seating.join(&around.config.network, self.group, nodes),
@@ -126,7 +125,6 @@ impl Management {
         }
     }
 
-    /// A node is no receiver any more.
     pub(super) fn leave(&mut self, around: &mut Around<'_>, node: NodeId) {
         match &mut self.at {
             At::Beside(seating) => seating.leave(&around.config.network, self.group, node),
@@ -134,7 +132,8 @@ impl Management {
         }
     }
 
-    /// The tree does not reach a receiver; whether links are believed dead now, as far as is known.
+    /// Handles a report that the tree does not reach a receiver. Returns `true` if links are now
+    /// believed dead. The service reports this later, in its answer.
     pub(super) fn on_cut(&mut self, around: &mut Around<'_>, ring: u32, successor: NodeId) -> bool {
         match &mut self.at {
             At::Beside(seating) => seating.report(around.now, self.group, ring, successor) > 0,
@@ -145,12 +144,11 @@ impl Management {
         }
     }
 
-    /// The stream is over.
     pub(super) fn close(&mut self, around: &mut Around<'_>) {
         self.ask(around, Asked::Close);
     }
 
-    /// Places that have changed, of the manager beside the sender.
+    /// Returns the places that the sender's own manager has changed.
     pub(super) fn poll(&mut self) -> Vec<Seated> {
         let At::Beside(seating) = &mut self.at else { return Vec::new() };
         let mut seated = Vec::new();
@@ -166,11 +164,11 @@ impl Management {
         self.epoch = epochs.fold(self.epoch, u32::max);
     }
 
-    /// The service has answered: places that have changed. `None` if it is about what was asked
-    /// before.
+    /// Handles an answer of the service. Returns the places that have changed, or `None` if the
+    /// answer refers to an earlier opening.
     ///
     /// # Errors
-    /// The service does not place the receivers.
+    /// Fails if the service does not place the receivers.
     pub(super) fn on_answer(&mut self, answer: Answer) -> Option<Result<Vec<Seated>, Refusal>> {
         let At::Service(opening) = &mut self.at else { return None };
         if opening.opening != answer.opening {
@@ -188,12 +186,12 @@ impl Management {
         }
     }
 
-    /// The service is asked again later, if it is there then.
+    /// Schedules another attempt to use the service.
     pub(super) fn retry_later(&mut self, now: Time) {
         self.retry_at = Some(now + RETRY_AFTER);
     }
 
-    /// Time has passed; what the sender has to do.
+    /// Handles due timers. Returns the manager to use from now on, if it changes.
     pub(super) fn handle_timeout(&mut self, now: Time) -> Option<Turn> {
         match &mut self.at {
             At::Beside(seating) => {
@@ -210,7 +208,7 @@ impl Management {
         }
     }
 
-    /// When [`Management::handle_timeout`] is to be called.
+    /// Returns when [`Management::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Time {
         let due = match &self.at {
             At::Beside(seating) => {
@@ -223,14 +221,14 @@ impl Management {
     }
 }
 
-/// Who is to be asked from now on.
+/// Manager to use from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     ToService,
     Beside,
 }
 
-/// A manager beside the sender, which opens its group there.
+/// Creates the sender's own manager and opens the group there.
 fn seating(around: &mut Around<'_>, above: u32) -> Result<Seating, ManagerError> {
     let patience = Patience {
         retry_after: around.config.retry_link_after,
@@ -243,10 +241,10 @@ fn seating(around: &mut Around<'_>, above: u32) -> Result<Seating, ManagerError>
     Ok(seating)
 }
 
-/// The service answers within this time, or the sender goes on with a manager of its own. Less than
-/// receivers have to take their first places.
+/// Maximum time for an answer of the service, before the sender continues with a manager of its
+/// own. It is less than the time that receivers have to take their first places.
 const ANSWER_WITHIN: Duration = Duration::from_millis(300);
-/// A service that did not answer is asked again after this time.
+/// Time after which a service that did not answer is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Engines with the manager of a membership service: the service is a `ManagerService`, without the
-//! way to it.
+//! Tests of engines with the manager of a membership service. The service is a `ManagerService`,
+//! without a connection.
 
 use alloc::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
 const BEGIN: Time = Time(1_000_000_000);
 const MS: u64 = 1_000_000;
 
-/// A sender and what it has told its receivers.
+/// A sender and the places that it has sent to its receivers.
 struct Sender {
     id: NodeId,
     group: GroupId,
@@ -34,7 +34,7 @@ fn endpoint(node: u64) -> Endpoint {
     Endpoint(([10, 0, 0, node as u8], 7400).into())
 }
 
-/// Two racks of three hosts, each with a way over either of two spines; nodes 1 to 6 are there.
+/// Two racks of three hosts, each linked to both of two spines. Nodes 1 to 6 are the hosts.
 fn network() -> Network {
     let hosts = (1..=6).map(|it| format!("host {it}")).collect();
     let switches = ["left", "right", "spine 1", "spine 2"].map(str::to_owned).to_vec();
@@ -52,7 +52,7 @@ fn network() -> Network {
 }
 
 impl Sender {
-    /// A sender in a group of its own that knows nothing of the network.
+    /// Creates a sender in a group of its own. Its own network is unknown.
     fn new(id: u64, receivers: &[u64]) -> Self {
         let (group, id) = (GroupId(100 + id as u32), NodeId(id));
         let mut engine = Rdcm::new(id, Config::default(), 7);
@@ -91,7 +91,7 @@ impl Sender {
         self.drain();
     }
 
-    /// Time passes, and all receivers report that they are in their places.
+    /// Advances the time, with reports from all receivers that they have taken their places.
     fn live(&mut self, ms: u64) {
         for _ in 0..ms / 100 {
             self.wait(100);
@@ -102,12 +102,11 @@ impl Sender {
         }
     }
 
-    /// The receivers that were told a place, and its epoch.
+    /// Receivers that were sent a place, with its epoch.
     fn told(&self) -> Vec<(u64, u32)> {
         self.places.iter().map(|(node, place)| (node.0, place.epoch)).collect()
     }
 
-    /// A receiver tells something.
     fn hear(&mut self, from: u64, packet: &Packet) {
         let mut datagram = Vec::new();
         packet.encode(self.group, NodeId(from), self.stream, &mut datagram);
@@ -115,8 +114,7 @@ impl Sender {
         self.drain();
     }
 
-    /// Takes what is told at the end of a turn; of two places of a receiver the one of the higher
-    /// epoch.
+    /// Takes the packets at the end of a turn, with the latest place of each receiver.
     fn drain(&mut self) {
         self.engine.handle_timeout(self.now);
         let mut datagram = Vec::new();
@@ -149,7 +147,7 @@ impl Sender {
     }
 }
 
-/// Carries requests and answers until there are none.
+/// Delivers requests and answers until there are none.
 fn carry(service: &mut ManagerService, senders: &mut [&mut Sender]) {
     loop {
         let mut is_quiet = true;
@@ -185,7 +183,8 @@ fn the_service_places_the_receivers_and_the_sender_tells_them() {
     carry(&mut service, &mut [&mut sender]);
     assert_eq!(sender.places.keys().map(|it| it.0).collect::<Vec<_>>(), [2, 4, 5]);
     assert!(sender.places.values().all(|place| place.receivers == 3 && place.first == 1));
-    // Each is where the file has it: the two of the right rack are neighbours in its ring.
+    // Each node is where the network places it: the two in the right rack are neighbors in its
+    // ring.
     let ring = |node: u64| sender.places[&NodeId(node)].leaf.ring;
     assert_eq!((ring(4), ring(5)), (7, 7));
     assert!(sender.engine.tree(sender.group).is_none(), "it is the service's");
@@ -210,7 +209,7 @@ fn a_sender_whose_service_is_lost_goes_on_by_itself_and_comes_back_with_higher_e
     sender.send();
     carry(&mut service, &mut [&mut sender]);
     let told = sender.epochs();
-    // What is asked before the loss is noticed is not answered any more.
+    // Requests that are made before the loss is noticed are not answered.
     sender.change(6, ViewChangeKind::Joined);
     sender.lose();
     assert_eq!(sender.managed_by(), Some(ManagedBy::Sender));
@@ -274,7 +273,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
         .filter(|link| link.0 >= 6 && links(&service, &second).contains(link))
         .collect();
     assert_eq!(shared.len(), 2, "both go over the same spine");
-    // Nobody in the right rack is reached: the ring at the left rack notices.
+    // The tree reaches no receiver in the right rack, which the ring at the left rack notices.
     let proxy = [4, 5].into_iter().find(|node| {
         first.places[&NodeId(*node)].proxy.as_ref().is_some_and(|seat| seat.ring == 6)
     });
@@ -288,7 +287,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
         assert!(links(&service, sender).iter().all(|link| !dead.contains(link)));
         assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
     }
-    // Who opens a group now avoids them as well.
+    // A group that is opened now avoids these links as well.
     let mut third = Sender::new(3, &[4, 6]);
     third.reach();
     third.send();
@@ -345,7 +344,7 @@ fn who_relays_to_whom_is_settled_without_the_service() {
     assert_eq!(fed(&sender), left, "the service has not answered yet");
     carry(&mut service, &mut [&mut sender]);
     assert_eq!(fed(&sender), left);
-    // The service is not asked when the tree of relays does not lead to somebody.
+    // The service gets no request if the relay tree does not reach a receiver.
     sender.requests();
     sender.hear(left[0], &Packet::Cut { ring: 7, successor: NodeId(left[1]) });
     assert_eq!((sender.engine.counters().cuts_heard, sender.requests().len()), (1, 0));

@@ -1,5 +1,5 @@
-//! The multicast manager in the membership service (section 3.1): one for all groups and senders of
-//! a network, with one set of links that are believed dead.
+//! The multicast manager in the membership service (section 3.1). It serves all groups and senders
+//! of a network, with a common set of links that are believed dead.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -13,12 +13,12 @@ use super::seating::{Seated, Seating};
 use super::topology::Vertex;
 use crate::{Endpoint, GroupId, NodeId, Time};
 
-/// The manager of a network, for senders that ask from elsewhere.
+/// The manager of a network, for remote senders.
 #[derive(Debug)]
 pub struct ManagerService {
     network: Network,
     seating: Seating,
-    /// The most links that one host or switch has.
+    /// Largest number of links at one host or switch.
     ports: usize,
     senders: BTreeMap<GroupId, Sender>,
     answers: VecDeque<(NodeId, Answer)>,
@@ -30,11 +30,11 @@ pub struct ManagerService {
 struct Sender {
     node: NodeId,
     opening: u32,
-    /// The last request.
+    /// Number of its last request.
     number: u32,
 }
 
-/// What the manager of a service counts.
+/// Counters of the manager in a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say what was asked and told")]
 pub struct ManagerCounters {
@@ -48,7 +48,7 @@ pub struct ManagerCounters {
 }
 
 impl ManagerService {
-    /// The manager of a network. `seed` is the source of all its randomness.
+    /// Creates the manager of a network. `seed` is the source of all its randomness.
     pub fn new(network: Network, seed: u64) -> Self {
         let seating = Seating::new(&network, MAX_PORTS, PATIENCE, seed);
         let topology = seating.manager().topology();
@@ -58,7 +58,7 @@ impl ManagerService {
         Self { network, seating, ports, senders, answers, counters: ManagerCounters::default() }
     }
 
-    /// A node asks, which is met at `endpoint`.
+    /// Handles a request of the node `from`, which can be reached at `endpoint`.
     pub fn handle(&mut self, now: Time, from: NodeId, endpoint: Endpoint, request: &[u8]) {
         self.counters.requests += 1;
         let Ok(request) = Request::decode(request) else {
@@ -141,14 +141,14 @@ impl ManagerService {
         self.forget_unseated(&nodes);
     }
 
-    /// Where nodes are that are in no group need not be known.
+    /// Forgets the hosts of nodes that are in no group.
     fn forget_unseated(&mut self, nodes: &[NodeId]) {
         for node in nodes.iter().filter(|node| !self.seating.seats(**node)) {
             self.network.part(*node);
         }
     }
 
-    /// A node has gone, or its link: its groups are closed.
+    /// Closes the groups of a node that is gone or disconnected.
     pub fn forget(&mut self, node: NodeId) {
         let groups = self.senders.iter().filter(|(_, sender)| sender.node == node);
         let groups: Vec<GroupId> = groups.map(|(group, _)| *group).collect();
@@ -156,7 +156,7 @@ impl ManagerService {
         self.answers.retain(|(to, _)| *to != node);
     }
 
-    /// This process does not have the manager any more: all senders have to do without.
+    /// Refuses all senders, because this process no longer runs the manager.
     pub fn give_up(&mut self) {
         let senders: Vec<(GroupId, Sender)> =
             self.senders.iter().map(|(group, sender)| (*group, *sender)).collect();
@@ -173,8 +173,8 @@ impl ManagerService {
         self.answers.push_back((to, answer));
     }
 
-    /// Tells the sender of a group that its requests were taken, and everybody whose places have
-    /// changed by them.
+    /// Confirms the requests of a group's sender, and sends changed places to the senders of all
+    /// groups.
     fn answer(&mut self, asked: GroupId) {
         let mut placed: BTreeMap<GroupId, Vec<Seated>> = BTreeMap::new();
         placed.insert(asked, Vec::new());
@@ -193,7 +193,7 @@ impl ManagerService {
             }
             let last = parts.len() - 1;
             for (part, places) in parts.into_iter().enumerate() {
-                // All is told with the last part.
+                // Only the last part confirms the request.
                 let number = if part == last { number } else { number.wrapping_sub(1) };
                 let answer = Answer { group, opening, number, what: Told::Placed(places) };
                 self.answers.push_back((node, answer));
@@ -201,32 +201,32 @@ impl ManagerService {
         }
     }
 
-    /// The next answer, and for whom it is.
+    /// Returns the next answer, encoded, and its destination.
     pub fn poll_answer(&mut self) -> Option<(NodeId, Vec<u8>)> {
         self.answers.pop_front().map(|(to, answer)| (to, answer.encode()))
     }
 
-    /// Time has passed.
+    /// Handles due timers.
     pub fn handle_timeout(&mut self, now: Time) {
         self.seating.handle_timeout(now);
     }
 
-    /// When [`ManagerService::handle_timeout`] is to be called.
+    /// Returns when [`ManagerService::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.seating.poll_timeout()
     }
 
-    /// The manager, for what it believes of the network.
+    /// Returns the manager and its view of the network.
     pub fn seating(&self) -> &Seating {
         &self.seating
     }
 
-    /// The groups that are open, and who sends there.
+    /// Returns the open groups and their senders.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, NodeId)> {
         self.senders.iter().map(|(group, sender)| (*group, sender.node))
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> ManagerCounters {
         self.counters
     }
@@ -234,7 +234,7 @@ impl ManagerService {
     /// Asserts the invariants.
     ///
     /// # Panics
-    /// If one of them is broken: that is a bug.
+    /// Panics if an invariant is broken, which is a bug.
     pub fn check(&self) {
         self.seating.check();
         for group in self.senders.keys() {
@@ -243,11 +243,11 @@ impl ManagerService {
     }
 }
 
-/// As long as receivers look at the tree before they report it, twice; and the default of a sender
-/// for trying links again. See [`Config`](super::Config).
+/// Twice the time for which receivers observe the tree before they report it, and a sender's
+/// default time until a link is tried again. See [`Config`](super::Config).
 const PATIENCE: Patience =
     Patience { retry_after: Duration::from_secs(30), settle: Duration::from_millis(400) };
-/// Groups that are open at once, at most.
+/// Maximum number of open groups.
 const MAX_GROUPS: usize = 4096;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ fn service() -> ManagerService {
 }
 
 impl ManagerService {
-    /// Asks as the first opening of a node, and takes all answers to it.
+    /// Sends a request of a node's first opening, and returns all answers.
     fn ask(&mut self, from: u64, number: u32, what: Asked) -> Vec<Answer> {
         let request = Request { group: GROUP, opening: 1, number, what };
         self.handle(NOW, NodeId(from), endpoint(from), &request.encode());
@@ -71,7 +71,7 @@ fn one_sender_has_a_group_until_it_is_gone() {
     assert_eq!(placed(&service.ask(1, 1, open(0))), []);
     assert_eq!(refusal(&service.ask(2, 1, open(0))), Some(Refusal::HasSender));
     assert_eq!(refusal(&service.ask(2, 2, join(&[3]))), Some(Refusal::Unknown));
-    // Once more by the same node: what it has asked before is forgotten.
+    // The same node opens the group again: its earlier requests are forgotten.
     service.ask(1, 2, join(&[2, 3]));
     assert_eq!(placed(&service.ask(1, 3, open(9))), []);
     assert_eq!(placed(&service.ask(1, 4, join(&[2]))), [(2, 10)]);
@@ -93,7 +93,7 @@ fn what_makes_no_sense_or_does_not_fit_is_counted_and_refused() {
     let narrow = Asked::Open { above: 0, most_children: 63 };
     assert_eq!(refusal(&service.ask(1, 1, narrow)), Some(Refusal::Ports));
     service.ask(1, 2, open(0));
-    // Reports about rings and nodes that are not there take no link out.
+    // Reports on rings and nodes that do not exist mark no links as dead.
     for (ring, successor) in [(4, 2), (0, 3), (u32::MAX, 77)] {
         service.ask(1, 3, Asked::Cut { ring, successor: NodeId(successor) });
     }

@@ -8,56 +8,57 @@
 //! | 2.2 topologies, figures 2 to 4 | [`topology`] |
 //! | 3.1 the multicast manager computes the tree | [`tree`] |
 //! | 3.2 backup overlay, figure 8, Theorem 1 | [`overlay`] |
-//! | 3.1, 3.4 receivers come and go, links fail | [`multicast_manager`], [`seating`], `placing` |
-//! | 3.1 one manager for all groups, elsewhere | [`manager_service`], [`asking`], `management` |
+//! | 3.1, 3.4 joins, departures, dead links | [`multicast_manager`], [`seating`], `placing` |
+//! | 3.1 one remote manager for all groups | [`manager_service`], [`asking`], `management` |
 //! | 3.4 few rings change | `MulticastTree::graft`, `Overlay::of_tree` |
-//! | 3.4 windows when rings are left | `reception::former`, [`successor`] |
-//! | 3.3 acknowledgements | `acks`, `reception`, [`packet::RingAck`] |
+//! | 3.4 windows when receivers leave a ring | `reception::former`, [`successor`] |
+//! | 3.3 acknowledgments | `acks`, `reception`, [`packet::RingAck`] |
 //! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`], `under_way` |
 //! | 3.3 the sender multicasts again | `sending` |
 //! | - (networks without multicast) | [`relays`], `placing::relaying`, `reception::relaying` |
 //! | - (one sender at a time) | `ended`, `farewell` |
 //! | 3.5 congestion control, BIC | [`congestion`], `tolerance`, `pacing`, `round_trip` |
 //!
-//! # A stream
+//! # Streams
 //!
 //! A group has one sender at a time: the first member that [sends](Engine::send). It gives each
-//! other member a place in the overlay, and multicasts when all have taken theirs. A receiver
-//! acknowledges to its predecessors, who repair for it, and to its overlay parents, who learn from
-//! it what their branch has and how much it expects. The application gets messages in the order in
-//! which they were sent.
+//! other member a place in the overlay, and starts to multicast when all of them have taken their
+//! places. A receiver acknowledges to its predecessors, which repair for it, and to its overlay
+//! parents, which learn from it what its branch has and how much it expects. The application gets
+//! messages in the order in which they were sent.
 //!
-//! # Deviations, each with its reason
+//! # Deviations from the paper
 //!
-//! * The sender keeps packets until every receiver has reported to it that it has them, not until
-//!   one overlay child has. So a receiver that nobody can repair for, because who could has
-//!   crashed, gets from the sender what it lacks (3.4), and the application learns who has what.
-//!   Reports are few: 10,000 in a second at most, whatever the group's size.
-//! * The manager runs in the membership service where there is one that knows the topology, and
-//!   beside the sender otherwise, or as soon as the service does not answer. Receivers hear of
-//!   their places from the sender either way. Where nothing is known of the network, hosts are
-//!   taken to be in racks of 32: the tree is then a model only, and the overlay bounds the burden
-//!   of each.
-//! * An acknowledgement tells up to where it is known what is missing, so that losses are told from
-//!   acknowledgements that are under way; only what is known to be missing is repaired soon.
-//!   A receiver tells a gap at once.
-//! * A proxy's branch has what the proxy or one of its overlay children has, and lacks what none of
-//!   them has: a repair for the branch is sent when all of it lacks the packet, so that it does not
-//!   come beside one of the proxy's own leaf ring.
-//! * Whoever is not heard for [`Config::gone_after`], or holds the others up for
-//!   [`Config::slow_after`], is left behind: the others go on. It is told what it has lost, and is
-//!   let in again when it is heard again.
-//! * A window is not reduced for a few losses in a hundred ([`Config::tolerated_loss`]): what
-//!   repairs make up for is no reason to be slow, and BIC at 1 % of loss is.
-//! * A window grows only as long as it is used, and a loss takes from what was used of it: each
-//!   packet tells how many are under way. With BIC alone whoever is not the slowest has a window of
-//!   thousands when its links get busy, and takes dozens of losses to give way.
-//! * Repairs to one successor are bounded as TCP bounds what is under way: the paper sends them at
-//!   once, whatever comes of them.
+//! * The sender keeps a packet until every receiver has reported it, not until one overlay child
+//!   has it. A receiver that no other receiver can repair, because the one that could has crashed,
+//!   therefore gets the packet from the sender (3.4), and the application learns which packets each
+//!   receiver has. The sender receives at most 10,000 reports per second for any group size.
+//! * The manager runs in the membership service if that has the topology. It runs inside the sender
+//!   otherwise, and whenever the service does not answer. Receivers get their places from the
+//!   sender in both cases. If the network is unknown, hosts are assumed to be in racks of 32. The
+//!   tree is then only a model, and the overlay bounds the load of each host.
+//! * An acknowledgment states up to which packet the missing packets are known. Losses can then be
+//!   distinguished from acknowledgments in flight. Only packets that are known to be missing are
+//!   repaired soon. A receiver reports a gap at once.
+//! * The branch of a proxy has a packet if the proxy or one of its overlay children has it, and
+//!   lacks it if none of them does. A repair for the branch is sent only when the whole branch
+//!   lacks the packet, so that it does not duplicate a repair from the proxy's own leaf ring.
+//! * A receiver that is silent for [`Config::gone_after`], or stalls the others for
+//!   [`Config::slow_after`], is evicted, and the others continue. It is readmitted when it is heard
+//!   again, and its application is notified of what it lost.
+//! * A window is not reduced for a few losses in a hundred ([`Config::tolerated_loss`]). Losses
+//!   that repairs make up for are no reason to slow down, and BIC does so at 1 % loss.
+//! * A window grows only while it is used, and a loss reduces the part that was in use. Each packet
+//!   carries the number of packets in flight. With BIC alone, a receiver that is not the slowest
+//!   has a window of thousands of packets when its links get busy, and needs dozens of losses to
+//!   reduce it.
+//! * Repairs in flight to one successor are bounded, as TCP bounds its packets in flight. The paper
+//!   sends them at once, regardless of the outcome.
 //! * Where multicast does not reach receivers ([`Rdcm::set_unreached`]), data goes to them down a
-//!   tree of unicast copies from receiver to receiver. What comes so counts as come by the tree.
-//! * The rate within the window is paced by the round trip: a window at once would overflow the
-//!   sender's own link.
+//!   tree of unicast copies, from receiver to receiver. Such data counts as received through the
+//!   multicast tree.
+//! * The sender paces packets within the window over the round trip. A whole window at once would
+//!   overflow its own link.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -132,7 +133,7 @@ pub struct Rdcm {
     id: NodeId,
     origin: Origin,
     config: Config,
-    /// Bytes of the largest packet that the settings allow.
+    /// Path MTU that the settings allow, in bytes.
     most_mtu: u16,
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,
@@ -140,24 +141,25 @@ pub struct Rdcm {
     events: VecDeque<Event>,
     counters: Counters,
     line: Line,
-    /// The number of the stream that was begun last, in any group. Where it begins differs from
-    /// node to node: repairs and acknowledgements of one stream must not be taken for another's.
+    /// Number of the stream that began last, in any group. Numbering starts at a different value on
+    /// each node, so that repairs and acknowledgments of one stream are not mistaken for those of
+    /// another.
     streams: u32,
-    /// When it was called last.
+    /// Time of the last call.
     now: Time,
-    /// When the first group wants to be called.
+    /// When the first group needs to be called.
     due: Time,
-    /// Whether the network takes no data for now.
+    /// `true` while the network accepts no data.
     is_blocked: bool,
-    /// The nodes that multicast from here does not reach.
+    /// Nodes that multicast from this node does not reach.
     unreached: BTreeSet<NodeId>,
 }
 
 impl Rdcm {
-    /// An engine for the node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `id`. `seed` is the source of all its randomness.
     ///
     /// # Panics
-    /// If `config` is not [valid](Config::validate).
+    /// Panics if `config` is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         config.validate().expect("valid settings");
@@ -181,8 +183,9 @@ impl Rdcm {
         }
     }
 
-    /// Multicast from here reaches all nodes but these, as the driver has found out. Data goes to
-    /// them from receiver to receiver. Before this is called it reaches everybody.
+    /// Sets the nodes that multicast from this node does not reach, as the driver has determined.
+    /// Data goes to them from receiver to receiver. Initially multicast is assumed to reach every
+    /// node.
     pub fn set_unreached(&mut self, now: Time, nodes: BTreeSet<NodeId>) {
         if nodes == self.unreached {
             return;
@@ -194,8 +197,8 @@ impl Rdcm {
         }
     }
 
-    /// The driver's network takes nothing for now, or does again: data waits here, where it is
-    /// bounded, and not there, where it would be lost. Everything else is given out all the same.
+    /// Sets whether the driver's network currently accepts no data. Data then waits in the engine,
+    /// where it is bounded, instead of being lost in the driver. Other packets are still sent.
     pub fn set_blocked(&mut self, is_blocked: bool) {
         let was_blocked = core::mem::replace(&mut self.is_blocked, is_blocked);
         if was_blocked && !is_blocked {
@@ -203,32 +206,32 @@ impl Rdcm {
         }
     }
 
-    /// A node can be reached there: so it is known where it stands, if the
-    /// [network](Config::network) names addresses.
+    /// Records that `node` can be reached at `endpoint`. This determines its host, if the
+    /// [network](Config::network) maps addresses to hosts.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
         self.line.meet(node, endpoint);
         self.config.network.meet(node, endpoint);
     }
 
-    /// A node is gone.
+    /// Records that `node` is gone.
     pub fn part(&mut self, node: NodeId) {
         self.line.part(node);
         self.config.network.part(node);
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The other node that sends in a group; `None` if nobody does, as far as is known here, or
-    /// this node itself.
+    /// Returns the other node that sends in a group. Returns `None` if no sender is known here, or
+    /// if this node is the sender.
     pub fn sender(&self, group: GroupId) -> Option<NodeId> {
         self.groups.get(&group)?.sender(self.now, &self.config)
     }
 
-    /// The tree of this node's stream in a group; `None` if it sends nothing there, or only the
-    /// membership service knows.
+    /// Returns the multicast tree of this node's stream in a group. Returns `None` if it sends
+    /// nothing there, or if the membership service manages the multicast.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
         match &self.groups.get(&group)?.role {
             Role::Sending(sending) => sending.placing.tree(),
@@ -236,7 +239,7 @@ impl Rdcm {
         }
     }
 
-    /// Who passes data on to whom in this node's stream in a group; `None` if it sends nothing
+    /// Returns the relay tree of this node's stream in a group. Returns `None` if it sends nothing
     /// there.
     pub fn relays(&self, group: GroupId) -> Option<&RelayTree> {
         match &self.groups.get(&group)?.role {
@@ -245,7 +248,7 @@ impl Rdcm {
         }
     }
 
-    /// The receivers of this node's stream in a group, and how far they are.
+    /// Returns the receivers of this node's stream in a group, with their progress.
     pub fn receivers(&self, group: GroupId) -> Vec<(NodeId, ReceiverState)> {
         match self.groups.get(&group).map(|state| &state.role) {
             Some(Role::Sending(sending)) => {
@@ -255,8 +258,9 @@ impl Rdcm {
         }
     }
 
-    /// Whether all receivers of this node's stream in a group that were not left behind have taken
-    /// the places that they were given; so it is if it sends nothing there.
+    /// Returns `true` if all receivers of this node's stream in a group, except for evicted ones,
+    /// have taken the places that they were assigned. Also returns `true` if this node sends
+    /// nothing there.
     pub fn is_settled(&self, group: GroupId) -> bool {
         match self.groups.get(&group).map(|state| &state.role) {
             Some(Role::Sending(sending)) => sending.placing.is_settled(),
@@ -264,7 +268,7 @@ impl Rdcm {
         }
     }
 
-    /// The place that this node has as a receiver in a group.
+    /// Returns the place of this node as a receiver in a group.
     pub fn place(&self, group: GroupId) -> Option<&Place> {
         match &self.groups.get(&group)?.role {
             Role::Receiving(reception) => Some(reception.place()),
@@ -272,12 +276,14 @@ impl Rdcm {
         }
     }
 
-    /// The number of the stream that this node sends or receives in a group, or did last.
+    /// Returns the number of the stream that this node sends or receives in a group, or of its last
+    /// one.
     pub fn stream(&self, group: GroupId) -> u32 {
         self.groups.get(&group).map_or(0, |state| state.stream)
     }
 
-    /// Packets of the stream that came here by the tree, and as repairs.
+    /// Returns the number of packets of the stream that arrived here through the tree, and as
+    /// repairs.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
         match &self.groups.get(&group)?.role {
             Role::Receiving(reception) => Some(reception.arrived()),
@@ -285,19 +291,20 @@ impl Rdcm {
         }
     }
 
-    /// The application of a group takes no messages for now, or does again. What it does not take
-    /// is kept as far as there is room, and then the sender waits.
+    /// Sets whether the application of a group accepts no messages at the moment. Messages that it
+    /// does not accept are kept while there is room. After that the sender waits.
     pub fn hold(&mut self, now: Time, group: GroupId, is_held: bool) {
         self.with(now, group, |state, around| state.hold(around, is_held));
     }
 
-    /// Returns the number that a confirmation names if this node has sent nothing in the group: the
-    /// one before its first.
+    /// Returns the sequence number that a confirmation contains if this node has sent nothing in
+    /// the group: the one before its first.
     pub fn before_first(&self) -> SeqNo {
         self.config.first_number.minus(1)
     }
 
-    /// Receivers that are not known to have all that this node has sent in the group.
+    /// Returns the receivers that are not known to have everything that this node has sent in the
+    /// group.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         match self.groups.get(&group).map(|state| &state.role) {
             Some(Role::Sending(sending)) => sending.unconfirmed(),
@@ -305,13 +312,13 @@ impl Rdcm {
         }
     }
 
-    /// Returns the number of farewells that members have not acknowledged: one for each member and
-    /// each stream that this node gave up in a group.
+    /// Returns the number of farewells that members have not acknowledged: one per member and per
+    /// stream that this node gave up in the group.
     pub fn pending_farewells(&self, group: GroupId) -> usize {
         self.groups.get(&group).map_or(0, Group::pending_farewells)
     }
 
-    /// Calls a group with what is around it.
+    /// Calls a group with its context.
     fn with<T>(
         &mut self,
         now: Time,
@@ -341,7 +348,8 @@ impl Rdcm {
     }
 }
 
-/// Where a node's streams begin to be counted: elsewhere after each start, even with the same seed.
+/// Returns the number before that of a node's first stream. It differs after each start, even with
+/// the same seed.
 fn first_stream(origin: Origin, seed: u64) -> u32 {
     let Origin { node, incarnation } = origin;
     (Rng::new(seed ^ incarnation.0 ^ node.0.rotate_left(32)).next_u64() >> 32) as u32

@@ -1,9 +1,9 @@
-//! The multicast manager (sections 3.1 and 3.4): who is in which group, its tree, its overlay, and
-//! the links that are believed dead, which all groups share.
+//! The multicast manager (sections 3.1 and 3.4): groups with their receivers, trees and overlays,
+//! and the links that are believed dead, which all groups share.
 //!
-//! It says what has changed as [`Placement`]s, one for each receiver that has another place than
-//! before. Messages to and from it are not its business: it runs in the membership service as well
-//! as beside a sender that has none.
+//! It reports changes as [`Placement`]s, one for each receiver whose place has changed. It
+//! exchanges no messages itself, and therefore runs both in the membership service and inside a
+//! sender.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,86 +20,86 @@ pub struct Manager {
     topology: Topology,
     patience: Patience,
     groups: BTreeMap<GroupId, Managed>,
-    /// The links that are believed dead, and when each is tried again.
+    /// Links that are believed dead, and when each is tried again.
     dead: Timers<LinkId>,
     rng: Rng,
     changed: BTreeSet<GroupId>,
 }
 
-/// For how long what was reported holds.
+/// Durations for which reports are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// After this time a link that is believed dead is used again.
+    /// Time after which a link that is believed dead is used again.
     pub retry_after: Duration,
-    /// For this time after a tree was built anew reports on its links are taken to be about the
-    /// former one. It should be somewhat longer than receivers look at the tree before they report.
+    /// Time after a rebuild of a tree for which reports on its links are attributed to the former
+    /// tree. It should be somewhat longer than receivers observe the tree before they report it.
     pub settle: Duration,
 }
 
-/// A group.
+/// State of one group.
 #[derive(Debug)]
 struct Managed {
     receivers: BTreeSet<Vertex>,
     tree: MulticastTree,
     overlay: Overlay,
     seats: BTreeMap<Vertex, Seats>,
-    /// Counts what the tree and the overlay have been.
+    /// Incremented with each change of the tree and the overlay.
     epoch: u32,
-    /// Until when reports are taken to be about a former tree.
+    /// Until when reports are attributed to a former tree.
     settled_at: Time,
-    /// Receivers whose place is another than they were told.
+    /// Receivers whose changed place was not returned yet.
     untold: BTreeSet<Vertex>,
 }
 
-/// The place of a receiver in its group.
+/// Place of a receiver in its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The group.
+    /// Group of the receiver.
     pub group: GroupId,
-    /// Whose place it is.
+    /// Host of the receiver.
     pub receiver: Vertex,
-    /// How often the group's overlay had changed: of two placements of a receiver that of the
-    /// higher epoch holds.
+    /// Version of the group's overlay. Of two placements of a receiver, the one with the higher
+    /// epoch applies.
     pub epoch: u32,
-    /// The sender.
+    /// Host of the sender.
     pub sender: Vertex,
-    /// Its place; `None` if it is no receiver any more.
+    /// Seats of the receiver. `None` if it is no longer a receiver.
     pub seats: Option<Seats>,
 }
 
-/// A receiver that gets everything by repair, as its predecessor reports it.
+/// Report of a predecessor that its successor gets everything by repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReport {
-    /// The group.
+    /// Group of the receivers.
     pub group: GroupId,
-    /// The ring that both are in, by its tree parent.
+    /// Ring that both are in, by its tree parent.
     pub ring: Vertex,
-    /// Whom the tree does not reach.
+    /// Receiver that the tree does not reach.
     pub successor: Vertex,
 }
 
-/// Why the manager does not do what it is asked.
+/// Reason for which the manager rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManagerError {
-    /// No such group was opened.
+    /// The group was not opened.
     #[error("there is no sender in this group")]
     NoGroup,
-    /// The group has a sender already.
+    /// The group already has a sender.
     #[error("the group has a sender already: {0}")]
     HasSender(Vertex),
-    /// It is not a host of the topology.
+    /// The vertex is not a host of the topology.
     #[error("{0} is no host of the topology")]
     NoHost(Vertex),
     /// The sender of a group cannot be a receiver in it.
     #[error("{0} is the sender of the group")]
     IsSender(Vertex),
-    /// There is no way from the sender, dead links or not.
+    /// There is no path from the sender to the receiver, not even over dead links.
     #[error("there is no way from the sender to {0}")]
     NoWay(Vertex),
 }
 
 impl Manager {
-    /// The manager of a network.
+    /// Creates the manager of a network.
     pub fn new(topology: Topology, patience: Patience, seed: u64) -> Self {
         Self {
             topology,
@@ -111,31 +111,31 @@ impl Manager {
         }
     }
 
-    /// The network.
+    /// Returns the network.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The links that are believed dead.
+    /// Returns the links that are believed dead.
     pub fn dead_links(&self) -> BTreeSet<LinkId> {
         self.dead.keys().collect()
     }
 
-    /// The tree of a group.
+    /// Returns the tree of a group.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
         self.groups.get(&group).map(|managed| &managed.tree)
     }
 
-    /// The overlay of a group.
+    /// Returns the overlay of a group.
     pub fn overlay(&self, group: GroupId) -> Option<&Overlay> {
         self.groups.get(&group).map(|managed| &managed.overlay)
     }
 
-    /// Opens a group for a sender. Placements have epochs above `above`, which was told before by
-    /// another manager; 0 if none was.
+    /// Opens a group for a sender. Its placements have epochs above `above`, the highest one that
+    /// another manager has assigned, or 0.
     ///
     /// # Errors
-    /// If it is no host, or the group has a sender.
+    /// Fails if the sender is not a host, or if the group has a sender.
     pub fn open(&mut self, group: GroupId, sender: Vertex, above: u32) -> Result<(), ManagerError> {
         if !self.topology.is_host(sender) {
             return Err(ManagerError::NoHost(sender));
@@ -156,26 +156,26 @@ impl Manager {
         Ok(())
     }
 
-    /// Forgets a group; nobody is told.
+    /// Removes a group, without placements for its receivers.
     pub fn close(&mut self, group: GroupId) {
         self.groups.remove(&group);
         self.changed.remove(&group);
     }
 
-    /// Takes a receiver in by the shortest way from the tree as it is. One that is in already
-    /// stays.
+    /// Adds a receiver, by the shortest path from the current tree. Has no effect if it is a
+    /// receiver already.
     ///
     /// # Errors
-    /// If there is no such group, host or way.
+    /// Fails if the group, the host or a path does not exist.
     pub fn join(&mut self, group: GroupId, receiver: Vertex) -> Result<(), ManagerError> {
         self.join_all(group, &[receiver])
     }
 
-    /// Takes receivers in; the overlay changes once. If they are more than there were, the tree is
-    /// built anew.
+    /// Adds receivers, with a single change of the overlay. The tree is rebuilt if more receivers
+    /// are added than there were before.
     ///
     /// # Errors
-    /// As [`Manager::join`], of the first one that is not taken in. All others are in.
+    /// Like [`Manager::join`], for the first receiver that is rejected. All others are added.
     pub fn join_all(&mut self, group: GroupId, receivers: &[Vertex]) -> Result<(), ManagerError> {
         let dead = self.dead_links();
         let managed = self.groups.get_mut(&group).ok_or(ManagerError::NoGroup)?;
@@ -183,7 +183,7 @@ impl Manager {
         let mut take_in = |receiver| managed.take_in(&self.topology, &dead, receiver);
         let refused: Vec<_> = receivers.iter().filter_map(|it| take_in(*it).err()).collect();
         if managed.receivers.len() > 2 * count {
-            // Most of the group is new: a tree for all of them is better than one that grew.
+            // A tree for the whole group is better than one that grew, if most receivers are new.
             managed.rebuild(&self.topology, &dead);
         }
         if managed.receivers.len() > count {
@@ -192,7 +192,7 @@ impl Manager {
         refused.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Takes out a receiver that has left, or that is reported to be gone. Whether it was one.
+    /// Removes a receiver that has left or failed. Returns `true` if it was a receiver.
     pub fn leave(&mut self, group: GroupId, receiver: Vertex) -> bool {
         let Some(managed) = self.groups.get_mut(&group) else { return false };
         if !managed.receivers.remove(&receiver) {
@@ -203,12 +203,13 @@ impl Manager {
         true
     }
 
-    /// A receiver gets everything by repair. One of the links between the branching of its ring and
-    /// the next branching below, or the receiver, must be dead: none of them is used again for some
-    /// time, in no group. A link that is the only way to somebody stays in use.
+    /// Handles a report that a receiver gets everything by repair. One of the links between the
+    /// branching of its ring and the next branching below, or the receiver, must be dead. None of
+    /// these links is used again for some time, in any group. A link that is the only path to a
+    /// receiver stays in use.
     ///
-    /// Returns the links that are believed dead now and were not before; none if the report is of
-    /// a former tree, or of a ring in which the receiver is not.
+    /// Returns the links that are newly believed dead. Returns none if the report refers to a
+    /// former tree, or to a ring that does not contain the receiver.
     pub fn report(&mut self, now: Time, report: LinkReport) -> Vec<LinkId> {
         let Some(managed) = self.groups.get(&report.group) else { return Vec::new() };
         if now < managed.settled_at {
@@ -224,7 +225,7 @@ impl Manager {
         fresh
     }
 
-    /// Builds the trees anew that go over one of these links.
+    /// Rebuilds the trees that use any of these links.
     fn avoid(&mut self, now: Time, links: &[LinkId]) {
         let dead = self.dead_links();
         let mut hit = Vec::new();
@@ -240,18 +241,18 @@ impl Manager {
         }
     }
 
-    /// Gives links another chance whose time has come. Trees that do without them stay as they are:
-    /// the links serve those that are built from now on.
+    /// Makes links available again whose time has come. Trees that avoid them stay as they are, and
+    /// trees that are built later may use them.
     pub fn handle_timeout(&mut self, now: Time) {
         while self.dead.pop_due(now).is_some() {}
     }
 
-    /// When [`Manager::handle_timeout`] is to be called.
+    /// Returns when [`Manager::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.dead.next_due()
     }
 
-    /// A place that has changed and was not told yet.
+    /// Returns a place that has changed and was not returned yet.
     pub fn poll_placement(&mut self) -> Option<Placement> {
         loop {
             let group = *self.changed.first()?;
@@ -264,7 +265,7 @@ impl Manager {
         }
     }
 
-    /// Builds the overlay of a group whose tree has changed.
+    /// Rebuilds the overlay of a group whose tree has changed.
     fn place(&mut self, group: GroupId) {
         if let Some(managed) = self.groups.get_mut(&group) {
             managed.place(&mut self.rng);
@@ -296,7 +297,7 @@ impl Managed {
         Ok(())
     }
 
-    /// Lets the tree reach a receiver, over a dead link only where there is no other way.
+    /// Extends the tree to a receiver. A dead link is used only if there is no other path.
     fn graft(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>, receiver: Vertex) -> bool {
         self.tree.graft(topology, dead, receiver)
             || self.tree.graft(topology, &BTreeSet::new(), receiver)
@@ -312,8 +313,8 @@ impl Managed {
         }
     }
 
-    /// The links between the branching of a ring and the next one on the way to its member, or the
-    /// member.
+    /// Returns the links between the branching of a ring and the next branching on the path to its
+    /// member, or the member itself.
     fn suspects(&self, ring: Vertex, member: Vertex) -> Vec<LinkId> {
         let members = self.overlay.rings().get(&ring).map_or(&[][..], |ring| &ring.members);
         let Some(seat) = members.iter().find(|seat| seat.proxy == member) else {

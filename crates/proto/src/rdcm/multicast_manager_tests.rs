@@ -17,7 +17,7 @@ fn manager_of(group: &Group, seed: u64) -> Manager {
     manager
 }
 
-/// Takes the placements into the places that receivers know.
+/// Applies the placements to the receivers' places. Returns their number.
 fn tell(manager: &mut Manager, known: &mut BTreeMap<Vertex, Seats>) -> usize {
     let mut told = 0;
     while let Some(placement) = manager.poll_placement() {
@@ -30,7 +30,7 @@ fn tell(manager: &mut Manager, known: &mut BTreeMap<Vertex, Seats>) -> usize {
     told
 }
 
-/// The report that the receivers make of a dead link: by the ring of the nearest branching above.
+/// The receivers' report of a dead link, by the ring of the nearest branching above it.
 fn report_of(manager: &Manager, dead: LinkId) -> Option<LinkReport> {
     let tree = manager.tree(GROUP)?;
     let below =
@@ -54,7 +54,7 @@ proptest! {
         let mut manager = manager_of(&group, seed);
         let links: Vec<LinkId> = manager.tree(GROUP).expect("a group").links().collect();
         let dead = links[Rng::new(seed).below(links.len())];
-        // Above the highest branching all receivers lose everything: the sender sees that itself.
+        // A loss above the highest branching affects all receivers: the sender detects it itself.
         if let Some(report) = report_of(&manager, dead) {
             let suspects = manager.report(NOW, report);
             prop_assert!(suspects.contains(&dead));

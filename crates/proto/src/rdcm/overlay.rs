@@ -1,12 +1,12 @@
-//! The backup overlay (section 3.2, figure 8): who repairs for whom.
+//! The backup overlay (section 3.2, figure 8): the rings in which receivers repair for each other.
 //!
 //! Each vertex of the tree with more than one child has an overlay ring: one receiver from below
-//! each child, its *proxy*. In a ring each member repairs for its successor. Who is the only
-//! receiver below its branch is there in its *leaf ring*, others in a *proxy ring*. A receiver
-//! that passes packets on counts as a switch with a child that is itself.
+//! each child, its *proxy*. In a ring, each member repairs for its successor. For a receiver that
+//! is the only one below its branch, this ring is its *leaf ring*. For others, it is a *proxy
+//! ring*. A receiver that passes packets on counts as a switch with itself as an additional child.
 //!
 //! Theorem 1: with more than one receiver, each is in exactly one leaf ring and in at most one
-//! proxy ring. So each repairs for two others at most, however large the group is.
+//! proxy ring. Each therefore repairs for at most two others, however large the group is.
 
 use std::collections::BTreeMap;
 
@@ -19,74 +19,76 @@ use crate::Rng;
 /// The overlay rings of a multicast tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlay {
-    /// By the vertex whose branches they join: their tree parent.
+    /// Rings by their tree parent: the vertex whose branches they connect.
     rings: BTreeMap<Vertex, OverlayRing>,
 }
 
 /// The ring of a branching vertex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlayRing {
-    /// How many branchings are on the longest way from here to a receiver, this one included.
+    /// Number of branching vertices on the longest path from here to a receiver, including this
+    /// one.
     pub level: u32,
-    /// Who is the overlay parent: the proxy of the vertex, or the sender. It may be a member.
+    /// Overlay parent: the proxy of the vertex, or the sender. It may be a member.
     pub parent: Vertex,
-    /// The members in ring order: each repairs for the next, the last for the first.
+    /// Members in ring order. Each repairs for the next one, and the last one for the first.
     pub members: Vec<RingMember>,
 }
 
 /// A receiver in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingMember {
-    /// The child below which it is; itself if it is a receiver that also passes packets on.
+    /// Child of the ring's vertex below which the receiver is. It is the receiver itself if that
+    /// also passes packets on.
     pub branch: Vertex,
-    /// The receiver.
+    /// Receiver that represents the branch.
     pub proxy: Vertex,
-    /// Whether it is the only receiver below the branch.
+    /// `true` if it is the only receiver below the branch.
     pub is_leaf: bool,
 }
 
-/// What a receiver is in one ring.
+/// Position of a receiver in one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// The ring's tree parent.
+    /// Tree parent of the ring.
     pub ring: Vertex,
-    /// Who repairs for it; itself if it is alone.
+    /// Receiver that repairs for it. It is the receiver itself if it is alone.
     pub predecessor: Vertex,
-    /// For whom it repairs; itself if it is alone.
+    /// Receiver for which it repairs. It is the receiver itself if it is alone.
     pub successor: Vertex,
-    /// The overlay parent.
+    /// Overlay parent of the ring.
     pub parent: Vertex,
 }
 
-/// What a receiver is in the overlay.
+/// Position of a receiver in the overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
-    /// In its leaf ring.
+    /// Seat in the leaf ring.
     pub leaf: Seat,
-    /// In its proxy ring.
+    /// Seat in the proxy ring, if any.
     pub proxy: Option<Seat>,
-    /// The ring whose overlay parent it is, if it is one's.
+    /// Ring whose overlay parent the receiver is, if any.
     pub children_ring: Option<Vertex>,
-    /// Its overlay children: the members of that ring.
+    /// Overlay children: the members of that ring.
     pub children: Vec<Vertex>,
 }
 
-/// A branch of the tree while the rings are built.
+/// A branch of the tree, while the rings are built.
 struct Branch {
     child: Vertex,
     receivers: Vec<Vertex>,
-    /// The highest branching vertex in it.
+    /// Highest branching vertex in the branch.
     top: Option<Vertex>,
 }
 
 impl Overlay {
-    /// The overlay of a tree. Of the receivers that are in the fewest rings the one nearest to the
-    /// sender is the proxy, so that repairs in higher rings cross few links; ties are broken at
-    /// random. Where `previous`, the overlay of what the tree was before, had a proxy that is in as
-    /// few rings, it stays: as few rings change as can be. Members are in the order in which
-    /// repairs reach all of them soonest.
+    /// Builds the overlay of a tree. The proxy of a branch is the receiver that is nearest to the
+    /// sender, among those that are in the fewest rings. Repairs in higher rings then cross few
+    /// links. Ties are broken at random. If the proxy in `previous`, the overlay before the last
+    /// change of the tree, is in as few rings, it stays, so that as few rings as possible change.
+    /// Members are in the order in which repairs reach all of them soonest.
     ///
-    /// A single receiver is alone in a ring of the sender's.
+    /// A single receiver is alone in a ring of the sender.
     pub fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {
         let mut overlay = Self::default();
         let mut rings_of: BTreeMap<Vertex, u32> = BTreeMap::new();
@@ -112,7 +114,7 @@ impl Overlay {
             receivers_below.insert(vertex, receivers.len());
             open.insert(vertex, Branch { child: vertex, receivers, top });
         }
-        // Who has no branching above it is below the sender.
+        // A ring without a branching above it is below the sender.
         for ring in overlay.rings.values_mut().filter(|ring| ring.parent == NOBODY) {
             ring.parent = tree.sender();
         }
@@ -147,12 +149,12 @@ impl Overlay {
         self.rings.insert(vertex, ring);
     }
 
-    /// The rings, by the vertices whose branches they join.
+    /// Returns the rings, by their tree parents.
     pub fn rings(&self) -> &BTreeMap<Vertex, OverlayRing> {
         &self.rings
     }
 
-    /// What each receiver is in the overlay.
+    /// Returns the seats of each receiver.
     pub fn seats(&self) -> BTreeMap<Vertex, Seats> {
         let mut leaves = BTreeMap::new();
         let mut proxies = BTreeMap::new();
@@ -185,20 +187,20 @@ impl Overlay {
 }
 
 impl OverlayRing {
-    /// The proxy of a branch.
+    /// Returns the proxy of a branch.
     pub fn proxy_of(&self, branch: Vertex) -> Option<Vertex> {
         let member = self.members.iter().find(|member| member.branch == branch);
         member.map(|member| member.proxy)
     }
 
-    /// For whom a member repairs.
+    /// Returns the receiver for which a member repairs.
     fn successor_of(&self, proxy: Vertex) -> Option<Vertex> {
         let place = self.members.iter().position(|member| member.proxy == proxy)?;
         Some(self.members[(place + 1) % self.members.len()].proxy)
     }
 }
 
-/// The receiver that is in the fewest rings so far: the one that `was` if it is one of those, or
+/// Returns a receiver that is in the fewest rings so far: `was` if it is one of those, otherwise
 /// one of the nearest to the sender.
 fn choose_proxy(
     tree: &MulticastTree,
@@ -223,7 +225,7 @@ fn choose_proxy(
     }
 }
 
-/// The overlay parent of a ring as long as it is not known.
+/// Placeholder for the overlay parent of a ring that is not known yet.
 const NOBODY: Vertex = Vertex(u32::MAX);
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ fn tree_of(group: &Group) -> MulticastTree {
     MulticastTree::shortest(&group.topology, &dead, group.sender, &group.receivers).0
 }
 
-/// The receivers at and below a vertex.
+/// Receivers at and below a vertex.
 fn below(tree: &MulticastTree, vertex: Vertex) -> BTreeSet<Vertex> {
     let mut found: BTreeSet<Vertex> =
         tree.children(vertex).flat_map(|child| below(tree, child)).collect();
@@ -20,7 +20,7 @@ fn below(tree: &MulticastTree, vertex: Vertex) -> BTreeSet<Vertex> {
     found
 }
 
-/// The tree of a sender and a thousand receivers, any of 4096 servers.
+/// A BCube of 4096 servers, and the tree of a random sender with a thousand random receivers.
 fn a_thousand_in_bcube(seed: u64) -> (Topology, MulticastTree) {
     let topology = Topology::bcube(8, 3).expect("a topology");
     let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
@@ -30,7 +30,7 @@ fn a_thousand_in_bcube(seed: u64) -> (Topology, MulticastTree) {
     (topology, tree)
 }
 
-/// What the page of the protocol promises of an overlay, Theorem 1 first.
+/// Asserts the documented properties of an overlay, Theorem 1 first.
 fn check(tree: &MulticastTree, overlay: &Overlay, topology: &Topology) {
     let seats = overlay.seats();
     assert!(seats.keys().eq(tree.receivers()), "each receiver has one leaf ring");
@@ -145,7 +145,7 @@ fn a_receiver_that_passes_on_is_a_branch_of_itself() {
 
 #[test]
 fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
-    // A server that receives and passes on is nearer than whom it passes on to.
+    // A server that receives and forwards is nearer to the sender than those to which it forwards.
     let topology = Topology::bcube(4, 2).expect("a topology");
     let receivers = (1..64).map(Vertex).collect();
     let dead = BTreeSet::new();
@@ -165,8 +165,8 @@ fn a_thousand_receivers_in_bcube_have_an_overlay_within_the_bounds() {
     check(&tree, &Overlay::of_tree(&tree, None, &mut Rng::new(5)), &topology);
 }
 
-/// How many hops a repair of what a whole branch has lost takes to all of the branch, if it comes
-/// to the branch's proxy first.
+/// Total number of hops that a repair of a branch's loss takes to all receivers of the branch, if
+/// it reaches the proxy first.
 fn hops_below(overlay: &Overlay, proxy: Vertex, branch: &BTreeSet<Vertex>) -> usize {
     let seats = overlay.seats();
     let (mut reached, mut hops) = (BTreeSet::from([proxy]), 0);

@@ -1,49 +1,49 @@
-//! How fast the sender multicasts within its window: in bursts that the path carries, one round
-//! trip's packets spread over the round trip.
+//! Pacing of the sender's multicast within its window: in bursts that the path carries, with the
+//! packets of one round trip spread over the round trip.
 
 use core::time::Duration;
 
 use crate::Time;
 
-/// A token bucket whose rate follows the window and the round trip, or is set.
+/// A token bucket. Its rate follows the window and the round trip, or is fixed.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    /// Bytes that may be sent at once.
+    /// Maximum bytes that may be sent at once.
     burst: f64,
-    /// Bytes that may be sent now; below zero a burst is still being paid for.
+    /// Bytes that may be sent now. Negative after a burst, until it is paid for.
     tokens: f64,
     filled_at: Time,
-    /// When the next packet is to be sent, as was said last.
+    /// When the next packet is due, as last returned.
     due: Option<Time>,
-    /// Bytes in a second that are never exceeded.
+    /// Maximum rate in bytes per second.
     most: Option<f64>,
     slow_start: bool,
-    /// Whether the bucket was empty, and has not enough for a batch yet.
+    /// `true` after the bucket was empty, until it holds enough for a batch.
     is_filling: bool,
 }
 
-/// What is under way is spread over the time that it takes.
+/// Window and round trip over which packets in flight are spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
-    /// Bytes.
+    /// Window in bytes.
     pub(super) window: u64,
     pub(super) round_trip: Duration,
 }
 
-/// Faster than the window asks for, so that pacing never is what holds the window up.
+/// Pacing is faster than the window requires, so that it never limits the window.
 const GAIN: f64 = 1.25;
-/// As long as the window doubles in each round trip.
+/// Gain while the window doubles in each round trip.
 const START_GAIN: f64 = 2.0;
-/// A timer is not kept more exactly than so.
+/// Resolution of timers.
 const LEAST_WAIT: Duration = Duration::from_micros(20);
-/// Who is called later than it asked for makes up for so much of it: on a busy machine a thread
-/// waits for milliseconds until it is its turn.
+/// Maximum delay of a call that is made up for: on a busy machine a thread waits for milliseconds
+/// until it runs.
 const MADE_UP: Duration = Duration::from_millis(8);
-/// Packets of at most so much time are kept to leave together, in one system call.
+/// Maximum time for which packets are batched into one system call.
 const BATCH: Duration = Duration::from_micros(500);
 
 impl Pacing {
-    /// Bursts of `burst` bytes, and at most `most` bytes in a second.
+    /// Creates a pacer with bursts of `burst` bytes, and at most `most` bytes per second.
     pub(super) fn new(now: Time, burst: usize, most: Option<u64>) -> Self {
         let burst = burst as f64;
         let most = most.map(|most| most as f64);
@@ -51,7 +51,7 @@ impl Pacing {
         Self { burst, tokens, filled_at, due, most, slow_start: true, is_filling: false }
     }
 
-    /// Bytes in a second; `None` if nothing bounds them.
+    /// Returns the rate in bytes per second. Returns `None` if it is unlimited.
     fn rate(&self, span: Option<Span>) -> Option<f64> {
         let gain = if self.slow_start { START_GAIN } else { GAIN };
         let paced = span.map(|Span { window, round_trip }| {
@@ -63,7 +63,7 @@ impl Pacing {
         }
     }
 
-    /// When the next packet may be sent, if so much is to be spread, or nothing.
+    /// Returns when the next packet may be sent, with the window in `span`, if there is one.
     pub(super) fn next_at(&mut self, now: Time, span: Option<Span>) -> Time {
         let Some(rate) = self.rate(span) else { return now };
         let passed = now.since(self.filled_at).as_secs_f64();
@@ -83,18 +83,18 @@ impl Pacing {
         due
     }
 
-    /// There is nothing that could be sent: what passes until there is will not be made up for.
+    /// Cancels the next packet because there is none to send. Time until there is one is not made
+    /// up for.
     pub(super) fn rest(&mut self) {
         self.due = None;
     }
 
-    /// A packet of so many bytes goes out.
     pub(super) fn on_sent(&mut self, bytes: usize) {
-        // What went out before anything bounded the rate is not paid for later.
+        // Bytes that were sent before the rate was limited are not paid for later.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }
 
-    /// The window has become smaller: it does not double any more.
+    /// Ends slow start, because the window has shrunk.
     pub(super) fn on_reduction(&mut self) {
         self.slow_start = false;
     }
@@ -104,7 +104,7 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    /// Bytes that are sent in a second of packets of 1000 bytes.
+    /// Bytes that are sent in one second, in packets of 1000 bytes.
     fn sent(pacing: &mut Pacing, span: Option<Span>) -> usize {
         let end = Time::ZERO + Duration::from_secs(1);
         let (mut now, mut bytes) = (Time::ZERO, 0);

@@ -1,7 +1,7 @@
-//! RDCM's packets. Each follows the common header of [`crate::wire`], whose view field is the
-//! number of the sender's [stream](Packet#streams), as far as the header's sender knows one.
+//! RDCM's packets. Each follows the common header of [`crate::wire`]. The view field of the header
+//! is the number of the [stream](Packet#streams).
 //!
-//! All numbers are big-endian; lists are a count u16 and then their entries.
+//! All numbers are big-endian. A list is a count u16, followed by its entries.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -16,162 +16,163 @@ use crate::{GroupId, NodeId, Origin};
 
 mod place;
 
-/// A packet.
+/// An RDCM packet.
 ///
 /// # Streams
-/// The packets of one sender in one group are numbered from 1 on. When a node leaves and sends
-/// there again, that is another stream, with a higher number.
+/// The packets of one sender in one group are numbered consecutively, by default from 1 on. If a
+/// node leaves and sends there again, this is another stream, with a later number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// A packet of the stream.
+    /// A data packet.
     Data(DataPacket),
-    /// How far the sender is. By multicast, when it has nothing to send.
+    /// End of the stream so far. Multicast while the sender has nothing to send.
     Announce {
-        /// The epoch of the receiver's place; 0 if it goes to all. What lies beyond a receiver's
-        /// window is believed only with that.
+        /// Epoch of the receiver's place. 0 if the packet goes to all. An end beyond a receiver's
+        /// window is accepted only with the epoch of its place.
         epoch: u32,
-        /// The number after the last packet that it has multicast.
+        /// Number after the last packet that was multicast.
         end: u64,
     },
-    /// What its sender has, and what its branch has: to its predecessors and overlay parents.
+    /// Packets that a receiver and its branch have. Sent to predecessors and overlay parents.
     Ack(Vec<RingAck>),
-    /// How far a receiver is: to the sender.
+    /// Progress of a receiver. Sent to the sender.
     Report(Report),
-    /// The place of a receiver: from the sender.
+    /// Place of a receiver. Sent by the sender.
     Place {
-        /// The receiver. A node that was started anew at the address of another takes no place of
-        /// that one.
+        /// Id of the receiver. A node that was restarted at the address of another ignores the
+        /// places of that one.
         receiver: NodeId,
-        /// Its place.
+        /// Place in the overlay.
         place: Place,
     },
-    /// Packets that a receiver cannot get from others: to the sender.
+    /// Request for packets that a receiver cannot get from others. Sent to the sender.
     Ask(Vec<core::ops::Range<u64>>),
-    /// The tree does not reach a successor: to the sender.
+    /// Report that the tree does not reach a successor. Sent to the sender.
     Cut {
-        /// The ring that it is a successor in.
+        /// Ring in which it is a successor.
         ring: u32,
-        /// The successor.
+        /// Receiver that is cut off.
         successor: NodeId,
     },
-    /// A successor does not acknowledge anything: to the sender.
+    /// Report that a successor acknowledges nothing. Sent to the sender.
     Silent {
-        /// The successor.
+        /// Receiver that is silent.
         successor: NodeId,
     },
-    /// Where a stream has ended whose sender has given way to another: to a receiver of it.
+    /// End of a stream whose sender yields to another one. Sent to its receivers.
     Farewell {
-        /// An epoch near that of the receiver's last place.
+        /// Epoch of the last places. It is near that of the receiver's place.
         epoch: u32,
-        /// The number after the last packet.
+        /// Number after the last packet.
         end: u64,
     },
-    /// A receiver has heard that: to the former sender.
+    /// Acknowledgment of a farewell. Sent to the former sender.
     FarewellHeard,
-    /// The new predecessor of a receiver serves it by now: to the former one (3.4).
+    /// Release of packets by a receiver that its new predecessor serves. Sent to the former
+    /// predecessor (3.4).
     Release {
-        /// The ring that both were in.
+        /// Ring that both were in.
         ring: u32,
-        /// The epoch of the receiver's place.
+        /// Epoch of the receiver's place.
         epoch: u32,
-        /// From this packet on the receiver needs none of its former predecessor.
+        /// First packet that the receiver no longer needs from its former predecessor.
         from: u64,
     },
 }
 
-/// A packet of the stream.
+/// A data packet.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 36 | 8 | its number |
-/// | 44 | n | the piece of the message |
+/// | 36 | 8 | number |
+/// | 44 | n | fragment of the message |
 ///
-/// Flags: 1 a message begins here, 2 it ends here, 4 a repair, 8 multicast again. The upper four
-/// bits of a packet that is multicast for the first time: how often one packet is to be doubled for
-/// as many as are under way, rounded down. What a receiver passes on along the tree is a packet of
-/// a kind of its own, with the same flags and fields; it is never a repair.
+/// Flags: 1 first fragment of a message, 2 last fragment, 4 repair, 8 multicast again. In a packet
+/// that is multicast for the first time, the upper four bits contain the binary logarithm of the
+/// number of packets in flight, rounded down. A relayed packet has a packet type of its own, with
+/// the same flags and fields. It is never a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataPacket {
-    /// Its number in the stream.
+    /// Number in the stream.
     pub number: u64,
-    /// Its piece of a message.
+    /// Fragment of a message.
     pub piece: Piece,
-    /// How it comes.
+    /// Path by which the packet is sent.
     pub way: Way,
-    /// Whether a receiver passes it on along the tree; never a repair.
+    /// `true` if a receiver relays the packet along the tree. A repair is never relayed.
     pub is_relayed: bool,
 }
 
-/// A piece of a message.
+/// A fragment of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Whether it is the first one.
+    /// `true` if it is the first fragment of its message.
     pub is_first: bool,
-    /// Whether it is the last one.
+    /// `true` if it is the last fragment of its message.
     pub is_last: bool,
-    /// The bytes.
+    /// Bytes of the fragment.
     pub bytes: Bytes,
 }
 
-/// How a packet of the stream comes.
+/// Path by which a data packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// For the first time, by the tree.
+    /// Through the tree, for the first time.
     Tree {
-        /// Packets that were under way when it was sent, as their binary logarithm, at most 15.
+        /// Binary logarithm of the number of packets in flight when it was sent, at most 15.
         doublings: u8,
     },
-    /// By the tree, again.
+    /// Through the tree, again.
     Again,
-    /// From a receiver that has it, or from the sender who was asked.
+    /// From a receiver that has the packet, or from the sender on request.
     Repair,
 }
 
-/// What somebody has in one ring: itself in its leaf ring, its branch in its proxy ring.
+/// Acknowledgment in one ring: of a receiver in its leaf ring, of its branch in its proxy ring.
 ///
 /// | bytes | field |
 /// |---|---|
-/// | 4 | the ring, by its vertex |
-/// | 8 | the first packet that is missing |
-/// | 8 | up to where it is known what is missing |
-/// | 8 | the highest number that is expected |
-/// | 4 | packets that have come by the tree, wrapping around |
-/// | 2 | how many ranges follow |
-/// | 8 each | a range that is there: from so many after the first missing packet, so many |
+/// | 4 | ring, by its vertex |
+/// | 8 | first missing packet |
+/// | 8 | number below which all missing packets are known |
+/// | 8 | number after the last packet that is expected |
+/// | 4 | packets that arrived through the tree, modulo 2^32 |
+/// | 2 | number of ranges |
+/// | 8 each | range of present packets: offset from the first missing packet u32, length u32 |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingAck {
-    /// The ring.
+    /// Ring in which the packets are acknowledged.
     pub ring: u32,
-    /// What is there.
+    /// Packets that are present.
     pub has: Having,
-    /// Below this number all that is not there is known to be missing.
+    /// Number below which all packets that are not present are known to be missing.
     pub known_to: u64,
-    /// The number after the last packet that may be sent.
+    /// Number after the last packet that may be sent.
     pub limit: u64,
-    /// How many packets the acknowledging receiver itself got by the tree; wraps around.
+    /// Number of packets that the acknowledging receiver itself got through the tree, modulo 2^32.
     pub by_tree: u32,
 }
 
-/// How far a receiver is.
+/// Progress of a receiver.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 36 | 4 | the epoch of the place that it is in |
-/// | 40 | 8 | the first packet that it lacks |
-/// | 48 | 8 | the number after the last packet that it expects |
-/// | 56 | 8 | packets that came by the tree |
-/// | 64 | 8 | packets that came as repairs |
+/// | 36 | 4 | epoch of its place |
+/// | 40 | 8 | first packet that it lacks |
+/// | 48 | 8 | number after the last packet that it expects |
+/// | 56 | 8 | packets that it received through the tree |
+/// | 64 | 8 | packets that it received as repairs |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The epoch of the place that it is in; 0 if it has none.
+    /// Epoch of its place. 0 if it has none.
     pub epoch: u32,
-    /// The first packet that it lacks.
+    /// First packet that it lacks.
     pub next: u64,
-    /// The number after the last packet that it expects.
+    /// Number after the last packet that it expects.
     pub limit: u64,
-    /// Packets that came by the tree.
+    /// Number of packets that it received through the tree.
     pub by_tree: u64,
-    /// Packets that came as repairs.
+    /// Number of packets that it received as repairs.
     pub by_repair: u64,
 }
 
@@ -252,10 +253,10 @@ impl Packet {
         }
     }
 
-    /// Reads the body of a datagram of this protocol.
+    /// Decodes the body of a datagram of this protocol.
     ///
     /// # Errors
-    /// If it is nonsense.
+    /// Fails if the body is malformed.
     pub fn decode(header: &Header, body: &[u8]) -> Result<Self, DecodeError> {
         if header.protocol != Protocol::Bulk {
             return Err(DecodeError::Kind);
@@ -297,7 +298,8 @@ impl Packet {
 }
 
 impl Way {
-    /// By the tree for the first time, when so many packets are under way.
+    /// Returns the path of a packet that is sent through the tree for the first time, with
+    /// `under_way` packets in flight.
     pub fn tree(under_way: u64) -> Self {
         let doublings = under_way.max(1).ilog2().min(MAX_DOUBLINGS.into());
         Self::Tree { doublings: doublings as u8 }
@@ -318,12 +320,13 @@ impl DataPacket {
 }
 
 impl RingAck {
-    /// What is acknowledged in `ring`, of which only the first [`MAX_RANGES`] ranges are told.
+    /// Creates an acknowledgment in `ring`. It contains only the first [`MAX_RANGES`] ranges of
+    /// `has`.
     pub fn new(ring: u32, has: &Having, known_to: u64, limit: u64, by_tree: u32) -> Self {
         let mut told = Having::all_below(has.next());
         let mut known_to = known_to.max(has.next());
         for (count, range) in has.later().enumerate() {
-            // What is told by 32 bits is not all that could be there.
+            // Offsets have 32 bits, but sets of packets may be larger.
             let is_near = range.end - has.next() <= u64::from(u32::MAX);
             if count == MAX_RANGES || !is_near {
                 known_to = known_to.min(told.end());
@@ -334,8 +337,8 @@ impl RingAck {
         Self { ring, has: told, known_to, limit, by_tree }
     }
 
-    /// What it says of packets below `end`. Nothing beyond can be there: it is forged, or of a
-    /// receiver that is far ahead.
+    /// Returns the acknowledgment restricted to packets below `end`. An acknowledgment beyond that
+    /// is forged, or comes from a receiver that is far ahead.
     pub fn below(&self, end: u64) -> Cow<'_, Self> {
         if self.known_to.max(self.has.end()) <= end {
             return Cow::Borrowed(self);
@@ -424,8 +427,8 @@ fn take_u64(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
     bytes.try_get_u64().map_err(|_| DecodeError::Length)
 }
 
-/// The number of a packet. No stream comes near the limit, which takes 30,000 years at a million
-/// packets in a second, and sums of numbers below it do not overflow.
+/// Reads a packet number. At a million packets per second, a stream takes 30,000 years to reach the
+/// limit, and sums of numbers below it do not overflow.
 fn take_number(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
     let number = take_u64(bytes)?;
     if number <= MAX_NUMBER { Ok(number) } else { Err(DecodeError::Value) }
@@ -435,12 +438,12 @@ pub(super) fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
     take_u64(bytes).map(NodeId)
 }
 
-/// Bytes before the piece in a packet of the stream.
+/// Bytes before the fragment in a data packet.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<u64>();
 const MAX_NUMBER: u64 = 1 << 60;
-/// Ranges that an acknowledgement or a question holds at most.
+/// Maximum number of ranges in an acknowledgment or a request.
 pub const MAX_RANGES: usize = 32;
-/// A receiver has two seats.
+/// Maximum number of acknowledgments in a packet: one per seat.
 const MAX_ACKS: usize = 2;
 
 const DATA: u8 = 1;

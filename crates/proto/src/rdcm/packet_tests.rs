@@ -20,7 +20,7 @@ fn decode(datagram: &[u8]) -> Result<Packet, DecodeError> {
     Packet::decode(&header, body)
 }
 
-/// The datagram after the header.
+/// Datagram after the header.
 fn body(packet: &Packet) -> Vec<u8> {
     encode(packet).split_off(HEADER_BYTES)
 }
@@ -45,7 +45,7 @@ fn a_data_packet_on_the_wire_is_this() {
         0, 0, 0, 0, 0, 0, 0, 0, // incarnation
         0, 0, 0, 9, // stream
         0, 0, 0, 0, 0, 0, 0x0A, 0x0B, // number
-        0xEE, 0xFF, // piece
+        0xEE, 0xFF, // fragment
     ];
     assert_eq!(encode(&Packet::Data(data)), golden);
 }
@@ -73,11 +73,11 @@ fn the_other_packets_on_the_wire_are_these() {
     let golden = [
         0, 1, // one ring
         0, 0, 0, 3, // the ring
-        0, 0, 0, 0, 0, 0, 0, 5, // the first that is missing
+        0, 0, 0, 0, 0, 0, 0, 5, // first missing packet
         0, 0, 0, 0, 0, 0, 0, 11, // known to
         0, 0, 0, 0, 0, 0, 0, 12, // limit
-        0, 0, 0, 13, // by the tree
-        0, 1, 0, 0, 0, 2, 0, 0, 0, 3, // one range: two after, three
+        0, 0, 0, 13, // through the tree
+        0, 1, 0, 0, 0, 2, 0, 0, 0, 3, // one range: offset two, length three
     ];
     assert_eq!(body(&ack), golden);
     let report = Report { epoch: 1, next: 2, limit: 3, by_tree: 4, by_repair: 5 };

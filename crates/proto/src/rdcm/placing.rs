@@ -1,5 +1,5 @@
-//! The receivers of a stream (sections 3.1 and 3.4): who they are, what place the manager has given
-//! each, and how far each of them is.
+//! The receivers of a stream (sections 3.1 and 3.4), with the places that the manager has given
+//! them and their progress.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -20,122 +20,123 @@ use crate::{Event, GroupId, NodeId, Slow, Time};
 mod relaying;
 mod reports;
 
-/// The receivers of a stream and their places.
 #[derive(Debug)]
 pub(super) struct Placing {
     group: GroupId,
     management: Management,
     receivers: BTreeMap<NodeId, Receiver>,
-    /// The overlay children of the sender.
     children: Vec<NodeId>,
-    /// The receivers that multicast does not reach.
+    /// Relay tree of the receivers that multicast does not reach.
     relays: RelayTree,
-    /// Whether multicast reaches others, or there is nobody.
+    /// `true` if multicast reaches a receiver, or if there are no receivers.
     is_multicast: bool,
-    /// When a receiver may be moved in the relay tree.
+    /// When a receiver may next be moved in the relay tree.
     move_at: Time,
-    /// How often one was moved to where others are below it.
+    /// Number of recent moves to a position with receivers below it.
     rough_moves: u32,
-    /// When one may be again.
+    /// When the next such move is allowed.
     rough_move_at: Time,
-    /// Counts the changes of places, whoever makes them: managers know nothing of relays.
+    /// Epoch of the latest places. It is independent of the managers' epochs, because relays change
+    /// without a manager.
     epoch: u32,
-    /// When places are told that are new, or were not taken.
+    /// When places that are new, or were not taken, are next sent.
     tell_at: Option<Time>,
 }
 
-/// A receiver as the sender knows it.
+/// The sender's record of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverState {
-    /// The first packet for it.
+    /// First packet that it gets.
     pub first: u64,
-    /// The first packet that it lacks.
+    /// First packet that it lacks.
     pub next: u64,
-    /// The number after the last packet that it expects.
+    /// Number after the last packet that it expects.
     pub limit: u64,
-    /// Packets that it got by the tree.
+    /// Packets that it received through the tree.
     pub by_tree: u64,
-    /// Packets that it got as repairs.
+    /// Packets that it received as repairs.
     pub by_repair: u64,
-    /// When it was left behind; `None` if the others wait for it.
+    /// When it was evicted. `None` if the others wait for it.
     pub left_behind_at: Option<Time>,
-    /// When it was heard last.
+    /// When it was last heard.
     pub heard_at: Time,
 }
 
-/// Why a receiver is left behind.
+/// Reason for which a receiver is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It is not heard.
     Silent,
-    /// It holds the others up.
+    /// The receiver stalls the others.
     Slow,
-    /// It has slowed the others down: for so long they waited for it lately.
+    /// The receiver has slowed the others down. The value is the time for which they recently
+    /// waited for it.
     Pace(Duration),
 }
 
-/// A receiver, and what it was told.
+/// A receiver and the places that it was sent.
 #[derive(Debug)]
 struct Receiver {
-    /// The first packet that was for it when it became a receiver.
+    /// First packet to which it was entitled when it became a receiver.
     owed_from: u64,
     state: ReceiverState,
-    /// Its place as it is to be told; `None` until the manager has given it one.
+    /// Its current place. `None` until the manager has given it one.
     place: Option<Place>,
-    /// The epoch of the place that it was told last, and when.
+    /// Epoch of the place that it was last sent, and when.
     told: Option<(u32, Time)>,
-    /// The epoch of the place that it has taken.
+    /// Epoch of the place that it has taken.
     taken: Option<u32>,
-    /// The epoch from which on it is what it is now: what it reports of an earlier place is of a
-    /// time before it began anew.
+    /// First epoch of its current state. Reports with an earlier epoch are from before it rejoined
+    /// or was readmitted, and are ignored.
     since: Option<u32>,
-    /// When its place was last told in another epoch, because it reported one that it was not told.
+    /// When its place was last sent with another epoch, because it reported an epoch that it was
+    /// not sent.
     corrected_at: Option<Time>,
-    /// How often it held the others up of late: each time it is out for twice as long.
+    /// Number of recent evictions for stalling the others or for lack of a place. Each one doubles
+    /// the next pause.
     delays: u32,
-    /// It is out for so long after it was left behind.
+    /// Pause between its eviction and readmission.
     out_for: Duration,
-    /// When it was let in again, or came.
     admitted_at: Time,
-    /// When it was known last that the tree brought it more.
+    /// When it last reported more packets from the tree.
     fed_at: Time,
 }
 
 impl Receiver {
-    /// Its place, if it has not taken it.
+    /// Returns its place, if it has not taken it.
     fn untaken(&self) -> Option<&Place> {
         let is_later =
             |place: &&Place| self.taken.is_none_or(|taken| epochs::is_after(place.epoch, taken));
         self.place.as_ref().filter(is_later)
     }
 
-    /// The epoch of its next place, which is `epoch` of the stream's places. A receiver may have
-    /// taken a place of another one, told it in answer to a forged report: a place replaces only
-    /// one of a near and earlier epoch.
+    /// Returns the epoch of its next place, which is usually `epoch`, that of the stream's places.
+    /// A place replaces only one with a near and earlier epoch, and the receiver may have taken a
+    /// place with another one, sent in response to a forged report.
     fn next_epoch(&self, epoch: u32) -> u32 {
         let replaces = |taken| epochs::is_after(epoch, taken) && epochs::are_near(epoch, taken);
         self.taken.filter(|taken| !replaces(*taken)).map_or(epoch, epochs::after)
     }
 
-    /// How long it is out: each time for twice as long.
+    /// Returns the pause until it is readmitted. It doubles with each eviction for stalling the
+    /// others.
     fn pause(&self, config: &Config) -> Duration {
         config.readmit_after * (1 << self.delays.min(MOST_DOUBLINGS))
     }
 }
 
-/// A receiver that slowed the others down is out for so many times as long as they waited for it.
+/// Pause of an evicted receiver, as a multiple of the time for which the others waited for it.
 const OUT_FOR: u32 = 10;
 
-/// Who has kept up for so many times as long as the others wait for somebody slow is not slow.
+/// Time after which a receiver no longer counts as slow, as a multiple of `slow_after`.
 const KEPT_UP: u32 = 16;
-/// How often the time for which somebody slow is out is doubled, at most.
+/// Maximum number of doublings of the pause of a slow receiver.
 const MOST_DOUBLINGS: u32 = 12;
 
 impl Placing {
-    /// The receivers of the node's stream in a group: nobody yet.
+    /// Creates the set of receivers of the node's stream in a group, which is initially empty.
     ///
     /// # Errors
-    /// If the node is not where it could send.
+    /// Fails if the node is at no host from which it could send.
     pub(super) fn new(around: &mut Around<'_>) -> Result<Self, ManagerError> {
         let management = Management::new(around)?;
         Ok(Self {
@@ -153,7 +154,7 @@ impl Placing {
         })
     }
 
-    /// Nodes are in the group: they are receivers, who get what follows `first`.
+    /// Adds nodes that have joined the group as receivers of the packets from `first` on.
     pub(super) fn join(&mut self, around: &mut Around<'_>, nodes: &[NodeId], first: u64) {
         for node in nodes {
             let state = ReceiverState {
@@ -171,7 +172,7 @@ impl Placing {
                 place: None,
                 told: None,
                 taken: None,
-                // What a node of that id has reported in an earlier life does not count.
+                // Reports of a node with that id before it joined do not count.
                 since: Some(epochs::after(self.epoch)),
                 corrected_at: None,
                 delays: 0,
@@ -186,8 +187,8 @@ impl Placing {
         self.leave_out_unplaced(around);
     }
 
-    /// Nobody waits for who has no place in the network, now that all have been placed. It is tried
-    /// again as with somebody slow.
+    /// Evicts receivers that have no place in the network, once all have been placed. They are
+    /// tried again, like slow receivers.
     fn leave_out_unplaced(&mut self, around: &mut Around<'_>) {
         if self.management.waits() {
             return;
@@ -203,7 +204,6 @@ impl Placing {
         }
     }
 
-    /// A node has left the group.
     pub(super) fn leave(&mut self, around: &mut Around<'_>, node: NodeId) {
         if self.receivers.remove(&node).is_none() {
             return;
@@ -212,7 +212,7 @@ impl Placing {
         self.tell_changes(around);
     }
 
-    /// The others go on without a receiver; whether they waited for it until now.
+    /// Evicts a receiver. Returns `true` if the others waited for it until now.
     pub(super) fn leave_behind(&mut self, around: &mut Around<'_>, node: NodeId, why: Why) -> bool {
         let Some(receiver) = self.receivers.get_mut(&node) else { return false };
         if receiver.state.left_behind_at.is_some() {
@@ -226,7 +226,7 @@ impl Placing {
         }
         receiver.out_for = match why {
             Why::Silent | Why::Slow => receiver.pause(around.config),
-            // However often it comes back, the others keep nine tenths of their rate.
+            // The others keep nine tenths of their rate, however often it is readmitted.
             Why::Pace(held) => (held * OUT_FOR).max(around.config.readmit_after),
         };
         receiver.place = None;
@@ -236,8 +236,8 @@ impl Placing {
         true
     }
 
-    /// The tree does not lead to those who were left behind: that somebody sends here they are told
-    /// one by one, up to where. Who has no place asks for one then.
+    /// Sends the end of the stream to each evicted receiver, which the tree does not reach. A
+    /// receiver without a place then requests one.
     pub(super) fn announce_to_left_behind(&self, around: &mut Around<'_>, end: u64) {
         let left = self.all().filter(|(_, state)| state.left_behind_at.is_some());
         for (node, _) in left {
@@ -247,13 +247,13 @@ impl Placing {
         }
     }
 
-    /// When a receiver that was left behind may be one again.
+    /// Returns when an evicted receiver may be readmitted.
     pub(super) fn readmit_at(&self, node: NodeId) -> Time {
         let Some(receiver) = self.receivers.get(&node) else { return Time::MAX };
         receiver.state.left_behind_at.map_or(Time::MAX, |at| at + receiver.out_for)
     }
 
-    /// A receiver that was left behind is a receiver again, of what follows `first`.
+    /// Readmits an evicted receiver, which gets the packets from `first` on.
     pub(super) fn readmit(&mut self, around: &mut Around<'_>, node: NodeId, first: u64) {
         let Some(receiver) = self.receivers.get_mut(&node) else { return };
         receiver.state.left_behind_at = None;
@@ -268,7 +268,8 @@ impl Placing {
         self.leave_out_unplaced(around);
     }
 
-    /// The tree does not reach a receiver; whether links are believed dead now.
+    /// Handles a report that the tree does not reach a receiver. Returns `true` if links are now
+    /// believed dead.
     pub(super) fn on_cut(&mut self, around: &mut Around<'_>, ring: u32, successor: NodeId) -> bool {
         if around.unreached.contains(&successor) {
             self.move_relay(around, successor);
@@ -279,7 +280,8 @@ impl Placing {
         has_found
     }
 
-    /// The service that manages the multicast has answered; whether places have changed.
+    /// Handles an answer of the service that manages the multicast. Returns `true` if places may
+    /// have changed.
     pub(super) fn on_answer(&mut self, around: &mut Around<'_>, answer: Answer) -> bool {
         match self.management.on_answer(answer) {
             None => {
@@ -295,7 +297,7 @@ impl Placing {
             Some(Err(why)) => {
                 tracing::info!(group = %self.group, %why, "the service does not place receivers");
                 if why == Refusal::NoManager {
-                    // As where there is no service: nothing was lost.
+                    // Equivalent to having no service: nothing was lost.
                     around.line.is_there = false;
                 } else {
                     around.line.note_lost(self.group);
@@ -307,14 +309,14 @@ impl Placing {
         }
     }
 
-    /// The service that manages the multicast can be asked.
+    /// Uses the manager in the membership service from now on.
     pub(super) fn turn_to_service(&mut self, around: &mut Around<'_>) {
         let receivers = self.placed();
         self.management.turn_to_service(around, &receivers);
     }
 
-    /// The service that manages the multicast is not reached, or does not answer: the sender has a
-    /// manager of its own.
+    /// Uses the sender's own manager from now on, because the service is unreachable, refuses, or
+    /// does not answer.
     pub(super) fn turn_beside(&mut self, around: &mut Around<'_>) {
         if self.management.is_at_service() {
             tracing::warn!(group = %self.group, "goes on with a multicast manager of its own");
@@ -324,25 +326,25 @@ impl Placing {
         }
     }
 
-    /// Whether the membership service manages the multicast.
+    /// Returns `true` if the membership service manages the multicast.
     pub(super) fn is_at_service(&self) -> bool {
         self.management.is_at_service()
     }
 
-    /// The stream is over.
     pub(super) fn close(&mut self, around: &mut Around<'_>) {
         self.management.close(around);
     }
 
-    /// The receivers that are to have places.
+    /// Returns the receivers that need places.
     fn placed(&self) -> Vec<NodeId> {
         self.waited_for().map(|(node, _)| node).collect()
     }
 
-    /// Tells all places that have changed.
+    /// Updates the places that have changed.
     fn tell_changes(&mut self, around: &mut Around<'_>) {
         if self.management.is_at_service() {
-            // Until it answers all stay in their rings; who relays to whom is decided here.
+            // All receivers stay in their rings until the service answers. The relay tree is
+            // managed here.
             self.epoch = epochs::after(self.epoch);
             if self.arrange_relays(around) {
                 self.tell_at = Some(around.now);
@@ -353,20 +355,20 @@ impl Placing {
         self.take(around, &changed);
     }
 
-    /// Takes places that have changed, and tells them.
+    /// Adopts changed places and schedules their transmission.
     fn take(&mut self, around: &mut Around<'_>, changed: &[Seated]) {
         let (count, epoch) = (self.receivers.len() as u32, epochs::after(self.epoch));
         self.epoch = epoch;
         for seated in changed {
             let Some(receiver) = self.receivers.get_mut(&seated.receiver) else { continue };
-            // What the manager says of somebody who was left behind meanwhile comes too late.
+            // The manager's place for a receiver that was evicted meanwhile is outdated.
             let is_waited_for = receiver.state.left_behind_at.is_none();
             let place = seated.place.clone().filter(|_| is_waited_for);
             let (first, epoch) = (receiver.state.first, receiver.next_epoch(epoch));
             let owed_from = receiver.owed_from.min(first);
             let place = place.map(|it| Place { epoch, first, owed_from, receivers: count, ..it });
             receiver.place = place;
-            // A correction may have told it a later epoch, after one that was forged.
+            // A correction in response to a forged report may have sent it a later epoch.
             if receiver.since.is_some_and(|since| epochs::is_after(since, epoch)) {
                 receiver.since = Some(epoch);
             }
@@ -378,7 +380,7 @@ impl Placing {
         }
     }
 
-    /// Those whose overlay parent the sender is.
+    /// Returns the receivers whose overlay parent is the sender.
     fn find_children(&self, sender: NodeId) -> Vec<NodeId> {
         let is_child = |place: &Place| {
             place.leaf.parent == sender
@@ -391,8 +393,8 @@ impl Placing {
         placed.map(|(node, _)| *node).collect()
     }
 
-    /// Tells places that were not taken yet: those that are new, and again those that were told a
-    /// while ago. It is done once for all that changes in one turn.
+    /// Sends new places, and repeats those that were sent a while ago and not taken. All changes of
+    /// one turn are sent together.
     fn tell(&mut self, around: &mut Around<'_>) {
         let untaken = self.receivers.values().filter(|it| it.untaken().is_some()).count();
         let again_after = around.config.report_interval(untaken as u32);
@@ -410,7 +412,7 @@ impl Placing {
         }
     }
 
-    /// Time has passed; whether another manager is asked from now on.
+    /// Handles due timers. Returns `true` if another manager is used from now on.
     pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) -> bool {
         let was_at_service = self.is_at_service();
         match self.management.handle_timeout(around.now) {
@@ -428,12 +430,12 @@ impl Placing {
         self.is_at_service() != was_at_service
     }
 
-    /// When [`Placing::handle_timeout`] is to be called.
+    /// Returns when [`Placing::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Time {
         self.management.poll_timeout().min(self.tell_at.unwrap_or(Time::MAX))
     }
 
-    /// Whether all receivers have taken their places.
+    /// Returns `true` if all receivers have taken their places.
     pub(super) fn is_settled(&self) -> bool {
         !self.management.waits()
             && self.waited_for().all(|(_, receiver)| receiver.untaken().is_none())
@@ -444,37 +446,36 @@ impl Placing {
         self.receivers.iter().filter(waits).map(|(node, receiver)| (*node, receiver))
     }
 
-    /// The receivers whom the others wait for.
+    /// Returns the receivers for which the others wait.
     pub(super) fn current(&self) -> impl Iterator<Item = (NodeId, &ReceiverState)> {
         self.waited_for().map(|(node, receiver)| (node, &receiver.state))
     }
 
-    /// All receivers.
+    /// Returns all receivers, including evicted ones.
     pub(super) fn all(&self) -> impl Iterator<Item = (NodeId, &ReceiverState)> {
         self.receivers.iter().map(|(node, receiver)| (*node, &receiver.state))
     }
 
-    /// One receiver.
     pub(super) fn receiver(&self, node: NodeId) -> Option<&ReceiverState> {
         self.receivers.get(&node).map(|receiver| &receiver.state)
     }
 
-    /// The epoch of the places that were made last.
+    /// Returns the epoch of the latest places.
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The overlay children of the sender.
+    /// Returns the overlay children of the sender.
     pub(super) fn children(&self) -> &[NodeId] {
         &self.children
     }
 
-    /// The multicast tree; `None` if it is known to the membership service alone.
+    /// Returns the multicast tree. Returns `None` if the membership service manages the multicast.
     pub(super) fn tree(&self) -> Option<&MulticastTree> {
         self.management.tree()
     }
 
-    /// The sender stood still: it can have heard nobody meanwhile.
+    /// Compensates for a time in which the sender stood still and could hear no receiver.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         for receiver in self.receivers.values_mut() {
             let heard_at = &mut receiver.state.heard_at;
@@ -482,7 +483,7 @@ impl Placing {
         }
     }
 
-    /// How often each receiver reports.
+    /// Returns the interval between reports of each receiver.
     pub(super) fn report_interval(&self, config: &Config) -> Duration {
         config.report_interval(self.receivers.len() as u32)
     }

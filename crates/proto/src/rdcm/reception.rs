@@ -1,4 +1,5 @@
-//! A receiver of a stream: what comes, whom it serves and whom it tells (sections 3.3 and 3.5).
+//! The receiver of a stream: arriving packets, repairs for its successors, and reports (sections
+//! 3.3 and 3.5).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -30,55 +31,56 @@ mod telling;
 #[derive(Debug)]
 pub(super) struct Reception {
     pub(super) sender: NodeId,
-    /// When something came from the sender itself.
+    /// When a packet of the sender itself last arrived.
     pub(super) sender_heard_at: Time,
     place: Place,
     /// Predecessors of earlier places.
     formers: Formers,
     window: RepairWindow,
     assembly: Assembly,
-    /// The stream continues here, perhaps in the middle of a message: what lies between this packet
-    /// and the next message is lost.
+    /// First packet after a gap in the stream, perhaps in the middle of a message. Packets between
+    /// this one and the next message are lost.
     resumed_at: Option<u64>,
-    /// The other overlay children of the rings whose parent this receiver is.
+    /// Overlay children of this receiver, except for itself.
     children: BTreeMap<NodeId, Child>,
     /// `None` if the rate does not follow losses.
     bic: Option<Bic>,
     tolerance: Tolerance,
-    /// The number after the last packet that came by the tree for the first time.
+    /// Number after the last packet that arrived through the tree for the first time.
     tree_next: u64,
-    /// The number after the last packet that is known to have been sent.
+    /// Number after the last packet that is known to have been sent.
     known_to: u64,
-    /// The same, as the sender itself has told.
+    /// Like `known_to`, but according to the sender itself.
     sender_to: u64,
     by_tree: u64,
     by_repair: u64,
-    /// Acknowledgements in the leaf ring, of what is here: to the predecessor, and to the parent.
+    /// Acknowledgments in the leaf ring, of the packets that are here: to the predecessor and to
+    /// the parent.
     acks: Acks,
     parent_acks: Acks,
-    /// Acknowledgements in the proxy ring, of what the branch has.
+    /// Acknowledgments in the proxy ring, of the packets that the branch has.
     branch_acks: Acks,
-    /// Up to where it was told what the branch lacks.
+    /// Number up to which the losses of the branch were reported.
     branch_told_to: u64,
-    /// What the sender said last to be the end.
+    /// End of the stream in the last announcement.
     announced_to: u64,
     report_at: Time,
-    /// What the sender was told last to be the first packet that is missing.
+    /// First missing packet in the last report to the sender.
     reported_next: u64,
-    /// Since when the first missing packet is the same, or when it was asked for.
+    /// Since when the first missing packet is the same, or when it was requested.
     stuck_since: Time,
-    /// The first packet that was missing when it was looked at last.
+    /// First missing packet at the last check for progress.
     progress: u64,
-    /// The number after the last packet that the sender was asked for, as long as it answers.
+    /// Number after the last packet requested from the sender, while the sender responds.
     asked_to: Option<u64>,
     watch_at: Time,
-    /// What is passed on along the tree.
+    /// Packets to pass on along the tree.
     relaying: Relaying,
-    /// Whether the application takes nothing for now.
+    /// `true` while the application accepts nothing.
     is_held: bool,
-    /// Until when receivers repair for each other, when the sender is gone.
+    /// End of the time for which receivers repair for each other after the sender is gone.
     ends_at: Option<Time>,
-    /// When the sender, which was gone, was a member again: its stream may have ended.
+    /// When the sender, which was gone, became a member again. Its stream may have ended.
     sender_back_at: Option<Time>,
 }
 
@@ -121,13 +123,13 @@ impl Reception {
         reception
     }
 
-    /// The receiver has another place.
+    /// Handles a place that was sent by the sender.
     pub(super) fn on_place(&mut self, around: &mut Around<'_>, place: Place) {
         // The sender does not know yet that this place is taken.
         self.report_at = around.now;
         if !epochs::are_near(place.epoch, self.place.epoch) {
-            // It is forged, or this node has heard of no place for long: the sender hears which
-            // one it has.
+            // The place is forged, or this node has missed many places. The report shows the sender
+            // which one it has.
             around.counters.implausible += 1;
             return;
         }
@@ -143,7 +145,7 @@ impl Reception {
         self.take_seats(around);
     }
 
-    /// The others have gone on: the stream goes on with packet `first` here.
+    /// Continues with packet `first`, after the others have continued without this receiver.
     fn begin_anew(&mut self, around: &mut Around<'_>, first: u64) {
         around.lose(self.sender, self.undelivered(), first, LossCause::TooFarBehind);
         let config = around.config;
@@ -168,7 +170,7 @@ impl Reception {
         let children = &self.place.children;
         let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
         if !self.children.keys().eq(&others) {
-            // What only somebody had who is no child any more the branch has not.
+            // Packets that only a former child had do not count for the branch.
             self.window.forget_branch();
         }
         self.children.retain(|child, _| others.contains(child));
@@ -189,12 +191,12 @@ impl Reception {
         self.tell_at_once(now);
     }
 
-    /// A packet of the stream.
     pub(super) fn on_data(&mut self, around: &mut Around<'_>, from: NodeId, data: DataPacket) {
         let DataPacket { number, piece, way, is_relayed } = data;
         if number >= self.window.end() {
-            // No sender sends to a receiver what it has no room for, unless it was left behind:
-            // then it is told the end, with its epoch. Whoever else says so is not believed.
+            // No sender exceeds the window of a receiver, unless it has evicted the receiver. It
+            // then sends it an announcement with the epoch of its place. Other claims are not
+            // trusted.
             around.counters.data_beyond += 1;
             return;
         }
@@ -221,7 +223,7 @@ impl Reception {
             self.relay(around, arrival, DataPacket { number, piece, way, is_relayed: true });
         }
         if arrival == Arrival::New && is_relayed {
-            // It was sent not long ago.
+            // A relayed packet was sent by the sender recently.
             self.sender_heard_at = around.now;
         }
         match arrival {
@@ -229,7 +231,7 @@ impl Reception {
             Arrival::Known => {
                 around.counters.repairs_useless += u64::from(!is_first_time);
                 if !is_first_time {
-                    // Who sent it does not know that it is here.
+                    // The node that sent it is not aware that it is here.
                     self.tell_soon(around);
                 }
                 return;
@@ -250,8 +252,8 @@ impl Reception {
         self.on_progress(around);
     }
 
-    /// A packet came by the tree, sent when fewer than so many were under way: what lies between it
-    /// and the one before is lost there.
+    /// Handles a packet of the tree that was sent with fewer than `under_way` packets in flight.
+    /// The packets between it and the previous one are lost on the tree.
     fn on_tree(&mut self, around: &mut Around<'_>, number: u64, under_way: u32) {
         around.counters.data_received += 1;
         let Some(gap) = number.checked_sub(self.tree_next) else { return };
@@ -267,7 +269,7 @@ impl Reception {
         self.tree_next = number + 1;
     }
 
-    /// Whoever gets a repair passes it on at once.
+    /// Passes a repair on at once.
     fn pass_on(&mut self, around: &mut Around<'_>, number: u64, is_news: bool) {
         for node in self.window.pass_on(around.now, number, is_news) {
             around.counters.repairs_passed_on += 1;
@@ -283,7 +285,7 @@ impl Reception {
         around.unicast(to, &Packet::Data(data));
     }
 
-    /// Perhaps something can be delivered.
+    /// Delivers messages and updates the timers, after the window may have progressed.
     fn on_progress(&mut self, around: &mut Around<'_>) {
         let next = self.window.own().next();
         if next > self.progress {
@@ -296,7 +298,8 @@ impl Reception {
         }
         self.asked_to = None;
         if next == self.announced_to && self.reported_next < next {
-            // All is there: the sender may be waiting for that, and perhaps for many.
+            // Everything has arrived, and the sender may be waiting for this report, perhaps from
+            // many receivers. The jitter spreads their reports.
             let jitter = around.rng.fraction() * f64::from(self.place.receivers.min(10_000));
             let soon = around.now + Duration::from_micros(jitter as u64 * 100);
             self.report_at = self.report_at.min(soon);
@@ -335,14 +338,14 @@ impl Reception {
         }));
     }
 
-    /// The application takes nothing for now, or does again.
+    /// Sets whether the application accepts nothing at the moment.
     pub(super) fn hold(&mut self, around: &mut Around<'_>, is_held: bool) {
         self.is_held = is_held;
         self.deliver(around);
         self.tell_at_once(around.now);
     }
 
-    /// The sender says how far it is.
+    /// Handles an announcement of the stream's end.
     pub(super) fn on_announce(&mut self, around: &mut Around<'_>, epoch: u32, end: u64) {
         let is_told_here = epochs::are_near(epoch, self.place.epoch) && epoch != epochs::NONE;
         let end = if is_told_here { end } else { end.min(self.window.end()) };
@@ -357,7 +360,6 @@ impl Reception {
         }
     }
 
-    /// Time has passed.
     pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
         let now = around.now;
         self.window.handle_timeout(now);
@@ -385,18 +387,18 @@ impl Reception {
         }
     }
 
-    /// The first packet of the first message that was not delivered.
+    /// Returns the first packet of the first message that was not delivered.
     pub(super) fn undelivered(&self) -> u64 {
         self.assembly.begun_at().or(self.resumed_at).unwrap_or(self.window.taken_to())
     }
 
-    /// The stream was over here and continues; all before its place was delivered or reported as
-    /// lost.
+    /// Resumes a stream that was over here. All packets before its place were delivered or reported
+    /// as lost.
     pub(super) fn resume(&mut self) {
         self.resumed_at = Some(self.place.first);
     }
 
-    /// When [`Reception::handle_timeout`] is to be called.
+    /// Returns when [`Reception::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&mut self, config: &Config) -> Time {
         let mut due = self.watch_at.min(self.over_at(config));
         if self.ends_at.is_none() {
@@ -408,17 +410,16 @@ impl Reception {
         acks.into_iter().chain(times).flatten().fold(due, Time::min)
     }
 
-    /// Bytes of packets and of the message that is not whole.
+    /// Returns the bytes of kept packets, of the incomplete message, and of packets to relay.
     pub(super) fn held_bytes(&self) -> usize {
         self.window.kept_bytes() + self.assembly.held_bytes() + self.relaying.held_bytes()
     }
 
-    /// Packets that came by the tree, and as repairs.
+    /// Returns the number of packets that arrived through the tree, and as repairs.
     pub(super) fn arrived(&self) -> (u64, u64) {
         (self.by_tree, self.by_repair)
     }
 
-    /// The place that it is in.
     pub(super) fn place(&self) -> &Place {
         &self.place
     }
@@ -431,7 +432,7 @@ impl Reception {
 }
 
 impl Config {
-    /// How long a receiver waits for its successors.
+    /// Returns the times for which a receiver waits for its successors.
     pub(super) fn patience(&self) -> Patience {
         Patience {
             detect_after: self.detect_after,
@@ -441,12 +442,12 @@ impl Config {
         }
     }
 
-    /// How often a receiver looks at its successors.
+    /// Returns the interval between a receiver's checks of its successors.
     fn watch_every(&self) -> Duration {
         self.cut_after.min(self.gone_after) / 4
     }
 
-    /// How long a former successor is served.
+    /// Returns the time for which a former successor is served.
     fn linger_at_ring(&self) -> Duration {
         self.cut_after
     }
@@ -459,7 +460,7 @@ fn new_bic(config: &Config) -> Option<Bic> {
     }
 }
 
-/// Packets that are expected of a stream of which nothing has come yet.
+/// Returns the number of packets that are expected of a stream before any of them arrives.
 pub(super) fn initial_window(config: &Config) -> u64 {
     match config.congestion {
         Congestion::Bic { initial } => initial.into(),
@@ -467,5 +468,5 @@ pub(super) fn initial_window(config: &Config) -> u64 {
     }
 }
 
-/// An acknowledgement that takes longer than so many of the longest delays will not come.
+/// Maximum delay of an acknowledgment that may still arrive, as a multiple of `ack_delay`.
 const SILENT_DELAYS: u32 = 4;

@@ -1,11 +1,12 @@
-//! The relay tree: how data goes to receivers that multicast does not reach.
+//! The relay tree: the unicast paths of data to receivers that multicast does not reach.
 //!
-//! The paper has the network copy packets. Where it does not, receivers do: the sender sends each
-//! packet to a few of them, and each passes it on to as many others at once, so that no link
-//! carries it more often than that. All levels of the tree but the last are full. Those who follow
-//! each other in the topology are near each other in it: below each is a stretch of them, as long
-//! as the tree is new. Who comes then is put where there is room, and who is last takes the place
-//! of whoever goes, so that few places change; when half of it has changed it is built anew.
+//! In the paper the network copies packets. Here receivers do so where it does not: the sender
+//! sends each packet to a few of them, and each relays it at once to as many others, so that no
+//! link carries the packet more often than that. All levels of the tree are full, except for the
+//! last. Receivers that are adjacent in the topology are near each other in a new tree: the
+//! receivers below each one are consecutive. A receiver that joins later is appended at the end,
+//! and the last one takes the position of one that leaves, so that few positions change. The tree
+//! is rebuilt when half of it has changed.
 
 use std::collections::BTreeMap;
 
@@ -17,36 +18,36 @@ use crate::{NodeId, Rng};
 /// The relay tree of one stream, below its sender.
 #[derive(Debug)]
 pub struct RelayTree {
-    /// Children of each.
+    /// Maximum number of children of the sender and of each receiver.
     degree: usize,
-    /// Level by level: the children of the one at `i` are at `(i + 1) * degree` and behind it.
+    /// Receivers by level. The children of the receiver at `i` start at `(i + 1) * degree`.
     order: Vec<NodeId>,
-    /// Where each is in `order`.
+    /// Position of each receiver in `order`.
     at: BTreeMap<NodeId, usize>,
-    /// Who has come or gone since it was built.
+    /// Receivers that joined or left since the tree was built.
     changes: usize,
 }
 
-/// Where a receiver was moved.
+/// New position of a receiver that was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// Where nobody depends on it.
+    /// A position without receivers below it.
     ToLeaf,
-    /// Anywhere else: those below depend on it now.
+    /// Any other position: the receivers below it now depend on the moved one.
     Anywhere,
 }
 
 impl RelayTree {
-    /// A tree of nobody, in which the sender and each receiver have up to `degree` children.
+    /// Creates an empty tree, in which the sender and each receiver have up to `degree` children.
     ///
     /// # Panics
-    /// If that is none.
+    /// Panics if `degree` is zero.
     pub fn new(degree: usize) -> Self {
         assert!(degree > 0, "without children there is no tree");
         Self { degree, order: Vec::new(), at: BTreeMap::new(), changes: 0 }
     }
 
-    /// These are in the tree from now on, each with its host in the topology.
+    /// Sets the receivers of the tree, each with its host in the topology.
     pub fn arrange(&mut self, wanted: &BTreeMap<NodeId, Vertex>) {
         let gone: Vec<NodeId> =
             self.order.iter().copied().filter(|node| !wanted.contains_key(node)).collect();
@@ -68,7 +69,7 @@ impl RelayTree {
         self.find_places();
     }
 
-    /// Builds it anew: the hosts in their order, above each other before beside each other.
+    /// Rebuilds the tree, with consecutive hosts in depth-first order.
     fn build(&mut self, wanted: &BTreeMap<NodeId, Vertex>) {
         self.changes = 0;
         let mut sorted: Vec<(Vertex, NodeId)> =
@@ -88,7 +89,7 @@ impl RelayTree {
         self.at = self.order.iter().enumerate().map(|(place, node)| (*node, place)).collect();
     }
 
-    /// The places of the children of the one at `place`, in a tree of so many.
+    /// Returns the positions of the children of the receiver at `place`, in a tree of `count`.
     fn below(&self, place: usize, count: usize) -> core::ops::Range<usize> {
         let first = (place + 1) * self.degree;
         first.min(count)..(first + self.degree).min(count)
@@ -98,24 +99,26 @@ impl RelayTree {
         (place / self.degree).checked_sub(1)
     }
 
-    /// The children of the sender.
+    /// Returns the children of the sender.
     pub fn roots(&self) -> &[NodeId] {
         &self.order[..self.degree.min(self.order.len())]
     }
 
-    /// The children of a receiver; nobody if it is not in the tree.
+    /// Returns the children of a receiver. Empty if it is not in the tree.
     pub fn children(&self, node: NodeId) -> &[NodeId] {
         let below = self.at.get(&node).map_or(0..0, |place| self.below(*place, self.order.len()));
         &self.order[below]
     }
 
-    /// The parent of a receiver; `None` if that is the sender, or it is not in the tree.
+    /// Returns the parent of a receiver. Returns `None` if that is the sender, or if the receiver
+    /// is not in the tree.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         let place = *self.at.get(&node)?;
         self.above(place).map(|parent| self.order[parent])
     }
 
-    /// How often a packet is sent until it comes to a receiver; 0 if that is not in the tree.
+    /// Returns the number of hops from the sender to a receiver. Returns 0 if it is not in the
+    /// tree.
     pub fn depth(&self, node: NodeId) -> u32 {
         let mut place = self.at.get(&node).copied();
         let mut depth = 0;
@@ -126,9 +129,9 @@ impl RelayTree {
         depth
     }
 
-    /// A receiver changes places with one that has another parent: with one without children if it
-    /// can, so that nobody depends on it, and else, if `most` allows it, with any. With which is
-    /// left to chance. `None` if there is none.
+    /// Swaps a receiver with a random one that has another parent. A receiver without children is
+    /// preferred, so that no other receiver depends on the moved one. Others are considered if
+    /// `most` allows it. Returns `None` if there is no candidate.
     pub fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
         let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));
@@ -169,8 +172,8 @@ mod tests {
         ids.into_iter().map(|id| (NodeId(id), Vertex(10_000 - id as u32))).collect()
     }
 
-    /// Each receiver is reached once, by nobody more than `degree` are, and not over more hops than
-    /// must be.
+    /// Asserts that each receiver is reached exactly once and over the minimum number of hops, and
+    /// that none has more than `degree` children.
     fn assert_reaches(tree: &RelayTree, wanted: &BTreeMap<NodeId, Vertex>, degree: usize) {
         tree.check();
         let (mut level, mut depth, mut seen) = (tree.roots().to_vec(), 0, BTreeSet::new());

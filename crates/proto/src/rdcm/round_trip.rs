@@ -1,41 +1,41 @@
-//! How long acknowledgements take, with all that waits on the way.
+//! Round-trip time of acknowledgments, including all delays on the way.
 
 use core::time::Duration;
 
 use crate::Time;
 
-/// The time from a packet to its first acknowledgement, smoothed as TCP's (RFC 6298). One packet is
+/// Time from a packet to its first acknowledgment, smoothed as in TCP (RFC 6298). One packet is
 /// measured at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// The packet that is measured, and when it was sent.
+    /// Packet that is being measured, and when it was sent.
     probe: Option<(u64, Time)>,
 }
 
-/// The part of a sample in the smoothed round trip.
+/// Inverse weight of a sample in the smoothed round trip.
 const SAMPLE_PART: u32 = 8;
-/// The part of a deviation in the smoothed one.
+/// Inverse weight of a deviation in the smoothed variation.
 const DEVIATION_PART: u32 = 4;
 
 impl RoundTrip {
-    /// What it takes on average; `None` before anything was acknowledged.
+    /// Returns the smoothed round trip. Returns `None` before the first acknowledgment.
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 
-    /// What takes longer does not come.
+    /// Returns the time after which an acknowledgment counts as lost: the smoothed round trip plus
+    /// four times the variation.
     pub(super) fn timeout(&self) -> Duration {
         self.smoothed.map_or(Duration::ZERO, |smoothed| smoothed + 4 * self.variation)
     }
 
-    /// A packet goes out.
     pub(super) fn on_sent(&mut self, now: Time, number: u64) {
         self.probe.get_or_insert((number, now));
     }
 
-    /// Packets below `known_to` are acknowledged, or known to be missing.
+    /// Records that packets below `known_to` are acknowledged, or known to be missing.
     pub(super) fn on_known(&mut self, now: Time, known_to: u64) {
         let Some((_, sent_at)) = self.probe.take_if(|(number, _)| *number < known_to) else {
             return;
@@ -50,13 +50,14 @@ impl RoundTrip {
         self.smoothed = Some((smoothed * (SAMPLE_PART - 1) + sample) / SAMPLE_PART);
     }
 
-    /// Packets below `known_to` were acknowledged, but not because they came: how long that took
-    /// tells nothing.
+    /// Discards the measurement of a packet below `known_to` that was acknowledged for another
+    /// reason than its arrival, because the time is then not a round trip.
     pub(super) fn forget_known(&mut self, known_to: u64) {
         self.probe.take_if(|(number, _)| *number < known_to);
     }
 
-    /// Nobody acknowledges: whoever comes later does not tell how long the way is.
+    /// Discards the measurement because no receiver is left to acknowledge. A later receiver would
+    /// not measure the path.
     pub(super) fn forget_probe(&mut self) {
         self.probe = None;
     }

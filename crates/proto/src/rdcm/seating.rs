@@ -1,4 +1,4 @@
-//! The multicast manager as nodes know it (section 3.1): which node has which place.
+//! The multicast manager in terms of nodes (section 3.1): the assignment of places to nodes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -12,32 +12,32 @@ use super::topology::Vertex;
 use super::tree::MulticastTree;
 use crate::{GroupId, NodeId, Time};
 
-/// The multicast manager of a network, by the ids of nodes. The network is given with each call, as
-/// it says by then where nodes are.
+/// The multicast manager of a network, by the ids of nodes. Each call gets the network with the
+/// current hosts of the nodes.
 #[derive(Debug)]
 pub struct Seating {
     manager: Manager,
     sites: Sites,
-    /// Who is in which group, the sender among them.
+    /// Nodes of each group, including the sender.
     groups: BTreeMap<GroupId, BTreeSet<NodeId>>,
-    /// In how many groups a node is.
+    /// Number of groups of each node.
     uses: BTreeMap<NodeId, u32>,
 }
 
-/// Another place of a receiver.
+/// A changed place of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seated {
-    /// The group.
+    /// Group of the receiver.
     pub group: GroupId,
-    /// Whose place it is.
+    /// Receiver whose place has changed.
     pub receiver: NodeId,
-    /// Its place, without what only the sender knows: the first packet, and how many receivers
-    /// there are. `None` if it has none any more.
+    /// New place, without the fields that the sender fills in: the first packet and the number of
+    /// receivers. `None` if the receiver has no place any more.
     pub place: Option<Place>,
 }
 
 impl Seating {
-    /// The manager of a network. Where nothing is known of it no switch has more than
+    /// Creates the manager of a network. In an unknown network, no switch has more than
     /// `most_children` others below it.
     pub fn new(network: &Network, most_children: usize, patience: Patience, seed: u64) -> Self {
         let (topology, sites) = Sites::of(network, most_children);
@@ -45,10 +45,11 @@ impl Seating {
         Self { manager, sites, groups: BTreeMap::new(), uses: BTreeMap::new() }
     }
 
-    /// Opens a group for a sender, with epochs above one that was told before.
+    /// Opens a group for a sender. Its places have epochs above `above`, the highest one assigned
+    /// before.
     ///
     /// # Errors
-    /// If the sender has no host, or the group has a sender.
+    /// Fails if the sender has no host, or if the group has a sender.
     pub fn open(
         &mut self,
         network: &Network,
@@ -80,7 +81,7 @@ impl Seating {
         }
     }
 
-    /// Forgets a group; nobody is told. Who was in it, the sender included.
+    /// Removes a group, without changed places. Returns its nodes, including the sender.
     pub fn close(&mut self, network: &Network, group: GroupId) -> Vec<NodeId> {
         self.manager.close(group);
         let nodes = self.groups.remove(&group).unwrap_or_default();
@@ -88,12 +89,12 @@ impl Seating {
         nodes.into_iter().collect()
     }
 
-    /// Whether the node is in any group.
+    /// Returns `true` if the node is in a group.
     pub fn seats(&self, node: NodeId) -> bool {
         self.uses.contains_key(&node)
     }
 
-    /// Takes receivers in. Who has no host or no way is left out.
+    /// Adds receivers. Nodes without a host or a path are left out.
     pub fn join(&mut self, network: &Network, group: GroupId, nodes: &[NodeId]) {
         let mut vertices = Vec::new();
         for node in nodes {
@@ -104,7 +105,7 @@ impl Seating {
                 continue;
             };
             if is_new {
-                // A node that it has displaced.
+                // The node may have displaced another one from its host.
                 self.manager.leave(group, vertex);
             }
             self.enter(group, *node);
@@ -115,7 +116,7 @@ impl Seating {
         }
     }
 
-    /// Takes a receiver out.
+    /// Removes a receiver.
     pub fn leave(&mut self, network: &Network, group: GroupId, node: NodeId) {
         if let Some(vertex) = self.sites.host(node) {
             self.manager.leave(group, vertex);
@@ -125,7 +126,8 @@ impl Seating {
         }
     }
 
-    /// The tree does not reach a member of a ring; how many links are believed dead for that.
+    /// Handles a report that the tree does not reach a member of a ring. Returns the number of
+    /// links that are newly believed dead.
     pub fn report(&mut self, now: Time, group: GroupId, ring: u32, successor: NodeId) -> usize {
         let Some(successor) = self.sites.host(successor) else { return 0 };
         let dead = self.manager.report(now, LinkReport { group, ring: Vertex(ring), successor });
@@ -135,11 +137,11 @@ impl Seating {
         dead.len()
     }
 
-    /// A place that has changed and was not told yet.
+    /// Returns a place that has changed and was not returned yet.
     pub fn poll(&mut self) -> Option<Seated> {
         loop {
             let placement = self.manager.poll_placement()?;
-            // Who is gone by now need not know.
+            // A node that is gone needs no place.
             if let Some(receiver) = self.sites.node(placement.receiver) {
                 let place = placement.seats.as_ref().and_then(|it| self.place(&placement, it));
                 return Some(Seated { group: placement.group, receiver, place });
@@ -174,27 +176,26 @@ impl Seating {
         })
     }
 
-    /// Gives links another chance whose time has come.
+    /// Makes links available again whose time has come.
     pub fn handle_timeout(&mut self, now: Time) {
         self.manager.handle_timeout(now);
     }
 
-    /// When [`Seating::handle_timeout`] is to be called.
+    /// Returns when [`Seating::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.manager.poll_timeout()
     }
 
-    /// The tree of a group.
+    /// Returns the tree of a group.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
         self.manager.tree(group)
     }
 
-    /// The manager, for what it believes.
+    /// Returns the underlying manager and its view of the network.
     pub fn manager(&self) -> &Manager {
         &self.manager
     }
 
-    /// Asserts the invariants.
     pub(super) fn check(&self) {
         let uses: u32 = self.uses.values().sum();
         let members: usize = self.groups.values().map(BTreeSet::len).sum();

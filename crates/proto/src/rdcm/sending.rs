@@ -1,9 +1,9 @@
-//! The sender of a stream: what it keeps, when it multicasts, and who holds it up (sections 3.3
-//! and 3.5).
+//! The sender of a stream: the packets that it keeps, the timing of its multicast, and the
+//! receivers that slow it down (sections 3.3 and 3.5).
 //!
-//! By the paper a sender lets a packet go when one overlay child has it. Here it keeps it until all
-//! receivers have said that they have it: so who was served by somebody that crashes is served by
-//! the sender (3.4), and the application knows who has what.
+//! In the paper a sender releases a packet when one overlay child has it. Here it keeps the packet
+//! until all receivers have reported it. It can then serve receivers whose predecessor crashes
+//! (3.4), and the application learns which packets each receiver has.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -35,26 +35,26 @@ pub(super) struct Sending {
     kept: VecDeque<Piece>,
     base: u64,
     kept_bytes: usize,
-    /// The number of the next packet to be multicast.
+    /// Number of the next packet to multicast.
     next: u64,
-    /// What the overlay children have told.
+    /// State of the overlay children, from their acknowledgments.
     children: BTreeMap<NodeId, Child>,
-    /// The overlay children as one: what nobody of them has is multicast again.
+    /// All overlay children as one successor: packets that none of them has are multicast again.
     all: Successor,
     pacing: Pacing,
     /// Until when data waits for the receivers to take their places.
     starts_at: Option<Time>,
     announce_at: Time,
-    /// How often that was since the last packet.
+    /// Announcements since the last packet.
     announcements: u32,
     watch_at: Time,
-    /// Who holds the others up, and since when.
+    /// Receiver that stalls the others, and since when.
     slowest: Option<(NodeId, Time)>,
-    /// How long the others waited for whom.
+    /// Time for which the others waited for each receiver.
     holdups: Holdups,
-    /// The packets up to which was asked to confirm, each the number after the last.
+    /// Requested confirmations: for each, the number after the last packet.
     marks: VecDeque<u64>,
-    /// Packets that receivers did not get, since the last confirmation.
+    /// Number of packets that each receiver missed since the last confirmation.
     missed: BTreeMap<NodeId, u32>,
 }
 
@@ -65,13 +65,13 @@ struct Child {
     limit: u64,
 }
 
-/// Receivers take their places within this time, or the stream begins without them.
+/// Maximum time that the stream waits for receivers to take their places.
 const START_WITHIN: Duration = Duration::from_millis(500);
-/// The ring of the overlay children as one.
+/// Ring number of the overlay children as one successor.
 const ALL: u32 = u32::MAX;
 
 impl Sending {
-    /// The node begins to send to the `view` of the group.
+    /// Starts a stream to the members in `view`.
     pub(super) fn new(around: &mut Around<'_>, view: &[NodeId]) -> Result<Self, ManagerError> {
         let (now, config) = (around.now, around.config);
         let first = config.first_packet();
@@ -100,7 +100,7 @@ impl Sending {
         Ok(sending)
     }
 
-    /// Takes a message; returns the number of its first packet.
+    /// Accepts a message. Returns the number of its first packet.
     pub(super) fn send(
         &mut self,
         around: &mut Around<'_>,
@@ -122,7 +122,7 @@ impl Sending {
         Ok(seqno(first))
     }
 
-    /// Why no more is taken.
+    /// Returns the reason for which no more is accepted.
     fn full(&self) -> SendError {
         let slowest = self.placing.current().min_by_key(|(_, state)| state.next);
         match slowest {
@@ -134,26 +134,26 @@ impl Sending {
         }
     }
 
-    /// The number after the last packet that is kept.
+    /// Returns the number after the last packet that is kept.
     fn end(&self) -> u64 {
         self.base + self.kept.len() as u64
     }
 
-    /// The first packet that a receiver gets who comes now: one that begins a message.
+    /// Returns the first packet for a receiver that joins now, which begins a message.
     fn first_for_joiner(&self) -> u64 {
         let unsent = (self.next - self.base) as usize;
         let begins = self.kept.iter().skip(unsent).position(|piece| piece.is_first);
         begins.map_or(self.end(), |place| self.next + place as u64)
     }
 
-    /// A node is in the group.
+    /// Adds a node that has joined the group.
     pub(super) fn on_joined(&mut self, around: &mut Around<'_>, node: NodeId) {
         let first = self.first_for_joiner();
         self.placing.join(around, &[node], first);
         self.take_children(around.config);
     }
 
-    /// A node is not in the group any more.
+    /// Removes a node that is no longer a member.
     pub(super) fn on_gone(&mut self, around: &mut Around<'_>, node: NodeId) {
         if let Some(state) = self.placing.receiver(node) {
             let missed = self.next.saturating_sub(state.next);
@@ -171,7 +171,7 @@ impl Sending {
         }
     }
 
-    /// The overlay children may be others than before.
+    /// Updates the set of overlay children, after places may have changed.
     pub(super) fn take_children(&mut self, config: &Config) {
         let now = self.placing.children();
         self.children.retain(|child, _| now.contains(child));
@@ -181,18 +181,19 @@ impl Sending {
         }
     }
 
-    /// The number after the last packet that may be multicast now.
+    /// Returns the number after the last packet that may be multicast now.
     fn limit(&self) -> u64 {
         self.children.values().map(|child| child.limit).min().unwrap_or(u64::MAX)
     }
 
-    /// The number after the last packet that is not under way any more.
+    /// Returns the number of the oldest packet that may be in flight.
     fn acknowledged(&self) -> u64 {
         let known_to = self.children.values().map(|child| child.known_to).min();
         known_to.unwrap_or(self.next).max(self.base)
     }
 
-    /// What may be under way, for pacing; `None` if it does not follow the receivers.
+    /// Returns the window over which to pace. Returns `None` if the rate does not follow the
+    /// receivers.
     fn span(&self, config: &Config) -> Option<Span> {
         if config.congestion == Congestion::Room || self.children.is_empty() {
             return None;
@@ -202,12 +203,12 @@ impl Sending {
         Some(Span { window: packets.saturating_mul(config.path_mtu.into()), round_trip })
     }
 
-    /// Whether the next packet may be multicast as far as receivers are concerned.
+    /// Returns `true` if the receivers' windows allow the next packet.
     fn may_send(&self) -> bool {
         self.starts_at.is_none() && self.next < self.end() && self.next < self.limit()
     }
 
-    /// Appends the next packet to `out`, if there is one to be multicast now.
+    /// Appends the next packet to `out`. Returns `false` if no packet may be multicast now.
     pub(super) fn poll_data(&mut self, around: &mut Around<'_>, out: &mut Vec<u8>) -> bool {
         self.note_wait(around);
         if !self.may_send() {
@@ -238,16 +239,17 @@ impl Sending {
         true
     }
 
-    /// An overlay child has acknowledged packets.
+    /// Handles acknowledgments of an overlay child.
     pub(super) fn on_ack(&mut self, around: &mut Around<'_>, from: NodeId, acks: &[RingAck]) {
-        // The sender is the parent in the highest ring of a child, which is told last.
+        // The sender is the parent in the highest ring of a child, which is the last one in its
+        // packet.
         let stopped_for = self.stopped_for(around.now, around.config);
         let Some(child) = self.children.get_mut(&from) else { return };
         // A joiner acknowledges everything before its first packet, which may not be sent yet.
         let Some(ack) = acks.last().map(|ack| ack.below(self.next)) else { return };
         child.known_to = child.known_to.max(ack.known_to);
         if !stopped_for.is_zero() {
-            // The time in which this node stood still is not part of the round trip.
+            // The time for which this node stood still is not part of the round trip.
             self.all.is_not_asked();
         }
         if ack.limit < child.limit {
@@ -256,7 +258,8 @@ impl Sending {
         child.limit = ack.limit;
         let known_to = self.children.values().map(|child| child.known_to).min().unwrap_or(0);
         let mut all = RingAck::new(ALL, &ack.has, known_to, 0, 0);
-        // Everything that a child has came by the tree, so that each step measures the round trip.
+        // All packets that a child has count as received through the tree, so that each step
+        // measures the round trip.
         all.by_tree = all.known_to as u32;
         let fresh = self.all.on_ack(around.now, &all, &again_after(around.config));
         let due = around.now + around.config.detect_after;
@@ -265,7 +268,7 @@ impl Sending {
         }
     }
 
-    /// A receiver reports how far it is.
+    /// Handles the progress report of a receiver.
     pub(super) fn on_report(&mut self, around: &mut Around<'_>, from: NodeId, report: &Report) {
         around.counters.reports_received += 1;
         if report.next > self.end() {
@@ -290,13 +293,13 @@ impl Sending {
         self.on_progress(around);
     }
 
-    /// A receiver cannot get packets from others.
+    /// Retransmits packets to a receiver that cannot get them from others.
     pub(super) fn on_ask(&mut self, around: &mut Around<'_>, from: NodeId, ranges: &[Range<u64>]) {
         around.counters.asks_answered += 1;
         let mut left = ANSWERED_AT_ONCE;
         for range in ranges {
             for number in range.start.max(self.base)..range.end.min(self.next) {
-                // Who gets too little asks again.
+                // A receiver that gets only a part of them repeats the request.
                 if left == 0 || around.outbox.waiting_bytes() >= ANSWERS_WAITING {
                     return;
                 }
@@ -309,7 +312,7 @@ impl Sending {
         }
     }
 
-    /// A receiver is not reached by the tree.
+    /// Handles a report that the tree does not reach a receiver.
     pub(super) fn on_cut(&mut self, around: &mut Around<'_>, ring: u32, successor: NodeId) {
         around.counters.cuts_heard += 1;
         if self.placing.on_cut(around, ring, successor) {
@@ -317,7 +320,7 @@ impl Sending {
         }
     }
 
-    /// Receivers may have come further.
+    /// Releases packets and reports confirmations, after receivers may have progressed.
     fn on_progress(&mut self, around: &mut Around<'_>) {
         self.release();
         while let Some(mark) = self.marks.front().copied()
@@ -335,7 +338,8 @@ impl Sending {
         }
     }
 
-    /// Who has not got all packets before a mark, and how many it lacks.
+    /// Returns the receivers that have not got all packets before a mark, with the number that each
+    /// lacks.
     fn incomplete(&mut self, mark: u64) -> Vec<(NodeId, u32)> {
         let mut missed = core::mem::take(&mut self.missed);
         let left_behind = self.placing.all().filter(|(_, it)| it.left_behind_at.is_some());
@@ -346,7 +350,7 @@ impl Sending {
         missed.into_iter().collect()
     }
 
-    /// Lets go what all receivers have.
+    /// Releases the packets that all receivers have.
     fn release(&mut self) {
         let all_below = self.placing.current().map(|(_, state)| state.next).min();
         let edge = all_below.unwrap_or(self.next).min(self.next);
@@ -358,7 +362,7 @@ impl Sending {
         }
     }
 
-    /// Asks for a confirmation of all that was taken so far.
+    /// Requests a confirmation of all messages accepted so far.
     pub(super) fn confirm(&mut self, around: &mut Around<'_>) {
         let mark = self.end();
         if self.marks.back() != Some(&mark) {
@@ -367,13 +371,12 @@ impl Sending {
         self.on_progress(around);
     }
 
-    /// Receivers that are not known to have all that was taken.
+    /// Returns the receivers that are not known to have all accepted messages.
     pub(super) fn unconfirmed(&self) -> Vec<NodeId> {
         let lacks = |it: &(NodeId, &ReceiverState)| it.1.next < self.end();
         self.placing.all().filter(lacks).map(|(node, _)| node).collect()
     }
 
-    /// Time has passed.
     pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
         let now = around.now;
         if self.placing.handle_timeout(around) {
@@ -394,7 +397,7 @@ impl Sending {
         }
     }
 
-    /// What nobody has is multicast again (3.3).
+    /// Multicasts packets again that no receiver has (3.3).
     fn multicast_again(&mut self, around: &mut Around<'_>) {
         if self.children.is_empty() || around.is_blocked {
             return;
@@ -418,9 +421,9 @@ impl Sending {
         around.multicast(&Packet::Announce { epoch: epochs::NONE, end: self.next });
     }
 
-    /// How long after what was multicast last the receivers are told where the end is. If nothing
-    /// follows they are told soon, and again after pauses that double, as LBRM does it: the last
-    /// packets may be lost, and so may the announcements.
+    /// Returns the delay of the next announcement of the stream's end, after the last packet or
+    /// announcement. If no packet follows, the first announcement is sent soon and repeated after
+    /// pauses that double, as in LBRM, because the last packets or the announcements may be lost.
     fn announce_after(&self, config: &Config) -> Duration {
         let every = config.announce_every;
         if self.next < self.end() {
@@ -432,8 +435,9 @@ impl Sending {
         }
     }
 
-    /// The node has found another sender in the group, and gives way: what was not confirmed is
-    /// lost. Returns where the stream ended, the epoch of its places, and who has all of it.
+    /// Ends the stream, because this node has found another sender in the group and yields to it.
+    /// Packets that are not confirmed are reported as lost. Returns the number after the last
+    /// packet, the epoch of the places, and the receivers that have everything.
     pub(super) fn give_way(&mut self, around: &mut Around<'_>) -> (u64, u32, Vec<NodeId>) {
         let whole = self.placing.all().filter(|(_, state)| state.next >= self.next);
         let whole = whole.map(|(node, _)| node).collect();
@@ -442,7 +446,8 @@ impl Sending {
         (self.next, self.placing.epoch(), whole)
     }
 
-    /// When [`Sending::handle_timeout`] is to be called; not for data if the network is blocked.
+    /// Returns when [`Sending::handle_timeout`] is to be called. Data does not count while the
+    /// network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let mut due = self.announce_at.min(self.watch_at).min(self.placing.poll_timeout());
         due = due.min(self.starts_at.unwrap_or(Time::MAX));
@@ -459,7 +464,7 @@ impl Sending {
         due
     }
 
-    /// Bytes that are kept.
+    /// Returns the bytes of the packets that are kept.
     pub(super) fn held_bytes(&self) -> usize {
         self.kept_bytes
     }
@@ -476,20 +481,20 @@ impl Sending {
     }
 }
 
-/// When the sender multicasts again: later than receivers would find what they lack, for an
-/// acknowledgement comes up through several rings.
+/// Returns the timing of repeated multicast. The delay is longer than that of receivers, because
+/// acknowledgments pass through several rings on their way up.
 fn again_after(config: &Config) -> Patience {
     let patience = config.patience();
     Patience { silent_after: patience.silent_after * 4, ..patience }
 }
 
-/// What it costs to keep a packet, beside its bytes.
+/// Overhead of a packet that is kept, in bytes.
 pub(super) const PIECE_COST: usize = size_of::<Piece>();
-/// Packets that are sent to who asks, at once.
+/// Maximum number of packets that are retransmitted for one request.
 const ANSWERED_AT_ONCE: u64 = 256;
-/// Bytes that wait to be sent beyond which nobody is answered.
+/// Bytes in the outbox from which on requests are not answered.
 const ANSWERS_WAITING: usize = 1 << 20;
-/// The part of the longest delay of an acknowledgement after which the end is announced first.
+/// Part of the maximum acknowledgment delay after which the end is first announced.
 const FIRST_PART: u32 = 4;
-/// A sender that has nothing to send announces itself so many times less often.
+/// Factor by which announcements become rarer once all receivers have everything.
 pub(super) const IDLE_PART: u32 = 10;

@@ -1,4 +1,4 @@
-//! Which node is which host of the topology.
+//! Assignment of nodes to the hosts of the topology.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ pub(super) struct Sites {
     hosts: BTreeMap<NodeId, Vertex>,
     nodes: BTreeMap<Vertex, NodeId>,
     /// Places for nodes that the network does not name: those that are free again, and those that
-    /// never were taken.
+    /// were never used.
     free: Vec<Vertex>,
     fresh: Range<u32>,
-    /// Where senders are, whom nobody displaces.
+    /// Hosts of senders, which are never displaced.
     senders: BTreeSet<Vertex>,
 }
 
 impl Sites {
-    /// The topology of a network, and the hosts in it. Where nothing is known no switch has more
-    /// than `most_children` others below it.
+    /// Returns the topology of a network, with empty sites. In an unknown network, no switch has
+    /// more than `most_children` others below it.
     pub(super) fn of(network: &Network, most_children: usize) -> (Topology, Self) {
         let topology = match network {
             Network::Known { topology, .. } => (**topology).clone(),
@@ -40,16 +40,16 @@ impl Sites {
         (topology, Self { hosts, nodes, free: Vec::new(), fresh, senders: BTreeSet::new() })
     }
 
-    /// The host of a sender, which stays its own.
+    /// Returns the host of a sender, which no other node can displace.
     pub(super) fn settle_sender(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
         let vertex = self.settle(network, node)?;
         self.senders.insert(vertex);
         Some(vertex)
     }
 
-    /// The host of a node, which is given one if it can have one. If another node is there, it gets
-    /// a place of its own; where there are none it displaces the other, for a node that was
-    /// restarted has another id.
+    /// Returns the host of a node, and assigns one if possible. If another node is at its host, it
+    /// gets a place for visitors. Without such places it displaces the other node, because a
+    /// restarted node has another id.
     pub(super) fn settle(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
         if let Some(vertex) = self.hosts.get(&node) {
             return Some(*vertex);
@@ -65,12 +65,12 @@ impl Sites {
         Some(vertex)
     }
 
-    /// A place that is nobody's.
+    /// Returns an unused place.
     fn vacant(&mut self) -> Option<Vertex> {
         self.free.pop().or_else(|| self.fresh.next().map(Vertex))
     }
 
-    /// A node is gone: another may have its host.
+    /// Releases the host of a node that is gone.
     pub(super) fn release(&mut self, network: &Network, node: NodeId) {
         let Some(vertex) = self.hosts.remove(&node) else { return };
         self.nodes.remove(&vertex);
@@ -80,18 +80,16 @@ impl Sites {
         }
     }
 
-    /// The node on a host.
     pub(super) fn node(&self, vertex: Vertex) -> Option<NodeId> {
         self.nodes.get(&vertex).copied()
     }
 
-    /// The host of a node.
     pub(super) fn host(&self, node: NodeId) -> Option<Vertex> {
         self.hosts.get(&node).copied()
     }
 }
 
-/// Hosts in a rack, where nothing is known of the network, and racks.
+/// Hosts per rack and maximum number of racks, in an unknown network.
 const RACK: u32 = 32;
 const RACKS: usize = 127;
 

@@ -1,28 +1,29 @@
-//! What becomes of a receiver that holds the others up.
+//! Policy for a receiver that slows the others down.
 
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-/// What becomes of a receiver that takes less than the others could get.
+/// Policy for a receiver that gets less than the others could.
 ///
-/// The sender measures how long it had something to send and could not, because one receiver
-/// expected no more while most of the others did. Of a second, that is the share by which the
-/// receiver slows the others down. Text: `wait`, `leave-behind`, or a percentage such as `50%`.
+/// The sender measures the time in which it had data to send and could not, because one receiver
+/// expected no more while most of the others did. The fraction of a second that this takes is the
+/// share by which the receiver slows the others down. Text: `wait`, `leave-behind`, or a percentage
+/// such as `50%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slowest {
-    /// The others wait for it, whatever it takes. It is named.
+    /// The others wait for the receiver indefinitely. It is reported.
     Wait,
-    /// The others continue without it once it has slowed them down by a tenth, over four seconds:
-    /// they keep 90 % of their rate.
+    /// The receiver is evicted once the others have waited for it for more than a tenth of four
+    /// seconds. They keep 90 % of their rate.
     LeaveBehind,
-    /// The others continue without it if it gets less than this share of what the median receiver
-    /// could get: above 0, below 1.
+    /// The receiver is evicted if it gets less than this share of what the median receiver could
+    /// get. The share is above 0 and below 1.
     Share(f64),
 }
 
 impl Slowest {
-    /// The least share of the median's rate with which a receiver is waited for.
+    /// Returns the minimum share of the median receiver's rate, below which a receiver is evicted.
     pub(super) fn least_share(self) -> f64 {
         match self {
             Self::Wait => 0.0,
@@ -31,20 +32,20 @@ impl Slowest {
         }
     }
 
-    /// The time over which waits for one receiver are added up. One wait alone, however long, is
-    /// never too much.
+    /// Returns the time over which waits for one receiver are summed. With shares up to 96 %, a
+    /// single wait never exceeds the limit, regardless of its length.
     pub(super) fn span(self) -> Duration {
         let rest = (1.0 - self.least_share()).max(f64::MIN_POSITIVE);
         let span = LONGEST_WAIT.as_secs_f64() / rest;
         Duration::from_secs_f64(span.clamp(LEAST_SPAN, MOST_SPAN))
     }
 
-    /// How long the others may wait for one receiver in that time.
+    /// Returns the maximum time for which the others may wait for one receiver within the span.
     pub(super) fn most_waits(self) -> Duration {
         self.span().mul_f64(1.0 - self.least_share())
     }
 
-    /// Returns `true` if the share is one.
+    /// Returns `true` if the share is above 0 and below 1.
     pub(super) fn is_valid(self) -> bool {
         match self {
             Self::Wait | Self::LeaveBehind => true,
@@ -54,13 +55,13 @@ impl Slowest {
 }
 
 impl Default for Slowest {
-    /// Half of the median's rate.
+    /// Returns half of the median receiver's rate.
     fn default() -> Self {
         Self::Share(0.5)
     }
 }
 
-/// A text that is no [`Slowest`].
+/// Error for a text that is not a [`Slowest`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is invalid: expected wait, leave-behind, or a percentage from 1% to 99%")]
 pub struct NotSlowest(String);
@@ -93,12 +94,12 @@ impl fmt::Display for Slowest {
     }
 }
 
-/// With [`Slowest::LeaveBehind`] the others keep at least this share of their rate.
+/// Minimum share of their rate that the others keep with [`Slowest::LeaveBehind`].
 const LEAVE_BEHIND: f64 = 0.9;
-/// One wait counts for so long at most. Standing still for longer is a matter of silence, or of
-/// `slow_after`, and not of a receiver's pace.
+/// Maximum length that a single wait counts for. A longer standstill is a matter of silence or of
+/// `slow_after`, not of a receiver's rate.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(400);
-/// The bounds of [`Slowest::span`], in seconds.
+/// Bounds of [`Slowest::span`], in seconds.
 const LEAST_SPAN: f64 = 1.0;
 const MOST_SPAN: f64 = 10.0;
 

@@ -1,8 +1,8 @@
-//! Somebody whom a receiver repairs for, and what is known of it (section 3.3).
+//! A successor for which a receiver repairs, and its known state (section 3.3).
 //!
-//! What a successor is known to lack (it acknowledged later packets) is due after the time to
-//! detect a loss. Of what lies beyond all that it acknowledged nothing is known: that is due when
-//! its acknowledgement would have come.
+//! A packet that the successor is known to lack, because it acknowledged later ones, is due after
+//! the time to detect a loss. Nothing is known of packets beyond those that it acknowledged: such a
+//! packet is due when its acknowledgment is overdue.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -15,78 +15,79 @@ use super::round_trip::RoundTrip;
 use super::under_way::UnderWay;
 use crate::{NodeId, Time, Timers};
 
-/// Somebody whom a receiver repairs for in one ring.
+/// A successor for which a receiver repairs in one ring.
 #[derive(Debug)]
 pub struct Successor {
-    /// Who it is.
+    /// Id of the successor.
     pub node: NodeId,
-    /// The ring that both are in.
+    /// Ring that both are in.
     pub ring: u32,
     has: Having,
-    /// Below this number it is known what it lacks.
+    /// Number below which all packets that it lacks are known.
     known_to: u64,
-    /// What its acknowledgements take, from when a packet came here.
+    /// Time from the arrival of a packet here to its acknowledgment.
     round_trip: RoundTrip,
-    /// Packets of which nothing is known, by when they came here, the oldest first.
+    /// Packets of which nothing is known, with their arrival here, the oldest first.
     unknown: VecDeque<(Time, u64)>,
-    /// Packets that it lacks and that are not under way, and when each is to be sent.
+    /// Packets that it lacks and that are not in flight, with the time at which each is to be sent.
     missing: Timers<u64>,
     under_way: UnderWay,
     heard_at: Time,
-    /// Whether it was silent when that was looked at, and was not heard since.
+    /// `true` if it was silent at the last check, and was not heard since.
     is_given_up: bool,
     watch: Watch,
-    /// If somebody else serves it by now.
+    /// Set if another receiver serves it by now.
     lingering: Option<Lingering>,
-    /// The epoch of places in which it is served, and not by somebody else.
+    /// Epoch of the places in which this receiver serves it.
     epoch: u32,
-    /// From this packet on somebody else serves it, as it says.
+    /// First packet for which another receiver serves it, as it reported.
     released_from: Option<u64>,
 }
 
-/// Whether the tree reaches a successor.
+/// Detection of a successor that the tree does not reach.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watch {
     since: Time,
-    /// What it has got by the tree, as it says.
+    /// Number of packets that it got through the tree, as it reported.
     by_tree: u32,
-    /// What its predecessor had got at the same time.
+    /// Number of packets that its predecessor had got through the tree at that time.
     own_by_tree: u64,
-    /// Repairs that it was sent since.
+    /// Repairs that were sent to it since then.
     repairs: u32,
 }
 
-/// How long a former successor is served.
+/// Limits on the time for which a former successor is served.
 #[derive(Clone, Copy, Debug)]
 struct Lingering {
-    /// After it was heard last.
+    /// Time after it was last heard.
     after: Duration,
-    /// Whatever it says.
+    /// Absolute limit, regardless of its reports.
     at_most: Time,
 }
 
-/// How long a receiver waits for its successors.
+/// Times for which a receiver waits for its successors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Before what a successor is known to lack is sent to it.
+    /// Time before a packet that a successor is known to lack is sent to it.
     pub detect_after: Duration,
-    /// Before what it has said nothing of is taken to be lacking.
+    /// Time before a packet that it has not acknowledged counts as lacking.
     pub silent_after: Duration,
-    /// Before what it was sent is sent again, at most: less when its round trip is known.
+    /// Maximum time before a repair is sent again. It is shorter once the round trip is known.
     pub resend_after: Duration,
-    /// Repairs that are under way to it, at most.
+    /// Maximum number of repairs in flight to it.
     pub under_way: u32,
 }
 
-/// What was lost on its way is sent again before anything else: the window waits for it.
+/// A lost repair is sent again before anything else, because the window waits for it.
 const FIRST_OF_ALL: Time = Time::ZERO;
-/// A former successor is served for so many times the time for which it may be silent.
+/// Maximum time for which a former successor is served, as a multiple of the silence that it is
+/// allowed.
 const LINGERING: u32 = 10;
-/// A link is not dead because of a few losses.
+/// Number of repairs before a link can count as dead: a few losses are not enough.
 const REPAIRS_BEFORE_CUT: u32 = 8;
 
 impl Successor {
-    /// A successor of which nothing is known but that it does not need packets below `base`.
+    /// Creates a successor that needs no packets below `base`. Nothing else is known of it.
     pub(super) fn new(now: Time, ring: u32, node: NodeId, base: u64) -> Self {
         Self {
             node,
@@ -106,50 +107,51 @@ impl Successor {
         }
     }
 
-    /// What its acknowledgements take.
+    /// Returns the round-trip time of its acknowledgments.
     pub(super) fn round_trip(&self) -> &RoundTrip {
         &self.round_trip
     }
 
-    /// It has nothing to acknowledge any more: what it does not say tells nothing.
+    /// Records that it has nothing left to acknowledge, so that its silence means nothing.
     pub(super) fn is_not_asked(&mut self) {
         self.round_trip.forget_probe();
     }
 
-    /// When it was heard, or had nothing to acknowledge.
+    /// Returns when it was last heard, or had nothing to acknowledge.
     pub(super) fn heard_at_mut(&mut self) -> &mut Time {
         &mut self.heard_at
     }
 
-    /// Whether it has a packet.
+    /// Returns `true` if it has a packet.
     pub(super) fn has(&self, number: u64) -> bool {
         self.has.contains(number)
     }
 
-    /// Until when it is served; `None` if nobody else serves it.
+    /// Returns until when it is served. Returns `None` if no other receiver serves it.
     pub(super) fn until(&self) -> Option<Time> {
         let Lingering { after, at_most } = self.lingering?;
         Some(at_most.min(self.heard_at + after))
     }
 
-    /// The first packet that it lacks from `from` on.
+    /// Returns the first packet from `from` on that it lacks.
     pub(super) fn next_from(&self, from: u64) -> u64 {
         self.has.next_from(from)
     }
 
-    /// It is served in an epoch of places.
+    /// Serves it in places of `epoch`.
     pub(super) fn serve(&mut self, epoch: u32) {
         (self.epoch, self.released_from) = (epoch, None);
     }
 
-    /// Somebody else serves it from now on. It is served for the time `after` after it was heard
-    /// last, or until it needs nothing of here.
+    /// Marks it as served by another receiver. It is still served here for the time `after` since
+    /// it was last heard, or until it needs nothing.
     pub(super) fn linger(&mut self, now: Time, after: Duration) {
         self.lingering.get_or_insert(Lingering { after, at_most: now + LINGERING * after });
         self.forget_released();
     }
 
-    /// Somebody else serves it from a packet on, as it says in its place of an epoch.
+    /// Records that another receiver serves it from packet `from` on, as it reported in its place
+    /// of `epoch`.
     pub(super) fn release(&mut self, epoch: u32, from: u64) {
         if epochs::is_after(epoch, self.epoch) {
             self.released_from = Some(from);
@@ -163,12 +165,12 @@ impl Successor {
         }
     }
 
-    /// Whether it needs nothing of here any more.
+    /// Returns `true` if it needs nothing from this receiver any more.
     pub(super) fn is_released(&self) -> bool {
         self.lingering.is_some() && self.has.next() == u64::MAX
     }
 
-    /// A packet has come that is to be acknowledged, or repaired.
+    /// Records the arrival of a packet that it has to acknowledge, or that is to be repaired.
     pub(super) fn await_ack(&mut self, now: Time, number: u64, patience: &Patience) {
         if self.has(number) {
             return;
@@ -186,7 +188,8 @@ impl Successor {
         }
     }
 
-    /// It has acknowledged packets. Returns the range in which it is known since now what it lacks.
+    /// Handles its acknowledgment. Returns the range of packets whose state at the successor is
+    /// newly known.
     pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck, patience: &Patience) -> Range<u64> {
         self.has.absorb(&ack.has);
         for number in self.under_way.on_ack(now, &self.has, patience.under_way) {
@@ -196,8 +199,8 @@ impl Successor {
         self.known_to = fresh.end;
         (self.heard_at, self.is_given_up) = (now, false);
         if ack.by_tree == self.watch.by_tree {
-            // It was repaired, after we had waited for it. To wait longer the next time would
-            // double the pauses of who is cut off from the tree.
+            // It was repaired after this receiver had waited for it. A longer wait next time would
+            // double the pauses of a successor that is cut off from the tree.
             self.round_trip.forget_known(fresh.end);
         } else {
             self.round_trip.on_known(now, fresh.end);
@@ -207,20 +210,20 @@ impl Successor {
         fresh
     }
 
-    /// It has a packet, though it has not acknowledged it yet.
+    /// Records that it has a packet that it has not acknowledged yet.
     pub(super) fn note_has(&mut self, number: u64) {
         self.has.insert(number);
         self.under_way.forget(number);
     }
 
-    /// A packet that is kept turns out to be missing there, unless it has it.
+    /// Marks a packet as missing there, unless it has the packet. The packet must be kept here.
     pub(super) fn misses(&mut self, number: u64, due: Time) {
         if !self.has(number) && !self.is_known_missing(number) {
             self.missing.set(number, due);
         }
     }
 
-    /// A packet that is to be sent to it.
+    /// Returns a packet to send to it now.
     pub(super) fn poll_repair(
         &mut self,
         now: Time,
@@ -254,7 +257,8 @@ impl Successor {
         }
     }
 
-    /// Who takes long to acknowledge, because its machine or link is busy, is waited for longer.
+    /// Returns the times to wait, extended for a successor whose acknowledgments are slow because
+    /// its machine or link is busy.
     fn adapted(&self, patience: &Patience) -> Patience {
         let timeout = self.round_trip.timeout();
         let silent_after = patience.silent_after.max(timeout);
@@ -268,7 +272,7 @@ impl Successor {
         number
     }
 
-    /// When [`Successor::poll_repair`] is to be called.
+    /// Returns when [`Successor::poll_repair`] is to be called.
     pub(super) fn next_repair(&mut self, patience: &Patience) -> Option<Time> {
         let patience = self.adapted(patience);
         self.forget_known();
@@ -280,7 +284,8 @@ impl Successor {
         [unknown, self.missing.next_due(), late].into_iter().flatten().min()
     }
 
-    /// Whether a repair that has just come is to be sent to it at once; it counts as sent then.
+    /// Returns `true` if a repair that has just arrived is to be sent to it at once. The repair
+    /// then counts as sent.
     pub(super) fn pass_on(
         &mut self,
         now: Time,
@@ -302,25 +307,25 @@ impl Successor {
         goes
     }
 
-    /// Whether it has not been heard for so long, though it has something to acknowledge.
+    /// Returns `true` if it has been silent for `gone_after` although it has something to
+    /// acknowledge.
     pub(super) fn is_silent(&mut self, now: Time, gone_after: Duration) -> bool {
         self.forget_known();
         self.awaits_anything() && now.since(self.heard_at) >= gone_after
     }
 
-    /// Nothing is kept for it any more if it is silent.
+    /// Checks its silence. Nothing is kept for it while it is silent.
     pub(super) fn look_for_silence(&mut self, now: Time, gone_after: Duration) {
         self.is_given_up = self.is_silent(now, gone_after);
     }
 
-    /// Whether nothing is kept for it.
+    /// Returns `true` if nothing is kept for it.
     pub(super) fn is_given_up(&self) -> bool {
         self.is_given_up
     }
 
-    /// Whether the tree has not reached it for the time `cut_after`, though it has reached its
-    /// predecessor, who has got `own_by_tree` packets by it. If so it is asked again after the same
-    /// time.
+    /// Returns `true` if the tree has not reached it for the time `cut_after`, but has reached its
+    /// predecessor, which got `own_by_tree` packets through it. The measurement then starts again.
     pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
         let watch = &mut self.watch;
         if watch.repairs == 0 {
@@ -336,7 +341,7 @@ impl Successor {
         is_cut
     }
 
-    /// What it has is not waited for any more, and what it is known to lack is not unknown.
+    /// Removes packets that it has, and unknown packets that it is now known to lack.
     fn forget_known(&mut self) {
         while let Some((_, number)) = self.unknown.front()
             && (*number < self.known_to || self.has(*number) || self.is_known_missing(*number))
@@ -353,12 +358,12 @@ impl Successor {
         }
     }
 
-    /// Whether a packet that it lacks will be sent to it.
+    /// Returns `true` if a packet that it lacks will be sent to it.
     pub(super) fn awaits(&self, number: u64) -> bool {
         self.is_known_missing(number) || self.unknown.iter().any(|(_, it)| *it == number)
     }
 
-    /// Whether a packet is known to be missing, or was sent.
+    /// Returns `true` if a packet is known to be missing, or was sent.
     fn is_known_missing(&self, number: u64) -> bool {
         self.missing.is_set(number) || self.under_way.contains(number)
     }

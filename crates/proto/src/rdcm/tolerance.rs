@@ -1,6 +1,6 @@
-//! Whether what a receiver loses on the tree is congestion.
+//! Tolerance for losses on the tree that are not congestion.
 
-/// Counts what came by the tree and what did not, of the last thousand packets or two.
+/// Counters of arrived and lost packets, over the last one or two thousand packets.
 #[derive(Clone, Debug)]
 pub(super) struct Tolerance {
     share: f64,
@@ -8,18 +8,19 @@ pub(super) struct Tolerance {
     lost: u32,
 }
 
-/// Packets after which those before count half.
+/// Number of packets after which earlier ones count half.
 const SPAN: u32 = 1000;
-/// Losses that say nothing, for they come together now and then.
+/// Number of losses that are always tolerated, because a few of them can coincide.
 const CHANCE: f64 = 4.0;
 
 impl Tolerance {
-    /// Tolerates this share of losses.
+    /// Creates a tolerance for this share of losses.
     pub(super) fn new(share: f64) -> Self {
         Self { share, arrived: 0, lost: 0 }
     }
 
-    /// A packet came after so many that did not. Whether that is too much.
+    /// Records that a packet arrived after `lost_before` lost ones. Returns `true` if there are too
+    /// many losses.
     pub(super) fn on_arrival(&mut self, lost_before: u64) -> bool {
         self.arrived += 1;
         self.lost = self.lost.saturating_add(u32::try_from(lost_before).unwrap_or(u32::MAX));
@@ -36,7 +37,7 @@ impl Tolerance {
         f64::from(self.lost) > self.share * all + CHANCE
     }
 
-    /// The losses were answered.
+    /// Resets the counters after the window has reacted to the losses.
     pub(super) fn on_answer(&mut self) {
         (self.arrived, self.lost) = (0, 0);
     }
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
     use crate::Rng;
 
-    /// How often it is too much, of so many packets of which each is lost with a probability.
+    /// Number of reactions to `packets` packets, each of which is lost with probability `loss`.
     fn answers(share: f64, loss: f64, packets: u32) -> u32 {
         let (mut tolerance, mut rng) = (Tolerance::new(share), Rng::new(7));
         let (mut answers, mut gap) = (0, 0);

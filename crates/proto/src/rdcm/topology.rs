@@ -1,4 +1,4 @@
-//! The network as the multicast manager knows it: hosts, switches, and the links between them.
+//! Network model of the multicast manager: hosts, switches, and the links between them.
 //!
 //! | builder | source |
 //! |---|---|
@@ -6,50 +6,50 @@
 //! | [`Topology::fat_tree`] | M. Al-Fares et al., SIGCOMM 2008, section 3; figure 2 |
 //! | [`Topology::vl2`] | A. Greenberg et al., *VL2*, SIGCOMM 2009, 4.1; figure 3 |
 //! | [`Topology::tree`] | a plain tree of switches |
-//! | [`Topology::racks`] | what is declared where nobody controls the switches |
+//! | [`Topology::racks`] | a declared model, for networks whose switches are not controlled |
 
 use core::fmt;
 use core::ops::Range;
 
-/// A host or a switch of a [`Topology`]: its number there. Hosts come first.
+/// Number of a host or a switch in a [`Topology`]. Hosts come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vertex(pub u32);
 
-/// A link of a [`Topology`], in both directions: its number there.
+/// Number of a bidirectional link in a [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
-/// Hosts, switches, and the links between them.
+/// A network of hosts and switches, and the links between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     hosts: u32,
     names: Vec<String>,
-    /// Hosts that nobody has declared, for nodes that come: they follow the switches.
+    /// Undeclared hosts, for nodes that are not in the topology. They follow the switches.
     visitors: Range<u32>,
-    /// Whether hosts pass packets of others on, as the servers of BCube do.
+    /// `true` if hosts forward packets of others, like the servers of BCube.
     hosts_forward: bool,
     links: Vec<[Vertex; 2]>,
-    /// Who is at the other end of the links of each vertex, in the order of the links.
+    /// Neighbors of each vertex, in the order of its links.
     neighbours: Vec<Vec<(Vertex, LinkId)>>,
 }
 
-/// Why there is no such topology.
+/// Reason for which a topology cannot exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// A number is zero, or is odd where halves are taken of it.
+    /// A number is zero, or is odd although it is halved.
     #[error("{what} must be {must}, not {given}")]
     Shape {
-        /// Which number.
+        /// Description of the number.
         what: &'static str,
-        /// What it must be.
+        /// Values that are allowed.
         must: &'static str,
-        /// What it is.
+        /// Value that was given.
         given: u32,
     },
-    /// It would have more hosts and switches than [`MAX_VERTICES`].
+    /// The topology would have more hosts and switches than [`MAX_VERTICES`].
     #[error("a topology has at most {MAX_VERTICES} hosts and switches")]
     TooLarge,
-    /// A link to what is not there, or from something to itself.
+    /// A link to a vertex that does not exist, or from a vertex to itself.
     #[error("a link must join two of the topology's hosts and switches, not {0} and {1}")]
     Link(Vertex, Vertex),
     /// Visitors need a switch.
@@ -57,10 +57,10 @@ pub enum TopologyError {
     NoSwitch,
 }
 
-/// Racks for visitors, and places in one.
+/// Number of racks for visitors, and of places per rack.
 const VISITOR_RACKS: u32 = 63;
 const RACK_OF_VISITORS: u32 = 32;
-/// The most hosts and switches that a topology can have.
+/// Maximum number of hosts and switches in a topology.
 pub const MAX_VERTICES: usize = 1 << 20;
 
 impl fmt::Display for Vertex {
@@ -70,11 +70,11 @@ impl fmt::Display for Vertex {
 }
 
 impl Topology {
-    /// Hosts and switches of these names, without links. `hosts_forward`: whether hosts pass
-    /// packets of others on.
+    /// Creates a topology of hosts and switches with these names, without links. With
+    /// `hosts_forward`, hosts forward packets of others.
     ///
     /// # Errors
-    /// If they are too many.
+    /// Fails if there are too many hosts and switches.
     pub fn new(
         hosts: Vec<String>,
         switches: Vec<String>,
@@ -96,10 +96,10 @@ impl Topology {
         })
     }
 
-    /// Joins two of them by a link. Two may have several.
+    /// Adds a link between two vertices. Two vertices may have several links.
     ///
     /// # Errors
-    /// If one is not there, or both are the same.
+    /// Fails if a vertex does not exist, or if both are the same.
     pub fn link(&mut self, a: Vertex, b: Vertex) -> Result<LinkId, TopologyError> {
         if a == b || [a, b].iter().any(|end| end.0 as usize >= self.names.len()) {
             return Err(TopologyError::Link(a, b));
@@ -111,12 +111,12 @@ impl Topology {
         Ok(link)
     }
 
-    /// BCube(`ports`, `k`): `ports`^(k+1) servers that forward, with k + 1 links each, one to a
-    /// switch of each level. A server's name is its address, the switch's its level and what its
-    /// servers have in common.
+    /// Creates BCube(`ports`, `k`): `ports`^(k+1) servers that forward. Each has k + 1 links, one
+    /// to a switch of each level. The name of a server contains its address. The name of a switch
+    /// contains its level and the digits that its servers have in common.
     ///
     /// # Errors
-    /// If `ports` is below 2, or it is too large.
+    /// Fails if `ports` is below 2, or if the topology is too large.
     pub fn bcube(ports: u32, k: u32) -> Result<Self, TopologyError> {
         at_least("the number of a switch's ports", ports, 2)?;
         let servers = power(ports, k.checked_add(1).ok_or(TopologyError::TooLarge)?)?;
@@ -147,10 +147,10 @@ impl Topology {
         Ok(topology)
     }
 
-    /// A fat tree of switches with `ports` ports: `ports`^3 / 4 hosts in `ports` pods.
+    /// Creates a fat tree of switches with `ports` ports: `ports`^3 / 4 hosts in `ports` pods.
     ///
     /// # Errors
-    /// If `ports` is odd or zero, or it is too large.
+    /// Fails if `ports` is odd or zero, or if the topology is too large.
     pub fn fat_tree(ports: u32) -> Result<Self, TopologyError> {
         even("the number of a switch's ports", ports)?;
         let half = ports / 2;
@@ -184,12 +184,13 @@ impl Topology {
         Ok(topology)
     }
 
-    /// VL2 of aggregation switches with `aggregation_ports` ports and intermediate switches with
-    /// `intermediate_ports`: a quarter of their product of top-of-rack switches, with `per_rack`
-    /// hosts each.
+    /// Creates a VL2 network of aggregation switches with `aggregation_ports` ports and
+    /// intermediate switches with `intermediate_ports` ports. The number of top-of-rack switches is
+    /// a quarter of the product of both, with `per_rack` hosts each.
     ///
     /// # Errors
-    /// If a number of ports is odd or zero, `per_rack` is zero, or it is too large.
+    /// Fails if a number of ports is odd or zero, if `per_rack` is zero, or if the topology is too
+    /// large.
     pub fn vl2(
         aggregation_ports: u32,
         intermediate_ports: u32,
@@ -218,7 +219,8 @@ impl Topology {
             topology.link(Vertex(host), Vertex(hosts + host / per_rack))?;
         }
         for rack in 0..racks {
-            // Each pair of aggregation switches has as many racks as one of them has ports below.
+            // Each pair of aggregation switches has as many racks as one of them has ports for
+            // racks.
             let pair = hosts + racks + rack / half * 2;
             for aggregation in [pair, pair + 1] {
                 topology.link(Vertex(hosts + rack), Vertex(aggregation))?;
@@ -233,11 +235,11 @@ impl Topology {
         Ok(topology)
     }
 
-    /// A tree of switches: the first of `fanouts` is how many are below the one at the top, and so
-    /// on; the last is how many hosts are below each of the lowest.
+    /// Creates a tree of switches. The first of `fanouts` is the number of vertices below the top
+    /// switch, and so on. The last one is the number of hosts below each of the lowest switches.
     ///
     /// # Errors
-    /// If there is no fan-out, one is zero, or it is too large.
+    /// Fails if `fanouts` is empty or contains zero, or if the topology is too large.
     pub fn tree(fanouts: &[u32]) -> Result<Self, TopologyError> {
         at_least("the number of levels", fanouts.len() as u32, 1)?;
         let mut widths = vec![1_u64];
@@ -264,10 +266,11 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Racks of so many hosts, all below one switch. A rack without hosts stays a switch.
+    /// Creates racks with these numbers of hosts, all below one switch. A rack without hosts is
+    /// still a switch.
     ///
     /// # Errors
-    /// If it is too large.
+    /// Fails if the topology is too large.
     pub fn racks(hosts_of: &[u32]) -> Result<Self, TopologyError> {
         let hosts = hosts_of.iter().fold(0_u64, |sum, count| sum.saturating_add((*count).into()));
         check_size(hosts.saturating_add(hosts_of.len() as u64 + 1))?;
@@ -290,11 +293,11 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The same with places for nodes of which it is not known where they are: 63 racks of 32 below
-    /// a switch, which is linked to one of those that are farthest from the hosts.
+    /// Adds places for nodes whose position is unknown: 63 racks of 32 places below a switch, which
+    /// is linked to one of the switches that are farthest from the hosts.
     ///
     /// # Errors
-    /// If there is no switch, or it is too large.
+    /// Fails if there is no switch, or if the topology is too large.
     pub fn with_visitors(mut self) -> Result<Self, TopologyError> {
         let top = self.top().ok_or(TopologyError::NoSwitch)?;
         let first = self.names.len() as u32;
@@ -317,7 +320,7 @@ impl Topology {
         Ok(self)
     }
 
-    /// The first of the switches that are farthest from the hosts, over links alone.
+    /// Returns the first of the switches that are farthest from the hosts, counted in links.
     fn top(&self) -> Option<Vertex> {
         let mut seen: Vec<bool> = (0..self.len() as u32).map(|it| it < self.hosts).collect();
         let mut edge: Vec<Vertex> = (0..self.hosts).map(Vertex).collect();
@@ -333,47 +336,47 @@ impl Topology {
         top
     }
 
-    /// The numbers of the hosts that are places for [visitors](Topology::with_visitors).
+    /// Returns the numbers of the hosts that are places for [visitors](Topology::with_visitors).
     pub fn visitors(&self) -> Range<u32> {
         self.visitors.clone()
     }
 
-    /// How many hosts there are, but for places for visitors: they are the first vertices.
+    /// Returns the number of hosts, without places for visitors. They are the first vertices.
     pub fn hosts(&self) -> u32 {
         self.hosts
     }
 
-    /// How many hosts and switches there are.
+    /// Returns the number of hosts and switches.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is neither host nor switch.
+    /// Returns `true` if there are no hosts and no switches.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Whether it is a host.
+    /// Returns `true` if a vertex is a host.
     pub fn is_host(&self, vertex: Vertex) -> bool {
         vertex.0 < self.hosts || self.visitors.contains(&vertex.0)
     }
 
-    /// Whether packets of others can go through it.
+    /// Returns `true` if packets of others can pass through a vertex.
     pub fn forwards(&self, vertex: Vertex) -> bool {
         self.hosts_forward || !self.is_host(vertex)
     }
 
-    /// What it is called; empty if it is not there.
+    /// Returns the name of a vertex. Empty if it does not exist.
     pub fn name(&self, vertex: Vertex) -> &str {
         self.names.get(vertex.0 as usize).map_or("", String::as_str)
     }
 
-    /// The ends of all links, by their numbers.
+    /// Returns the ends of all links, by link number.
     pub fn links(&self) -> &[[Vertex; 2]] {
         &self.links
     }
 
-    /// Who is at the other end of its links.
+    /// Returns the neighbors of a vertex, with the links to them.
     pub fn neighbours(&self, vertex: Vertex) -> &[(Vertex, LinkId)] {
         self.neighbours.get(vertex.0 as usize).map_or(&[], Vec::as_slice)
     }

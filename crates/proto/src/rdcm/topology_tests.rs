@@ -1,6 +1,6 @@
 use super::*;
 
-/// How many links each vertex has, hosts first.
+/// Number of links of each vertex, hosts first.
 fn degrees(topology: &Topology) -> Vec<usize> {
     (0..topology.len() as u32).map(|it| topology.neighbours(Vertex(it)).len()).collect()
 }

@@ -1,7 +1,7 @@
-//! The multicast tree of a group: the way of its packets from the sender to the receivers.
+//! The multicast tree of a group: the paths of its packets from the sender to the receivers.
 //!
-//! The paper leaves the algorithm open (section 3.2, footnote 1). Here a tree has the shortest
-//! ways, and of these few links: see [`MulticastTree::shortest`].
+//! The paper leaves the algorithm open (section 3.2, footnote 1). Here a tree has shortest paths,
+//! with few links: see [`MulticastTree::shortest`].
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
@@ -9,38 +9,39 @@ use core::cmp::Reverse;
 
 use super::topology::{LinkId, Topology, Vertex};
 
-/// A tree in a [`Topology`] with the sender at its root; its leaves are receivers.
+/// A tree in a [`Topology`] with the sender at its root. Its leaves are receivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MulticastTree {
     sender: Vertex,
     receivers: BTreeSet<Vertex>,
-    /// Each vertex of the tree but the sender, and how it is reached.
+    /// Parent of each vertex of the tree, except for the sender.
     above: BTreeMap<Vertex, Above>,
     below: BTreeMap<Vertex, BTreeSet<Vertex>>,
 }
 
-/// How a vertex of a tree is reached.
+/// Parent of a vertex in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Above {
-    /// From where.
+    /// The parent.
     pub vertex: Vertex,
-    /// Over which link.
+    /// Link from the parent to the vertex.
     pub link: LinkId,
 }
 
 impl MulticastTree {
-    /// The tree of a sender that nobody receives.
+    /// Creates the tree of a sender without receivers.
     pub fn of_sender(sender: Vertex) -> Self {
         Self { sender, receivers: BTreeSet::new(), above: BTreeMap::new(), below: BTreeMap::new() }
     }
 
-    /// A tree on which each of `receivers` is as few links away from `sender` as can be without
-    /// the `dead` links; second, those who are not reached at all. The sender is not among the
-    /// receivers of its tree.
+    /// Builds a tree in which each of `receivers` is at its shortest distance from `sender`,
+    /// without the `dead` links. Also returns the receivers that cannot be reached. The sender is
+    /// not a receiver of its own tree.
     ///
-    /// From the farthest to the nearest, those at one distance get as few different parents as a
-    /// greedy choice finds: first those that are in the tree already, then who reaches the most of
-    /// the others; of equal ones the first. It is in proportion to the links of the topology.
+    /// The tree is built from the farthest distance to the nearest. The vertices at one distance
+    /// get as few different parents as a greedy choice finds: first the vertices that are in the
+    /// tree already, then those that reach the most of the others. Ties go to the lowest number.
+    /// The effort is proportional to the links of the topology.
     pub fn shortest(
         topology: &Topology,
         dead: &BTreeSet<LinkId>,
@@ -74,8 +75,8 @@ impl MulticastTree {
         (tree, unreached)
     }
 
-    /// Gives each vertex of `layer` a parent among the `ways` to it, and has the parents that are
-    /// new taken up into `nearer`.
+    /// Gives each vertex of `layer` a parent among the `ways` to it, and adds new parents to
+    /// `nearer`.
     fn choose_parents(
         &mut self,
         layer: &BTreeSet<Vertex>,
@@ -101,7 +102,7 @@ impl MulticastTree {
             if reached.is_empty() {
                 continue;
             }
-            // Others may have taken some of them since it was counted.
+            // Others may have reached some of these vertices since they were counted.
             if reached.len() < count {
                 candidates.push((reached.len(), Reverse(above)));
                 continue;
@@ -113,8 +114,8 @@ impl MulticastTree {
         }
     }
 
-    /// Takes a receiver in by the shortest way from the tree as it is; of equal ones by the one
-    /// that leaves the tree nearest to the sender. Whether there is one.
+    /// Adds a receiver by the shortest path from the current tree. Of equal paths, the one that
+    /// leaves the tree nearest to the sender is used. Returns `false` if there is no path.
     pub fn graft(
         &mut self,
         topology: &Topology,
@@ -131,9 +132,10 @@ impl MulticastTree {
         true
     }
 
-    /// Lets the tree reach `to`; whether there is a way.
+    /// Extends the tree to `to`. Returns `false` if there is no path.
     fn grow_to(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>, to: Vertex) -> bool {
-        // From the receiver outwards; for each vertex where it leads to.
+        // Search from the receiver outwards. For each vertex: the next vertex on the path to the
+        // receiver.
         let mut leads_to: BTreeMap<Vertex, Option<(Vertex, LinkId)>> = [(to, None)].into();
         let mut layer = vec![to];
         while !layer.is_empty() {
@@ -166,7 +168,7 @@ impl MulticastTree {
         false
     }
 
-    /// Takes a receiver out, and what only led to it.
+    /// Removes a receiver, and the vertices that led only to it.
     pub fn prune(&mut self, receiver: Vertex) {
         if !self.receivers.remove(&receiver) {
             return;
@@ -191,43 +193,44 @@ impl MulticastTree {
         self.above.insert(vertex, above);
     }
 
-    /// The sender.
+    /// Returns the sender.
     pub fn sender(&self) -> Vertex {
         self.sender
     }
 
-    /// The receivers.
+    /// Returns the receivers.
     pub fn receivers(&self) -> &BTreeSet<Vertex> {
         &self.receivers
     }
 
-    /// Whether the tree goes through it.
+    /// Returns `true` if the tree contains a vertex.
     pub fn contains(&self, vertex: Vertex) -> bool {
         vertex == self.sender || self.above.contains_key(&vertex)
     }
 
-    /// How it is reached; the sender is not, and what is not in the tree.
+    /// Returns the parent of a vertex. Returns `None` for the sender and for vertices outside the
+    /// tree.
     pub fn above(&self, vertex: Vertex) -> Option<Above> {
         self.above.get(&vertex).copied()
     }
 
-    /// What is right below it.
+    /// Returns the children of a vertex.
     pub fn children(&self, vertex: Vertex) -> impl ExactSizeIterator<Item = Vertex> {
         static NONE: BTreeSet<Vertex> = BTreeSet::new();
         self.below.get(&vertex).unwrap_or(&NONE).iter().copied()
     }
 
-    /// The links of the tree.
+    /// Returns the links of the tree.
     pub fn links(&self) -> impl ExactSizeIterator<Item = LinkId> {
         self.above.values().map(|above| above.link)
     }
 
-    /// How many links the sender is away.
+    /// Returns the number of links between the sender and a vertex.
     pub fn depth(&self, vertex: Vertex) -> usize {
         core::iter::successors(self.above(vertex), |above| self.above(above.vertex)).count()
     }
 
-    /// All its vertices, each after what is below it.
+    /// Returns all vertices of the tree, each one after those below it.
     pub fn upwards(&self) -> Vec<Vertex> {
         let mut vertices = vec![self.sender];
         let mut place = 0;
@@ -241,7 +244,7 @@ impl MulticastTree {
     }
 }
 
-/// How many links each vertex is away from the sender; `None` if there is no way.
+/// Returns the distance of each vertex from the sender, in links. `None` if there is no path.
 fn distances(topology: &Topology, dead: &BTreeSet<LinkId>, sender: Vertex) -> Vec<Option<u32>> {
     let mut distance = vec![None; topology.len()];
     let Some(own) = distance.get_mut(sender.0 as usize) else { return distance };
@@ -262,7 +265,7 @@ fn distances(topology: &Topology, dead: &BTreeSet<LinkId>, sender: Vertex) -> Ve
     distance
 }
 
-/// The vertices one step nearer to the sender from which a vertex is reached.
+/// Returns the vertices from which a vertex is reached, one step nearer to the sender.
 fn ways_to(
     topology: &Topology,
     dead: &BTreeSet<LinkId>,

@@ -6,7 +6,8 @@ use super::{LinkId, MulticastTree, Topology, Vertex, distances};
 use crate::Rng;
 use crate::rdcm::topology_of_tests::{Group, any_group};
 
-/// That it is a tree of shortest ways without dead links, whose leaves are receivers.
+/// Asserts that the tree follows links of the topology that are not dead, and that its leaves are
+/// receivers.
 fn check(tree: &MulticastTree, group: &Group, dead: &BTreeSet<LinkId>) {
     for vertex in tree.upwards() {
         let is_leaf = tree.children(vertex).len() == 0;
@@ -86,7 +87,7 @@ fn a_thousand_receivers_in_bcube_share_most_of_their_ways() {
     let (tree, unreached) = MulticastTree::shortest(&topology, &dead, hosts[0], &receivers);
     assert!(unreached.is_empty());
     let alone: usize = receivers.iter().map(|receiver| tree.depth(*receiver)).sum();
-    // One way for each would be some 7000 links; below 1000 it cannot be.
+    // Separate paths would take some 7000 links. Fewer than 1000 are impossible.
     assert!(alone > 6500 && tree.links().len() < 2100, "{alone} {}", tree.links().len());
 }
 

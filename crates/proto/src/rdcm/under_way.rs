@@ -1,10 +1,10 @@
-//! Repairs to one successor that are under way: how many there may be, and which of them are lost.
+//! Repairs in flight to one successor: the limit on their number, and the detection of losses.
 //!
-//! Who gets a repair acknowledges it at once, so that the acknowledgement tells the round trip. A
-//! repair is lost when one that was sent clearly later has come, or when its acknowledgement is
-//! late: by the smoothed round trip and four times its deviation, as in TCP (RFC 6298). How many
-//! may be under way follows the losses of repairs as TCP's window does: a successor that lacks
-//! much is served as fast as its path carries it, and no faster.
+//! A receiver acknowledges a repair at once, so that the acknowledgment measures the round trip. A
+//! repair is lost when one that was sent clearly later has arrived, or when its acknowledgment
+//! takes longer than the smoothed round trip plus four times its deviation, as in TCP (RFC 6298).
+//! The limit follows the losses of repairs like TCP's window: a successor that lacks many packets
+//! is served as fast as its path allows, and no faster.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -18,42 +18,42 @@ use crate::Time;
 pub(super) struct UnderWay {
     /// In the order in which they were sent.
     sent: VecDeque<Sent>,
-    /// How many were sent so far.
+    /// Number of repairs sent so far.
     count: u64,
-    /// What was lost on its way: its next round trip tells nothing.
+    /// Packets that were lost. The next round trip of such a packet is ambiguous.
     again: BTreeSet<u64>,
-    /// Repairs that may be under way.
+    /// Maximum number of repairs in flight.
     window: u32,
-    /// The window doubles in each round trip up to here.
+    /// Window up to which it doubles in each round trip.
     threshold: u32,
-    /// Repairs that came since the window last grew.
+    /// Repairs that arrived since the window last grew.
     arrived: u32,
-    /// When the window was last reduced: what was sent before says nothing new.
+    /// When the window was last reduced. Losses of repairs sent before are ignored.
     reduced_at: Time,
-    /// The smoothed round trip and its mean deviation.
+    /// Smoothed round trip and its mean deviation.
     round_trip: Option<(Duration, Duration)>,
-    /// Timeouts since a repair last came.
+    /// Timeouts since a repair last arrived.
     timeouts: u32,
 }
 
-/// A repair.
+/// A repair in flight.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     number: u64,
-    /// How many were sent before it, and when it was.
+    /// Number of repairs sent before it, and when it was sent.
     order: u64,
     at: Time,
 }
 
-/// Repairs under way to a successor of which nothing is known yet.
+/// Initial window.
 const INITIAL: u32 = 32;
-/// Repairs that may always be under way.
+/// Minimum window.
 const LEAST: u32 = 4;
-/// Repairs sent after one that has not come, of which the last has: those before it are lost.
+/// Number of later repairs by which an arrived repair shows that an earlier one is lost.
 const REORDERED: u64 = 3;
-/// The same in time, as a part of the round trip.
+/// The same limit in time, as a part of the round trip.
 const REORDERED_PART: u32 = 4;
-/// An acknowledgement is never late before it is so much later than usual.
+/// Minimum margin over the smoothed round trip before an acknowledgment counts as late.
 const LEAST_MARGIN: Duration = Duration::from_micros(100);
 
 impl UnderWay {
@@ -79,28 +79,28 @@ impl UnderWay {
         self.sent.iter().any(|it| it.number == number)
     }
 
-    /// Whether another may be sent, of `most` at most.
+    /// Returns `true` if another repair may be sent. `most` is an upper bound of the window.
     pub(super) fn has_room(&self, most: u32) -> bool {
         self.sent.len() < self.window.min(most) as usize
     }
 
-    /// A packet is sent.
     pub(super) fn push(&mut self, now: Time, number: u64) {
         self.sent.push_back(Sent { number, order: self.count, at: now });
         self.count += 1;
     }
 
-    /// It has the packet, whether it says so or not.
+    /// Removes a packet that the successor has.
     pub(super) fn forget(&mut self, number: u64) {
         self.sent.retain(|it| it.number != number);
     }
 
-    /// It has acknowledged that it `has` packets. Returns the repairs that are lost.
+    /// Handles an acknowledgment of the packets that it `has`. Returns the repairs that are lost.
     pub(super) fn on_ack(&mut self, now: Time, has: &Having, most: u32) -> Vec<u64> {
         let Some(last) = self.sent.iter().rfind(|it| has.contains(it.number)).copied() else {
             return Vec::new();
         };
-        // As long as what arrives may be a first copy that was given up too early, patience stays.
+        // The patience stays while the repair that arrived may be a first copy that was given up
+        // too early.
         if !self.again.contains(&last.number) {
             self.timeouts = 0;
             self.sample(now.since(last.at));
@@ -128,7 +128,7 @@ impl UnderWay {
         lost.into_iter().map(|it| it.number).collect()
     }
 
-    /// A repair whose acknowledgement is late: it is taken to be lost.
+    /// Returns a repair whose acknowledgment is late. It counts as lost.
     pub(super) fn pop_late(&mut self, now: Time, most: Duration) -> Option<u64> {
         let first = self.sent.front().copied()?;
         if now < first.at + self.patience(most) {
@@ -144,12 +144,12 @@ impl UnderWay {
         Some(first.number)
     }
 
-    /// When [`UnderWay::pop_late`] is to be asked.
+    /// Returns when [`UnderWay::pop_late`] is to be called.
     pub(super) fn next_late(&self, most: Duration) -> Option<Time> {
         Some(self.sent.front()?.at + self.patience(most))
     }
 
-    /// How long an acknowledgement is waited for, at most `most`.
+    /// Returns the maximum wait for an acknowledgment, at most `most`.
     fn patience(&self, most: Duration) -> Duration {
         let Some((smoothed, deviation)) = self.round_trip else { return most };
         let once = smoothed + (4 * deviation).max(LEAST_MARGIN);
@@ -166,9 +166,9 @@ impl UnderWay {
         });
     }
 
-    /// Of so many repairs under way some have come.
+    /// Grows the window after `arrived` of `flight` repairs in flight have arrived.
     fn grow(&mut self, flight: u32, arrived: u32, most: u32) {
-        // A window that is not used says nothing about the path.
+        // A window that is not used is no measure of the path.
         if flight < self.window / 2 || self.window >= most {
             return;
         }
@@ -178,7 +178,8 @@ impl UnderWay {
         self.arrived %= step;
     }
 
-    /// Of so many repairs under way some are lost: a part of them is enough.
+    /// Reduces the window to a fraction 1/`part` of its used size, after some of `flight` repairs
+    /// in flight were lost.
     fn reduce(&mut self, now: Time, flight: u32, part: u32) {
         let used = self.window.min(flight);
         self.threshold = (used / 2).max(LEAST);

@@ -13,7 +13,7 @@ fn having(below: u64, later: &[u64]) -> Having {
     has
 }
 
-/// Repairs of which so many were sent, one each microsecond.
+/// `count` repairs in flight, one sent each microsecond.
 fn under_way(count: u64) -> UnderWay {
     let mut under_way = UnderWay::new(at(0));
     (0..count).for_each(|number| under_way.push(at(1 + number), number));

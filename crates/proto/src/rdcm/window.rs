@@ -1,9 +1,9 @@
-//! The repair window of a receiver (section 3.3): the packets that it keeps until those whom it
-//! serves have them.
+//! The repair window of a receiver (section 3.3): the packets that it keeps for its application and
+//! for the receivers that it serves.
 //!
-//! A receiver serves its successors, one in each ring that it is in. A packet is kept until the
-//! application has got it here, all successors have acknowledged it, and, if the receiver is a
-//! proxy, one of its overlay children has: three acknowledgements at most.
+//! A receiver serves its successors, one in each of its rings. A packet is kept until the
+//! application has taken it, all successors have acknowledged it and, if the receiver is a proxy,
+//! one of its overlay children has acknowledged it: at most three acknowledgments.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::{NodeId, Time};
 /// The repair window of one receiver.
 #[derive(Debug)]
 pub struct RepairWindow {
-    /// The packets that are kept, from `base` on.
+    /// Packets that are kept, from `base` on.
     kept: VecDeque<Option<Kept>>,
     base: u64,
     capacity: u64,
@@ -24,9 +24,9 @@ pub struct RepairWindow {
     /// Packets below this number were taken by the application.
     taken_to: u64,
     successors: Vec<Successor>,
-    /// What at least one overlay child has; `None` if there are none.
+    /// Packets that at least one overlay child has. `None` if there are no children.
     children: Option<Having>,
-    /// Whether one of them is heard, or none has anything to say.
+    /// `true` if one of the children is heard, or if none has anything to report.
     is_branch_heard: bool,
     kept_bytes: usize,
     patience: Patience,
@@ -35,26 +35,26 @@ pub struct RepairWindow {
 /// A packet that is kept.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// What it carries.
+    /// Fragment that the packet carries.
     pub piece: Piece,
-    /// Who repaired it; `None` if it came by the tree.
+    /// Node that repaired it. `None` if it arrived through the tree.
     pub repaired_by: Option<NodeId>,
 }
 
-/// What became of a packet that came.
+/// Outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is new here.
+    /// The packet is new here.
     New,
-    /// It was here already.
+    /// The packet was already here.
     Known,
-    /// It lies beyond the window: there is no room for it.
+    /// The packet is beyond the window and is dropped.
     Beyond,
 }
 
 impl RepairWindow {
-    /// The window of a receiver whose stream begins with packet `first`, with room for `capacity`
-    /// packets. It serves nobody yet.
+    /// Creates the window of a receiver whose stream begins with packet `first`, with room for
+    /// `capacity` packets. It has no successors yet.
     pub fn new(first: u64, capacity: u32, patience: Patience) -> Self {
         Self {
             kept: VecDeque::new(),
@@ -70,36 +70,36 @@ impl RepairWindow {
         }
     }
 
-    /// What has come here.
+    /// Returns the packets that have arrived here.
     pub fn own(&self) -> &Having {
         &self.own
     }
 
-    /// What the receiver's branch has, as far as the overlay children have told: what somebody of
-    /// them has, and the receiver itself. `None` if there are no children.
+    /// Returns the packets that the receiver's branch has: those of the receiver itself, and those
+    /// that its overlay children have acknowledged. Returns `None` if there are no children.
     pub fn branch(&self) -> Option<Having> {
         let mut branch = self.children.clone()?;
         branch.absorb(&self.own);
         Some(branch)
     }
 
-    /// The number after the last packet that there is room for.
+    /// Returns the number after the last packet for which there is room.
     pub fn end(&self) -> u64 {
         self.base + self.capacity
     }
 
-    /// Bytes of the packets that are kept.
+    /// Returns the bytes of the packets that are kept.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// A packet that is kept.
+    /// Returns a packet that is kept.
     pub fn packet(&self, number: u64) -> Option<&Kept> {
         let place = usize::try_from(number.checked_sub(self.base)?).ok()?;
         self.kept.get(place)?.as_ref()
     }
 
-    /// A packet has come.
+    /// Adds a packet that has arrived.
     pub fn on_packet(&mut self, now: Time, number: u64, packet: Kept) -> Arrival {
         if self.own.contains(number) {
             return Arrival::Known;
@@ -120,7 +120,7 @@ impl RepairWindow {
         Arrival::New
     }
 
-    /// The next packet in order that the application has not taken; it is taken now.
+    /// Takes the next packet in order for the application.
     pub fn take(&mut self) -> Option<Kept> {
         if self.taken_to >= self.own.next() {
             return None;
@@ -131,15 +131,15 @@ impl RepairWindow {
         packet
     }
 
-    /// The number of the packet that [`RepairWindow::take`] gives next.
+    /// Returns the number of the packet that [`RepairWindow::take`] returns next.
     pub fn taken_to(&self) -> u64 {
         self.taken_to
     }
 
-    /// A successor or an overlay child has acknowledged packets.
+    /// Handles an acknowledgment of a successor or an overlay child.
     pub fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
         let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
-        // As long as the others wait for this receiver nobody is sent what it has no room for.
+        // The sender sends nothing beyond this receiver's window while it waits for the receiver.
         let ack = ack.below(self.end());
         if let Some(successor) = self.successors.iter_mut().find(is_it) {
             let fresh = successor.on_ack(now, &ack, &self.patience);
@@ -159,8 +159,9 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Somebody else serves a successor from packet `from` on, as it says in its place of an epoch:
-    /// it is a former one, or will be as soon as that is known here.
+    /// Records that another receiver serves a successor from packet `from` on, as the successor
+    /// reported in its place of `epoch`. The successor is a former one, or becomes one as soon as
+    /// that is known here.
     pub fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
         let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
         if let Some(successor) = its {
@@ -170,16 +171,15 @@ impl RepairWindow {
         }
     }
 
-    /// Somebody has sent a repair: whoever it is has the packet.
+    /// Records that a node has the packet of which it sent a repair.
     pub fn on_repair_from(&mut self, from: NodeId, number: u64) {
         let its = self.successors.iter_mut().filter(|it| it.node == from);
         its.for_each(|successor| successor.note_has(number));
     }
 
-    /// Whom this receiver serves from now on, each with its ring, in an epoch of places, and
-    /// whether it has overlay children. Who was served before is served yet until it needs
-    /// nothing, or was not heard for the time `linger` (3.4); somebody new is served with all that
-    /// is kept.
+    /// Sets the successors of this receiver, each with its ring, in places of `epoch`, and whether
+    /// it has overlay children. A former successor is served until it needs nothing, or was silent
+    /// for the time `linger` (3.4). A new one is served with everything that is kept.
     pub fn serve(
         &mut self,
         now: Time,
@@ -189,7 +189,7 @@ impl RepairWindow {
         linger: Duration,
     ) {
         let is_served = |it: &Successor| successors.contains(&(it.ring, it.node));
-        // Who is served again is somebody new.
+        // A former successor that is served again counts as new.
         self.successors.retain(|it| it.until().is_none() || !is_served(it));
         for successor in &mut self.successors {
             match is_served(successor) {
@@ -216,20 +216,20 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Looks which successors are silent: nothing is kept for them any more, and for the branch
-    /// neither unless one of its children is heard. Whoever gets too little asks the sender.
+    /// Checks which successors are silent. Nothing is kept for these, nor for the branch unless one
+    /// of its children is heard. A receiver that gets too little requests packets from the sender.
     pub fn look_for_silent(&mut self, now: Time, gone_after: Duration, is_branch_heard: bool) {
         self.successors.iter_mut().for_each(|it| it.look_for_silence(now, gone_after));
         self.is_branch_heard = is_branch_heard;
         self.release();
     }
 
-    /// The overlay children are others than before: what they have is not known.
+    /// Forgets the packets of the overlay children, which have changed.
     pub fn forget_branch(&mut self) {
         (self.children, self.is_branch_heard) = (None, true);
     }
 
-    /// A packet that a successor lacks, and to whom it is to be sent.
+    /// Returns a successor and a packet that is to be sent to it now.
     pub fn poll_repair(&mut self, now: Time) -> Option<(NodeId, u64)> {
         for successor in &mut self.successors {
             let (base, kept) = (self.base, &self.kept);
@@ -244,13 +244,14 @@ impl RepairWindow {
         None
     }
 
-    /// When [`RepairWindow::poll_repair`] is to be called.
+    /// Returns when [`RepairWindow::poll_repair`] is to be called.
     pub fn next_repair(&mut self) -> Option<Time> {
         self.successors.iter_mut().filter_map(|it| it.next_repair(&self.patience)).min()
     }
 
-    /// Whom a repair that has just come is passed on to at once: the successors that are known to
-    /// lack it; if nothing was known of it here (`is_news`), those too of which nothing is known.
+    /// Returns the successors to which a repair that has just arrived is passed on at once: those
+    /// that are known to lack it. With `is_news`, when nothing was known of the packet here, those
+    /// of which nothing is known are included.
     pub fn pass_on(&mut self, now: Time, number: u64, is_news: bool) -> Vec<NodeId> {
         let patience = &self.patience;
         let lacking = self.successors.iter_mut().filter_map(|successor| {
@@ -259,35 +260,37 @@ impl RepairWindow {
         lacking.collect()
     }
 
-    /// Whom this receiver serves, former successors too.
+    /// Returns the successors of this receiver, including former ones.
     pub fn successors_mut(&mut self) -> impl Iterator<Item = &mut Successor> {
         self.successors.iter_mut()
     }
 
-    /// Time has passed: former successors are served no longer.
+    /// Stops serving former successors whose time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.forget_former(now);
         self.release();
     }
 
-    /// Who needs nothing any more, or was not heard, would only hold packets.
+    /// Removes former successors that need nothing any more, or were silent, because they would
+    /// only hold packets.
     fn forget_former(&mut self, now: Time) {
         let is_late = |it: &Successor| it.until().is_some_and(|until| until <= now);
         self.successors.retain(|it| !is_late(it) && !it.is_released());
     }
 
-    /// When [`RepairWindow::handle_timeout`] is to be called.
+    /// Returns when [`RepairWindow::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.successors.iter().filter_map(Successor::until).min()
     }
 
-    /// Lets go what nobody needs any more.
+    /// Releases packets that no receiver needs any more.
     fn release(&mut self) {
         let heard = self.successors.iter().filter(|it| !it.is_given_up());
-        // What a former successor lacks must not stop the stream: it may be one that the others
-        // wait for no longer. It asks the sender for what is let go here.
+        // A former successor must not stop the stream: the others may not be waiting for it any
+        // more. It can request released packets from the sender.
         let most_behind = self.own.next().saturating_sub(self.capacity / FORMER_PART);
-        // What was released while somebody was silent holds nobody up once it is heard again.
+        // Packets that were released while a successor was silent do not hold the window once it is
+        // heard again.
         let served = heard.map(|it| match it.until() {
             Some(_) => it.next_from(self.base).max(most_behind),
             None => it.next_from(self.base),
@@ -302,7 +305,7 @@ impl RepairWindow {
         }
     }
 
-    /// Whether the receiver keeps something for its branch.
+    /// Returns `true` if the receiver keeps packets for its branch.
     pub fn branch_lacks(&self) -> bool {
         self.children.as_ref().is_some_and(|it| it.next_from(self.base) < self.own.next())
     }
@@ -325,7 +328,7 @@ impl RepairWindow {
         let current = self.successors.iter().filter(|it| it.until().is_none());
         assert!(current.count() <= 2, "it repairs for more than two others");
         for successor in &self.successors {
-            // All of a large window would take too long after each step of a simulation.
+            // Checking a whole large window after each step of a simulation would take too long.
             for (number, packet) in (self.base..).zip(self.kept.iter().take(CHECKED)) {
                 let is_due = packet.is_some() && !successor.has(number);
                 assert!(!is_due || successor.awaits(number), "packet {number} is never repaired");
@@ -334,9 +337,9 @@ impl RepairWindow {
     }
 }
 
-/// Former successors hold at most this part of the window.
+/// Inverse of the part of the window that former successors can hold.
 const FORMER_PART: u64 = 4;
-/// Packets whose repairs are checked.
+/// Number of packets whose repairs are checked.
 const CHECKED: usize = 16;
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ fn packet(number: u64) -> Kept {
     Kept { piece: Piece { is_first: true, is_last: true, bytes }, repaired_by: None }
 }
 
-/// An acknowledgement in a ring of all below `next` and of `later`.
+/// An acknowledgment in a ring of all packets below `next` and of `later`.
 fn ack(ring: u32, next: u64, later: &[u64], known_to: u64) -> RingAck {
     let mut has = Having::all_below(next);
     later.iter().for_each(|number| assert!(has.insert(*number)));
@@ -34,11 +34,11 @@ fn ack(ring: u32, next: u64, later: &[u64], known_to: u64) -> RingAck {
 }
 
 fn serve(window: &mut RepairWindow, ms: u64, successors: &[(u32, NodeId)], has_children: bool) {
-    // Another epoch each time.
+    // Each change of places has another epoch.
     window.serve(at(ms), ms as u32 + 1, successors, has_children, LINGER);
 }
 
-/// A window that has got so many packets at the same time, and given them to the application.
+/// A window to which `packets` packets have arrived at the same time, all taken by the application.
 fn window_of(packets: u64, successors: &[(u32, NodeId)], has_children: bool) -> RepairWindow {
     let mut window = RepairWindow::new(0, 100, PATIENCE);
     serve(&mut window, 0, successors, has_children);

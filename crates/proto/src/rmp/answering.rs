@@ -1,4 +1,4 @@
-//! Requests that were delivered to this member: which are open, and who replies (4.5).
+//! Requests that were delivered to this member: the open ones, and the replies to them (4.5).
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ use super::stream::{Arrival, Whole};
 use crate::{NodeId, SeqNo};
 
 impl Group {
-    /// A message was delivered that is not the application's own.
+    /// Handles a delivered message with an envelope.
     pub(super) fn on_call(
         &mut self,
         cx: &mut Around<'_>,
@@ -100,12 +100,13 @@ impl Group {
         }
     }
 
-    /// Sees to a request that was answered and comes again; says whether that was all.
+    /// Handles a repeated request that has an answer. Returns `true` if the request needs nothing
+    /// else.
     fn reply_again(&mut self, cx: &mut Around<'_>, id: RequestId) -> bool {
         let is_member = self.is_member(id.caller);
         let Some(entry) = self.answering.entry(id) else { return false };
         if let Some(reply) = entry.reply.clone() {
-            // To a member it may still be on its way into the order.
+            // The reply to a member may still be in flight to its place.
             if !is_member || entry.answered_by.is_some() {
                 cx.counters.replies_resent += 1;
                 self.send_reply(cx, id, &reply, 0);
@@ -117,12 +118,12 @@ impl Group {
         if is_there && by != self.me {
             return true;
         }
-        // Whoever replied is gone, or keeps the reply no more: the request is open again.
+        // The member that replied is gone, or no longer keeps the reply: the request is open again.
         (entry.answered_by, entry.is_told) = (None, false);
         false
     }
 
-    /// Tells a caller that its request was delivered: the member does that gave it its place.
+    /// Acknowledges the delivery of a request. Only the member that assigned its place does.
     fn acknowledge(
         &mut self,
         cx: &mut Around<'_>,
@@ -145,7 +146,7 @@ impl Group {
         }
     }
 
-    /// The application replies.
+    /// Sends the application's reply.
     pub(super) fn reply(
         &mut self,
         cx: &mut Around<'_>,
@@ -179,8 +180,8 @@ impl Group {
         self.ring.as_ref().is_some_and(|ring| ring.view().process_of(node).is_some())
     }
 
-    /// A member gets its reply by the group, any other by unicast: the first pieces of it, and the
-    /// others as it asks for them.
+    /// Sends a reply: to a member through the group, to any other caller by unicast. By unicast it
+    /// sends the first fragments, and the others on request.
     pub(super) fn send_reply(
         &mut self,
         cx: &mut Around<'_>,
@@ -213,7 +214,7 @@ impl Group {
         }
     }
 
-    /// A caller wants more of a reply.
+    /// Handles the request of a caller for more of a reply.
     pub(super) fn on_pull(&mut self, cx: &mut Around<'_>, id: RequestId, offset: u32) {
         let reply = self.answering.entry(id).and_then(|entry| entry.reply.clone());
         match reply {
@@ -230,7 +231,7 @@ impl Group {
         self.sending.push(Outgoing { qos, handler: None, is_call: true, payload });
     }
 
-    /// A packet of a node that is not a member.
+    /// Handles a packet of a node that is not a member.
     pub(super) fn on_non_member_data(
         &mut self,
         cx: &mut Around<'_>,
@@ -273,7 +274,7 @@ impl Group {
         }
     }
 
-    /// This member's round gave packets of guests their places.
+    /// Notifies guests that a round of this member has assigned places to their packets.
     pub(super) fn tell_guests(&mut self, cx: &mut Around<'_>, round: &Round) {
         let Some(ring) = &self.ring else { return };
         let epoch = ring.view().epoch;
@@ -283,7 +284,8 @@ impl Group {
         }
     }
 
-    /// A guest sends what it need not send again: the token site tells it once more.
+    /// Notifies a guest again that its packets have places, since it repeats them. Only the token
+    /// site does.
     fn tell_guest_again(&mut self, cx: &mut Around<'_>, source: Process, seqno: SeqNo) {
         let Some(ring) = &self.ring else { return };
         let to = ring.stream(source).map_or(seqno, |stream| stream.ordered_to());
@@ -294,7 +296,7 @@ impl Group {
         }
     }
 
-    /// Which requests were delivered or have their places already, for a joiner.
+    /// Returns the requests that were delivered or already have places, for a joiner.
     pub(super) fn seen_for_joiner(&self) -> Vec<(NodeId, Seen)> {
         let mut seen = self.answering.seen();
         let Some(ring) = &self.ring else { return seen };
@@ -314,7 +316,8 @@ impl Group {
         seen
     }
 
-    /// This member holds a lock now: if it is a handler's, what is open is its to reply to.
+    /// Handles the grant of a lock. If it is a handler's, this member has to reply to the open
+    /// requests.
     pub(super) fn begin_serving(&mut self, cx: &mut Around<'_>, name: LockName) {
         let Some(handler) = name.handler() else { return };
         self.answering.serving.insert(handler);
@@ -328,7 +331,7 @@ impl Group {
         }
     }
 
-    /// This member does not hold a lock any more, or is about to give it back.
+    /// Handles the loss or the release of a lock.
     pub(super) fn end_serving(&mut self, name: LockName) {
         if let Some(handler) = name.handler() {
             self.answering.serving.remove(&handler);
@@ -336,7 +339,7 @@ impl Group {
     }
 }
 
-/// Bytes of a piece of a reply around it, beyond those of a data packet.
+/// Size in bytes of the header of a reply fragment, beyond that of a data packet.
 const REPLY_HEAD_BYTES: usize = 24;
-/// Pieces of a reply that are sent before the caller has to ask for more.
+/// Maximum number of reply fragments that are sent before the caller has to request more.
 const PIECES_AT_ONCE: usize = 32;

@@ -1,4 +1,4 @@
-//! What a group is given to act with: the time, and where its packets, events and timers go.
+//! Context of a call to a group: the time, and the sinks for its packets, events and timers.
 
 use alloc::collections::VecDeque;
 
@@ -15,13 +15,13 @@ use crate::{
     Transmit,
 };
 
-/// What is around one group while it is called.
+/// Context of one group during a call.
 pub(super) struct Around<'a> {
     pub(super) now: Time,
     pub(super) node: NodeId,
     pub(super) origin: Origin,
     pub(super) group: GroupId,
-    /// The version of the ring's epoch, for the header.
+    /// Version of the ring's epoch, for the header.
     pub(super) version: u32,
     pub(super) config: &'a Config,
     pub(super) timers: &'a mut Timers<(GroupId, Timer)>,
@@ -29,48 +29,47 @@ pub(super) struct Around<'a> {
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
     pub(super) rng: &'a mut Rng,
-    /// The last life that this node has had in any group.
+    /// Last life that this node has had in any group.
     pub(super) lives: &'a mut u64,
     pub(super) reach: &'a mut Reach,
 }
 
-/// What a group may have to do later.
+/// Timers of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// Own packets have no place yet.
+    /// Retransmission of own packets without a place.
     Retransmit,
-    /// The token was passed and not accepted yet.
+    /// Repetition of a token pass that was not accepted.
     Pass,
-    /// The token site has nothing to do.
+    /// NULL ACK of a token site without work.
     Idle,
-    /// The token site waits for more packets.
+    /// End of the wait for more packets at the token site.
     Batch,
-    /// The token site's application does not keep up.
+    /// End of the token's delay at a slow application.
     Slow,
-    /// The token was accepted and nobody knows.
+    /// Confirmation of an accepted token.
     Confirm,
-    /// Something is missing.
+    /// Request for missing packets or rounds.
     Ask,
-    /// A request was not answered yet.
+    /// Repetition of a change request.
     Request,
-    /// Nobody has let this node in yet.
+    /// Repetition of a request to join.
     Join,
-    /// A reformation goes on.
+    /// Next step of a reformation.
     Recovery,
-    /// Others of the group are not in the ring.
+    /// Announcement of the ring to other nodes of the group.
     Announce,
-    /// Requests wait for their answers.
+    /// Repetition or timeout of requests.
     Call,
-    /// It was told a short while ago what all members have.
+    /// Next report of stability.
     Stable,
-    /// A caller that is not a member has nothing to ask.
+    /// End of the state of a caller without open requests.
     Forget,
-    /// This node has left, and answers for a while.
+    /// End of the time for which a node that has left still answers.
     Linger,
 }
 
 impl Around<'_> {
-    /// Sends to all members.
     pub(super) fn multicast(&mut self, packet: &Packet) {
         for place in 0..self.reach.copies.len() {
             self.unicast(self.reach.copies[place], packet);
@@ -78,58 +77,55 @@ impl Around<'_> {
         if !self.reach.is_without {
             self.send(Destination::Group(self.group), packet, 0);
         } else if !self.reach.relays.is_empty() {
-            // Any of them: one that is dead does not stop all that this node sends.
+            // A random relay, so that a dead one does not stop everything that this node sends.
             let place = self.rng.below(self.reach.relays.len());
             self.unicast_to_forward(self.reach.relays[place], packet);
         }
     }
 
-    /// Sends to one node.
     pub(super) fn unicast(&mut self, to: NodeId, packet: &Packet) {
         if to != self.node {
             self.send(Destination::Node(to), packet, 0);
         }
     }
 
-    /// Sends to one member, which multicasts it on (3.4).
+    /// Sends to one member, which multicasts the packet (3.4).
     pub(super) fn unicast_to_forward(&mut self, to: NodeId, packet: &Packet) {
         if to != self.node {
             self.send(Destination::Node(to), packet, FORWARD);
         }
     }
 
-    /// How large data packets are.
+    /// Returns the bounds of the fragment size.
     pub(super) fn sizes(&self) -> Sizes {
         let largest = self.config.piece_bytes();
         Sizes { least: largest.min(LEAST_PIECE_BYTES), largest }
     }
 
-    /// Sets a timer of the group.
     pub(super) fn set(&mut self, timer: Timer, after: core::time::Duration) {
         self.timers.set((self.group, timer), self.now + after);
     }
 
-    /// Sets a timer of the group unless it is due earlier.
+    /// Sets a timer of the group unless it is already due earlier.
     pub(super) fn set_no_later(&mut self, timer: Timer, after: core::time::Duration) {
         self.timers.set_no_later((self.group, timer), self.now + after);
     }
 
-    /// Returns `true` if a timer of the group is set.
     pub(super) fn is_set(&self, timer: Timer) -> bool {
         self.timers.is_set((self.group, timer))
     }
 
-    /// Forgets a timer of the group.
     pub(super) fn cancel(&mut self, timer: Timer) {
         self.timers.cancel((self.group, timer));
     }
 
-    /// Tells the application.
+    /// Reports `news` to the application.
     pub(super) fn tell(&mut self, news: RingNews) {
         self.events.push_back(Event::Ring(RingEvent { group: self.group, news }));
     }
 
-    /// Nobody has all of a message; its number is known if anybody has a piece of it.
+    /// Reports a message that no member has completely. Its number is known if a member has a
+    /// fragment of it.
     pub(super) fn give_up(&mut self, source: Process, message: Option<SeqNo>) {
         self.counters.messages_given_up += 1;
         tracing::info!(group = %self.group, ?source, ?message, "a message is given up");
@@ -140,7 +136,7 @@ impl Around<'_> {
         }
     }
 
-    /// A random time up to `span`.
+    /// Returns a random time up to `span`.
     pub(super) fn random(&mut self, span: core::time::Duration) -> core::time::Duration {
         let nanos = span.as_nanos() as usize;
         core::time::Duration::from_nanos(self.rng.below(nanos + 1) as u64)
@@ -175,5 +171,5 @@ impl Around<'_> {
     }
 }
 
-/// The least packet (MIN_PACKET of figure 4.2).
+/// Minimum payload of a packet in bytes (MIN_PACKET of figure 4.2).
 const LEAST_PIECE_BYTES: usize = 512;

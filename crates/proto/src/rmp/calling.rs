@@ -1,10 +1,11 @@
-//! This node's own requests to a group, whether it is a member or not (4.5).
+//! This node's own requests to a group, as a member or not (4.5).
 //!
 //! A member's request is one of its messages. A node that is not a member, a *guest*, sends Non
-//! Member Data packets to the group by name, and by the view id once an answer has told it; it
-//! sends them again until they have places in the order, under the same flow control as a member.
-//! Who gets no answer within a while makes the request again, under the same number: members that
-//! have it know that, and whoever keeps the reply sends it again.
+//! Member Data packets to the group. They name the group, and also the ring once an answer has
+//! contained its epoch. The guest repeats them until they have places in the order, under the same
+//! flow control as a member. A caller that gets no answer in time repeats the request under the
+//! same number. Members that have it recognize the number, and the member that keeps the reply
+//! sends it again.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -23,13 +24,13 @@ use super::sending::{Outgoing, Sizes};
 use super::stream::Data;
 use crate::{NodeId, SeqNo, Time};
 
-/// The requests of this node to one group.
+/// Requests of this node to one group.
 #[derive(Debug, Default)]
 pub(super) struct Calling {
     pending: BTreeMap<u32, Pending>,
-    /// A member that passes packets on, as the application says.
+    /// A member that forwards packets, named by the application.
     via: Option<NodeId>,
-    /// What there is to a caller that is not a member.
+    /// State of a caller that is not a member.
     pub(super) guest: Option<Guest>,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Calling {
 struct Pending {
     options: RequestOptions,
     payload: Bytes,
-    /// The message in which it was made last.
+    /// The last message that contained it.
     message: SeqNo,
     deadline: Time,
     retry_at: Time,
@@ -45,7 +46,7 @@ struct Pending {
     arriving: Option<Arriving>,
 }
 
-/// A reply of which not all has arrived.
+/// A reply of which a part has arrived.
 #[derive(Debug)]
 struct Arriving {
     from: NodeId,
@@ -53,36 +54,36 @@ struct Arriving {
     pieces: BTreeMap<u32, Bytes>,
 }
 
-/// A caller that is not a member.
+/// State of a caller that is not a member.
 #[derive(Debug, Default)]
 pub(super) struct Guest {
-    /// The ring that answered; `None` before: any of the group's name.
+    /// The ring that answered; `None` before the first answer: any ring of the group.
     epoch: Option<Epoch>,
     /// Packets without a place, by number.
     packets: BTreeMap<u32, Data>,
-    /// Who answered last.
+    /// Node of the last answer.
     heard: Option<NodeId>,
 }
 
 impl Calling {
-    /// What a node needs that calls a group without being in it.
+    /// Creates the state of a node that calls a group without being a member.
     pub(super) fn of_guest() -> Self {
         Self { guest: Some(Guest::default()), ..Self::default() }
     }
 
-    /// The requests of a caller that is a member from now on.
+    /// Returns the requests of a caller that has become a member.
     pub(super) fn of_member(self) -> Self {
         Self { guest: None, ..self }
     }
 
-    /// How many requests wait for their answers.
+    /// Returns the number of requests that wait for their answers.
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// The first of the requests that wait for their answers, and of this one.
+    /// Returns the oldest number among the requests that wait for their answers and `number`.
     pub(super) fn oldest(&self, number: u32) -> u32 {
-        // Numbers begin again at 0, and some of those that wait may have been made later.
+        // Numbers wrap around, and some of the waiting requests may be later than `number`.
         let waiting = self.pending.keys().copied().chain([number]);
         waiting.min_by_key(|other| other.wrapping_sub(number) as i32).unwrap_or(number)
     }
@@ -97,7 +98,7 @@ impl Calling {
 }
 
 impl Arriving {
-    /// The first byte that is not here.
+    /// Returns the offset of the first missing byte.
     fn received_to(&self) -> u32 {
         let mut end = 0;
         for (offset, bytes) in &self.pieces {
@@ -120,7 +121,6 @@ impl Arriving {
 }
 
 impl Group {
-    /// Makes a request.
     pub(super) fn request(
         &mut self,
         cx: &mut Around<'_>,
@@ -147,7 +147,7 @@ impl Group {
         self.watch_calls(cx);
     }
 
-    /// Makes a request, perhaps not for the first time.
+    /// Sends a request, possibly again.
     fn make(&mut self, cx: &mut Around<'_>, number: u32) {
         let oldest = self.calling.oldest(number);
         let Some(pending) = self.calling.pending.get_mut(&number) else { return };
@@ -159,7 +159,7 @@ impl Group {
         pending.message = self.sending.push(Outgoing { qos, handler, is_call: true, payload });
     }
 
-    /// Makes all requests again that wait: in another life nobody knows of the messages before.
+    /// Repeats all requests that wait. The members have nothing of the messages of the former life.
     pub(super) fn make_all_again(&mut self, cx: &mut Around<'_>) {
         let numbers: Vec<u32> = self.calling.pending.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.make(cx, number));
@@ -204,7 +204,7 @@ impl Group {
             return self.pull(cx, number);
         }
         if is_under_way {
-            // It is sent again packet by packet until it has its place.
+            // The packets are retransmitted until they have their places.
             pending.retry_at = cx.now + cx.config.call_retry;
             return;
         }
@@ -212,7 +212,7 @@ impl Group {
         self.make(cx, number);
     }
 
-    /// Asks for more of a reply.
+    /// Requests the next bytes of a reply.
     fn pull(&mut self, cx: &mut Around<'_>, number: u32) {
         let Some(pending) = self.calling.pending.get_mut(&number) else { return };
         let Some(arriving) = &pending.arriving else { return };
@@ -221,7 +221,7 @@ impl Group {
         cx.unicast(from, &Packet::NonMemberData(NonMemberData::Pull { number, offset }));
     }
 
-    /// A request has its answer.
+    /// Completes a request with its outcome.
     pub(super) fn on_answer(&mut self, cx: &mut Around<'_>, number: u32, outcome: Outcome) {
         if self.calling.pending.remove(&number).is_none() {
             cx.counters.answers_duplicate += 1;
@@ -237,7 +237,7 @@ impl Group {
         self.watch_calls(cx);
     }
 
-    /// This node waits for its requests no more.
+    /// Ends all requests of this node without an answer.
     pub(super) fn give_up_calls(&mut self, cx: &mut Around<'_>) {
         let numbers: Vec<u32> = self.calling.pending.keys().copied().collect();
         for number in numbers {
@@ -245,7 +245,7 @@ impl Group {
         }
     }
 
-    /// Something came from a member of the group that this node has called.
+    /// Handles a packet from a member of the group that this node has called.
     pub(super) fn on_non_member_ack(
         &mut self,
         cx: &mut Around<'_>,
@@ -314,7 +314,7 @@ impl Group {
         let known = pending.arriving.take();
         let known = known.filter(|it| it.from == from && it.total == total);
         let mut arriving = known.unwrap_or(Arriving { from, total, pieces: BTreeMap::new() });
-        // Pieces are kept that follow each other: so there is no more of them than the reply has.
+        // Fragments may be ahead by `REPLY_WINDOW_BYTES` at most, which bounds the kept bytes.
         let is_next = offset <= arriving.received_to() + REPLY_WINDOW_BYTES;
         if is_next && !bytes.is_empty() {
             arriving.pieces.insert(offset, bytes);
@@ -331,7 +331,7 @@ impl Group {
         self.watch_calls(cx);
     }
 
-    /// Sends what the window lets out, as a guest.
+    /// Sends the packets that the window allows, as a guest.
     pub(super) fn advance_as_guest(&mut self, cx: &mut Around<'_>) {
         let sizes = cx.sizes();
         let sizes = Sizes { largest: sizes.largest - NON_MEMBER_BYTES, ..sizes };
@@ -360,8 +360,8 @@ impl Group {
         Packet::NonMemberData(NonMemberData::Data { epoch, is_first, data })
     }
 
-    /// To the group, and to a member that passes it on if it has to be sent again, or if the caller
-    /// has named one.
+    /// Sends a packet to the group. It also sends it to a member that forwards it, if it is a
+    /// retransmission or the caller has named such a member.
     pub(super) fn send_as_guest(&mut self, cx: &mut Around<'_>, packet: &Packet, is_again: bool) {
         cx.multicast(packet);
         let heard = self.calling.guest.as_ref().and_then(|guest| guest.heard);
@@ -392,7 +392,8 @@ impl Group {
         self.advance_as_guest(cx);
     }
 
-    /// The ring has flushed this guest, or is another: it introduces itself again, by name.
+    /// Begins a new life, because the ring has flushed this guest or is another one. The guest
+    /// introduces itself again, by the group's name.
     fn begin_again_as_guest(&mut self, cx: &mut Around<'_>) {
         *cx.lives += 1;
         self.me = Process { node: cx.node, life: *cx.lives };
@@ -403,9 +404,9 @@ impl Group {
     }
 }
 
-/// The longest pause before a request is made again.
+/// Maximum interval between two repetitions of a request.
 const MOST_RETRY: Duration = Duration::from_secs(2);
-/// Packets that are sent again at once after a timeout.
+/// Maximum number of packets that are retransmitted at once after a timeout.
 const PACKETS_AT_ONCE: usize = 8;
-/// How far a piece of a reply may be ahead of what is missing before it.
+/// Maximum distance of a reply fragment from the first missing byte.
 const REPLY_WINDOW_BYTES: u32 = 128 << 10;

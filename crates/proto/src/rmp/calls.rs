@@ -1,17 +1,20 @@
-//! Requests to a group and what is said about them: multi-RPC (3.3, 4.5).
+//! Requests to a group and their answers: multi-RPC (3.3, 4.5).
 //!
-//! A request is a message with an envelope that numbers it. It takes its place among the others,
-//! whoever asks, and every member delivers it there. Where it names a [handler](Handler) the holder
-//! of the handler's lock replies; where it does not the caller is told that it was delivered.
+//! A request is a message with an envelope that contains its number. It takes its place among the
+//! other messages, whether its caller is a member or not, and every member delivers it there. If it
+//! names a [handler](Handler), the holder of the handler's lock replies. Otherwise the caller
+//! receives an acknowledgment of the delivery.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! A caller that is alive gets one answer to each request: a reply, an acknowledgement, or after a
-//! bounded time that there was none. A request is delivered once, in one order, at all members, and
-//! *executed* at least once: a handler that dies between its work and its reply is followed by the
-//! next holder of its lock, who is given the requests that are open. An application that may not
-//! do a thing twice orders it for all (every member executes what every member delivers, and the
-//! handler only tells the result), or looks at [`Request::may_be_done`].
+//! A caller that stays alive gets one answer to each request: a reply, an acknowledgment, or after
+//! a bounded time [`Outcome::Unanswered`]. A request is delivered once, in one order, at all
+//! members. It is *executed* at least once: if a handler fails between its work and its reply, the
+//! next holder of its lock receives the open requests.
+//!
+//! There are two ways to avoid that a request is executed twice. The first is to execute it at
+//! every member when it is delivered, so that the handler only replies with the result. The second
+//! is to check [`Request::may_be_done`].
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -23,25 +26,26 @@ use super::names::Place;
 use super::qos::Qos;
 use crate::NodeId;
 
-/// A request: who asked, and its number among the requests of that node to the group.
+/// Identifier of a request: its caller, and its number among the requests of that node to the
+/// group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
-    /// Who asked.
+    /// The caller.
     pub caller: NodeId,
     /// The number.
     pub number: u32,
 }
 
-/// How a request is made.
+/// Options of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// Who replies: the holder of this handler's lock. `None`: nobody, the request is acknowledged.
+    /// Handler whose lock holder replies. `None`: the request is only acknowledged.
     pub handler: Option<Handler>,
-    /// What the request is promised. Default: totally ordered.
+    /// Delivery guarantee of the request. Default: totally ordered.
     pub qos: Qos,
-    /// How long to wait for the answer. `None`: [`Config::call_patience`](super::Config).
+    /// Time to wait for the answer. `None`: [`Config::call_patience`](super::Config).
     pub patience: Option<Duration>,
-    /// A member that passes the request on, for a caller that is not one and cannot multicast.
+    /// A member that forwards the request, for a caller that is not a member and cannot multicast.
     pub via: Option<NodeId>,
 }
 
@@ -54,77 +58,78 @@ impl From<Handler> for RequestOptions {
 /// A request that was delivered to this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its name, for [`Rmp::reply`](super::Rmp::reply).
+    /// Its id, for [`Rmp::reply`](super::Rmp::reply).
     pub id: RequestId,
-    /// The handler that is to reply; `None` if nobody is.
+    /// Handler that has to reply; `None` if no reply is expected.
     pub handler: Option<Handler>,
-    /// What is asked.
+    /// The payload of the request.
     pub payload: Bytes,
-    /// Its place in the order, if this is its place and it is totally ordered at least.
+    /// Its place in the order. `None` if it is below total order or [delivered
+    /// again](Self::is_again).
     pub place: Option<Place>,
-    /// Whether this member is the one to reply.
+    /// `true` if this member has to reply.
     pub is_ours: bool,
-    /// Whether this is not its place among the messages: it was delivered before, to this member
-    /// or before it joined, and only now is this member the one to reply. Always with
-    /// [`Request::is_ours`].
+    /// `true` if this is not the place of the request among the messages. It was delivered earlier,
+    /// to this member or before this member joined, and this member has to reply only now. Then
+    /// [`Request::is_ours`] is also `true`.
     pub is_again: bool,
-    /// Whether another member may have done the work, and is not there any more to tell.
+    /// `true` if a member that is gone may have executed the request.
     pub may_be_done: bool,
 }
 
-/// What became of a request of this node's.
+/// The answer to a request of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The request.
     pub id: RequestId,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What can become of a request.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The handler's reply.
     Reply {
-        /// Who has replied.
+        /// Node that replied.
         by: NodeId,
         /// The reply.
         payload: Bytes,
     },
-    /// It was delivered to the group, as promised; no reply was asked for.
+    /// The request was delivered to the group with its guarantee. It named no handler.
     Acknowledged,
-    /// There was no answer within the patience of the caller, or the caller has left the group.
-    /// The request may have been executed.
+    /// There was no answer in time, or the caller has left the group. The request may have been
+    /// executed.
     Unanswered,
 }
 
-/// Why a request was not made.
+/// Reason why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// This node is just leaving the group.
+    /// This node is leaving the group.
     #[error("this node is leaving the group")]
     Leaving,
-    /// The request is larger than a message can be.
+    /// The request is larger than the maximum message size.
     #[error("request of {bytes} bytes, where at most {limit} fit")]
     TooLarge {
-        /// The request's size.
+        /// Size of the request in bytes.
         bytes: usize,
-        /// The largest size.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// The group does not give this guarantee.
+    /// The group does not provide this guarantee.
     #[error("this group cannot promise that a request is {asked}")]
     Qos {
-        /// What was asked for.
+        /// The guarantee of the request.
         asked: Qos,
     },
-    /// So many requests wait for their answers.
+    /// Too many requests wait for their answers.
     #[error("{waiting} requests to the group wait for their answers already")]
     TooMany {
-        /// How many.
+        /// Number of requests that wait.
         waiting: usize,
     },
-    /// More waits to be sent than the engine keeps.
+    /// The send queue is full.
     #[error("{waiting_bytes} bytes wait to be sent already")]
     QueueFull {
         /// Bytes of messages that wait.
@@ -132,25 +137,25 @@ pub enum RequestError {
     },
 }
 
-/// Why a reply was not sent.
+/// Reason why a reply was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// This node is not in the group.
     #[error("this node is not in the group")]
     NotJoined,
-    /// The request is not one that this member is to reply to: it was never told so, somebody has
-    /// replied, or the caller waits for it no more.
+    /// This member does not have to reply to the request: it was not assigned to this member, it
+    /// has an answer, or the caller no longer waits for it.
     #[error("the request is not open")]
     NotOpen,
-    /// The reply is larger than a message can be.
+    /// The reply is larger than the maximum message size.
     #[error("reply of {bytes} bytes, where at most {limit} fit")]
     TooLarge {
-        /// The reply's size.
+        /// Size of the reply in bytes.
         bytes: usize,
-        /// The largest size.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// More waits to be sent than the engine keeps.
+    /// The send queue is full.
     #[error("{waiting_bytes} bytes wait to be sent already")]
     QueueFull {
         /// Bytes of messages that wait.
@@ -158,14 +163,14 @@ pub enum ReplyError {
     },
 }
 
-/// What stands before the payload of a message that is not the application's own.
+/// Header before the payload of a request or reply.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 0 | 1 | 1 request, 2 reply, 3 reply that went to a caller who is not a member |
+/// | 0 | 1 | 1 request, 2 reply, 3 notice that a caller outside the ring has its reply |
 /// | 1 | 4 | number of the request |
-/// | 5 | 4 | request: the least number that the caller still waits for |
-/// | 5 | 8 | reply: the caller |
+/// | 5 | 4 | request: the smallest number that the caller still waits for |
+/// | 5 | 8 | reply or notice: the caller |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Envelope {
     Request { number: u32, oldest: u32 },
@@ -173,7 +178,7 @@ pub(super) enum Envelope {
     Answered(RequestId),
 }
 
-/// Bytes of the largest envelope.
+/// Size of the largest envelope in bytes.
 pub(super) const ENVELOPE_BYTES: usize = 13;
 
 impl Envelope {
@@ -196,7 +201,7 @@ impl Envelope {
         out.into()
     }
 
-    /// Reads the envelope; gives what is in it.
+    /// Decodes the envelope. Returns it and the payload.
     pub(super) fn open(mut payload: Bytes) -> Option<(Self, Bytes)> {
         let (kind, number) = (payload.try_get_u8().ok()?, payload.try_get_u32().ok()?);
         let envelope = match kind {
@@ -218,39 +223,40 @@ impl Envelope {
     }
 }
 
-/// Which requests of a caller were delivered: a request that is made again is not another.
+/// The requests of a caller that were delivered. A repeated request is not delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// All numbers before this were, or never will be.
+    /// All smaller numbers were delivered or never will be.
     pub base: u32,
-    /// Bit by bit those from `base` on.
+    /// Delivered numbers from `base` on, one bit each.
     pub bits: u128,
 }
 
-/// What a request is to who has seen others of its caller.
+/// Result of comparing a request with the delivered requests of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
     New,
     Again,
     /// The caller no longer waits for it, and it is forgotten.
     Over,
-    /// No caller may be so far ahead of what it waits for.
+    /// Further ahead of the oldest open request than a caller may be.
     Impossible,
 }
 
-/// Requests of one start of a caller are not so many numbers apart that a member hears late.
+/// Maximum distance between two request numbers of one incarnation of a caller that a member
+/// receives.
 const MOST_APART: u32 = 1 << 15;
-/// Requests to one group that wait for their answers, at most.
+/// Maximum number of requests to one group that wait for their answers.
 pub(super) const MAX_WAITING: u32 = 64;
 
 impl Seen {
-    /// Nothing was seen of a caller that waits for `oldest`.
+    /// Creates an empty set for a caller whose oldest open request is `oldest`.
     pub(super) fn before(oldest: u32) -> Self {
         Self { base: oldest.wrapping_sub(MAX_WAITING), bits: 0 }
     }
 
-    /// The caller waits for nothing before `oldest`. Messages below the total order may still
-    /// arrive late, so what is a little older is remembered as well.
+    /// Forgets requests before `oldest`, the oldest one that the caller waits for. A margin of
+    /// [`MAX_WAITING`] older numbers is kept, because messages below total order may arrive late.
     pub(super) fn forget_before(&mut self, oldest: u32) {
         let base = oldest.wrapping_sub(MAX_WAITING);
         let step = base.wrapping_sub(self.base) as i32;
@@ -266,13 +272,13 @@ impl Seen {
         (number.wrapping_sub(oldest) as i32) < 0
     }
 
-    /// Whether a request of this number is of the same start of its caller: each start counts from
-    /// elsewhere.
+    /// Returns `true` if a request of this number is of the same incarnation of its caller. Each
+    /// incarnation counts from a different number.
     pub(super) fn is_of_same_start(&self, number: u32) -> bool {
         (number.wrapping_sub(self.base) as i32).unsigned_abs() <= MOST_APART
     }
 
-    /// Notes a number, and says whether it is new.
+    /// Adds a number. Returns its relation to the numbers that were added before.
     pub(super) fn note(&mut self, number: u32) -> Sight {
         let place = number.wrapping_sub(self.base) as i32;
         if place < 0 {
@@ -301,7 +307,7 @@ mod tests {
             assert_eq!(Envelope::open(whole.slice(..5)), None);
         }
         assert_eq!(Envelope::open(Bytes::from_static(&[9; 20])), None);
-        // No caller waits for a later request than the one that it makes, or for one long ago.
+        // An envelope whose oldest open request is later than the request itself, or too old.
         for oldest in [4, 1 << 31, 3_u32.wrapping_sub(MAX_WAITING)] {
             let request = Envelope::Request { number: 3, oldest };
             assert_eq!(Envelope::open(request.wrap(b"what")), None, "{oldest}");

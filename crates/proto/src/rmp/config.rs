@@ -1,4 +1,4 @@
-//! How one node's RMP engine is set.
+//! Settings of one node's RMP engine.
 
 use core::time::Duration;
 
@@ -7,92 +7,103 @@ use super::packet::{ACK_BYTES, DATA_BYTES, RUN_BYTES};
 use crate::SeqNo;
 use crate::bounds::out_of_bounds;
 
-/// The settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
+/// Settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
 ///
-/// A time is zero or from 1 us to 24 h. The tries of each kind are 1000 at most.
+/// Each time is zero or from 1 us to 24 h. Each number of tries is at most 1000.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path: no packet of ours is ever cut by IP.
-    /// Default 1500.
+    /// Maximum IP packet size of the path in bytes. The engine never sends a packet that IP would
+    /// have to fragment. At least 576. Default 1500.
     pub path_mtu: u16,
-    /// Bytes of the largest message; larger ones are refused. At least 64, at most 16 MiB. Default
+    /// Maximum message size in bytes. Larger messages are refused. From 64 bytes to 16 MiB. Default
     /// 16 MiB.
     pub message_bytes: usize,
-    /// Bytes of messages that wait for the window. A full queue refuses more, an empty one takes
-    /// any. Default 32 MiB.
+    /// Maximum number of bytes of messages that wait for the window. A full queue refuses messages.
+    /// An empty queue accepts a message of any size. Default 32 MiB.
     pub queue_bytes: usize,
-    /// Maximum number of bytes in flight, that is without a place in the order, on paths with a
-    /// round trip of up to 50 ms; on longer ones so many for each 50 ms, up to ten times as many.
-    /// The window does not grow while packets wait in queues for more than half of
-    /// `largest_timeout` and for longer than the shortest round trip. Default 256 KiB, for 5 MB/s.
+    /// Maximum number of bytes in flight (sent, without a place in the order) on paths with a
+    /// round-trip time of up to 50 ms. Longer paths get this number for each started 50 ms of the
+    /// round-trip time, up to ten times. The window does not grow while packets wait in queues for
+    /// more than half of `largest_timeout` and for longer than the shortest round trip. At least
+    /// `path_mtu`. Default 256 KiB, which allows 5 MB/s.
     pub window_bytes: usize,
-    /// Packets that one ACK orders at most; on paths with a round trip of more than 10 ms
-    /// so many for each 10 ms, up to 32 times as many. Default 64.
+    /// Maximum number of packets that one ACK orders. Paths with a round-trip time of 20 ms or more
+    /// get this number for each 10 ms of it, up to 32 times. From 1 to 64. Default 64.
     pub batch: usize,
-    /// How long after the last packet the token site waits for more of them, if their sources have
-    /// said that more comes at once or that nobody waits for their places. Default 2 ms: on a link
-    /// of less than 6 Mbit/s an ACK orders few packets.
+    /// Time for which the token site waits for more packets after the last one. It waits only if
+    /// the sources of the packets have announced that more follow at once, or that no application
+    /// waits for the places. Default 2 ms: on a link of less than 6 Mbit/s an ACK then orders few
+    /// packets.
     pub batch_delay: Duration,
-    /// The token site passes the token with a NULL ACK after this time without work, until it has
-    /// gone round. Default 50 ms; the paper's is 1 s (4.2).
+    /// Time without work after which the token site passes the token with a NULL ACK, until the
+    /// token has gone round once. Default 50 ms; the paper uses 1 s (4.2).
     pub idle_after: Duration,
-    /// The token is confirmed after this time, unless an ACK has done so. Default 2 ms.
+    /// Time after which a member confirms that it has accepted the token, unless an ACK has done
+    /// so. Default 2 ms.
     pub confirm_after: Duration,
-    /// What is missing is requested after this time: it may only be late. On long paths it is a
-    /// 16th of the round trip. Default 1 ms.
+    /// Time after which a missing packet is requested. Until then it may only be late. On long
+    /// paths it is a 16th of the round-trip time. Default 1 ms.
     pub nack_delay: Duration,
-    /// The first timeout of what needs an answer; doubled with each try. Default 20 ms.
+    /// First timeout of a packet that needs an answer. It doubles with each try. Default 20 ms.
     pub least_timeout: Duration,
-    /// The longest timeout where round trips are short. On longer paths timeouts follow the
-    /// measured round trip: up to twice the first timeout of a try. Default 100 ms; the paper's is
-    /// 2 s (4.6).
+    /// Maximum timeout on paths with a short round-trip time. On a path whose first timeout is
+    /// longer, which follows the measured round trip, the first timeout is the limit. Default 100
+    /// ms; the paper uses 2 s (4.6).
     pub largest_timeout: Duration,
-    /// So many tries in vain, and a reformation begins. Default 5; the paper's is 10 (4.4).
+    /// Number of retries without an answer after which a reformation begins. Default 5; the paper
+    /// uses 10 (4.4).
     pub tries: u32,
-    /// How often a joiner asks, and after how many answers that did not come it begins a ring of
-    /// its own. Default 5 times, 40 ms apart.
+    /// Time between two requests of a joiner. Default 40 ms.
     pub join_retry: Duration,
-    /// See [`Config::join_retry`].
+    /// Number of requests without an answer after which a joiner creates a ring of its own. Default
+    /// 5.
     pub join_tries: u32,
-    /// Who knows that there is a ring elsewhere does not give it up sooner: who was removed from
-    /// one, or has heard of one that does not let it in, begins one itself only when it has heard
-    /// of none for so long; and a part that may not go on waits so long for its own others before
-    /// it joins a ring that does not descend from its own and is no larger. Members of a ring that
-    /// never had its quorum leave it after this time without a majority. Default 10 s.
+    /// Time for which a node that has heard of another ring does not give that ring up.
+    ///
+    /// A node that was removed from a ring, or has heard of one that does not admit it, creates a
+    /// ring only after it has heard of none for this time. A part that may not continue waits this
+    /// long for its own members before it joins a ring that is no larger and does not descend from
+    /// its own. Members of a ring that never had its quorum leave it after this time without a
+    /// majority. Default 10 s.
     pub patience: Duration,
-    /// How often the initiator of a reformation asks; less often where round trips are longer.
-    /// Default 20 ms.
+    /// Time between two requests of the initiator of a reformation; longer on paths with a longer
+    /// round-trip time. Default 20 ms.
     pub recovery_retry: Duration,
-    /// How often it asks before it goes on without those who do not answer. Default 5.
+    /// Number of requests after which the initiator continues without the members that do not
+    /// answer. Default 5.
     pub recovery_tries: u32,
-    /// A reformation that failed begins again after a random time up to this. Default 60 ms.
+    /// Maximum of the random time after which a failed reformation begins again. Default 60 ms.
     pub back_off: Duration,
-    /// How often a partition that may not go on looks for the others. Default 500 ms.
+    /// Time between two searches of a part that may not continue for the other members. Default 500
+    /// ms.
     pub minority_retry: Duration,
-    /// How often a ring tells nodes that are in the group and not in the ring about itself, so that
-    /// two rings of one group become one. Default 500 ms.
+    /// Time between two announcements of a ring to nodes that are in the group but not in the ring,
+    /// so that two rings of one group merge. Default 500 ms.
     pub announce: Duration,
-    /// How long a member that leaves waits for the others to let it go, and before that for a place
-    /// for what it has sent. Default 2 s.
+    /// Maximum time that leaving takes: first the messages that this member has sent get their
+    /// places, then the other members release it. Longer if the token takes longer to go round.
+    /// Default 2 s.
     pub leave_within: Duration,
-    /// How long a request waits for its answer, unless it says otherwise. Default 10 s.
+    /// Time for which a request waits for its answer, unless its options set another. Default 10 s.
     pub call_patience: Duration,
-    /// A request without an answer is made again after this time, and then after twice as long each
-    /// time, up to 2 s. Default 500 ms.
+    /// Time after which a request without an answer is repeated. It doubles with each repetition,
+    /// up to 2 s. Default 500 ms.
     pub call_retry: Duration,
-    /// A caller that is not a member forgets a group after this time without requests to it.
-    /// Default 60 s.
+    /// Time without requests after which a caller that is not a member forgets a group. Default 60
+    /// s.
     pub call_forget: Duration,
-    /// Bytes of replies that are kept for callers who ask again; the last one is kept whatever its
-    /// size. Default 32 MiB.
+    /// Maximum number of bytes of replies that are kept for repeated requests. The last reply is
+    /// kept regardless of its size. Default 32 MiB.
     pub reply_bytes: usize,
-    /// [`RingNews::Stable`](super::RingNews::Stable) is told this often at most. Default 10 ms.
+    /// Minimum time between two [`RingNews::Stable`](super::RingNews::Stable) events. Default 10
+    /// ms.
     pub stable_every: Duration,
-    /// How long a member that has left answers those who still lack something. Default 500 ms.
+    /// Time for which a member that has left still answers requests for missing packets. Longer if
+    /// the token takes longer to go round. Default 500 ms.
     pub linger: Duration,
-    /// The number of the first message, of the first packet and of the first request for a lock of
-    /// each process: the same at all nodes of a group. Default 1. Simulations set it just below
-    /// 2^31 or 2^32, so that numbers wrap early.
+    /// Number of the first message, of the first packet and of the first lock request of each
+    /// process. It must be the same at all nodes of a group. Default 1. Simulations set it just
+    /// below 2^31 or 2^32, so that numbers wrap early.
     pub first_number: SeqNo,
 }
 
@@ -133,37 +144,36 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The timers of the paper: a NULL ACK after 1 s, timeouts up to 2 s, dead after ten tries.
+    /// Sets the timers of the paper: a NULL ACK after 1 s, timeouts up to 2 s, and 10 tries.
     #[must_use]
     pub fn with_timers_of_the_paper(self) -> Self {
         let second = Duration::from_secs(1);
         Self { idle_after: second, largest_timeout: 2 * second, tries: 10, ..self }
     }
 
-    /// Bytes of the largest piece of a message.
+    /// Returns the maximum payload of a data packet in bytes.
     pub(super) fn piece_bytes(&self) -> usize {
         self.datagram_bytes() - DATA_BYTES - size_of::<u64>()
     }
 
-    /// The most runs that an ACK holds without being cut.
+    /// Returns the maximum number of runs in an ACK that fits one datagram.
     pub(super) fn max_runs(&self) -> usize {
         (self.datagram_bytes() - ACK_BYTES) / RUN_BYTES
     }
 
-    /// Bytes of the largest datagram.
+    /// Returns the maximum datagram size in bytes.
     pub(super) fn datagram_bytes(&self) -> usize {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES
     }
 
-    /// The bounds of a timeout.
     pub(super) fn timeouts(&self) -> Timeouts {
         Timeouts { least: self.least_timeout, largest: self.largest_timeout }
     }
 
-    /// Checks the bounds.
+    /// Checks that every setting is within its bounds.
     ///
     /// # Errors
-    /// What is out of bounds.
+    /// The first setting that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let pauses = [
             ("least_timeout", self.least_timeout),
@@ -222,28 +232,28 @@ impl Config {
     }
 }
 
-/// Settings that cannot work.
+/// A setting that cannot work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Too small for the largest packet that cannot be cut.
+    /// Too small for the largest packet that cannot be split.
     #[error("path_mtu {0}: at least 576")]
     PathMtu(u16),
-    /// Too small for what a request adds to its message, or more than packets can number.
+    /// Too small for what a request adds to its message, or larger than packets can number.
     #[error("message_bytes: 64 bytes to 16 MiB")]
     MessageBytes,
-    /// Nothing could ever be sent.
+    /// The window is smaller than one packet, so nothing could be sent.
     #[error("window_bytes: at least one path MTU")]
     WindowBytes,
-    /// No time between two tries.
+    /// An interval between two tries is zero.
     #[error("{0}: more than zero")]
     Zero(&'static str),
-    /// A time that no timer is meant for.
+    /// A time is out of range.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
-    /// So many tries would hardly ever end.
+    /// A reformation would hardly ever begin after this number of tries.
     #[error("{0}: at most 1000")]
     Tries(&'static str),
-    /// An ACK orders at least one packet, and keeps few sources waiting for the next one.
+    /// A batch of 0 orders nothing. A larger one keeps sources waiting for the next ACK.
     #[error("batch: 1 to 64")]
     Batch,
 }

@@ -1,4 +1,4 @@
-//! Whether all that was sent, or delivered, is with all members.
+//! Confirmation that everything sent is at all members, and reports of stability.
 
 use super::RingNews;
 use super::around::{Around, Timer};
@@ -6,19 +6,19 @@ use super::group::Group;
 use super::names::Timestamp;
 use crate::{Event, Safe, SeqNo};
 
-/// Whether somebody waits for all that was sent to be with all members.
+/// Confirmation that the application waits for.
 #[derive(Debug, Default)]
 pub(super) struct Confirming {
-    /// The last message that it is about.
+    /// Last message that it covers.
     pub(super) up_to: Option<SeqNo>,
-    /// The last round that gave own packets places.
+    /// Last round that assigned places to own packets.
     pub(super) last_place: Timestamp,
-    /// The last round that gave places to what it is about, once all that has one.
+    /// Last round that assigned places to the covered messages, once all of them have places.
     pub(super) place: Option<Timestamp>,
 }
 
 impl Group {
-    /// Asks to be told when all that was sent so far is with all members.
+    /// Requests a report once everything sent so far is at all members.
     pub(super) fn confirm(&mut self, cx: &mut Around<'_>) {
         self.confirming.up_to = Some(self.sending.last_message());
         self.confirming.place = None;
@@ -32,7 +32,7 @@ impl Group {
         if !is_placed {
             return;
         }
-        // Later messages get places too, which must not be waited for.
+        // Later messages get places too. The confirmation must not wait for those.
         let place = *self.confirming.place.get_or_insert(self.confirming.last_place);
         if ring.settled() < place || ring.shortage().is_some() {
             return;
@@ -43,8 +43,7 @@ impl Group {
         cx.events.push_back(Event::Safe(Safe { group, up_to, members, incomplete }));
     }
 
-    /// Tells up to where all members have what was delivered here, if that has advanced and was
-    /// not told a moment ago.
+    /// Reports the stable place if it has advanced, at intervals of at least `stable_every`.
     pub(super) fn tell_stable(&mut self, cx: &mut Around<'_>) {
         let Some(ring) = &mut self.ring else { return };
         // A ring without its quorum delivers nothing, and may be given up.

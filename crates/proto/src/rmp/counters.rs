@@ -1,8 +1,8 @@
-//! What an engine counts.
+//! Counters of an engine.
 
 use alloc::vec::Vec;
 
-/// Counters of an [`Rmp`](super::Rmp) engine, all groups together.
+/// Counters of an [`Rmp`](super::Rmp) engine, summed over all groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say what crossed the wire")]
 pub struct Counters {
@@ -56,22 +56,22 @@ pub struct Counters {
     pub messages_given_up: u64,
     pub minorities: u64,
     pub removals: u64,
-    /// Times that the number of voters changed and was too small for a quorum.
+    /// Changes of the number of voters to one that is too small for a quorum.
     pub quorums_lacked: u64,
     /// Reformations that an operator let continue without a quorum.
     pub quorums_forced: u64,
-    /// Requests of operators to continue without a quorum that did not name this node's ring, or
-    /// came while it worked.
+    /// Refused requests of operators to continue without a quorum: they did not name this node's
+    /// ring, or the ring worked.
     pub forces_refused: u64,
-    /// Requests to join of voters that were more than the electorate.
+    /// Refused requests to join of voters beyond the electorate.
     pub voters_refused: u64,
-    /// Requests to join a ring that has as many members as it can have.
+    /// Refused requests to join a ring that has its maximum number of members.
     pub members_refused: u64,
-    /// Lists of reformations that were not accepted, because too many others may hold already.
+    /// Lists of reformations that were not accepted because too many others may already hold.
     pub lists_refused: u64,
     /// Lists from which an initiator has released the members that had accepted them.
     pub lists_released: u64,
-    /// Packets that were not sent, because the parts of a packet are not enough for them.
+    /// Packets that were not sent because they do not fit the maximum number of parts.
     pub packets_too_large: u64,
     pub delivered: u64,
     pub bytes_delivered: u64,
@@ -80,7 +80,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All counters, by name.
+    /// Returns all counters with their names.
     pub(super) fn by_name(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("data_sent", self.data_sent),

@@ -1,4 +1,4 @@
-//! What a ring hands out, and in which order.
+//! Deliveries of a ring, and the entries of its delivery queue.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,95 +10,85 @@ use super::stream::Whole;
 use super::view::RingView;
 use crate::SeqNo;
 
-/// What waits to be delivered in the total order.
+/// An entry of the queue for delivery in the total order.
 #[derive(Clone, Debug)]
 pub(super) enum Queued {
-    /// A packet that this round gave its place.
+    /// A packet with a place.
     Packet {
-        /// The round.
+        /// Round that assigned the place.
         round: Timestamp,
-        /// Its place.
         place: Place,
-        /// Who sent it.
         source: Process,
-        /// Its number.
         seqno: SeqNo,
     },
     /// A change of the view.
     View {
-        /// The round that made it.
+        /// Round that made the change.
         round: Timestamp,
-        /// What changed. Boxed, because packets are many and views are few.
+        /// The change. Boxed, because packets are many and views are few.
         event: Box<ViewEvent>,
     },
-    /// A caller that is not a member was flushed.
+    /// A flushed guest.
     Flushed {
-        /// By this round.
+        /// Round that flushed it.
         round: Timestamp,
-        /// The caller.
         source: Process,
     },
 }
 
-/// What is delivered.
+/// A delivery.
 #[derive(Clone, Debug)]
 pub(super) enum Delivery {
-    /// A message.
     Message {
-        /// Who sent it.
         source: Process,
-        /// The message.
         whole: Whole,
-        /// The round that gave it its place; `None` if it did not wait for one.
+        /// Round that assigned its place; `None` if the message did not wait for one.
         round: Option<Timestamp>,
-        /// Its place, if it has waited for that of all before it.
+        /// Its place, if all messages before it were delivered first.
         place: Option<Place>,
     },
     /// A change of the view.
     View(Box<ViewEvent>),
-    /// A lock that somebody asked for.
+    /// The outcome of a lock request.
     Lock {
-        /// Who asked.
+        /// Process that made the request.
         process: Process,
-        /// The request that is answered; 0 for a lock that was waited for.
+        /// Number of the request; 0 for a grant.
         request: u32,
-        /// What became of it.
         news: LockNews,
     },
 }
 
-/// A lock that was granted by a view that was delivered.
+/// A lock that a delivered view has granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
-    /// The round of the view.
+    /// Round of the view.
     pub(super) round: Timestamp,
-    /// The lock.
     pub(super) name: LockName,
-    /// Who holds it now.
     pub(super) holder: Process,
 }
 
 /// A change of the view, at its place among the messages (virtual synchrony).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewEvent {
-    /// The view from now on.
+    /// The view from this place on.
     pub view: RingView,
     /// Its place in the order.
     pub place: Place,
-    /// Who is new.
+    /// Members that joined.
     pub joined: Vec<Process>,
-    /// Who left of its own will.
+    /// Members that left in order.
     pub left: Vec<Process>,
-    /// Who was removed.
+    /// Members that were removed.
     pub failed: Vec<Process>,
-    /// The member that decided.
+    /// The member that decided the change.
     pub by: Process,
-    /// The request that was answered, if it was one.
+    /// The request that this change answers, if any.
     pub answered: Option<ListChange>,
 }
 
 impl ViewEvent {
-    /// The view from here on, decided by this member; nobody came or went.
+    /// Creates an event in which `by` installs `view`, without members that joined or left.
     pub(super) fn of(view: RingView, at: Timestamp, by: Process) -> Self {
         let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
         let place = Place { ring: view.epoch, at };
@@ -106,7 +96,7 @@ impl ViewEvent {
     }
 
     /// Returns `true` if `next`, which follows at once, can be delivered together with this change:
-    /// neither answers a request for a lock.
+    /// neither answers a lock request.
     pub(super) fn takes_in(&self, next: &Self) -> bool {
         [self, next]
             .into_iter()
@@ -114,8 +104,8 @@ impl ViewEvent {
             .all(|it| it.kind.is_of_members())
     }
 
-    /// Becomes the change from before this one to `next`. Returns the processes that came with this
-    /// one and are gone with `next`: nobody is told of them.
+    /// Merges `next` into this change. Returns the processes that joined in this change and are
+    /// gone in `next`. The merged change does not mention them.
     pub(super) fn take_in(&mut self, next: Self) -> Vec<Process> {
         let (passed, stayed): (Vec<Process>, Vec<Process>) =
             self.joined.iter().partition(|process| !next.view.contains(**process));

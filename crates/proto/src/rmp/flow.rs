@@ -1,7 +1,7 @@
-//! How much may be under way: flow and congestion control (4.6).
+//! Flow and congestion control (4.6): the number of bytes that may be in flight.
 //!
-//! The rest of the engine knows only the [`Congestion`] trait, so that a policy can be replaced
-//! without touching it, as the paper asks.
+//! The rest of the engine uses only the [`Congestion`] trait. A policy can therefore be replaced
+//! without changes elsewhere, as the paper requires.
 
 use alloc::collections::VecDeque;
 use core::fmt::Debug;
@@ -9,54 +9,55 @@ use core::time::Duration;
 
 use crate::SeqNo;
 
-/// A policy for one sender in one group.
+/// A congestion policy for one sender in one group.
 pub trait Congestion: Debug + Send {
-    /// Bytes that may be under way without a place in the order.
+    /// Returns the number of bytes that may be in flight, without a place in the order.
     fn window_bytes(&self) -> usize;
 
-    /// How long the sender waits for an ACK before it sends again.
+    /// Returns the time for which the sender waits for an ACK before it retransmits.
     fn timeout(&self) -> Duration;
 
-    /// The first ACK of a packet came, so long after it was sent; `None` if it was sent more than
-    /// once, so that nobody knows which of them was answered (Karn's rule).
+    /// Handles the first ACK of a packet of `bytes` bytes. `after` is the time since the packet was
+    /// sent; `None` if it was sent more than once, because the ACK may answer either copy (Karn's
+    /// rule).
     fn on_ack(&mut self, bytes: usize, after: Option<Duration>);
 
-    /// A member has asked for this packet of the sender's.
+    /// Handles the request of a member for this packet of the sender.
     fn on_nack(&mut self, seqno: SeqNo);
 
-    /// No ACK came in time.
+    /// Handles a timeout: no ACK arrived in time.
     fn on_timeout(&mut self);
 }
 
 /// The modified window algorithm after Van Jacobson that the paper proposes.
 ///
 /// - The timeout is that of [`RoundTrip`]: it follows the measured round trip.
-/// - Slow start: each ACK widens the window by one packet until half of the window of the last
-///   congestion, then one packet per window.
-/// - It stops growing while a round trip is twice as long as the shortest one since the last
-///   timeout, and longer by half of the largest timeout: what is sent on top would only wait in
-///   some queue.
-/// - A timeout or the first NACK of a packet halves it; a cache of the last three NACKed packets
-///   keeps several NACKs of one loss from halving it several times.
+/// - Slow start: each ACK widens the window by one packet, up to half of the window at the last
+///   congestion. Beyond that, the window grows by one packet per window.
+/// - The window stops growing while the smoothed round trip exceeds the shortest one since the last
+///   timeout by more than that shortest one and by more than half of the largest timeout.
+///   Additional packets would only wait in a queue.
+/// - A timeout, or the first NACK of a packet, halves the window. A cache of the last three NACKed
+///   packets prevents several NACKs of one loss from halving it several times.
 #[derive(Debug)]
 pub struct VanJacobson {
     limits: Limits,
     window: usize,
-    /// Slow start ends here.
+    /// Window at which slow start ends.
     threshold: usize,
     trip: RoundTrip,
-    /// The shortest sample since the last timeout: the path may be longer since.
+    /// Shortest sample since the last timeout. It is reset because the path may have become longer.
     shortest: Option<Duration>,
-    /// Timeouts in a row.
+    /// Number of consecutive timeouts.
     backoff: u32,
     nacked: VecDeque<SeqNo>,
 }
 
-/// The estimate of a round-trip time and of its variance (RFC 6298).
+/// Estimate of a round-trip time and of its variance (RFC 6298).
 ///
-/// A timeout is the smoothed time plus four times its mean deviation, or plus the least timeout if
-/// that is more, doubled with each try. It is bounded by the largest timeout or, on a longer path,
-/// by the timeout of the first try.
+/// The first timeout is the smoothed time plus four times the mean deviation, or plus the least
+/// timeout if that is more. It doubles with each try. It is bounded by the largest timeout or, on a
+/// longer path, by the first timeout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundTrip {
     /// `None` before the first sample.
@@ -64,40 +65,40 @@ pub struct RoundTrip {
     deviation: Duration,
 }
 
-/// The bounds of a timeout.
+/// Bounds of a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// The shortest.
+    /// Minimum timeout.
     pub least: Duration,
-    /// The longest while round trips are shorter; the paper's is 2 s.
+    /// Maximum timeout on paths with short round trips; the paper uses 2 s.
     pub largest: Duration,
 }
 
-/// The bounds of a window.
+/// Bounds of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a packet: the least window, and by how much it grows.
+    /// Packet size in bytes: the minimum window, and the step by which it grows.
     pub packet_bytes: usize,
-    /// The widest window in bytes, for each 50 ms of the shortest round trip.
+    /// Maximum window in bytes, for each started 50 ms of the shortest round trip.
     pub window_bytes: usize,
-    /// The shortest and the longest timeout.
+    /// Minimum and maximum timeout.
     pub timeouts: Timeouts,
 }
 
-/// NACKed packets that are remembered (4.6: "the last three").
+/// Number of NACKed packets that are remembered (4.6: "the last three").
 const NACK_CACHE: usize = 3;
-/// No answer is measured that comes later. It is the longest timeout of the paper (4.6).
+/// Time after which an answer is not measured. It is the longest timeout of the paper (4.6).
 pub(super) const MOST_LATE: Duration = Duration::from_secs(2);
-/// The round trip for which a window of [`Limits::window_bytes`] is wide enough.
+/// Round-trip time for which a window of [`Limits::window_bytes`] is wide enough.
 const WINDOW_SPAN: Duration = Duration::from_millis(50);
-/// The window is at most so many times as wide.
+/// Maximum factor by which a window exceeds [`Limits::window_bytes`].
 pub const MAX_SPANS: usize = 10;
-/// Packets of the first window: with fewer a megabyte over 250 ms would take three times the
-/// shortest time.
+/// Number of packets in the first window. With fewer, a megabyte over 250 ms would take three times
+/// the shortest possible time.
 const FIRST_WINDOW: usize = 64;
 
 impl RoundTrip {
-    /// An answer has come after this time.
+    /// Adds a sample: the time `after` which an answer arrived.
     pub fn sample(&mut self, after: Duration) {
         match self.smoothed {
             None => (self.smoothed, self.deviation) = (Some(after), after / 2),
@@ -108,7 +109,7 @@ impl RoundTrip {
         }
     }
 
-    /// Returns the time to wait for an answer after `backoff` timeouts in a row.
+    /// Returns the time to wait for an answer after `backoff` consecutive timeouts.
     pub fn timeout(&self, bounds: Timeouts, backoff: u32) -> Duration {
         let base = self.first_timeout(bounds);
         base.saturating_mul(1 << backoff.min(16)).min(self.largest_timeout(bounds))
@@ -119,7 +120,7 @@ impl RoundTrip {
         bounds.largest.max(self.first_timeout(bounds))
     }
 
-    /// Returns `true` once there was a sample.
+    /// Returns `true` once there is a sample.
     pub fn is_measured(&self) -> bool {
         self.smoothed.is_some()
     }
@@ -136,7 +137,7 @@ impl RoundTrip {
 }
 
 impl VanJacobson {
-    /// A window of 64 packets, or the widest one if that is less.
+    /// Creates a window of 64 packets, or of the maximum width if that is less.
     pub fn new(limits: Limits) -> Self {
         let window = (FIRST_WINDOW * limits.packet_bytes).min(limits.window_bytes);
         Self {
@@ -150,15 +151,16 @@ impl VanJacobson {
         }
     }
 
-    /// Returns the widest window: as much for each 50 ms of the shortest round trip, so that a long
-    /// path does not limit the throughput.
+    /// Returns the maximum window: `window_bytes` for each started 50 ms of the shortest round
+    /// trip, so that a long path does not limit the throughput.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;
         self.limits.window_bytes * spans.clamp(1, MAX_SPANS)
     }
 
-    /// Returns `true` if packets wait in some queue for half of the largest timeout.
+    /// Returns `true` if packets wait in queues for longer than the shortest round trip and half of
+    /// the largest timeout.
     fn has_queue(&self) -> bool {
         let shortest = self.shortest.unwrap_or_default();
         let queueing = self.trip.smoothed().saturating_sub(shortest);
@@ -215,10 +217,11 @@ impl Congestion for VanJacobson {
     }
 }
 
-/// The size of the next packet (figure 4.2), and why there may be none.
+/// Returns the size of the next packet (figure 4.2); `None` if the sender has to wait for an ACK
+/// (the "silly window").
 ///
-/// `offered` bytes wait, `available` of the `window` are free. At most half of the window goes into
-/// one packet, until packets have their largest size. `None`: wait for an ACK (the "silly window").
+/// `offered` bytes wait, and `available` of the `window` are free. At most half of the window goes
+/// into one packet, until packets have their maximum size.
 pub fn packet_bytes(
     offered: usize,
     available: usize,

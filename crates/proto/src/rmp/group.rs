@@ -1,7 +1,7 @@
-//! One group of this node: what it has heard, what it wishes, and what follows.
+//! One group of this node: what it has received, its own requests, and the decisions.
 //!
-//! All branching is here and in the parts named after sections of the paper: `turns` (4.2),
-//! `lists` (4.3), `reforming` (4.4). What all members compute alike is in [`Ring`].
+//! All branching is here and in the modules named after sections of the paper: `turns` (4.2),
+//! `lists` (4.3), `reforming` (4.4). [`Ring`] computes what is the same at all members.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,80 +36,81 @@ use super::view::Member;
 use super::{RingNews, Terms};
 use crate::{Event, How, Message, NodeId, SeqNo, Time};
 
-/// One group.
+/// State of one group.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) me: Process,
     pub(super) terms: Terms,
-    /// `None` until this node was let in or has begun a ring.
+    /// `None` until this node has been admitted or has created a ring.
     pub(super) ring: Option<Ring>,
     pub(super) reforming: Reforming,
     pub(super) sending: Sending,
-    /// The other nodes that are in the group, as the membership provider says.
+    /// Other nodes in the group, as reported by the membership provider.
     pub(super) known: BTreeSet<NodeId>,
     /// Requests of all members and joiners that no New List has answered yet.
     pub(super) requests: ListRequests,
-    /// This member's own, the first of them asked for.
+    /// Own change requests of this member, in order.
     pub(super) wishes: VecDeque<ListChange>,
     pub(super) next_request: u32,
     pub(super) confirming: Confirming,
-    /// When it may be told again what all members have.
+    /// Earliest time of the next stability report.
     pub(super) stable_due: Time,
     pub(super) reach: Reach,
     pub(super) locks: OwnLocks,
     pub(super) calling: Calling,
     pub(super) answering: Answering,
-    /// The last round of this member's own, until its token is known to be accepted.
+    /// Last round of this member, until its token is known to be accepted.
     pub(super) passed: Option<Timestamp>,
     pub(super) pace: Pace,
-    /// The token was accepted by the round before this place, and that was not said yet.
+    /// Round that passed the token to this member, until the acceptance is confirmed.
     pub(super) unconfirmed: Option<Timestamp>,
     pub(super) batch: Batch,
-    /// How long the token waits here, because the application does not keep up.
+    /// Time for which the token waits here because the application does not keep up.
     pub(super) slowness: core::time::Duration,
-    /// The token has waited that long.
+    /// `true` once the token has waited for `slowness`.
     pub(super) has_waited: bool,
-    /// A joiner and the creator of a ring speak at once: that is their acknowledgement.
+    /// `true` if this member sends a round at once. A joiner and the creator of a ring acknowledge
+    /// with it that they have the token.
     pub(super) must_speak: bool,
     pub(super) tries: Tries,
     pub(super) lacked: Lacks,
-    /// What the timer waits for that requests what is missing.
+    /// The missing packets and rounds that the `Ask` timer was set for.
     pub(super) awaited: Lacks,
     pub(super) repairs: Repairs,
     pub(super) notices: Notices,
-    /// The ring from which this node was removed, until a view of another is delivered.
+    /// The ring from which this node was removed, until a view of another ring is delivered.
     pub(super) former: Option<Former>,
-    /// When this node has last known of a ring that it is not in.
+    /// Last time at which this node heard of a ring that it is not in.
     pub(super) elsewhere: Option<Time>,
-    /// Known nodes with larger ids that have asked to be let in since they were last in a ring, and
-    /// when they did so last.
+    /// Known nodes with larger ids that have requested to join since this node was last in a ring,
+    /// with the time of the last request.
     pub(super) joiners: BTreeMap<NodeId, Time>,
     pub(super) quorum: Quorum,
     pub(super) is_leaving: bool,
-    /// The others were asked to let it go: nothing more is sent.
+    /// `true` once the others were requested to release this member: it sends nothing more.
     pub(super) is_leave_asked: bool,
-    /// It leaves to join this larger ring of the group.
+    /// The larger ring of the group that this member leaves to join.
     pub(super) merging: Option<Epoch>,
-    /// A ring has heard that this node asks to be let in.
+    /// `true` if a ring has received this node's request to join.
     pub(super) is_in_line: bool,
-    /// The ring that it asks to be let in; `None`: any.
+    /// The ring that this node requests to join; `None`: any.
     pub(super) target: Option<Epoch>,
     pub(super) is_over: bool,
 }
 
-/// How often something was tried in a row.
+/// Numbers of consecutive tries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tries {
     pub(super) pass: u32,
     pub(super) ask: u32,
     pub(super) request: u32,
     pub(super) join: u32,
-    /// Requests to be let in that a ring has heard which does not work.
+    /// Requests to join that a ring received while it did not work.
     pub(super) in_line: u32,
 }
 
 impl Group {
-    /// A group that this node is about to join.
+    /// Creates the state of a group that this node is about to join.
     pub(super) fn new(me: Process, terms: Terms, config: &Config) -> Self {
         Self {
             me,
@@ -152,7 +153,7 @@ impl Group {
         }
     }
 
-    /// A sender that has sent nothing yet.
+    /// Creates a sender that has sent nothing yet.
     pub(super) fn sending(config: &Config) -> Sending {
         let limits = Limits {
             packet_bytes: config.piece_bytes() + super::packet::DATA_BYTES,
@@ -162,23 +163,23 @@ impl Group {
         Sending::new(Box::new(VanJacobson::new(limits)), config.first_number)
     }
 
-    /// Whether this node calls the group without being in it.
+    /// Returns `true` if this node calls the group without being a member.
     pub(super) fn is_of_guest(&self) -> bool {
         self.calling.guest.is_some()
     }
 
-    /// The version of the ring's epoch; 0 without a ring.
+    /// Returns the version of the ring's epoch; 0 without a ring.
     pub(super) fn version(&self) -> u32 {
         self.ring.as_ref().map_or(0, |ring| ring.view().epoch.version)
     }
 
-    /// This node as a member.
+    /// Returns this node's entry in a view.
     pub(super) fn member(&self) -> Member {
         let Terms { partition, is_multicast, is_voter, .. } = self.terms;
         Member { process: self.me, partition, is_multicast, is_voter }
     }
 
-    /// Takes a message of this node's own.
+    /// Accepts a message of this node. Returns its number.
     pub(super) fn send(&mut self, cx: &mut Around<'_>, qos: Qos, payload: Bytes) -> SeqNo {
         let outgoing = Outgoing { qos, handler: None, is_call: false, payload };
         let number = self.sending.push(outgoing);
@@ -186,7 +187,7 @@ impl Group {
         number
     }
 
-    /// A packet arrived from `sender`.
+    /// Handles a packet from `sender`.
     pub(super) fn on_packet(&mut self, cx: &mut Around<'_>, sender: NodeId, packet: Packet) {
         match packet {
             Packet::Data(data) => self.on_data(cx, data),
@@ -216,12 +217,12 @@ impl Group {
             Packet::ForceQuorum { epoch, lost } => self.on_force_quorum(cx, sender, epoch, lost),
             Packet::NonMemberData(packet) => self.on_non_member_data(cx, sender, packet),
             Packet::NonMemberAck(ack) => self.on_non_member_ack(cx, sender, ack),
-            // The engine has put it together before it came here: a part of a part is nonsense.
+            // The engine has reassembled it before. A part within a part is invalid.
             Packet::Part(_) => cx.counters.malformed += 1,
         }
     }
 
-    /// A timer of the group is due.
+    /// Handles a timer of the group that is due.
     pub(super) fn on_timer(&mut self, cx: &mut Around<'_>, timer: Timer) {
         match timer {
             Timer::Retransmit if self.is_of_guest() => self.on_guest_retransmit_timer(cx),
@@ -248,7 +249,8 @@ impl Group {
         }
     }
 
-    /// Does all that can be done now: applies rounds, delivers, takes the token's turn, sends.
+    /// Does everything that can be done now: applies rounds, delivers, takes the token's turn,
+    /// sends.
     pub(super) fn advance(&mut self, cx: &mut Around<'_>, arrived: Option<(Process, SeqNo)>) {
         if self.is_of_guest() {
             return self.advance_as_guest(cx);
@@ -259,8 +261,9 @@ impl Group {
                 self.on_applied(cx, &round);
             }
             let Some(ring) = &mut self.ring else { return };
-            // What comes after a list was accepted is not in it: it waits for its place, so that
-            // all who go on with the list have delivered the same.
+            // Packets that arrive after a list was accepted are not part of it. They wait for their
+            // places, so that all members that continue with the list have delivered the same
+            // messages.
             let now = arrived.take().filter(|_| !self.reforming.has_accepted());
             for delivery in ring.deliver(now) {
                 self.hand_out(cx, delivery);
@@ -318,8 +321,8 @@ impl Group {
         }
     }
 
-    /// Another member has all that has a place: it is not under way any more. What this member has
-    /// only given a place itself may still wait in its own queue.
+    /// Removes own packets that have a place from the window. Another member must have them:
+    /// packets that only this member has ordered may still wait in its own queue.
     pub(super) fn release_placed(&mut self, cx: &mut Around<'_>) {
         let own = self.ring.as_ref().and_then(|ring| ring.stream(self.me));
         if let Some(to) = own.map(Stream::ordered_to) {
@@ -396,7 +399,7 @@ impl Group {
         }
     }
 
-    /// Sends what waits for no window; it is delivered here as anywhere else.
+    /// Sends unreliable messages, which need no window. They are delivered here like elsewhere.
     fn send_unreliable(&mut self, cx: &mut Around<'_>) {
         while let Some(data) = self.sending.next_unreliable() {
             cx.counters.data_sent += 1;
@@ -406,7 +409,7 @@ impl Group {
         }
     }
 
-    /// Sends the next packet that the window lets out. It is here then like any other.
+    /// Sends the next packet that the window allows, and inserts it into the own stream.
     fn send_next(&mut self, cx: &mut Around<'_>) -> Option<SeqNo> {
         let ring = self.ring.as_ref()?;
         let is_going = self.is_leave_asked || self.merging.is_some();
@@ -434,7 +437,7 @@ impl Group {
         }
     }
 
-    /// The packet of a source, as it is sent again.
+    /// Returns a packet of a source for retransmission.
     pub(super) fn packet_of(&self, source: Process, seqno: SeqNo) -> Option<Packet> {
         let data = self.ring.as_ref()?.stream(source)?.packet(seqno)?.clone();
         Some(Packet::Data(DataPacket { source, seqno, data }))
@@ -458,7 +461,7 @@ impl Group {
         self.advance(cx, None);
     }
 
-    /// The epoch of the ring, if this node is in one.
+    /// Returns the epoch of the ring, if this node is in one.
     pub(super) fn epoch(&self) -> Option<Epoch> {
         self.ring.as_ref().map(|ring| ring.view().epoch)
     }
@@ -473,13 +476,13 @@ impl Group {
         assert!(self.wishes.len() <= MAX_WISHES + MAX_OWN + 1, "too many wishes");
     }
 
-    /// Whether this member may ask for another lock now. It may always leave, and give back what it
-    /// has asked for: those requests are as few as the locks.
+    /// Returns `true` if this member may request another lock now. Leaving and releasing locks are
+    /// always allowed, because those requests are no more than the locks.
     pub(super) fn may_wish(&self) -> bool {
         self.wishes.len() < MAX_WISHES
     }
 
-    /// Asks for a change of the view.
+    /// Queues a request for a change of the view.
     pub(super) fn wish(&mut self, cx: &mut Around<'_>, kind: ListChangeKind) {
         let request = self.next_request;
         self.next_request = next_number(request);
@@ -490,7 +493,7 @@ impl Group {
     }
 }
 
-/// So many requests for changes of the view wait, and no other lock is asked for.
+/// Maximum number of queued change requests with which another lock may be requested.
 const MAX_WISHES: usize = 64;
-/// Packets that are sent again at once after a timeout.
+/// Maximum number of packets that are retransmitted at once after a timeout.
 const RESENT_AT_ONCE: usize = 8;

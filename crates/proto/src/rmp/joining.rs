@@ -1,4 +1,4 @@
-//! Asking to be let in, and beginning a ring where there is none (4.3).
+//! Joining a ring, and creating one where none exists (4.3).
 
 use super::around::{Around, Timer};
 use super::flow::MOST_LATE;
@@ -11,7 +11,7 @@ use super::ring::Ring;
 use crate::{NodeId, Time};
 
 impl Group {
-    /// Asks to be let in, until somebody does or nobody answers.
+    /// Requests to join until a ring admits this node, or creates a ring if there is no answer.
     pub(super) fn begin_joining(&mut self, cx: &mut Around<'_>) {
         (self.tries.join, self.tries.in_line) = (0, 0);
         self.refresh_reach(cx);
@@ -27,8 +27,8 @@ impl Group {
         let retry = self.pace.join_retry(cx.config);
         let mut wait = retry + cx.random(retry / 4);
         if core::mem::take(&mut self.is_in_line) {
-            // The ring has the request. It is only repeated in case that it gets lost there. A ring
-            // may never continue, and there may be many that wait for it.
+            // The ring has the request. It is repeated only in case it gets lost there. The ring
+            // may never continue, and many nodes may wait for it.
             self.tries.in_line = self.tries.in_line.saturating_add(1);
             let doublings = (self.tries.in_line / TRIES_PER_DOUBLING).min(MOST_DOUBLINGS);
             wait *= PAUSE_IN_LINE;
@@ -37,7 +37,7 @@ impl Group {
         cx.set(Timer::Join, wait);
     }
 
-    /// A group is created by a join that nobody answers (4.3).
+    /// Repeats the request to join. A join without an answer creates the ring (4.3).
     pub(super) fn on_join_timer(&mut self, cx: &mut Around<'_>) {
         if self.ring.is_some() {
             return;
@@ -46,13 +46,15 @@ impl Group {
         if self.tries.join < cx.config.join_tries {
             return self.ask_to_join(cx);
         }
-        // One answer may get lost. A ring that gives none to so many requests is not in the way.
+        // One answer may get lost. A ring that does not answer `join_tries` requests is no
+        // obstacle.
         self.tries.in_line = 0;
         let patience = cx.config.patience;
         let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience)
             && !self.is_first_of_joiners(cx.now);
         if self.target.take().is_some() || is_elsewhere {
-            // The ring that was to be joined is another by now, or does not hear this node.
+            // The ring that this node requested to join is another one by now, or does not receive
+            // its packets.
             self.tries.join = 0;
             return self.ask_to_join(cx);
         }
@@ -61,7 +63,8 @@ impl Group {
             self.tell_shortage(cx);
             return self.ask_to_join(cx);
         }
-        // A ring that has let this node in without its hearing of it waits for a life that is over.
+        // A ring may have admitted this node without its knowledge. That ring waits for a life that
+        // is over from here on.
         *cx.lives += 1;
         self.me = Process { node: cx.node, life: *cx.lives };
         self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
@@ -71,14 +74,15 @@ impl Group {
         self.enter(cx, ring);
     }
 
-    /// Another node asks to be let in while this one does.
+    /// Handles the request of another node to join, while this one joins.
     pub(super) fn on_other_joiner(
         &mut self,
         cx: &mut Around<'_>,
         sender: NodeId,
         change: ListChange,
     ) {
-        // Of several that begin at the same time the smallest begins the ring.
+        // Of several nodes that start at the same time, the one with the smallest id creates the
+        // ring.
         let begins = matches!(change.kind, ListChangeKind::Join { member, .. }
             if member.is_voter || member.partition.quorum().is_none());
         if begins && sender < cx.node {
@@ -95,7 +99,7 @@ impl Group {
         !self.known.is_empty() && self.known.iter().all(is_joining)
     }
 
-    /// This node is in a ring from now on.
+    /// Enters a ring.
     pub(super) fn enter(&mut self, cx: &mut Around<'_>, ring: Ring) {
         cx.version = ring.view().epoch.version;
         self.reforming = Reforming::of(ring.view().epoch);
@@ -111,9 +115,9 @@ impl Group {
     }
 }
 
-/// Requests that a ring has heard which does not work before a joiner waits for twice as long.
+/// Number of requests to a ring that does not work after which a joiner doubles the interval.
 const TRIES_PER_DOUBLING: u32 = 16;
-/// The pause between requests is doubled so often.
+/// Maximum number of doublings of the interval between requests.
 const MOST_DOUBLINGS: u32 = 5;
-/// So many times longer does a joiner wait before it repeats a request that a ring has heard.
+/// Factor by which a joiner waits longer before it repeats a request that a ring has received.
 const PAUSE_IN_LINE: u32 = 4;

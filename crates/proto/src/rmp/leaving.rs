@@ -1,4 +1,4 @@
-//! Leaving a ring: by one's own will, or because it continues without this member (4.3).
+//! Leaving a ring: on request, or because the ring continues without this member (4.3).
 
 use core::time::Duration;
 
@@ -12,7 +12,8 @@ use super::{Removal, RingNews};
 use crate::{NodeId, SeqNo};
 
 impl Group {
-    /// Wants to be out of the ring: once what was accepted has its place the others are asked.
+    /// Begins to leave the ring. The others are requested to release this member once all messages
+    /// that it has accepted have their places.
     pub(super) fn leave(&mut self, cx: &mut Around<'_>) {
         if core::mem::replace(&mut self.is_leaving, true) {
             return;
@@ -22,18 +23,19 @@ impl Group {
             self.is_over = true;
             return;
         }
-        // A ring that may not go on lets nobody go either.
+        // A ring that may not continue releases no member either.
         cx.set(Timer::Linger, self.within_rounds(cx.config.leave_within));
         self.advance(cx, None);
     }
 
-    /// A member that wants to leave asks for it when nothing of its own waits any more; one that
-    /// goes to a larger ring, when all that it has sent has its place: some may have delivered it.
-    /// Says whether it does so now.
+    /// Requests the release from the ring, if it is time. A leaving member waits until all its
+    /// messages have places. A member that moves to a larger ring waits for the messages that it
+    /// has sent, because some members may have delivered them. Returns `true` if it has requested
+    /// the release now.
     pub(super) fn leave_when_done(&mut self, cx: &mut Around<'_>) -> bool {
         let is_done = match self.is_leaving {
             true => self.sending.unplaced_from().is_none(),
-            // Without a quorum nothing gets a place here.
+            // Without a quorum no message gets a place here.
             false => self.merging.is_some() && (self.sending.has_all_placed() || self.is_short()),
         };
         let Some(ring) = self.ring.as_ref().filter(|_| is_done) else { return false };
@@ -47,25 +49,27 @@ impl Group {
         true
     }
 
-    /// This node has left: it answers for a while.
+    /// Handles the end of this member's time in the ring. A node that leaves still answers for a
+    /// limited time.
     pub(super) fn on_out(&mut self, cx: &mut Around<'_>) {
         if self.is_leaving {
             self.stop_timers(cx);
             let mut linger = self.within_rounds(cx.config.linger);
             if self.passed.is_some() {
-                // Its own list lets it go, and the next site may not have heard that.
+                // Its own list releases it, and the next site may not have received that list.
                 cx.set(Timer::Pass, self.pace.pass_timeout(cx.config, 0));
                 linger = linger.max(self.within_rounds(cx.config.leave_within));
             }
             cx.set(Timer::Linger, linger);
         } else {
-            // Or its former life was taken for over.
+            // Or the ring concluded that this life was over.
             let why = if self.merging.is_some() { Removal::Merged } else { Removal::Removed };
             self.on_removed(cx, why);
         }
     }
 
-    /// The ring goes on without this member.
+    /// Removes this member, because the ring continues without it. Joins again if its terms allow
+    /// it.
     pub(super) fn on_removed(&mut self, cx: &mut Around<'_>, why: Removal) {
         if why == Removal::Merged && self.has_done_nothing() {
             return self.dissolve(cx);
@@ -97,7 +101,7 @@ impl Group {
         self.begin_joining(cx);
     }
 
-    /// Own messages that were not delivered here: from the first to the last of these numbers.
+    /// Returns the range of own messages that contains all those not delivered here.
     fn undelivered_messages(&self) -> Option<(SeqNo, SeqNo)> {
         let own = self.ring.as_ref().and_then(|ring| ring.stream(self.me));
         let placed = own.and_then(|stream| stream.first_undelivered());
@@ -137,20 +141,20 @@ impl Group {
         self.pace.round(least, members)
     }
 
-    /// Returns `true` if this member has left the ring and answers for a while.
+    /// Returns `true` if this member has left the ring and still answers.
     pub(super) fn is_out(&self) -> bool {
         self.is_leaving && self.ring.as_ref().is_some_and(|ring| !ring.view().contains(self.me))
     }
 
-    /// The next site knows that it has the token, and so that this member has left.
+    /// Handles the report that the next site has the token, and therefore the departure of this
+    /// member.
     pub(super) fn on_leave_known(&mut self, cx: &mut Around<'_>) {
         if self.is_out() {
             cx.set(Timer::Linger, self.within_rounds(cx.config.linger));
         }
     }
 
-    /// A member that has not heard that this one has left looks for it: it is sent the rounds from
-    /// where it stands.
+    /// Sends rounds, from `from` on, to a member that has not heard of the departure of this one.
     pub(super) fn answer_as_former(&self, cx: &mut Around<'_>, sender: NodeId, from: Timestamp) {
         let Some(ring) = self.ring.as_ref().filter(|_| self.is_out()) else { return };
         let epoch = ring.view().epoch;
@@ -159,5 +163,5 @@ impl Group {
     }
 }
 
-/// Rounds that a member that has left sends at once to one that lacks them.
+/// Maximum number of rounds that a member that has left sends at once.
 const ROUNDS_FOR_OTHERS: usize = 32;

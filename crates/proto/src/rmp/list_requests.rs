@@ -7,7 +7,7 @@ use super::log::{ListChange, ListChangeKind};
 use super::names::Process;
 use crate::{NodeId, SeqNo};
 
-/// The last request of each process.
+/// Last request of each process.
 #[derive(Debug, Default)]
 pub(super) struct ListRequests {
     waiting: BTreeMap<Process, Waiting>,
@@ -17,29 +17,28 @@ pub(super) struct ListRequests {
 #[derive(Debug)]
 struct Waiting {
     change: ListChange,
-    /// How many requests had arrived before it.
+    /// Number of requests that arrived before it.
     arrived: u64,
 }
 
-/// Returns the number of the request that follows number `request` of the same process; 0 is no
-/// number of a request, and is left out where the numbers wrap.
+/// Returns the number of the request that follows number `request` of the same process. 0 is not
+/// the number of a request, and is skipped when the numbers wrap.
 pub(super) fn next_number(request: u32) -> u32 {
     SeqNo(request).next().0.max(1)
 }
 
-/// Returns `true` if request number `request` of a process is answered once `last` is, which is 0
-/// if none is.
+/// Returns `true` if request number `request` of a process is answered when `last` is the number of
+/// its last answered request, or 0 if there is none.
 pub(super) fn is_answered(request: u32, last: u32) -> bool {
     request == 0 || (last != 0 && SeqNo(last).distance_from(SeqNo(request)) >= 0)
 }
 
-/// Processes whose requests are kept at a time. Those that are refused are repeated by their
-/// processes.
+/// Maximum number of processes whose requests are kept. Processes repeat requests that are refused.
 const MAX_REQUESTS: usize = 1024;
 
 impl ListRequests {
-    /// Takes a request. One that is repeated keeps its turn; another one of the same process goes
-    /// to the end. Returns `false` if there is no room for it, which there always is for members.
+    /// Adds a request. A repeated request keeps its turn. A different one of the same process goes
+    /// to the end. Returns `false` if there is no room, which happens only to joiners.
     pub(super) fn insert(&mut self, change: ListChange) -> bool {
         let known = self.waiting.get(&change.process);
         if known.is_some_and(|it| it.change == change) {
@@ -55,17 +54,18 @@ impl ListRequests {
         true
     }
 
-    /// The request of this process.
+    /// Returns the request of this process.
     pub(super) fn of(&self, process: Process) -> Option<&ListChange> {
         self.waiting.get(&process).map(|it| &it.change)
     }
 
-    /// Forgets the request of this process.
+    /// Removes the request of this process.
     pub(super) fn remove(&mut self, process: Process) {
         self.waiting.remove(&process);
     }
 
-    /// Forgets the requests of other lives of a node; `false` if a later life than `process` asks.
+    /// Removes the requests of other lives of a node. Returns `false` if a later life than
+    /// `process` has one.
     pub(super) fn enter_life(&mut self, process: Process) -> bool {
         let node = process.node;
         let stays = |it: &Process| *it == process || it.follows(process);
@@ -73,24 +73,24 @@ impl ListRequests {
         !self.waiting.keys().any(|it| it.follows(process))
     }
 
-    /// Forgets all requests of a node but that of this life.
+    /// Removes all requests of a node except that of this life.
     pub(super) fn keep_life(&mut self, node: NodeId, process: Process) {
         self.waiting.retain(|it, _| it.node != node || *it == process);
     }
 
-    /// The requests, the first that arrived first.
+    /// Returns the requests in order of arrival.
     pub(super) fn by_arrival(&self) -> Vec<ListChange> {
         let mut waiting: Vec<&Waiting> = self.waiting.values().collect();
         waiting.sort_unstable_by_key(|it| it.arrived);
         waiting.into_iter().map(|it| it.change).collect()
     }
 
-    /// Returns `true` if somebody waits to be let in or to leave.
+    /// Returns `true` if a process waits to join or to leave.
     pub(super) fn has_of_members(&self) -> bool {
         self.waiting.values().any(|it| it.change.kind.is_of_members())
     }
 
-    /// Number of processes that wait.
+    /// Returns the number of processes that wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

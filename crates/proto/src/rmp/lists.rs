@@ -1,4 +1,4 @@
-//! Changes of the view that need no reformation: letting in, leaving, locks (4.3).
+//! Changes of the view that need no reformation: joins, departures and locks (4.3).
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use super::view::RingView;
 use crate::NodeId;
 
 impl Group {
-    /// Somebody asks for a change of the view.
+    /// Handles a request for a change of the view.
     pub(super) fn on_request(
         &mut self,
         cx: &mut Around<'_>,
@@ -43,7 +43,7 @@ impl Group {
         if !is_ours {
             match epoch {
                 Some(epoch) if !is_joining => self.on_other_epoch(cx, sender, epoch),
-                // The ring that it asks was begun here, and is gone.
+                // The ring that it requests to join was created here, and is gone.
                 Some(epoch) if epoch.creator.node == cx.node => self.notify_anyway(cx, sender),
                 _ => {}
             }
@@ -56,14 +56,14 @@ impl Group {
             return;
         }
         if is_joining && self.cannot_change_members() && self.answers_joiners(cx) {
-            // Whoever gets no answer at all begins a ring of its own.
+            // A joiner that gets no answer at all creates a ring of its own.
             self.notify_anyway(cx, sender);
         }
         let Some(ring) = &self.ring else { return };
         let token = ring.token();
         let is_later = token != change.process && !token.follows(change.process);
         if token.node == sender && is_later {
-            // A ring that is quiet does not wait for the token, and nobody else can take it.
+            // A quiet ring does not wait for the token, and no other member can take it.
             self.suspect(cx, "the token site begins another life");
         }
         let Some(ring) = &self.ring else { return };
@@ -72,7 +72,7 @@ impl Group {
             return;
         }
         if is_joining && ring.view().contains(change.process) {
-            // The New List was lost on its way to the joiner, who has the token.
+            // The New List was lost on its way to the joiner, which has the token.
             if ring.token() == change.process {
                 self.send_snapshot(cx, sender);
             }
@@ -87,7 +87,7 @@ impl Group {
         self.advance(cx, None);
     }
 
-    /// Whether somebody would join what it takes for this group and is not. It is counted.
+    /// Returns `true`, and counts it, if a joiner means another group than this one.
     fn is_of_another_group(
         &mut self,
         cx: &mut Around<'_>,
@@ -96,12 +96,11 @@ impl Group {
     ) -> bool {
         let ListChangeKind::Join { member, name_check } = kind else { return false };
         if name_check != self.terms.name_check {
-            // Another group has the same id: the two have nothing to do with each other.
             cx.counters.name_collisions += 1;
             return true;
         }
         if member.partition != self.terms.partition {
-            // The membership refuses one of the two. Until then there is to be one ring only.
+            // The membership refuses one of the two. Until then only one ring must exist.
             cx.counters.joins_contradicting += 1;
             self.notify_anyway(cx, sender);
             return true;
@@ -109,12 +108,11 @@ impl Group {
         false
     }
 
-    /// What the token site does instead of speaking when it is alone and wants to go.
+    /// Ends the ring if this token site is alone and leaves. Returns `true` if it does.
     pub(super) fn ends_alone(&mut self, cx: &mut Around<'_>) -> bool {
         if self.ring.as_ref().is_none_or(|ring| ring.view().len() > 1) {
             return false;
         }
-        // There is nobody to leave: the ring ends.
         if self.is_leaving {
             self.is_over = true;
         } else if self.merging.is_some() {
@@ -125,9 +123,9 @@ impl Group {
         true
     }
 
-    /// The changes that the token site can make now in one New List, by the arrival of their
-    /// requests. A change of the members stands alone: its majorities must be known to be stable
-    /// before the next one.
+    /// Returns the changes that the token site can make now in one New List, in order of arrival. A
+    /// change of the members stands alone. Its majorities must be known to be stable before the
+    /// next one.
     pub(super) fn next_changes(&mut self, cx: &mut Around<'_>) -> Vec<ListChange> {
         let Some(mut locks) = self.ring.as_ref().map(|ring| ring.view().locks.clone()) else {
             return Vec::new();
@@ -149,7 +147,7 @@ impl Group {
                     _ => continue,
                 }
             }
-            // A ring without its quorum changes nobody's locks.
+            // A ring without its quorum changes no locks.
             if ring.shortage().is_some() {
                 continue;
             }
@@ -161,7 +159,7 @@ impl Group {
         changes
     }
 
-    /// What becomes of a request to join or to leave now; `None` if it has to wait.
+    /// Returns the change for a request to join or leave; `None` if it must wait or was refused.
     fn possible_change(&mut self, cx: &mut Around<'_>, change: ListChange) -> Option<ListChange> {
         let ring = self.ring.as_ref()?;
         let view = ring.view();
@@ -171,7 +169,7 @@ impl Group {
                 cx.counters.foreign += 1;
                 None
             }
-            // A voter too many is no voter: it waits until one of the others is gone.
+            // A voter beyond the electorate waits until another voter is gone.
             ListChangeKind::Join { member, .. } if self.is_refused(&member) => {
                 self.requests.remove(change.process);
                 cx.counters.voters_refused += 1;
@@ -184,7 +182,7 @@ impl Group {
                     cx.counters.foreign += 1;
                     None
                 }
-                // Its former life is over, or it would not ask.
+                // Its former life is over, because otherwise it would not request to join.
                 Some(old) if ring.may_change_members() => {
                     let request = next_number(ring.answered(old));
                     Some(ListChange { process: old, request, kind: ListChangeKind::Leave })
@@ -198,7 +196,7 @@ impl Group {
                 None if ring.may_change_members() => Some(change),
                 _ => None,
             },
-            // Nobody waits any more for who has left to hold what comes before.
+            // A leaving member must have everything with a place: later no member waits for it.
             ListChangeKind::Leave => {
                 (ring.may_change_members() && ring.has_all(change.process)).then_some(change)
             }
@@ -208,7 +206,6 @@ impl Group {
         }
     }
 
-    /// A New List was applied.
     pub(super) fn on_list(&mut self, cx: &mut Around<'_>, round: &Round) {
         for change in round.changes() {
             let is_done = |it: &ListChange| is_answered(it.request, change.request);
@@ -233,7 +230,6 @@ impl Group {
         self.watch_strangers(cx);
     }
 
-    /// Asks for the first of this member's own wishes.
     pub(super) fn ask_for_change(&mut self, cx: &mut Around<'_>) {
         self.tries.request = 0;
         self.repeat_request(cx);
@@ -254,9 +250,9 @@ impl Group {
         if !self.reforming.is_idle() {
             return cx.set(Timer::Request, self.pace.longest(cx.config));
         }
-        // Locks wait for a quorum as long as it takes.
+        // Requests for locks wait for a quorum without limit.
         self.tries.request += u32::from(!self.is_short() || self.is_leave_asked);
-        // One change of the members after the other: each takes a round of the token.
+        // Changes of the members are made one after the other. Each takes a rotation of the token.
         let members = self.ring.as_ref().map_or(0, |ring| ring.view().len() as u32);
         if self.tries.request > cx.config.tries + members {
             return self.suspect(cx, "a request was not answered");
@@ -265,12 +261,13 @@ impl Group {
         self.advance(cx, None);
     }
 
-    /// All that there is to know of the ring, for who joins it or is not in it.
+    /// Sends `to` a snapshot of the ring, without the streams if the node is not in the ring.
     pub(super) fn send_snapshot(&mut self, cx: &mut Around<'_>, to: NodeId) {
         if let Some(ring) = &self.ring {
             let mut snapshot = ring.snapshot(self.reforming.is_idle());
             if snapshot.view.process_of(to).is_some() {
-                // A life of that node's is in the ring: it must not enter it with less than all.
+                // A life of that node is in the ring. It must not enter the ring with an incomplete
+                // snapshot.
                 snapshot.seen = self.seen_for_joiner();
             } else {
                 (snapshot.sources, snapshot.guests) = (Vec::new(), Vec::new());
@@ -280,7 +277,8 @@ impl Group {
     }
 
     /// Returns `true` if this member is one of the few that answer a joiner: the token site, and
-    /// two others on average. Answers of all would be as many as members for each of many joiners.
+    /// two others on average. If all members answered each of many joiners, there would be too many
+    /// answers.
     fn answers_joiners(&self, cx: &mut Around<'_>) -> bool {
         let ring = self.ring.as_ref();
         ring.is_some_and(|ring| {
@@ -293,8 +291,8 @@ impl Group {
         !may || !self.reforming.is_idle() || self.requests.len() > 1
     }
 
-    /// Tells somebody who is not in the ring how it is, though not often, and not while nobody
-    /// knows who is in it.
+    /// Sends a notice about the ring to a node that is not in it. It sends none during a
+    /// reformation, because the members are unknown then, and limits the rate.
     pub(super) fn notify(&mut self, cx: &mut Around<'_>, to: NodeId) {
         if self.reforming.is_idle() {
             self.notify_anyway(cx, to);
@@ -314,12 +312,13 @@ impl Group {
             return;
         }
         let Some(ring) = &self.ring else {
-            // There is a ring: this node need not begin one. But it may be another than the one
-            // that it asks, and that one may be gone.
+            // A ring exists, so this node need not create one. But it may be another ring than the
+            // target, which may be gone.
             let epoch = snapshot.view.epoch;
-            // Whoever began the ring that this node asks is in another one now.
+            // The creator of the target is in another ring now.
             self.target = self.target.map(|it| if it.creator.node == sender { epoch } else { it });
-            // A ring that does not work is asked alone for a while: it may never let anybody in.
+            // A ring that does not work is the only target for a limited time: it may never admit a
+            // member.
             if self.target.is_none_or(|target| target == epoch && snapshot.is_working) {
                 self.tries.join = 0;
             }
@@ -357,14 +356,14 @@ impl Group {
         }
         self.refuse_late_entry(cx, sender, theirs);
         if self.reforming.is_ancestor(theirs.epoch) || ours.is_continued_from(theirs) {
-            // The sender has not heard that the ring goes on without it.
+            // The sender has not heard that the ring continues without it.
             return self.notify(cx, sender);
         }
         self.meet_ring(cx, sender, &snapshot);
     }
 
-    /// Another ring may have let this node in when it was in its own already, and waits for it: it
-    /// learns that the life that it waits for will never come.
+    /// Notifies another ring that may have admitted this node after it had entered its own: the
+    /// life that the other ring waits for will never come.
     fn refuse_late_entry(&self, cx: &mut Around<'_>, sender: NodeId, theirs: &RingView) {
         let Some(awaited) = theirs.process_of(cx.node) else { return };
         let process = Process { life: self.me.life.max(awaited.life + 1), ..self.me };
@@ -372,19 +371,20 @@ impl Group {
         cx.unicast(sender, &Packet::ListChangeRequest { epoch: Some(theirs.epoch), change });
     }
 
-    /// There is another ring of this group: one of the two ends, if both are not to be.
+    /// Handles the meeting with another ring of this group. One of the two ends, if both cannot
+    /// remain.
     fn meet_ring(&mut self, cx: &mut Around<'_>, sender: NodeId, snapshot: &Snapshot) {
         let Some(ring) = &self.ring else { return };
         let (ours, theirs) = (ring.view(), &snapshot.view);
         if let Some(process) = theirs.process_of(sender) {
-            // It may have asked to be let in just before it began a ring of its own.
+            // It may have requested to join just before it created a ring of its own.
             self.requests.enter_life(process);
         }
         let is_working = self.reforming.is_idle();
         let is_descendant = theirs.origin == ours.origin;
         let is_known = theirs.processes().any(|process| self.known.contains(&process.node));
         if !is_descendant && !is_known {
-            // It is of another network, and has got an address that a member had before.
+            // It is of another network, and has an address that a member had before.
             cx.counters.foreign += 1;
             return;
         }
@@ -393,10 +393,10 @@ impl Group {
         }
         let has_ours = theirs.processes().any(|process| ours.contains(process));
         if is_descendant && is_working && has_ours && theirs.epoch.version > ours.epoch.version {
-            // Members of this ring have gone on. If it was idle, nobody here has missed them.
+            // Members of this ring have continued. An idle ring may not have missed them.
             return self.suspect(cx, "members of the ring are in another");
         }
-        // A ring may not have noticed yet that members of it are in the other.
+        // A ring may not have detected yet that its members are in the other one.
         let (rest, own_rest) = (theirs.without_moved(ours), ours.without_moved(theirs));
         let is_theirs_larger = is_larger((&rest, snapshot.ordered), (&own_rest, ring.ordered()));
         let has_electorate = ours.electorate().is_some();
@@ -404,8 +404,8 @@ impl Group {
             return;
         }
         if !snapshot.is_working {
-            // A ring that may not go on has to join this one. But one of an electorate that has
-            // ordered something waits for its voters: one that has not gives way to it.
+            // A ring that may not continue has to join this one. But a ring of an electorate that
+            // has ordered something waits for its voters. A ring that has not yields to it.
             let waits = has_electorate && snapshot.ordered > Timestamp(0) && is_theirs_larger;
             if waits && self.has_done_nothing() {
                 self.merging = Some(theirs.epoch);
@@ -421,28 +421,28 @@ impl Group {
             self.merging = Some(theirs.epoch);
             self.on_removed(cx, Removal::Merged);
         } else if is_working && is_theirs_larger && self.merging.is_none() {
-            // In order: the others of this ring may need this member for their majority.
+            // The others of this ring may need the member for their majority: it leaves in order.
             self.merging = Some(theirs.epoch);
             self.advance(cx, None);
         }
     }
 
-    /// A node is in the group, as the membership provider says.
+    /// Handles a node that has joined the group, as reported by the membership provider.
     pub(super) fn on_neighbour(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.insert(node);
         self.refresh_reach(cx);
         if self.ring.is_none() && !self.is_of_guest() {
-            // It may know of a ring: it is asked at once.
+            // It may have a ring, so it receives a request at once.
             self.ask_to_join(cx);
         }
         self.watch_strangers(cx);
     }
 
-    /// A node is not in the group any more, as the membership provider says.
+    /// Handles a node that has left the group, as reported by the membership provider.
     pub(super) fn on_neighbour_gone(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.remove(&node);
         self.joiners.remove(&node);
-        // Nobody is left who could be in another ring.
+        // No node remains that could be in another ring.
         self.elsewhere = self.elsewhere.filter(|_| !self.known.is_empty());
         self.refresh_reach(cx);
         self.watch_strangers(cx);
@@ -451,7 +451,7 @@ impl Group {
         }
     }
 
-    /// Nodes of the group that are not in the ring are told about it until they are.
+    /// Sets the timer for announcements of the ring while nodes of the group are not in it.
     pub(super) fn watch_strangers(&mut self, cx: &mut Around<'_>) {
         match self.strangers().is_empty() {
             true => cx.cancel(Timer::Announce),
@@ -467,7 +467,7 @@ impl Group {
 
     pub(super) fn on_announce_timer(&mut self, cx: &mut Around<'_>) {
         let is_mine = self.ring.as_ref().is_some_and(|ring| {
-            // Any member could: the one whose turn it is does.
+            // Any member could announce the ring. The token site does.
             ring.token() == self.me
         });
         if is_mine && self.reforming.is_idle() {
@@ -480,11 +480,11 @@ impl Group {
     }
 }
 
-/// Members other than the token site that answer a joiner, on average.
+/// Average number of members other than the token site that answer a joiner.
 const JOINERS_ANSWERED_BY: usize = 2;
 
-/// What becomes of a request for a lock, or of one that gives it back, after the changes that were
-/// made to `locks`; it is made there as well.
+/// Returns the change that a request to acquire or release a lock leads to, and applies it to
+/// `locks`. Earlier changes of the same New List are already applied to `locks`.
 fn lock_change(locks: &mut Locks, change: ListChange) -> ListChange {
     match change.kind {
         ListChangeKind::Lock { name, waits } if locks.admits(name, change.process, waits) => {

@@ -1,4 +1,4 @@
-//! The locks of this member: asked for, told about, given back (4.3).
+//! Locks of this member: requests, reports and releases (4.3).
 
 use super::RingNews;
 use super::around::Around;
@@ -9,7 +9,7 @@ use super::log::{ListChange, ListChangeKind};
 use super::names::Process;
 
 impl Group {
-    /// Asks for a lock.
+    /// Requests a lock.
     pub(super) fn lock(
         &mut self,
         cx: &mut Around<'_>,
@@ -24,7 +24,7 @@ impl Group {
         Ok(())
     }
 
-    /// Gives a lock back, or stops waiting for it.
+    /// Releases a lock, or stops waiting for it.
     pub(super) fn unlock(&mut self, cx: &mut Around<'_>, name: LockName) -> Result<(), LockError> {
         self.locks.may_give_back(name)?;
         self.end_serving(name);
@@ -40,7 +40,8 @@ impl Group {
         self.advance(cx, None);
     }
 
-    /// This view is delivered: what it grants may be what this member has asked for last.
+    /// Records the request that a delivered view answers, if it is this member's request for a
+    /// lock.
     pub(super) fn on_locks_shown(&mut self, event: &ViewEvent) {
         if let Some(ListChange { process, request, kind: ListChangeKind::Lock { name, .. } }) =
             event.answered
@@ -50,8 +51,9 @@ impl Group {
         }
     }
 
-    /// The view that was just delivered, or enough members that know it, say this about a lock.
-    /// What this member has asked for since is not known to them yet: then nothing is told.
+    /// Reports a change of a lock, unless this member has made a later request. The change follows
+    /// from the view that was just delivered, or from the members that are known to have an earlier
+    /// one.
     pub(super) fn on_lock_news(
         &mut self,
         cx: &mut Around<'_>,
@@ -85,7 +87,7 @@ impl Group {
         }
     }
 
-    /// This member is not in the ring any more.
+    /// Reports all locks as lost, because this member is no longer in the ring.
     pub(super) fn lose_locks(&mut self, cx: &mut Around<'_>) {
         for name in self.locks.lose() {
             cx.counters.locks_lost += 1;

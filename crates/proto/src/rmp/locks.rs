@@ -1,88 +1,90 @@
-//! Mutually exclusive locks of a group (3.3, 4.3): who holds them, and who waits.
+//! Mutually exclusive locks of a group (3.3, 4.3), with their holders and waiting processes.
 //!
-//! They are a part of the view, so all members know them alike, and a view that removes a member
-//! hands its locks on. Beyond the paper, whose request for a lock that is held is refused: who
-//! wants to wait is written down behind the holder, in the order in which they asked.
+//! They are part of the view, so they are the same at all members, and a view that removes a member
+//! passes its locks on. The paper refuses a request for a lock that is held. Here, a process that
+//! waits is queued behind the holder, in order of arrival.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
 
 use super::names::{Process, Timestamp};
 
-/// The locks of a ring: of each the holder, and behind it who waits.
+/// Locks of a ring: for each lock the holder, and behind it the waiting processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locks {
     queues: BTreeMap<LockName, VecDeque<Process>>,
     entries: usize,
 }
 
-/// The name of a lock: 0 to 5 are the handler locks, all others are hashes of their names.
+/// Name of a lock. 0 to 5 are the handler locks. All others are hashes of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(pub u64);
 
-/// One of the six handlers of a group (3.3): who holds its lock replies to the messages that ask
-/// for this handler.
+/// One of the six handlers of a group (3.3). The holder of its lock replies to the messages that
+/// name this handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handler(u8);
 
-/// What became of a lock that this node has asked for, at its place among the messages.
+/// Change of a lock that this node has requested, at its place among the messages.
 ///
-/// It is always about the last that was asked: who gives a lock back and asks for it again is told
-/// what becomes of the second request, not that the first one was granted, refused or ended. That
-/// is so for a caller that takes all events before it asks for anything else.
+/// It always refers to the last request. If a node releases a lock and requests it again, it
+/// receives the outcome of the second request, and no report that the first one was granted,
+/// refused or ended. This applies to a caller that takes all events before it makes the next
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNews {
     /// The lock.
     pub name: LockName,
-    /// What became of it.
+    /// The change.
     pub change: LockChange,
 }
 
-/// What can become of a lock that was asked for.
+/// Outcomes of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockChange {
-    /// This node holds it. A majority of the ring knows that already, and all messages that a
-    /// holder before sent under the lock were delivered before.
+    /// This node holds the lock. A majority of the ring is known to have the grant, and all
+    /// messages that an earlier holder sent under the lock were delivered before.
     Granted {
-        /// Larger each time that the lock is granted in this ring or one that follows it by
-        /// reformations: a resource that refuses smaller numbers than it has seen is safe from a
-        /// holder that does not know yet that it was removed. A ring that is begun anew, because
-        /// all members of the one before are gone, begins with small numbers again; and rings that
-        /// were born apart, or parted ([`Partition::AtLeast`](super::Partition)), number apart.
+        /// Number that grows with each grant of the lock in this ring and in the rings that follow
+        /// it by reformations. A resource that rejects smaller numbers than it has seen is safe
+        /// from a holder that has not detected its removal. A ring that is created anew, because
+        /// all members of the former one are gone, begins with small numbers again. Rings that were
+        /// created separately, or separated ([`Partition::AtLeast`](super::Partition)), count
+        /// separately.
         fence: Timestamp,
     },
-    /// It was not granted.
+    /// The lock was not granted.
     Refused {
-        /// Who holds it; `None` if nobody does, and the ring has as many locks as it can keep.
+        /// The holder; `None` if the lock is free and the ring has its maximum number of locks.
         holder: Option<Process>,
     },
-    /// It was given back, or is not waited for any more.
+    /// The lock was released, or is no longer waited for.
     Released,
-    /// This node is not in the ring any more: it does not hold the lock, or wait for it.
+    /// This node is no longer in the ring. It neither holds the lock nor waits for it.
     Lost,
 }
 
-/// Why a lock was not asked for, or not given back.
+/// Reason why a lock was not requested or not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// This node is not in the group.
     #[error("this node is not in the group")]
     NotJoined,
-    /// This node holds the lock, or has asked for it.
+    /// This node holds the lock, or has requested it.
     #[error("this node holds the lock or has asked for it already")]
     AlreadyAsked,
-    /// This node has not asked for the lock.
+    /// This node has not requested the lock.
     #[error("this node has not asked for the lock")]
     NotAsked,
-    /// So many locks of this node are held, waited for or about to be given back.
+    /// This node holds, waits for or releases too many locks.
     #[error("this node has asked for {asked} locks already")]
     TooMany {
-        /// How many.
+        /// Number of these locks, or of queued change requests.
         asked: usize,
     },
 }
 
-/// What this node has asked for, until it was told the end of it.
+/// Locks that this node has requested, until their end was reported.
 #[derive(Debug, Default)]
 pub(super) struct OwnLocks {
     asked: BTreeMap<LockName, Asked>,
@@ -90,41 +92,41 @@ pub(super) struct OwnLocks {
 
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// Whether the last thing asked was to have it, and not to give it back.
+    /// `true` if the last request was for the lock, `false` if it was for its release.
     is_wanted: bool,
-    /// The number of that request.
+    /// Number of that request.
     request: u32,
-    /// A view that was delivered has that request.
+    /// `true` if a delivered view contains that request.
     is_shown: bool,
 }
 
 impl Handler {
-    /// How many there are.
+    /// Number of handlers.
     pub const COUNT: u8 = 6;
 
-    /// The handler of this number; `None` from [`Handler::COUNT`] on.
+    /// Returns the handler with this number; `None` from [`Handler::COUNT`] on.
     pub const fn new(number: u8) -> Option<Self> {
         if number < Self::COUNT { Some(Self(number)) } else { None }
     }
 
-    /// Its number.
+    /// Returns its number.
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// The lock whose holder replies.
+    /// Returns the lock whose holder replies.
     pub const fn lock(self) -> LockName {
         LockName(self.0 as u64)
     }
 }
 
 impl LockName {
-    /// The lock called `name`: a hash of the name that is no handler's.
+    /// Returns the lock called `name`: a hash of the name that is no handler's.
     pub fn of_name(name: &str) -> Self {
         Self(crate::ids::name_hash(name) | 1 << 63)
     }
 
-    /// The handler whose lock this is, if it is one.
+    /// Returns the handler whose lock this is, if it is one.
     pub fn handler(self) -> Option<Handler> {
         u8::try_from(self.0).ok().and_then(Handler::new)
     }
@@ -143,46 +145,46 @@ impl From<Handler> for LockName {
 }
 
 impl Locks {
-    /// No more than so many holders and waiting members are kept in all.
+    /// Maximum number of holders and waiting processes of all locks together.
     pub const MAX_ENTRIES: usize = 4096;
 
-    /// Who holds a lock.
+    /// Returns the holder of a lock.
     pub fn holder(&self, name: LockName) -> Option<Process> {
         self.queues.get(&name)?.front().copied()
     }
 
-    /// Who waits for a lock, the next holder first.
+    /// Returns the processes that wait for a lock, the next holder first.
     pub fn waiting(&self, name: LockName) -> impl Iterator<Item = Process> {
         self.queues.get(&name).into_iter().flat_map(|queue| queue.iter().skip(1).copied())
     }
 
-    /// All locks that are held, with their holders.
+    /// Returns all locks that are held, with their holders.
     pub fn held(&self) -> impl Iterator<Item = (LockName, Process)> {
         self.queues.iter().filter_map(|(name, queue)| Some((*name, *queue.front()?)))
     }
 
-    /// How many locks are held.
+    /// Returns the number of locks that are held.
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// Whether no lock is held.
+    /// Returns `true` if no lock is held.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// Whether so many more can be kept.
+    /// Returns `true` if `count` more entries fit.
     pub(super) fn has_room_for(&self, count: usize) -> bool {
         self.entries + count <= Self::MAX_ENTRIES
     }
 
-    /// Whether `process` would get the lock, or may wait for it.
+    /// Returns `true` if `process` would get the lock, or may wait for it.
     pub(super) fn admits(&self, name: LockName, process: Process, waits: bool) -> bool {
         let Some(queue) = self.queues.get(&name) else { return self.has_room_for(1) };
         queue.contains(&process) || (waits && self.has_room_for(1))
     }
 
-    /// `process` gets the lock, or waits for it behind all others.
+    /// Adds `process` to the queue of the lock. It holds the lock if the queue was empty.
     pub fn ask(&mut self, name: LockName, process: Process) {
         let queue = self.queues.entry(name).or_default();
         if !queue.contains(&process) {
@@ -191,7 +193,7 @@ impl Locks {
         }
     }
 
-    /// `process` gives the lock back, or waits for it no more.
+    /// Removes `process` from the queue of the lock.
     pub(super) fn give_back(&mut self, name: LockName, process: Process) {
         let Some(queue) = self.queues.get_mut(&name) else { return };
         let before = queue.len();
@@ -202,7 +204,7 @@ impl Locks {
         }
     }
 
-    /// `process` is gone.
+    /// Removes `process` from all queues.
     pub(super) fn remove(&mut self, process: Process) {
         for queue in self.queues.values_mut() {
             queue.retain(|it| *it != process);
@@ -211,17 +213,17 @@ impl Locks {
         self.entries = self.queues.values().map(VecDeque::len).sum();
     }
 
-    /// Of each lock those who hold it and wait for it, in order.
+    /// Returns the queue of each lock, the holder first.
     pub(super) fn queues(&self) -> impl Iterator<Item = (LockName, &VecDeque<Process>)> {
         self.queues.iter().map(|(name, queue)| (*name, queue))
     }
 }
 
 impl OwnLocks {
-    /// Whether a lock may be asked for now.
+    /// Checks that a lock may be requested now.
     ///
     /// # Errors
-    /// It was asked for already, or too many others were.
+    /// The lock was already requested, or too many others were.
     pub(super) fn may_ask(&self, name: LockName) -> Result<(), LockError> {
         match self.asked.get(&name) {
             Some(asked) if asked.is_wanted => Err(LockError::AlreadyAsked),
@@ -232,35 +234,36 @@ impl OwnLocks {
         }
     }
 
-    /// Whether a lock may be given back now.
+    /// Checks that a lock may be released now.
     ///
     /// # Errors
-    /// It was not asked for.
+    /// The lock was not requested.
     pub(super) fn may_give_back(&self, name: LockName) -> Result<(), LockError> {
         let is_wanted = self.asked.get(&name).is_some_and(|asked| asked.is_wanted);
         if is_wanted { Ok(()) } else { Err(LockError::NotAsked) }
     }
 
-    /// Request number `request` is about this lock.
+    /// Records that request number `request` is about this lock.
     pub(super) fn on_asked(&mut self, name: LockName, is_wanted: bool, request: u32) {
         self.asked.insert(name, Asked { is_wanted, request, is_shown: false });
     }
 
-    /// A view is delivered in which this request has its place.
+    /// Records that a view is delivered in which this request has its place.
     pub(super) fn on_shown(&mut self, name: LockName, request: u32) {
         if let Some(asked) = self.asked.get_mut(&name).filter(|asked| asked.request == request) {
             asked.is_shown = true;
         }
     }
 
-    /// Whether a lock that this member holds in the view was asked for by its last request, and
-    /// not by one that it has taken back since: then it is about to lose the lock, however much it
-    /// wants it again.
+    /// Returns `true` if the current grant answers the latest request. Otherwise the grant belongs
+    /// to a withdrawn request: this member is about to lose the lock, even if it has requested it
+    /// again.
     pub(super) fn is_wanted_as_shown(&self, name: LockName) -> bool {
         self.asked.get(&name).is_some_and(|asked| asked.is_wanted && asked.is_shown)
     }
 
-    /// That request ended with the lock neither held nor waited for. Says whether it was the last.
+    /// Records that a request ended with the lock neither held nor waited for. Returns `true` if it
+    /// was the last request for the lock.
     pub(super) fn on_ended(&mut self, name: LockName, request: u32) -> bool {
         let is_last = self.asked.get(&name).is_some_and(|asked| asked.request == request);
         if is_last {
@@ -269,7 +272,7 @@ impl OwnLocks {
         is_last
     }
 
-    /// All that were asked for and are lost now.
+    /// Returns and forgets all requested locks, which are lost now.
     pub(super) fn lose(&mut self) -> impl Iterator<Item = LockName> + use<> {
         core::mem::take(&mut self.asked).into_keys()
     }
@@ -288,7 +291,7 @@ impl fmt::Display for LockName {
     }
 }
 
-/// Locks that one node asks for at a time.
+/// Maximum number of locks that one node requests at the same time.
 pub(super) const MAX_OWN: usize = 1024;
 
 #[cfg(test)]

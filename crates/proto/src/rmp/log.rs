@@ -1,8 +1,8 @@
 //! The ACKs and New Lists of a ring, in order: the paper's OrderingQ without the data (4.2).
 //!
-//! A *round* is what one token site says: an ACK with the packets that it orders, or a New List.
-//! Rounds follow each other without gaps: the first timestamp of one is the end of the one before.
-//! What arrives too early waits.
+//! A *round* is one packet of a token site: an ACK with the order of packets, or a New List. Rounds
+//! follow each other without gaps: a round begins where the one before ends. Rounds that arrive too
+//! early wait.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -12,103 +12,102 @@ use super::names::{Process, Timestamp};
 use super::view::Member;
 use crate::SeqNo;
 
-/// What one token site says, and whose turn is next.
+/// One packet of a token site, with its place and the next token site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Its place in the order.
     pub at: Timestamp,
-    /// The token site that says it.
+    /// The token site that sent it.
     pub site: Process,
     /// The next token site.
     pub next: Process,
-    /// What it says.
+    /// Its content.
     pub what: What,
 }
 
-/// What a round is about.
+/// Content of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An ACK: these packets take the places that follow its own. A NULL ACK has none.
+    /// An ACK. Its packets take the places after its own. A NULL ACK has none.
     Order(Vec<Run>),
-    /// A New List: the view changes here, once for each of these, each at a place of its own. A
-    /// change of the members stands alone; changes of locks may share a list.
+    /// A New List. The view changes once for each of these changes, each at a place of its own. A
+    /// change of the members stands alone. Changes of locks may share a list.
     List(Vec<ListChange>),
 }
 
 /// Consecutive packets of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Who sent them.
+    /// Their source.
     pub source: Process,
-    /// The first of them.
+    /// Number of the first packet.
     pub first: SeqNo,
-    /// How many.
+    /// Number of packets.
     pub count: u16,
 }
 
-/// A change of the view, asked for by a member or somebody who wants to be one.
+/// A change of the view, requested by a member or a joiner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListChange {
-    /// Who asked.
+    /// Process that requested it.
     pub process: Process,
-    /// Its number among the requests of that process, which are served in order.
+    /// Number of the request among those of the process, which are served in order.
     pub request: u32,
-    /// What was asked for.
+    /// The requested change.
     pub kind: ListChangeKind,
 }
 
-/// The kinds of changes.
+/// Kinds of changes of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListChangeKind {
-    /// To be a member.
+    /// Addition of a member.
     Join {
         /// The member.
         member: Member,
-        /// The [check](crate::GroupId::name_check) of the group's name as it knows it.
+        /// The [check](crate::GroupId::name_check) of the name of the group that the joiner means.
         name_check: u32,
     },
-    /// Not to be one any more.
+    /// Removal of the process from the members.
     Leave,
-    /// To hold a lock.
+    /// Acquisition of a lock.
     Lock {
-        /// Which.
+        /// The lock.
         name: LockName,
-        /// Whether to wait for it if it is held.
+        /// `true` if the process waits for the lock while it is held.
         waits: bool,
     },
-    /// To give it back, or not to wait for it any more.
+    /// Release of a lock, or of a place in its queue.
     Unlock(LockName),
-    /// Nothing: this lock is held, or there are too many. Only in New Lists.
+    /// No change: the lock is held, or the ring has too many locks. Only in New Lists.
     Refused(LockName),
 }
 
-/// The rounds of one ring.
 #[derive(Debug)]
 pub(super) struct Log {
     next: Timestamp,
-    /// Applied, and not with all members yet.
+    /// Applied rounds that not all members are known to have.
     rounds: VecDeque<Round>,
-    /// Ahead of `next`, or waiting for data.
+    /// Rounds after `next`, and the one at `next` while its data is missing.
     early: BTreeMap<Timestamp, Round>,
 }
 
-/// Changes that one New List serves at most: they fit the smallest datagram.
+/// Maximum number of changes in one New List. They fit the smallest datagram.
 pub(super) const MAX_CHANGES: usize = 16;
 
-/// What became of a round that arrived.
+/// Result of offering a round to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offered {
     New,
     Known,
-    /// So far ahead that it is not kept.
+    /// Too far ahead to be kept.
     TooFar,
 }
 
-/// Rounds ahead of the next one that are kept: more than members of any ring.
+/// Maximum number of rounds ahead of the next one that are kept.
 const MAX_EARLY: usize = 1024;
 
 impl Round {
-    /// Where the next round begins.
+    /// Returns the place where the next round begins.
     pub fn end(&self) -> Timestamp {
         let more: u64 = match &self.what {
             What::Order(runs) => runs.iter().map(|run| u64::from(run.count)).sum(),
@@ -117,17 +116,16 @@ impl Round {
         self.at.plus(1 + more)
     }
 
-    /// Whether it neither orders nor changes anything.
+    /// Returns `true` if it is a NULL ACK.
     pub fn is_null(&self) -> bool {
         matches!(&self.what, What::Order(runs) if runs.is_empty())
     }
 
-    /// Whether it is a New List.
     pub(super) fn is_list(&self) -> bool {
         matches!(self.what, What::List(_))
     }
 
-    /// The changes of the view that it makes.
+    /// Returns the changes of the view that it makes.
     pub(super) fn changes(&self) -> &[ListChange] {
         match &self.what {
             What::Order(_) => &[],
@@ -135,7 +133,7 @@ impl Round {
         }
     }
 
-    /// The member that it lets in, if it does.
+    /// Returns the member that it admits, if any.
     pub(super) fn joiner(&self) -> Option<Member> {
         match self.changes() {
             [ListChange { kind: ListChangeKind::Join { member, .. }, .. }] => Some(*member),
@@ -143,7 +141,7 @@ impl Round {
         }
     }
 
-    /// The packets that it orders.
+    /// Returns the packets that it orders.
     pub fn runs(&self) -> &[Run] {
         match &self.what {
             What::Order(runs) => runs,
@@ -153,31 +151,31 @@ impl Round {
 }
 
 impl ListChangeKind {
-    /// Whether it adds or removes a member.
+    /// Returns `true` if it adds or removes a member.
     pub(super) fn is_of_members(&self) -> bool {
         matches!(self, Self::Join { .. } | Self::Leave)
     }
 }
 
 impl Run {
-    /// The number behind the last.
+    /// Returns the number after the last packet.
     pub fn end(&self) -> SeqNo {
         self.first.plus(self.count.into())
     }
 }
 
 impl Log {
-    /// A log in which `next` is the next place.
+    /// Creates a log in which `next` is the next place.
     pub(super) fn new(next: Timestamp) -> Self {
         Self { next, rounds: VecDeque::new(), early: BTreeMap::new() }
     }
 
-    /// Where the next round begins: everything before is applied.
+    /// Returns the place where the next round begins. Everything before it is applied.
     pub(super) fn next(&self) -> Timestamp {
         self.next
     }
 
-    /// Takes a round that arrived.
+    /// Adds a round that arrived.
     pub(super) fn offer(&mut self, round: Round) -> Offered {
         if round.at < self.next || self.early.contains_key(&round.at) {
             return Offered::Known;
@@ -189,12 +187,12 @@ impl Log {
         Offered::New
     }
 
-    /// The next round, if it is here.
+    /// Returns the next round, if it has arrived.
     pub(super) fn ready(&self) -> Option<&Round> {
         self.early.get(&self.next)
     }
 
-    /// Drops the next round: it cannot be.
+    /// Drops the next round, which is impossible.
     pub(super) fn reject(&mut self) {
         self.early.remove(&self.next);
     }
@@ -207,7 +205,7 @@ impl Log {
         Some(round)
     }
 
-    /// Drops rounds that begin within one that was applied: they cannot be. Says how many.
+    /// Drops rounds that begin within an applied one, which are impossible. Returns their number.
     pub(super) fn drop_overlapped(&mut self) -> u64 {
         let known = self.early.len();
         if self.early.first_key_value().is_some_and(|(at, _)| *at < self.next) {
@@ -216,36 +214,36 @@ impl Log {
         (known - self.early.len()) as u64
     }
 
-    /// Whether rounds are known that cannot be applied yet.
+    /// Returns `true` if rounds have arrived that cannot be applied yet.
     pub(super) fn has_early(&self) -> bool {
         !self.early.is_empty()
     }
 
-    /// The rounds that cannot be applied yet, in order.
+    /// Returns the rounds that cannot be applied yet, in order.
     pub(super) fn early(&self) -> impl Iterator<Item = &Round> {
         self.early.values()
     }
 
-    /// Where the first missing rounds end, if there are any.
+    /// Returns the end of the first gap between rounds, if there is one.
     pub(super) fn gap_end(&self) -> Option<Timestamp> {
         let (first, _) = self.early.first_key_value()?;
         (*first > self.next).then_some(*first)
     }
 
-    /// The last round that was applied and not forgotten.
+    /// Returns the last applied round that is kept.
     pub(super) fn last(&self) -> Option<&Round> {
         self.rounds.back()
     }
 
-    /// What is known in `from..to`, in order.
+    /// Returns the known rounds in `from..to`, in order.
     pub(super) fn range(&self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = &Round> {
         let known = self.rounds.iter().chain(self.early.values());
         known.filter(move |round| round.at >= from && round.at < to)
     }
 
-    /// Forgets the rounds up to this one, which all members have; gives them back.
+    /// Forgets and returns the rounds up to `stable`, which all members have.
     pub(super) fn forget_to(&mut self, stable: Timestamp) -> Vec<Round> {
-        // The last one stays: it says whose turn it is, whoever asks.
+        // The last one stays, because it names the token holder to any member that requests it.
         let count = self.rounds.iter().take_while(|round| round.at <= stable).count();
         self.rounds.drain(..count.min(self.rounds.len().saturating_sub(1))).collect()
     }

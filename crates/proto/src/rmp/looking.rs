@@ -1,10 +1,10 @@
-//! Looking at the rings of a group without being in one (4.3).
+//! Queries of a group's rings from outside (4.3).
 //!
-//! A change of the list that is refused is answered with a New List packet that holds the view as
-//! it is. Who is in no ring asks to leave one: that is always refused, and changes nothing. Whose
-//! turn it is answers, and the first of the list, as the turn may pass the question by; all of them
-//! if there was no answer to two questions, or while a fault is dealt with, as those two may be
-//! gone.
+//! A refused change of the list is answered with a New List that contains the current view. A node
+//! that is in no ring sends a request to leave one, which is always refused and changes nothing.
+//! The token site answers, and also the first member of the list, because the query may miss a
+//! moving token. All members answer the third query, or any query during a reformation, because
+//! those two may be gone.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -19,60 +19,60 @@ use super::view::RingView;
 use super::{Counters, Rmp};
 use crate::{Class, Destination, GroupId, NodeId, Time, Transmit};
 
-/// How a group is looked at.
+/// Options of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookOptions {
-    /// The [check](GroupId::name_check) of the group's name: a ring of another name, whose group
-    /// has the same id, is not seen.
+    /// The [check](GroupId::name_check) of the group's name. Rings of another group with the same
+    /// id are ignored.
     pub name_check: u32,
-    /// How long somebody is waited for who answers.
+    /// Maximum time to wait for answers.
     pub patience: Duration,
-    /// A member that passes the question on, for a host without multicast.
+    /// A member that forwards the query, for a host without multicast.
     pub via: Option<NodeId>,
 }
 
-/// Which look of this node's.
+/// Identifier of a query of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LookId(pub u32);
 
-/// A ring, as one of its members has told of it, or as this node knows it itself.
+/// A ring, as reported by one of its members, or by this node if it is in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingSight {
-    /// The members in the order of their turns, and the locks.
+    /// The members in ring order, and the locks.
     pub view: RingView,
-    /// Whose turn it is.
+    /// The token holder.
     pub token: Process,
-    /// Whether it works: it is not being reformed, may go on, and has its quorum.
+    /// `true` if the ring works: it is not being reformed, may continue, and has its quorum.
     pub is_working: bool,
 }
 
-/// What there was to be seen.
+/// Result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked {
-    /// Which look it was.
+    /// The query.
     pub id: LookId,
     /// The group.
     pub group: GroupId,
-    /// Its rings, by their epochs: none if nobody has answered, several if it is in parts.
+    /// Its rings, by epoch. Empty if no member answered. Several if the group is partitioned.
     pub rings: Vec<RingSight>,
 }
 
-/// Why this node does not look.
+/// Reason why a query was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
-    /// So many looks are not over, or were not [fetched](Rmp::poll_looked).
+    /// Too many queries are in progress or were not [fetched](Rmp::poll_looked).
     #[error("{open} looks at groups are not over or were not fetched")]
     TooMany {
-        /// How many.
+        /// Number of these queries.
         open: usize,
     },
 }
 
-/// The looks of this node.
+/// Queries of this node.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     open: Vec<Look>,
-    /// Those that are over, and of which nobody was told.
+    /// Results that were not fetched yet.
     over: VecDeque<Looked>,
     last: u32,
 }
@@ -82,11 +82,11 @@ struct Look {
     id: LookId,
     group: GroupId,
     options: LookOptions,
-    /// How often it was asked.
+    /// Number of query packets sent.
     asked: u32,
     next_at: Time,
     deadline: Time,
-    /// Whether another ring has answered since it was asked.
+    /// `true` if a new ring has answered since the last query packet.
     has_news: bool,
     rings: BTreeMap<Epoch, Seen>,
 }
@@ -95,11 +95,11 @@ struct Look {
 #[derive(Debug)]
 struct Seen {
     sight: RingSight,
-    /// How far the member was that told of it.
+    /// Position of the member that answered.
     next: Timestamp,
-    /// After how many questions it has answered first.
+    /// Number of query packets before its first answer.
     first: u32,
-    /// After how many questions it has answered last.
+    /// Number of query packets before its last answer.
     last: u32,
 }
 
@@ -116,7 +116,8 @@ impl Look {
         self.next_at.min(self.deadline)
     }
 
-    /// The rings that there are have had the time to answer again, and no other has.
+    /// Returns `true` if the known rings have had the time to answer again, and no other ring has
+    /// answered.
     fn has_seen_all(&self) -> bool {
         let least = if self.rings.len() > 1 { 3 } else { 2 };
         self.asked >= least && !self.rings.is_empty() && !self.has_news
@@ -138,8 +139,8 @@ impl Look {
         true
     }
 
-    /// Whether all who were in this ring seem to have gone on to a later one: it has answered no
-    /// question that was asked since that one has answered.
+    /// Returns `true` if all members of this ring seem to have moved to a later one: since the
+    /// later ring first answered, this one has answered no query packet.
     fn is_past(&self, seen: &Seen) -> bool {
         let view = &seen.sight.view;
         self.rings.values().any(|other| {
@@ -165,7 +166,7 @@ impl Looks {
         self.open.iter().map(Look::due).min()
     }
 
-    /// A member tells of its ring; says whether it was asked.
+    /// Adds a snapshot to the queries of its group. Returns `true` if there is one.
     fn on_snapshot(
         &mut self,
         counters: &mut Counters,
@@ -189,15 +190,15 @@ impl Looks {
 }
 
 impl Rmp {
-    /// Looks at the rings of a group, in which this node need not be: it does not become a member,
-    /// and nothing changes at those who are. [`Rmp::poll_looked`] tells what there was to be seen,
-    /// when whoever has answered was asked again and no other ring has answered since; at the end
-    /// of its patience at the latest.
+    /// Queries the rings of a group. This node does not become a member, and nothing changes at the
+    /// members. [`Rmp::poll_looked`] returns the result once the rings that answered have had time
+    /// to answer again and no other ring has answered since, at the latest after
+    /// [`LookOptions::patience`].
     ///
-    /// A node that is in a ring of the group knows it, and asks nobody.
+    /// A node that is in a ring of the group reports that ring, and sends no query.
     ///
     /// # Errors
-    /// Too many of this node's looks are not over, or were not fetched.
+    /// Too many of this node's queries are in progress, or were not fetched.
     pub fn look(
         &mut self,
         now: Time,
@@ -225,18 +226,19 @@ impl Rmp {
         Ok(id)
     }
 
-    /// The next look that is over.
+    /// Returns the result of the next completed query.
     pub fn poll_looked(&mut self) -> Option<Looked> {
         self.looks.over.pop_front()
     }
 
-    /// Whether this node's ring of a group works: it is not being reformed, and may go on.
+    /// Returns `true` if this node's ring of a group works: it is not being reformed, may continue,
+    /// and has its quorum.
     pub fn is_working(&self, group: GroupId) -> bool {
         let state = self.groups.get(&group);
         state.is_some_and(|it| it.ring.is_some() && it.reforming.is_idle() && !it.is_short())
     }
 
-    /// Asks again, or no more.
+    /// Repeats the queries that are due, or completes them.
     pub(super) fn look_again(&mut self, now: Time) {
         let due: Vec<Look> = self.looks.open.extract_if(.., |look| look.due() <= now).collect();
         for look in due {
@@ -251,7 +253,8 @@ impl Rmp {
 
     fn ask_to_see(&mut self, now: Time, look: Look) -> Look {
         let (group, node, origin) = (look.group, self.id, self.origin);
-        // Who has an answer already asks as if for the first time: then few members answer.
+        // Once a ring has answered, the query is repeated as if for the first time, so that few
+        // members answer.
         let tries = if look.rings.is_empty() { look.asked } else { 0 };
         let process = Process { node, life: self.lives };
         let change = ListChange { process, request: tries, kind: ListChangeKind::Leave };
@@ -266,8 +269,8 @@ impl Rmp {
         Look { asked: look.asked + 1, next_at: now + wait, has_news: false, ..look }
     }
 
-    /// Somebody tells of a whole ring. Says whether that is for a group that this node has: a node
-    /// that only looks, or calls, does not need it.
+    /// Handles a snapshot of a ring. Returns `true` if this node [has](Rmp::has) the group. A node
+    /// that only queries or calls the group does not need the snapshot otherwise.
     pub(super) fn on_whole_list(
         &mut self,
         sender: NodeId,
@@ -282,7 +285,7 @@ impl Rmp {
 }
 
 impl Group {
-    /// Somebody who is in no ring wants to see this one.
+    /// Answers the query of a node that is in no ring.
     pub(super) fn on_look(&mut self, cx: &mut Around<'_>, sender: NodeId, tries: u32) {
         let Some(ring) = self.ring.as_ref().filter(|ring| ring.view().contains(self.me)) else {
             return;
@@ -298,7 +301,8 @@ impl Group {
         }
         let Some(mut snapshot) = self.own_snapshot() else { return };
         if snapshot.view.process_of(sender).is_some() {
-            // A life of this node's is in the ring: it must not enter it with less than all.
+            // A life of that node is in the ring. It must not enter the ring with an incomplete
+            // snapshot.
             snapshot.seen = self.seen_for_joiner();
         } else {
             (snapshot.sources, snapshot.guests) = (Vec::new(), Vec::new());
@@ -312,9 +316,9 @@ impl Group {
     }
 }
 
-/// Maximum number of looks that are not over or were not fetched.
+/// Maximum number of queries in progress or not fetched.
 const MAX_LOOKS: usize = 64;
-/// Rings that one look sees; others are counted.
+/// Maximum number of rings in the result of one query. Others are counted.
 const MAX_RINGS: usize = 64;
-/// The longest pause before it is asked again.
+/// Maximum interval between two query packets.
 const MOST_RETRY: Duration = Duration::from_secs(1);

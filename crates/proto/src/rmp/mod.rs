@@ -14,44 +14,48 @@
 //! | 4.5 multi-RPC | `calls`, `calling`, `answering`, `requests`, `ring::guests` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sending` |
 //!
-//! # Deviations, each with its reason
+//! # Deviations from the paper, with their reasons
 //!
-//! * A New List of a ring that works carries the change, not the whole view: a lock costs one small
-//!   packet however many members there are. Joiners get the whole view by unicast.
-//! * Requests for changes are served by arrival, those about locks several in one New List. A
-//!   token site with messages to order keeps the token for their ACK after such a list, so that
-//!   neither waits for all of the other. A member that waits to be let in or to leave keeps the
-//!   token going.
-//! * One change of the members at a time is not yet stable, so that majorities of any two views
-//!   that members may know intersect; the paper leaves that open.
-//! * A member that has accepted the list of a reformation says so in later votes, and it counts
-//!   until it is refuted: with the paper's two-phase commit alone a member that has acknowledged
-//!   one list, and then another, could be in the majority of both.
-//! * K and majority resilience count only members that have taken the token since: the source holds
-//!   its message, but not its place.
-//! * Who asks for a lock that is held may wait for it, in the order of asking; the paper refuses.
-//!   A lock is granted when a majority knows it, so that no reformation forgets it.
-//! * A guest (a caller that is not a member) is a process of the ring like others, and its packets
-//!   are ordered like others'. It begins a new life where the paper sets the first packet flag
-//!   again. Of more than 256 guests the one ordered longest ago is flushed: an age in the order is
-//!   the same at all members, a time is not.
-//! * A request that is made again has the number that it had, so that members deliver it once. The
-//!   group is told that a guest has its reply; the reply itself goes to the guest alone, in pieces
-//!   that it asks for. What is open is given to the next holder of the handler's lock.
+//! * In a working ring a New List carries the change, not the whole view. A lock then costs one
+//!   small packet, regardless of the number of members. Joiners receive the whole view by unicast.
+//! * Requests for changes are served in order of arrival. One New List serves several lock
+//!   requests. A token site that has messages to order keeps the token for their ACK after such a
+//!   list, so that neither kind of work waits for all of the other. A member that waits to join or
+//!   to leave keeps the token moving.
+//! * At most one change of the members is not yet stable. The majorities of any two views that
+//!   members may have therefore intersect. The paper leaves this open.
+//! * A member that has accepted the list of a reformation reports it in later votes, and the list
+//!   counts until it is refuted. With the paper's two-phase commit alone, a member that
+//!   acknowledged two lists in turn could be in the majority of both.
+//! * K resilience and majority resilience count only members that have since taken the token. The
+//!   source does not count, because it holds its message but not the place of the message.
+//! * A request for a lock that is held may wait, in order of arrival. The paper refuses it. A lock
+//!   is granted once a majority has received the grant, so that no reformation loses it.
+//! * A guest (a caller that is not a member) is a process of the ring, and its packets are ordered
+//!   like those of members. It begins a new life where the paper sets the first-packet flag again.
+//!   The ring keeps 256 guests. Beyond that, the one ordered longest ago is flushed: an age in the
+//!   order is the same at all members, a time is not.
+//! * A repeated request keeps its number, so that members deliver it once. The group is notified
+//!   that a guest has its reply. The reply itself goes only to the guest, in fragments that it
+//!   requests. The next holder of the handler's lock receives the open requests.
 //! * Messages that wait for a place when a fault occurs get one before the new list, as far as any
-//!   member of it has them: views are virtually synchronous at all levels from source order on.
-//! * Own packets leave the window when another member is known to have them: a token site that
-//!   orders its own has proved nothing. The window stops growing before queues outlast the timers.
-//! * Packets for whose places nobody waits, and those of a source that sends more at once, share an
-//!   ACK. What several members ask for is sent to all, what one asks for to that one.
-//! * Two rings of one group, born in a partition, become one when they hear of each other: the
-//!   members of the smaller one leave it and, with [`JoinOptions::rejoin`], join the larger one.
+//!   member of the list has them. Views are therefore virtually synchronous at all levels from
+//!   source order on.
+//! * Own packets leave the window when another member is known to have them. A token site that
+//!   orders its own packets has proved nothing. The window stops growing before queues outlast the
+//!   timers.
+//! * One ACK orders several packets if no sender waits for their places, or if their source sends
+//!   more at once. A packet that several members request is retransmitted to all members. A packet
+//!   that one member requests is retransmitted to that member.
+//! * Two rings of one group that formed in a partition merge when they hear of each other. The
+//!   members of the smaller ring leave it. With [`JoinOptions::rejoin`] they join the larger one.
 //!
-//! # Verbs
+//! # Methods beyond the engine trait
 //!
-//! Beside those of [`Engine`] there are [`Rmp::join_with`], [`Rmp::lock`], [`Rmp::try_lock`],
-//! [`Rmp::unlock`], [`Rmp::request`] and [`Rmp::reply`]; what comes of them is [`RingNews`]. What
-//! comes of [`Rmp::look`], with which others see a group's rings, is [`Rmp::poll_looked`].
+//! Beyond those of [`Engine`], members use [`Rmp::join_with`], [`Rmp::lock`], [`Rmp::try_lock`],
+//! [`Rmp::unlock`], [`Rmp::request`] and [`Rmp::reply`]. Their results arrive as [`RingNews`].
+//! [`Rmp::look`] queries the rings of a group from outside, and [`Rmp::poll_looked`] returns the
+//! result.
 //!
 //! ```
 //! use carom_proto::rmp::{
@@ -65,7 +69,7 @@
 //! alice.join(now, group, settings)?;
 //! alice.lock(now, group, LockName::of_name("month's end"))?;
 //!
-//! // Nobody lets her in, so she begins a ring of her own: the lock is hers.
+//! // No member admits her, so she creates a ring of her own: the lock is hers.
 //! let news = loop {
 //!     while alice.poll_transmit(&mut Vec::new()).is_some() {}
 //!     match alice.poll_event() {
@@ -84,7 +88,7 @@
 //! assert!(matches!(news.change, LockChange::Granted { .. }));
 //! alice.unlock(now, group, news.name)?;
 //!
-//! // She asks for a handler's lock as for any other. Then requests to it are hers to reply to.
+//! // She locks a handler like any other lock. Requests to that handler are then hers to answer.
 //! let handler = Handler::new(0).expect("there are six");
 //! alice.lock(now, group, handler.lock())?;
 //! let options = RequestOptions { handler: Some(handler), ..RequestOptions::default() };
@@ -184,7 +188,7 @@ pub struct Rmp {
     id: NodeId,
     origin: Origin,
     config: Config,
-    /// Bytes of the largest packet that the settings allow.
+    /// Maximum packet size in bytes that the settings allow.
     most_mtu: u16,
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,
@@ -193,17 +197,17 @@ pub struct Rmp {
     events: VecDeque<Event>,
     counters: Counters,
     lives: u64,
-    /// What this node decides for itself where [`Engine::join`] is used.
+    /// Options that [`Engine::join`] uses.
     joining: JoinOptions,
     requests: RequestNumbers,
     parts: Parts,
     looks: Looks,
-    /// Groups that are not there any more, and of which nobody was told so.
+    /// Groups that have ended and were not reported yet.
     ended: BTreeSet<GroupId>,
 }
 
 impl Rmp {
-    /// An engine for the node `id`. `seed` is the source of all its randomness.
+    /// Creates an engine for the node `id`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If `config` is not [valid](Config::validate).
@@ -230,25 +234,26 @@ impl Rmp {
         }
     }
 
-    /// What was counted.
+    /// Returns the counters, summed over all groups.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Whether this node has the group: it is a member, is about to be one, or has left and still
+    /// Returns `true` if this node is a member of the group, joins it, or has left it and still
     /// answers.
     pub fn has(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(|state| !state.is_of_guest())
     }
 
-    /// Whether this node has made requests to the group without being in it, or looks at it, and
-    /// waits for answers.
+    /// Returns `true` if this node calls the group without being a member, or queries its rings. It
+    /// counts as a caller until it forgets the group ([`Config::call_forget`]).
     pub fn calls(&self, group: GroupId) -> bool {
         let is_guest = self.groups.get(&group).is_some_and(|state| state.is_of_guest());
         is_guest || self.looks.is_open(group)
     }
 
-    /// The other members that are not known to have all that this node has sent in the group.
+    /// Returns the other members that are not known to have everything that this node has sent in
+    /// the group.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         let Some(state) = self.groups.get(&group) else { return Vec::new() };
         state.ring.as_ref().map_or_else(Vec::new, |ring| match state.sending.unplaced_from() {
@@ -257,12 +262,12 @@ impl Rmp {
         })
     }
 
-    /// The next group that this node does not have any more, because it has left or was removed.
+    /// Returns the next group that this node no longer has because it left or was removed.
     pub fn poll_ended(&mut self) -> Option<GroupId> {
         self.ended.pop_first()
     }
 
-    /// Forgets the group at once. The others of its ring have to find out.
+    /// Drops the group at once. The other members of its ring have to detect it.
     pub fn abandon(&mut self, now: Time, group: GroupId) {
         self.with(now, group, |state, around| {
             state.give_up_calls(around);
@@ -270,18 +275,18 @@ impl Rmp {
         });
     }
 
-    /// The ring of a group as this node knows it; `None` while it is not in one.
+    /// Returns this node's view of the ring of a group; `None` while it is not in a ring.
     pub fn view(&self, group: GroupId) -> Option<&RingView> {
         self.groups.get(&group)?.ring.as_ref().map(|ring| ring.view())
     }
 
-    /// How far this node has come in the order of a group: it has everything up to here, whether it
-    /// was delivered already or not. `None` while it is not in a ring.
+    /// Returns the place in the order of a group up to which this node has everything, delivered or
+    /// not. `None` while it is not in a ring.
     pub fn reached(&self, group: GroupId) -> Option<Place> {
         self.groups.get(&group)?.ring.as_ref().map(|ring| ring.reached())
     }
 
-    /// Whose turn it is in a group.
+    /// Returns the token holder of a group; `None` while this node is not in a ring.
     pub fn token(&self, group: GroupId) -> Option<Process> {
         self.groups.get(&group)?.ring.as_ref().map(|ring| ring.token())
     }
@@ -293,7 +298,7 @@ impl Rmp {
         decoded.ok()
     }
 
-    /// Calls a group with what is around it.
+    /// Calls `call` with a group and its context. Removes the group if it is over afterwards.
     fn with<T>(
         &mut self,
         now: Time,
@@ -322,7 +327,8 @@ impl Rmp {
         if is_over {
             state.abandon_ballot(&mut around);
             state.stop_timers(&mut around);
-            // The node may make requests to the group again: that is not what lingers.
+            // `stop_timers` keeps `Linger`. It must not end a later state of this group: the node
+            // may make requests to the group again.
             around.cancel(Timer::Linger);
         }
         state.reach = reach;
@@ -379,7 +385,8 @@ impl Engine for Rmp {
         sent.ok_or(SendError::NotJoined)
     }
 
-    /// A confirmation that is asked for again before it came is for all that was sent until then.
+    /// A repeated call before the confirmation replaces it: the confirmation then covers everything
+    /// sent until the last call.
     fn confirm(&mut self, now: Time, group: GroupId) {
         if self.is_in(group) {
             self.with(now, group, Group::confirm);

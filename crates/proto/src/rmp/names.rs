@@ -1,4 +1,4 @@
-//! Who, which ring, and when: the names that RMP's packets carry.
+//! Identifiers in RMP's packets: processes, rings and places.
 
 use core::fmt;
 
@@ -6,28 +6,29 @@ use crate::{Incarnation, NodeId};
 
 /// One membership of one node in one group: an RMP process (3.1).
 ///
-/// A node that was removed comes back as another process, so that nothing is ever taken for the
-/// old one's.
+/// A node that was removed returns as another process, so that nothing is ever taken for the old
+/// one's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// The node.
     pub node: NodeId,
-    /// 39 bits of the node's incarnation, and below them how often it has joined a group: lives of
-    /// two starts of the node are neither earlier nor later.
+    /// 39 bits of the node's incarnation, and below them the number of times that it has joined a
+    /// group. The lives of two incarnations of a node are neither earlier nor later.
     pub life: u64,
 }
 
-/// The bits of a life that count how often the node has joined a group since it started.
+/// Number of bits of a life that count how often the node has joined a group since it started.
 const JOINS_BITS: u32 = 24;
 
 impl Process {
-    /// The number from which a node counts its lives. The uppermost bit is 0, so that the count
-    /// cannot overflow.
+    /// Returns the number from which a node counts its lives. The uppermost bit is 0, so that the
+    /// count cannot overflow.
     pub(super) fn lives_before(incarnation: Incarnation) -> u64 {
         incarnation.0 >> (JOINS_BITS + 1) << JOINS_BITS
     }
 
-    /// Returns `true` if this is a later life than `other`, of the same start of the same node.
+    /// Returns `true` if this is a later life than `other`, of the same incarnation of the same
+    /// node.
     pub(super) fn follows(self, other: Self) -> bool {
         let is_same_start = self.life >> JOINS_BITS == other.life >> JOINS_BITS;
         self.node == other.node && is_same_start && self.life > other.life
@@ -36,40 +37,40 @@ impl Process {
 
 /// A ring between two reformations, and the ballot by which it was formed.
 ///
-/// Ballots are ordered: that with the larger version wins (4.4), among equal ones that of the
-/// larger process. A ring that was created, not reformed, has version 1.
+/// Ballots are ordered. The one with the larger version wins (4.4), and among equal versions the
+/// one of the larger process. A ring that was created, not reformed, has version 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
-    /// Larger than that of all rings that its members had seen.
+    /// Larger than the version of any ring that its members had seen.
     pub version: u32,
-    /// Who formed it.
+    /// Process that formed the ring.
     pub creator: Process,
 }
 
 /// A place in the total order of one ring lineage (4.2).
 ///
-/// An ACK takes one, and each packet that it orders the next. 64 bits never wrap.
+/// An ACK takes one, and each packet that it orders takes the next. 64 bits never wrap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
-/// A place in the total order, with the ring that gave it.
+/// A place in the total order, with the ring that assigned it.
 ///
-/// Places of one lineage of rings, each formed by members of the one before, compare as the order
-/// is. A place names one message: the members that go on together agree about it, and a member
-/// that the others went on without may have been given the message at another.
+/// Within one lineage of rings, each formed by members of the one before, places compare in the
+/// total order. A place identifies one message at all members that continue together. A member that
+/// the others have continued without may have delivered the message at another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The ring.
     pub ring: Epoch,
-    /// Where in its order.
+    /// Position in the order of the ring.
     pub at: Timestamp,
 }
 
 impl Timestamp {
-    /// Beyond all others: "to the end".
+    /// The largest timestamp: "to the end".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The place `count` further on.
+    /// Returns the timestamp `count` places later.
     #[must_use]
     pub fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
@@ -77,14 +78,14 @@ impl Timestamp {
 }
 
 impl Place {
-    /// The place of the packet that is so many behind this one's.
+    /// Returns the place `count` places later in the same ring.
     pub(super) fn plus(self, count: u64) -> Self {
         Self { at: self.at.plus(count), ..self }
     }
 }
 
 impl Epoch {
-    /// The ring that `creator` begins alone.
+    /// Returns the epoch of the ring that `creator` creates alone.
     pub fn created_by(creator: Process) -> Self {
         Self { version: 1, creator }
     }

@@ -1,4 +1,4 @@
-//! What an engine tells of its rings.
+//! Ring events that an engine reports.
 
 use alloc::boxed::Box;
 
@@ -8,85 +8,87 @@ use super::locks::LockNews;
 use super::names::Place;
 use crate::{GroupId, SeqNo};
 
-/// News of a ring.
+/// An event of a ring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RingEvent {
     /// The group.
     pub group: GroupId,
-    /// What happened.
+    /// The event.
     pub news: RingNews,
 }
 
-/// What happened to a ring, at its place among the messages.
+/// Kinds of ring events, reported at their place among the messages.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RingNews {
-    /// Members or locks changed.
+    /// The members or the locks changed.
     View(Box<ViewEvent>),
     /// All members of the view have everything that was delivered here up to this place, or were
-    /// let in after it: nothing up to here is lost as long as one of them lives. So a log may be
-    /// cut, or a client answered, whatever level its message had. The application of another
-    /// member may not have taken yet what the member has.
+    /// admitted after it. Nothing up to this place is lost while one of these members is alive. An
+    /// application can therefore truncate a log there, or answer a client, at any delivery
+    /// guarantee. The application of another member may not have taken everything from its event
+    /// queue yet.
     ///
-    /// It is told when that has advanced, and not more often than
+    /// Reported when the place has advanced, at intervals of at least
     /// [`Config::stable_every`](super::Config::stable_every).
     Stable {
-        /// The place; comparable with those of messages and views of this ring and those that it
-        /// followed.
+        /// The place. It is comparable with the places of messages and views of this ring and of
+        /// its predecessors.
         up_to: Place,
-        /// Members of the view, with this one.
+        /// Number of members of the view, including this one.
         members: usize,
     },
-    /// A lock that this node has asked for was granted, refused, given back or lost.
+    /// A lock that this node has requested was granted, refused, released or lost.
     Lock(LockNews),
-    /// A request of a member or of a node that is not one, at its place among the messages.
+    /// A request of a member or of another caller, at its place among the messages.
     Request(Request),
-    /// What became of a request of this node's own.
+    /// The outcome of a request of this node.
     Answer(Answer),
-    /// This partition may not go on: it looks for the others. Locks that this node holds are in
-    /// doubt until the next view, which still shows them, or until they are told as lost.
+    /// This part may not continue and searches for the other members. Locks that this node holds
+    /// are in doubt until the next view, which still contains them, or until they are reported as
+    /// lost.
     Minority {
-        /// Members of the last view.
+        /// Number of members of the last view.
         members: usize,
-        /// How many of them it takes; with an electorate how many voters.
+        /// Number of members that are needed; with an electorate, the number of voters.
         needed: usize,
-        /// With an electorate: the voters that this node knows to be here. It is told again
-        /// whenever that has changed.
+        /// With an electorate, the number of voters that are present from this node's perspective.
+        /// The event is repeated whenever the number changes.
         voters: Option<usize>,
     },
-    /// The [electorate](super::Partition::QuorumOf) of the group has all its voters: this node is
-    /// not let in as another one before one of them is gone. It asks again.
+    /// The [electorate](super::Partition::QuorumOf) of the group has all its voters. This node is
+    /// not admitted as another voter until one of them is gone, and keeps requesting it.
     ElectorateFull {
-        /// How many voters there are.
+        /// Number of voters of the ring.
         voters: usize,
     },
-    /// The ring goes on without this member.
+    /// The ring continues without this member.
     Removed {
-        /// Why.
+        /// Reason of the removal.
         why: Removal,
-        /// The first and the last of the own messages among which are all that were not delivered
-        /// here: nobody here knows whether the others have them.
+        /// First and last number of the range of own messages that contains all those not delivered
+        /// here. The range may contain messages that the other members have.
         unsent: Option<(SeqNo, SeqNo)>,
-        /// Whether this node asks to be let in again, as a new member.
+        /// `true` if this node requests to join again as a new member.
         rejoins: bool,
     },
-    /// This node is in a ring again after it was [removed](Self::Removed), as a new member. The
+    /// This node is in a ring again, as a new member, after it was [removed](Self::Removed). The
     /// view follows.
     Rejoined {
-        /// Number of places of the order that were not delivered here: those of messages, of
-        /// changes of the view and of ACKs, so at least as many as the messages that were missed.
-        /// `None` if this ring does not continue the order of the former one, or may not because
-        /// of [`Partition::AtLeast`](super::Partition::AtLeast): then the number is not known.
+        /// Number of places in the order that were not delivered here. Views and ACKs have places
+        /// too, so this is at least the number of missed messages. `None` if the number is not
+        /// known, because this ring does not continue the order of the former one, or may not
+        /// continue it with [`Partition::AtLeast`](super::Partition::AtLeast).
         missed: Option<u64>,
     },
 }
 
-/// Why a member is not in the ring any more.
+/// Reason why a member is no longer in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// The others could not reach it.
+    /// The other members could not reach it.
     Removed,
-    /// There was a larger ring of the same group.
+    /// It left for a larger ring of the same group.
     Merged,
-    /// Its application did not take what was delivered.
+    /// Its application did not take the delivered events.
     TooSlow,
 }

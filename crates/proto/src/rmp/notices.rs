@@ -1,19 +1,19 @@
-//! Who was told lately how the ring is, of those who are not in it (4.3).
+//! Rate limit of notices about the ring to nodes that are not in it (4.3).
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::{NodeId, Time};
 
-/// The last notices. No node is told often, but each for itself: a joiner that goes without because
-/// others have just been told takes the ring for gone, and begins another.
+/// Recent notices. The limit applies to each node on its own: a joiner that received no notice
+/// because others just did would conclude that the ring is gone, and create another.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     told: VecDeque<(NodeId, Time)>,
 }
 
 impl Notices {
-    /// Whether `to` may be told now, because it was not within this pause; if so, it is told.
+    /// Returns `true` and records a notice to `to` if it has received none for `pause`.
     pub(super) fn may_go(&mut self, now: Time, pause: Duration, to: NodeId) -> bool {
         while self.told.front().is_some_and(|(_, at)| now.since(*at) >= pause) {
             self.told.pop_front();
@@ -27,7 +27,7 @@ impl Notices {
     }
 }
 
-/// Nodes that are told within one pause.
+/// Maximum number of nodes that receive a notice within one pause.
 const MAX_TOLD: usize = 64;
 
 #[cfg(test)]

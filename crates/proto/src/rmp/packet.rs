@@ -1,8 +1,8 @@
 //! RMP's packets (figure 4.1). Each follows the common header of [`crate::wire`], whose view field
 //! is the version of the sender's [`Epoch`].
 //!
-//! All numbers are big-endian. Lists are a count u16 and then their entries. A [`Process`] is its
-//! node u64 and its life u64; an [`Epoch`] its version u32 and its creator.
+//! All numbers are big-endian. A list is a count u16 followed by its entries. A [`Process`] is its
+//! node u64 and its life u64. An [`Epoch`] is its version u32 and its creator.
 
 use alloc::vec::Vec;
 
@@ -22,8 +22,8 @@ mod encoding;
 /// A packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// A piece of a message, from its source or, if that is named, from a member that was asked
-    /// for it.
+    /// A fragment of a message, from its source or, if the source is named, from a member that
+    /// retransmits it on request.
     Data(DataPacket),
     /// A round that orders packets and passes the token.
     Ack {
@@ -32,128 +32,129 @@ pub enum Packet {
         /// The round.
         round: Round,
     },
-    /// The token of the round at this place was accepted.
+    /// A report that the token of the round at this place was accepted.
     Confirm {
         /// The ring.
         epoch: Epoch,
-        /// The round that passed it.
+        /// The round that passed the token.
         at: Timestamp,
     },
-    /// What the header's sender lacks.
+    /// A request for the packets and rounds that the header's sender lacks.
     Nack(Nack),
     /// A new view.
     NewList(NewList),
-    /// A change of the view is asked for.
+    /// A request for a change of the view.
     ListChangeRequest {
-        /// The ring; `None` from who wants to be in any, or asks to leave to be refused: the
-        /// answer shows it the ring. The number is how often it has asked in vain then.
+        /// The ring. `None` from a joiner that accepts any ring, and from a query. A query requests
+        /// to leave, which is always refused with a snapshot of the ring. The request number of the
+        /// change is then the number of its earlier tries without an answer.
         epoch: Option<Epoch>,
         /// The change.
         change: ListChange,
     },
-    /// A reformation begins or goes on.
+    /// A request to vote in a reformation, and the initiator's position.
     RecoveryStart {
         /// The ring that is reformed.
         epoch: Epoch,
-        /// The ballot of the new one.
+        /// The ballot of the new ring.
         ballot: Epoch,
-        /// How far the initiator has come: all are to come as far.
+        /// Position of the initiator, which all members have to reach.
         position: Position,
         /// Earlier ballots that can never hold any more.
         refuted: Vec<Epoch>,
-        /// Ballots of lists that members do not commit any more.
+        /// Ballots of lists that members no longer commit.
         released: Vec<Epoch>,
     },
-    /// An answer to that.
+    /// A vote: the answer to [`Packet::RecoveryStart`].
     RecoveryVote {
         /// The ring that is reformed.
         epoch: Epoch,
         /// The ballot.
         ballot: Epoch,
-        /// How far the voter has come.
+        /// Position of the voter.
         position: Position,
         /// The new lists of earlier ballots that it has acknowledged.
         accepted: Vec<Accepted>,
     },
-    /// The new list of this ballot is accepted.
+    /// A report that the new list of this ballot is accepted.
     RecoveryAckNewList {
         /// The ballot.
         ballot: Epoch,
     },
-    /// A ballot is given up.
+    /// A report that a ballot is given up or refused.
     RecoveryAbort {
         /// The ballot that is given up or refused.
         ballot: Epoch,
-        /// The highest that the header's sender has seen.
+        /// The highest ballot that the header's sender has seen.
         seen: Epoch,
     },
-    /// An operator lets the ring continue without a majority of its electorate.
+    /// A command of an operator that the ring continue without a majority of its electorate.
     ForceQuorum {
         /// The ring.
         epoch: Epoch,
-        /// The voters of it that are lost: all that do not answer any more have to be named.
+        /// Its lost voters. Every voter that no longer answers has to be named.
         lost: Vec<NodeId>,
     },
-    /// From a node that is not a member.
+    /// A packet of a node that is not a member.
     NonMemberData(NonMemberData),
-    /// An answer to that.
+    /// The answer to [`Packet::NonMemberData`].
     NonMemberAck(NonMemberAck),
-    /// A piece of a packet that does not fit a datagram.
+    /// A part of a packet that does not fit a datagram.
     Part(Part),
 }
 
-/// A piece of a packet.
+/// A part of a packet.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 36 | 4 | which packet of the header's sender |
-/// | 40 | 1 | which piece, from 0 |
-/// | 41 | 1 | how many there are, at least 1 |
-/// | 42 | n | the piece of the packet's own datagram |
+/// | 36 | 4 | id of the packet among those of the header's sender |
+/// | 40 | 1 | index of the part, from 0 |
+/// | 41 | 1 | number of parts, at least 1 |
+/// | 42 | n | the part of the packet's own datagram |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which packet.
+    /// Identifier of the packet among those of its sender.
     pub id: u32,
-    /// Which piece.
+    /// Index of the part.
     pub index: u8,
-    /// How many there are.
+    /// Number of parts.
     pub count: u8,
-    /// The piece.
+    /// The bytes of the part.
     pub bytes: Bytes,
 }
 
-/// A piece of a message.
+/// A fragment of a message.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
 /// | 36 | 8 | life of the source |
-/// | 44 | 4 | number of the packet; 0 and of no meaning in unreliable ones |
+/// | 44 | 4 | number of the packet; meaningless in unreliable packets |
 /// | 48 | 4 | number of the message |
-/// | 52 | 2 | [quality of service](super::Qos) |
+/// | 52 | 2 | [delivery guarantee](super::Qos) |
 /// | 54 | 1 | handler plus 1, 0 for none |
-/// | 55 | 1 | flags: 1 first, 2 last piece of the message, 4 the source has more, 8 a call |
+/// | 55 | 1 | flags: 1 first, 2 last fragment of the message, 4 the source has more, 8 a call |
 /// | 56 | 8 | source, only with the header's flag 1 |
-/// | 56 or 64 | n | the piece |
+/// | 56 or 64 | n | the fragment |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataPacket {
-    /// Who sent it first.
+    /// The source. Another member may have retransmitted the packet.
     pub source: Process,
     /// Its number among the packets of the source.
     pub seqno: SeqNo,
-    /// The piece, and what its message is promised.
+    /// The fragment, with the properties of its message.
     pub data: Data,
 }
 
-/// What somebody lacks.
+/// A request for missing rounds and packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nack {
     /// The ring.
     pub epoch: Epoch,
-    /// Who is to answer; `None`: whoever can.
+    /// Node that has to answer; `None`: any member that can.
     pub asked: Option<NodeId>,
-    /// The first missing round.
+    /// First missing round.
     pub from: Timestamp,
-    /// Where the missing rounds end; `from` if none is missing.
+    /// End of the missing rounds; `from` if none is missing.
     pub to: Timestamp,
     /// The missing data packets.
     pub runs: Vec<Run>,
@@ -169,176 +170,176 @@ pub enum NewList {
         /// The round.
         round: Round,
     },
-    /// All that a member knows of the ring: for a joiner, or somebody who is not in it.
+    /// A snapshot of the ring, for a joiner or a node that is not in it.
     Whole(Snapshot),
     /// The list of a reformation.
     Formation {
         /// The list.
         proposal: Proposal,
-        /// Whether it holds already.
+        /// `true` if it holds already.
         is_committed: bool,
     },
 }
 
-/// A ring as it is after a round.
+/// State of a ring after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The members.
+    /// The view.
     pub view: RingView,
-    /// Where the next round begins.
+    /// Place where the next round begins.
     pub next: Timestamp,
-    /// The last round that has given a message its place, or changed a lock; 0 before the first.
+    /// Last round that assigned a place to a message or changed a lock; 0 before the first.
     pub ordered: Timestamp,
-    /// Whose turn it is.
+    /// The token holder.
     pub token: Process,
-    /// Whether the ring works: it is not being reformed, and may go on.
+    /// `true` if the ring works: it is not being reformed, and may continue.
     pub is_working: bool,
-    /// How far each source has come.
+    /// Progress of each source.
     pub sources: Vec<SourceState>,
     /// Callers that are not members.
     pub guests: Vec<GuestState>,
-    /// Which requests of each caller were delivered, the caller heard of last in the end.
+    /// Delivered requests of each caller, the most recent caller last.
     pub seen: Vec<(NodeId, Seen)>,
 }
 
-/// A caller that is not a member, and how far it has come in the total order.
+/// A caller that is not a member, and its progress in the total order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestState {
     /// The caller.
     pub source: Process,
-    /// As with [`SourceState`].
+    /// The same as [`SourceState::open_from`].
     pub open_from: SeqNo,
-    /// The first packet without a place.
+    /// First packet without a place.
     pub ordered_to: SeqNo,
-    /// The last round that gave a packet of its a place.
+    /// Last round that assigned a place to one of its packets.
     pub used: Timestamp,
 }
 
 /// A Non Member Data packet.
 ///
-/// The paper's flags that ask for an acknowledgement or for replies again are not sent: a packet
-/// without a handler asks for the one, a packet with one for the other.
+/// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
+/// packet without a handler requests an acknowledgment, a packet with one requests a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NonMemberData {
-    /// A piece of a request.
+    /// A fragment of a request.
     Data {
-        /// The ring, or one that it descends from; `None`: whichever has the group's name.
+        /// The ring, or one that it descends from; `None`: any ring of the group.
         epoch: Option<Epoch>,
-        /// Whether the caller introduces itself with it.
+        /// `true` if the caller introduces itself with it.
         is_first: bool,
-        /// The piece.
+        /// The fragment.
         data: DataPacket,
     },
-    /// More of a reply is wanted.
+    /// A request for more of a reply.
     Pull {
-        /// The request.
+        /// Number of the request that was replied to.
         number: u32,
-        /// From here on.
+        /// Offset of the first byte that is needed.
         offset: u32,
     },
 }
 
-/// A Non Member ACK packet: an acknowledgement or a piece of a reply.
+/// A Non Member ACK packet: an acknowledgment or a fragment of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NonMemberAck {
-    /// The caller's packets before this have their places.
+    /// A report that the caller's packets before `to` have their places.
     Placed {
         /// The ring.
         epoch: Epoch,
         /// Life of the caller.
         life: u64,
-        /// The first packet without a place.
+        /// First packet without a place.
         to: SeqNo,
     },
-    /// A request was delivered as it was promised.
+    /// A report that a request was delivered with its guarantee.
     Delivered {
         /// The ring.
         epoch: Epoch,
-        /// The request.
+        /// Number of the request.
         number: u32,
     },
-    /// A piece of the reply to a request.
+    /// A fragment of the reply to a request.
     Reply {
         /// The ring.
         epoch: Epoch,
-        /// The request.
+        /// Number of the request.
         number: u32,
-        /// Bytes of the whole reply.
+        /// Size of the whole reply in bytes.
         total: u32,
-        /// Where the piece stands in it.
+        /// Offset of the fragment in the reply.
         offset: u32,
-        /// Whether nothing more comes unless the caller asks for it.
+        /// `true` if nothing more follows until the caller requests it.
         is_end: bool,
-        /// The piece.
+        /// The fragment.
         bytes: Bytes,
     },
 }
 
-/// How far a source has come in the total order.
+/// Progress of a source in the total order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceState {
     /// The source.
     pub source: Process,
-    /// The first packet of the message that has places only in part; `ordered_to` if none has.
+    /// First packet of the message that has places only in part; `ordered_to` if there is none.
     pub open_from: SeqNo,
-    /// The first packet without a place.
+    /// First packet without a place.
     pub ordered_to: SeqNo,
-    /// The last request that a New List answered.
+    /// Number of its last request that a New List answered.
     pub request: u32,
 }
 
-/// How far a member has come: its sync point (4.4).
+/// Progress of a member: its sync point (4.4).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Position {
-    /// Where its next round begins.
+    /// Place where its next round begins.
     pub next: Timestamp,
-    /// Whether it has the beginnings of all messages that have places only in part, as a joiner has
-    /// after a while.
+    /// `true` if it has the beginnings of all messages that have places only in part. A joiner gets
+    /// them some time after it was admitted.
     pub is_whole: bool,
-    /// Of the sources of which it has packets without a place: the first number that it has not,
-    /// by source.
+    /// For each source with received packets that have no place: the first number that was not
+    /// received. Ordered by source.
     pub received: Vec<(Process, SeqNo)>,
 }
 
-/// The list that a reformation is to end with.
+/// The list with which a reformation is to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The ring that is reformed.
     pub base: Epoch,
-    /// How far all its members have come.
+    /// The common position of all its members.
     pub position: Position,
-    /// The new ring; its epoch is the ballot.
+    /// The new ring. Its epoch is the ballot.
     pub view: RingView,
     /// Earlier ballots that can never hold any more.
     pub refuted: Vec<Epoch>,
 }
 
-/// A list that somebody has acknowledged.
+/// A list that a member has acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// Its ballot.
     pub ballot: Epoch,
-    /// How many of its members a part of it needs to go on.
+    /// Number of its members that a part of it needs to continue.
     pub least: u16,
     /// Its members.
     pub members: Vec<Process>,
 }
 
-/// Bytes of a part around its piece.
+/// Size in bytes of a packet with an empty part.
 pub const PART_BYTES: usize = HEADER_BYTES + 6;
-/// Bytes of a data packet around its piece.
+/// Size in bytes of a data packet with an empty fragment.
 pub const DATA_BYTES: usize = HEADER_BYTES + 20;
 
-/// Bytes that a non-member's packet has more than a member's.
+/// Number of bytes by which a packet of a non-member is larger than one of a member.
 pub(super) const NON_MEMBER_BYTES: usize = 2 + EPOCH_BYTES;
 
-/// Bytes of a [`Process`].
+/// Size of a [`Process`] in bytes.
 const PROCESS_BYTES: usize = 16;
-/// Bytes of an [`Epoch`].
+/// Size of an [`Epoch`] in bytes.
 const EPOCH_BYTES: usize = 4 + PROCESS_BYTES;
-/// Bytes of a [`Run`].
+/// Size of a [`Run`] in bytes.
 pub(super) const RUN_BYTES: usize = PROCESS_BYTES + 6;
-/// Bytes of an ACK around its runs.
+/// Size in bytes of an ACK without runs.
 pub(super) const ACK_BYTES: usize = HEADER_BYTES + EPOCH_BYTES + 8 + 2 * PROCESS_BYTES + 3;
 
 const DATA: u8 = 1;
@@ -358,11 +359,11 @@ const FORCE_QUORUM: u8 = 14;
 
 /// Flag of data packets: the source is not the header's sender.
 const ON_BEHALF: u8 = 1;
-/// Flag of packets that were sent by unicast: who gets it multicasts it on (3.4).
+/// Flag of packets sent by unicast: the receiver multicasts them (3.4).
 pub(super) const FORWARD: u8 = 2;
 
 impl Packet {
-    /// Appends the datagram of `sender`, whose ring has this version, to `out`.
+    /// Appends the datagram of `origin`, whose ring has this version, to `out`.
     pub fn encode(
         &self,
         out: &mut Vec<u8>,
@@ -373,7 +374,7 @@ impl Packet {
         self.encode_with(0, out, group, origin.into(), version);
     }
 
-    /// Appends the datagram with these flags in its header, too.
+    /// Appends the datagram with additional `flags` in its header to `out`.
     pub(super) fn encode_with(
         &self,
         flags: u8,
@@ -393,10 +394,10 @@ impl Packet {
         wire::seal_in_parts(out, start);
     }
 
-    /// Reads the body of a datagram.
+    /// Decodes the body of a datagram.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first invalid field.
     pub fn decode(header: &Header, body: &[u8]) -> Result<Self, DecodeError> {
         decoding::take_body(header, body)
     }
@@ -422,7 +423,7 @@ impl Packet {
 }
 
 impl NonMemberAck {
-    /// The ring that answers.
+    /// Returns the ring that answers.
     pub fn epoch(&self) -> Epoch {
         match self {
             Self::Placed { epoch, .. }
@@ -433,7 +434,7 @@ impl NonMemberAck {
 }
 
 impl DataPacket {
-    /// A copy of the bytes of its piece, so that it owns nothing of the datagram.
+    /// Copies the bytes of a fragment, so that it does not keep the datagram alive.
     fn piece(bytes: &[u8]) -> Bytes {
         Bytes::copy_from_slice(bytes)
     }

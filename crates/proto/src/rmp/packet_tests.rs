@@ -190,7 +190,7 @@ fn recovery() -> impl Strategy<Value = Packet> {
     ]
 }
 
-/// From the node that [`datagram`] sends as.
+/// Packets of the node that [`datagram`] uses as the sender.
 fn non_member_data() -> impl Strategy<Value = NonMemberData> {
     let data = (prop::option::of(epochs()), any::<bool>(), data()).prop_map(
         |(epoch, is_first, mut data)| {
@@ -304,7 +304,8 @@ fn data_on_the_wire_is_this() {
     assert_eq!(on_behalf.len(), DATA_BYTES + 8 + 1);
 }
 
-/// The node that is given any packets, in a ring of its own, and what its ring is called.
+/// Creates the node that receives arbitrary packets, alone in a ring. Returns it with the time and
+/// the epoch of the ring.
 fn member() -> (crate::rmp::Rmp, crate::Time, Epoch) {
     use crate::{Engine, GroupSettings, Profile, Time};
     let mut engine = crate::rmp::Rmp::new(NodeId(1), crate::rmp::Config::default(), 1);
@@ -322,7 +323,7 @@ fn member() -> (crate::rmp::Rmp, crate::Time, Epoch) {
     (engine, now, epoch)
 }
 
-/// The packet as somebody would send it who knows the ring.
+/// Rewrites the packet as if its sender had the ring's epoch.
 fn of_ring(packet: Packet, ring: Epoch) -> Packet {
     match packet {
         Packet::Confirm { at, .. } => Packet::Confirm { epoch: ring, at },

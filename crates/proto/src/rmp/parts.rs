@@ -1,8 +1,8 @@
-//! Packets that do not fit a datagram: lists of many members. IP never fragments anything of ours.
+//! Packets that do not fit a datagram, such as lists of many members. They are never fragmented by
+//! IP.
 //!
-//! A part is what the packet's datagram would have been, cut into pieces of equal length but for
-//! the last. A part that is lost loses the packet, as with any other: what needs an answer is sent
-//! again.
+//! The datagram of such a packet is split into parts of equal length, except for the last. Losing
+//! one part loses the packet, like any lost packet: packets that need an answer are sent again.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,10 +10,10 @@ use alloc::vec::Vec;
 use super::packet::Part;
 use crate::NodeId;
 
-/// Packets that arrive in parts.
+/// Packets whose parts are arriving.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// Of each sender the one that it began last.
+    /// The last packet that each sender began.
     open: BTreeMap<NodeId, Open>,
 }
 
@@ -24,11 +24,11 @@ struct Open {
     missing: usize,
 }
 
-/// Senders whose parts are kept at a time.
+/// Maximum number of senders whose parts are kept.
 const MAX_OPEN: usize = 64;
 
 impl Parts {
-    /// Takes a part; gives the whole datagram when it was the last that was missing.
+    /// Adds a part. Returns the whole datagram if no part is missing any more.
     pub(super) fn take(&mut self, sender: NodeId, part: Part) -> Option<Vec<u8>> {
         let count = usize::from(part.count);
         let known = self.open.get(&sender);
@@ -53,10 +53,10 @@ impl Parts {
     }
 }
 
-/// Maximum number of parts of one packet: the wire has a byte for it.
+/// Maximum number of parts of one packet. It is limited by a one-byte field on the wire.
 pub(super) const MAX_PARTS: usize = u8::MAX as usize;
 
-/// The parts of a datagram, each of at most `largest` bytes.
+/// Splits a datagram into parts of at most `largest` bytes.
 pub(super) fn cut(id: u32, datagram: &[u8], largest: usize) -> impl Iterator<Item = Part> {
     let count = datagram.len().div_ceil(largest);
     assert!(count <= MAX_PARTS, "a packet of {} bytes was cut", datagram.len());

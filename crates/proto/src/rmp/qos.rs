@@ -1,39 +1,42 @@
-//! What a message is promised (figure 3.2), chosen for each message.
+//! Delivery guarantees of messages (figure 3.2), selected for each message.
 
 use core::fmt;
 
 use crate::wire::DecodeError;
 
-/// The quality of service of one message. Each gives all that those before it give; between two
-/// messages of different levels that of the lower one holds (3.2).
+/// Delivery guarantee of one message.
+///
+/// Each level includes the guarantees of the levels before it. Between two messages of different
+/// levels, the guarantee of the lower level applies (3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Qos {
-    /// Delivered at once, or never, or more than once.
+    /// Delivered immediately or never, possibly twice.
     Unreliable,
-    /// Delivered once, at once, whatever is missing before it.
+    /// Delivered once and immediately, even if earlier messages are missing.
     Unordered,
-    /// Delivered after all that its sender sent before it.
+    /// Delivered after all earlier messages of its sender.
     SourceOrdered,
-    /// Delivered at the same place of one order at all members.
+    /// Delivered at the same place in one order at all members.
     #[default]
     TotallyOrdered,
-    /// Delivered when it is known that so many other members hold it and its place, or all others
-    /// where there are fewer: no more of them may die at once for it to be lost. 1 to 255.
+    /// Delivered once this number of other members (1 to 255) is known to hold it and its place. It
+    /// then survives the simultaneous failure of that number of members. In a ring with fewer other
+    /// members, all of them must hold it.
     Resilient(u8),
-    /// Delivered when a majority holds it and its place: the order is agreed among all partitions
-    /// for ever. Only for groups in which a minority may not go on.
+    /// Delivered once a majority holds it and its place. The order is then final across all
+    /// partitions. Refused in groups in which a minority may continue.
     MajorityResilient,
-    /// Delivered when every member holds it and its place ("safe").
+    /// Delivered once every member holds it and its place ("safe").
     TotallyResilient,
 }
 
 impl Qos {
-    /// Whether it is delivered in the total order.
+    /// Returns `true` if the message is delivered in the total order.
     pub fn is_ordered(self) -> bool {
         self >= Self::TotallyOrdered
     }
 
-    /// Level u8 and K u8, as they are on the wire.
+    /// Returns the level and K, one byte each, as encoded on the wire.
     pub(super) fn to_wire(self) -> [u8; 2] {
         match self {
             Self::Unreliable => [0, 0],

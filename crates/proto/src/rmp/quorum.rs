@@ -1,19 +1,18 @@
-//! The electorate of a group: what a ring does, and tells, that has too few voters, and what an
-//! operator may do about it.
+//! Quorum of an electorate: a ring with too few voters, and the operator's command to continue.
 //!
-//! A ring of an electorate is begun by a voter and works once a majority of the electorate has
-//! taken its token ([`Ring::shortage`]). Until then it lets members in and out, and that is all.
+//! A ring of an electorate is created by a voter and works once a majority of the electorate has
+//! taken its token ([`Ring::shortage`]). Until then, members can only join and leave.
 //!
 //! # Why two rings never both work
 //!
-//! A process is in one ring at a time, and counts once it has taken that ring's token. Two rings
-//! that work have more voters between them than the electorate has.
+//! A process is in one ring at a time, and counts once it has taken that ring's token. Two working
+//! rings would need more voters than the electorate has.
 //!
-//! That is so at one time. A voter that is started again has no memory of the ring that it was in,
-//! and may be counted in another one that lacks what the first has acknowledged. So rings follow
-//! each other in one line: more than half of the voters of a view must continue
-//! ([`RingView::least`]), even if they are no quorum yet, and every voter that is started joins
-//! behind them.
+//! This holds at one point in time. A restarted voter has no memory of its former ring, and may be
+//! counted in another ring that lacks what the first one has acknowledged. Rings therefore follow
+//! each other in one line. More than half of the voters of a view must continue
+//! ([`RingView::least`]), even if they are no quorum yet, and every restarted voter joins behind
+//! them.
 
 use alloc::vec::Vec;
 
@@ -29,24 +28,25 @@ use super::view::{Member, RingView};
 use super::{RingNews, Rmp};
 use crate::{Class, Destination, GroupId, NodeId, Time, Transmit};
 
-/// What the application was told of the electorate.
+/// Reports about the electorate that the application has received.
 #[derive(Debug, Default)]
 pub(super) struct Quorum {
-    /// The voters that were here when it was told last that they are too few.
+    /// Number of voters in the last report that they are too few.
     told: Option<usize>,
-    /// It was told that there are all voters without this one.
+    /// `true` once it was reported that the electorate is full without this voter.
     is_full_told: bool,
 }
 
 impl Rmp {
-    /// Asks the members of a ring to continue without a majority of its electorate, for an operator
-    /// who knows that the others do not come back. The ring is named by its epoch, as a
-    /// [look](Rmp::look) has shown it, and each of its voters that does not answer any more by its
-    /// node: if one that is not named is silent, or one that is named answers, nothing happens. Nor
-    /// does it while the ring works.
+    /// Requests that the members of a ring continue without a majority of its electorate. It is the
+    /// command of an operator who has verified that the other voters will not return.
     ///
-    /// If a voter that is named works elsewhere there are two rings from now on, which order and
-    /// lock side by side. The view that follows says that it was [forced](RingView::is_forced).
+    /// `epoch` names the ring, as a [query](Rmp::look) has shown it. `lost` names each of its
+    /// voters that no longer answers. Nothing happens if an unnamed voter is silent, if a named
+    /// voter answers, or while the ring works.
+    ///
+    /// If a named voter still works elsewhere, two rings order messages and grant locks from then
+    /// on. The view that follows has [`RingView::is_forced`] set.
     pub fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
         let (node, origin) = (self.id, self.origin);
         let packet = Packet::ForceQuorum { epoch, lost: lost.clone() };
@@ -58,17 +58,18 @@ impl Rmp {
 }
 
 impl Group {
-    /// Whether this node is in a ring that has too few voters to work.
+    /// Returns `true` if this node is in a ring that has too few voters to work.
     pub(super) fn is_short(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| ring.shortage().is_some())
     }
 
-    /// A client of an electorate waits for a ring of its voters.
+    /// Returns `true` if this node may create a ring. A client of an electorate waits for a ring of
+    /// voters.
     pub(super) fn may_begin_ring(&self) -> bool {
         self.terms.is_voter || self.terms.partition.quorum().is_none()
     }
 
-    /// Tells how many voters are waited for, if that has changed.
+    /// Reports the number of voters that are present, if it is too small and has changed.
     pub(super) fn tell_shortage(&mut self, cx: &mut Around<'_>) {
         if !self.reforming.is_idle() {
             return;
@@ -84,7 +85,7 @@ impl Group {
         }
     }
 
-    /// So many voters are here, which are too few.
+    /// Reports that `voters` are present and `needed` are required, if the number has changed.
     pub(super) fn tell_voters(&mut self, cx: &mut Around<'_>, voters: usize, needed: usize) {
         if self.quorum.told.replace(voters) != Some(voters) {
             cx.counters.quorums_lacked += 1;
@@ -94,14 +95,14 @@ impl Group {
         }
     }
 
-    /// Whether a voter more than the electorate has asks to be let in.
+    /// Returns `true` if `member` is a voter beyond the electorate.
     pub(super) fn is_refused(&self, member: &Member) -> bool {
         let Some(ring) = &self.ring else { return false };
         let is_new = ring.view().process_of(member.process.node).is_none();
         member.is_voter && is_new && ring.view().is_full()
     }
 
-    /// The ring that this node asks to let it in has all its voters.
+    /// Reports once that the ring that this node requests to join has all its voters.
     pub(super) fn tell_if_full(&mut self, cx: &mut Around<'_>, view: &RingView) {
         let is_out = self.terms.is_voter && view.process_of(cx.node).is_none();
         if is_out && view.is_full() && !core::mem::replace(&mut self.quorum.is_full_told, true) {
@@ -111,16 +112,16 @@ impl Group {
         }
     }
 
-    /// The change of the view that this member asks for next. A ring without its quorum makes no
-    /// change of locks, which nobody who leaves it waits for.
+    /// Returns the change of the view that this member requests next. A ring without its quorum
+    /// changes no locks, so a request to leave does not wait for them.
     pub(super) fn next_wish(&self) -> Option<ListChange> {
         let is_leave = |wish: &&ListChange| wish.kind == ListChangeKind::Leave;
         let leave = self.wishes.iter().find(is_leave).filter(|_| self.is_short());
         leave.or(self.wishes.front()).copied()
     }
 
-    /// Whether this member's ring has never had a quorum: whatever was asked of it here can be
-    /// asked of another ring.
+    /// Returns `true` if this member's ring has never had a quorum, so that everything that was
+    /// requested of it can be requested of another ring.
     pub(super) fn has_done_nothing(&self) -> bool {
         let ring = self.ring.as_ref().filter(|ring| ring.shortage().is_some());
         let is_unused = ring.is_some_and(|ring| ring.is_unused());
@@ -129,7 +130,7 @@ impl Group {
 
     /// Returns `true` if this member's ring has never had a quorum, has not worked for
     /// [`Config::patience`](super::Config::patience), and had too few members when they were last
-    /// counted. Nothing is lost with it, and others may wait to be let in.
+    /// counted. Nothing is lost with it, and other nodes may wait to join.
     pub(super) fn is_hopeless(&self, cx: &Around<'_>) -> bool {
         let is_long = self.reforming.is_broken_for(cx.now) >= cx.config.patience;
         let is_small = self.reforming.is_minority() && !self.reforming.is_forced();
@@ -137,14 +138,14 @@ impl Group {
         is_long && is_small && has_electorate && self.has_done_nothing()
     }
 
-    /// Gives up a hopeless ring for any other, or a new one.
+    /// Gives up a hopeless ring, to join any other or create a new one.
     pub(super) fn dissolve_for_new(&mut self, cx: &mut Around<'_>) {
         self.dissolve(cx);
         self.elsewhere = None;
     }
 
-    /// Joins another ring instead of its own, which has never had a quorum. The application was
-    /// told of no view of it, and is told nothing now.
+    /// Joins another ring instead of its own, which has never had a quorum. The application has
+    /// received no view of that ring, so nothing is reported now.
     pub(super) fn dissolve(&mut self, cx: &mut Around<'_>) {
         tracing::info!(me = ?self.me, group = %cx.group, "joins another ring");
         self.abandon_ballot(cx);
@@ -160,13 +161,13 @@ impl Group {
         (self.passed, self.unconfirmed) = (None, None);
         (self.must_speak, self.is_leave_asked) = (false, false);
         self.lacked = Lacks::default();
-        // Requests end in time, whichever ring they wait for.
+        // Requests expire in any ring that they wait for.
         self.watch_calls(cx);
         self.begin_joining(cx);
     }
 
-    /// An operator lets this ring continue with the voters that it has: all others are among
-    /// `lost`.
+    /// Handles the command of an operator that this ring continue with the voters that it has. All
+    /// others are in `lost`.
     pub(super) fn on_force_quorum(
         &mut self,
         cx: &mut Around<'_>,
@@ -190,9 +191,9 @@ impl Group {
     }
 }
 
-/// Whether one ring of a group is the larger of two: that one stays when they meet. Of an
-/// electorate it is the one that has its quorum, or has ordered more. Of equal ones it is that with
-/// the smaller name.
+/// Returns `true` if `theirs` is the larger of two rings of a group: it remains when they meet.
+/// With an electorate, it is the ring that has its quorum, or that has ordered more. Of equal rings
+/// it is the one with the smaller epoch.
 pub(super) fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
     let size = |(view, ordered): (&RingView, Timestamp)| {
         let has_electorate = view.electorate().is_some();

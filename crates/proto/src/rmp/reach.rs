@@ -1,12 +1,12 @@
-//! Hosts without multicast (3.4): whom a packet to the group has to be sent to besides.
+//! Hosts without multicast (3.4): copies and relays in addition to the group's multicast.
 //!
-//! Who takes part without multicast says so when it joins, and stands so in the view. Whoever
-//! multicasts sends it a copy by unicast; its own packets to the group go by unicast to a member
-//! that multicasts them on, and to the others like it.
+//! A host without multicast declares this when it joins, and the view records it. Each sender of a
+//! multicast sends it a copy by unicast. Its own packets to the group go by unicast to a member
+//! that multicasts them, and to the other members without multicast.
 //!
-//! This is for drivers that only carry out what an engine says. The runtime of Carom finds out by
-//! itself which members its multicast reaches, and copies for the others: its nodes join as if they
-//! all had multicast.
+//! This is for drivers that only send what an engine requests. The runtime of Carom detects itself
+//! which members its multicast reaches, and sends copies to the others. Its nodes join as if all of
+//! them had multicast.
 
 use alloc::vec::Vec;
 
@@ -16,19 +16,20 @@ use super::{Rmp, packet};
 use crate::wire::{self, Header};
 use crate::{Class, Destination, GroupId, NodeId, Transmit};
 
-/// Who is reached how, apart from the group's multicast.
+/// Destinations in addition to the group's multicast.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
-    /// Whether this node has no multicast.
+    /// `true` if this node has no multicast.
     pub(super) is_without: bool,
-    /// Others that have none.
+    /// Other members without multicast.
     pub(super) copies: Vec<NodeId>,
-    /// Members that pass on what this node sends to the group.
+    /// Members that forward this node's packets to the group.
     pub(super) relays: Vec<NodeId>,
 }
 
 impl Rmp {
-    /// Who is in the group multicasts on what was sent to it for that (3.4).
+    /// Multicasts a packet that a host without multicast has sent for this purpose (3.4). Only
+    /// nodes in the group do.
     pub(super) fn forward(&mut self, header: &Header, datagram: &[u8]) {
         let group = header.group;
         if header.flags & packet::FORWARD == 0 || !self.is_in(group) {
@@ -43,7 +44,7 @@ impl Rmp {
         });
     }
 
-    /// Members without multicast get copies of what a guest has sent to the group.
+    /// Sends copies of a guest's packet to the members without multicast.
     pub(super) fn copy_of_guest(&mut self, group: GroupId, datagram: &[u8]) {
         let Some(state) = self.groups.get(&group) else { return };
         for node in state.copies_of_guests() {
@@ -58,8 +59,8 @@ impl Rmp {
 }
 
 impl Group {
-    /// Whom this member sends copies of guests' packets: a guest knows no view, so the first member
-    /// with multicast does it for all those without.
+    /// Returns the members to which this member sends copies of guests' packets. A guest has no
+    /// view, so the first member with multicast sends copies to all members without.
     pub(super) fn copies_of_guests(&self) -> &[NodeId] {
         let members = self.ring.iter().flat_map(|ring| &ring.view().members);
         let first =
@@ -67,7 +68,7 @@ impl Group {
         if first == Some(self.me) { &self.reach.copies } else { &[] }
     }
 
-    /// The members changed, or what is known of them before there is a ring.
+    /// Computes the destinations anew, after a change of the members or of the known nodes.
     pub(super) fn refresh_reach(&self, cx: &mut Around<'_>) {
         let is_without = !self.terms.is_multicast;
         let (mut copies, mut relays) = (Vec::new(), Vec::new());
@@ -80,7 +81,7 @@ impl Group {
             }
         }
         if is_without {
-            // Until it is in a ring, and while that is only its own, it asks whoever it knows of.
+            // Without a ring, or alone in its own, every node that it has heard of may be a relay.
             if self.ring.as_ref().is_none_or(|ring| ring.view().len() == 1) {
                 relays.extend(self.known.iter().chain(&self.terms.via));
             }

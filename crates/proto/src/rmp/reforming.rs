@@ -1,31 +1,36 @@
-//! Recovery from faults: who is left, how far they have come, and the list they go on with (4.4).
+//! Recovery from faults: agreement on the remaining members, their position and their new list
+//! (4.4).
 //!
 //! # States
 //!
-//! | state | means | left by |
+//! | state | meaning | left by |
 //! |---|---|---|
-//! | idle | the ring works | a suspicion, or somebody's Recovery Start |
-//! | voted | promised a ballot, and waits for its initiator | its New List, a higher ballot, time |
-//! | initiating | asks all members, and brings them to one position | a list, a higher ballot |
-//! | proposing | has sent the New List, and waits for all its members | all of them, or patience |
+//! | idle | the ring works | a suspicion, or a Recovery Start |
+//! | voted | promised a ballot, waits for its initiator | its New List, a higher ballot, time |
+//! | initiating | requests votes, brings all members to one position | a list, a higher ballot |
+//! | proposing | has sent the New List, waits for all its members | all their ACKs, or a timeout |
 //! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
 //!
-//! Beside the state each member keeps the lists that it has accepted. From the first of them on it
-//! applies no round of the old ring, because members that commit the list apply none, until an
-//! initiator *releases* it from them. It never commits a list that it was released from.
+//! In addition to the state, each member keeps the lists that it has accepted. From the first of
+//! them on it applies no round of the old ring, because members that commit the list apply none,
+//! until an initiator *releases* it from them. It never commits a list that it was released from.
 //!
-//! # Why two partitions never both go on where a majority is asked for
+//! # Why two partitions never both continue where a majority is required
 //!
-//! A list holds when all its members have accepted it, and it has a majority of the view before.
-//! Any two such sets of voters have a member in common. That member promised the higher ballot
-//! either before it saw the lower list, and then it refused that one, or after, and then it has
-//! told the initiator of the higher ballot. An initiator that knows of a list that might hold
-//! proposes one that has as many members of that list as that list asks for: those who commit the
-//! lower one are too few to continue then, even with a joiner. Unless a member of it votes that has
-//! not accepted it, which now never will (it is *refuted*). A member that has accepted such a later
-//! list does not go back to the lower one when it hears that that one holds: those that went on
-//! with the later one count on it. It goes back when the later one is refuted, as by a member of it
-//! that is in the ring of the lower list.
+//! A list holds once all its members have accepted it, and it has a majority of the view before.
+//! Any two such sets of voters have a member in common. If that member promised the higher ballot
+//! before it received the lower list, it refused the lower list. Otherwise it has reported the
+//! lower list to the initiator of the higher ballot.
+//!
+//! An initiator that has received a report of a list that might hold proposes a list with enough
+//! members of that list: as many as that list requires. Members that commit the lower list are then
+//! too few to continue, even with a joiner. A list is an exception if a member of it votes without
+//! having accepted it. That member now never will, so the list is *refuted*.
+//!
+//! A member that has accepted such a later list does not return to the lower one when it hears that
+//! the lower one holds, because members that continued with the later list count on it. It returns
+//! when the later list is refuted, for example by a member of it that is in the ring of the lower
+//! list.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -44,31 +49,31 @@ use crate::{NodeId, Time};
 mod initiator;
 mod lists;
 
-/// What a member knows of reformations.
+/// Reformation state of a member.
 #[derive(Debug, Default)]
 pub(super) struct Reforming {
     state: State,
-    /// No lower ballot is taken part in.
+    /// Highest promised ballot. The member takes no part in lower ones.
     promised: Option<Epoch>,
-    /// The highest version seen of any ballot.
+    /// Highest version seen of any ballot.
     highest: u32,
     lists: Lists,
-    /// The list that the ring was formed with, for who has not heard that it holds.
+    /// The list that the ring was formed with, for members that have not heard that it holds.
     formation: Option<Proposal>,
     ancestors: VecDeque<Epoch>,
     tries: u32,
-    /// Ballots of others that were given up since this member's own last one.
+    /// Number of ballots of others that were given up since the last own ballot.
     lost_turns: u32,
-    /// Since when the ring does not work.
+    /// Time since which the ring does not work.
     began: Option<Time>,
-    /// Members that take part. A joiner that has not taken the token is in the ring if it is one
-    /// of them: if only some members counted its messages, no two positions would be the same.
+    /// Members that take part. A joiner that has not taken the token counts as a member if it is
+    /// one of them. If only some members counted its messages, no two positions would be equal.
     heard: BTreeSet<Process>,
-    /// When each member voted in a ballot of this one last.
+    /// Time of the last vote of each member in a ballot of this one.
     seen: BTreeMap<Process, Time>,
-    /// Since when this partition may not go on.
+    /// Time since which this part may not continue.
     minority_since: Option<Time>,
-    /// Voters that an operator knows to be lost: the ring is to continue without a quorum.
+    /// Voters that an operator has named as lost: the ring continues without a quorum.
     forced: Option<Vec<NodeId>>,
 }
 
@@ -91,7 +96,7 @@ enum State {
     BackingOff,
 }
 
-/// The contents of a Recovery Start.
+/// Contents of a Recovery Start.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub(super) epoch: Epoch,
@@ -107,20 +112,20 @@ struct Vote {
     accepted: Vec<Accepted>,
 }
 
-/// Rings that came before this one and are remembered.
+/// Maximum number of predecessor rings that are remembered.
 const ANCESTORS: usize = 32;
-/// The most that a version may exceed what a member has seen. A member that does not hear the
-/// others for five days, while they try thirty times a second, still understands them.
+/// Maximum by which a version may exceed what a member has seen. It covers a member that does not
+/// hear the others for five days while they try thirty times a second.
 const MAX_LEAP: u32 = 1 << 24;
 
 impl Reforming {
-    /// A ring of this epoch that works.
+    /// Creates the state of a working ring of this epoch.
     pub(super) fn of(epoch: Epoch) -> Self {
         Self { promised: Some(epoch), highest: epoch.version, ..Self::default() }
     }
 
-    /// Notes a version that a member has named. Returns `false` if it is too far ahead: no later
-    /// ballot could exceed the highest version that there is.
+    /// Records a version that a member has named. Returns `false` if it is too far ahead, so that
+    /// no member can exhaust the versions for later ballots.
     fn note_version(&mut self, version: u32) -> bool {
         let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
         if is_near {
@@ -129,22 +134,23 @@ impl Reforming {
         is_near
     }
 
-    /// Whether the ring works.
+    /// Returns `true` if the ring works.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
     }
 
-    /// Returns `true` if this member may commit a list that it has accepted, and applies no rounds.
+    /// Returns `true` if this member may commit a list that it has accepted. It then applies no
+    /// rounds.
     pub(super) fn has_accepted(&self) -> bool {
         self.lists.last().is_some()
     }
 
-    /// Whether this member's partition may not go on.
+    /// Returns `true` if this member's part may not continue.
     pub(super) fn is_minority(&self) -> bool {
         self.minority_since.is_some()
     }
 
-    /// How long this partition may not go on.
+    /// Returns the time for which this part may not continue.
     pub(super) fn is_minority_for(&self, now: Time) -> Duration {
         self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
     }
@@ -159,13 +165,14 @@ impl Reforming {
         self.forced.is_some()
     }
 
-    /// An operator lets the ring continue without these voters. Returns `false` if that is known.
+    /// Lets the ring continue without the voters `lost`. Returns `false` if they are already
+    /// recorded.
     pub(super) fn force(&mut self, lost: Vec<NodeId>) -> bool {
         self.forced.replace(lost.clone()) != Some(lost)
     }
 
-    /// Whether an operator lets these members of the view continue without a quorum: it has named
-    /// each voter that is not among them, and none that is.
+    /// Returns `true` if an operator lets these members of the view continue without a quorum: it
+    /// has named each voter that is not among them, and none that is.
     fn is_forced_for(&self, view: &RingView, members: &[Process]) -> bool {
         let Some(lost) = &self.forced else { return false };
         let is_here = |voter: &Process| members.contains(voter);
@@ -173,13 +180,13 @@ impl Reforming {
             && view.voters().all(|voter| is_here(&voter) != lost.contains(&voter.node))
     }
 
-    /// Whether the ring descends from that one.
+    /// Returns `true` if the ring descends from `epoch`.
     pub(super) fn is_ancestor(&self, epoch: Epoch) -> bool {
         self.ancestors.contains(&epoch)
     }
 
-    /// Refutes the list that this member proposes. Only its initiator could have made it hold, and
-    /// takes part in another ballot now.
+    /// Refutes the list that this member proposes. Only this member could have made it hold, as its
+    /// initiator, and it takes part in another ballot now.
     fn refute_own(&mut self) {
         if let State::Proposing { proposal, .. } = &self.state {
             let own = proposal.view.epoch;
@@ -189,7 +196,7 @@ impl Reforming {
 }
 
 impl Group {
-    /// Something that needs an answer got none, however often it was tried (4.4).
+    /// Begins a reformation, if the ring works: a packet got no answer after all its retries (4.4).
     pub(super) fn suspect(&mut self, cx: &mut Around<'_>, why: &'static str) {
         if self.reforming.is_idle() && self.ring.as_ref().is_some_and(|it| it.view().len() > 1) {
             tracing::info!(me = ?self.me, group = %cx.group, why, "begins a reformation");
@@ -241,9 +248,9 @@ impl Group {
         self.advance(cx, None);
     }
 
-    /// How far this member has come. What comes after it has accepted a list is not in that list,
-    /// and not in one that follows it while it may hold: others who have accepted it may not get
-    /// the same any more.
+    /// Returns the position of this member. Packets that arrive after it has accepted a list are
+    /// not in that list, nor in a later one while that list may hold, because other members that
+    /// have accepted it may no longer receive them.
     fn position(&self, ring: &Ring) -> Position {
         let accepted = self.reforming.lists.last();
         accepted.map_or_else(
@@ -252,7 +259,8 @@ impl Group {
         )
     }
 
-    /// A member takes part in a reformation. Those whose messages it counts were heard by it.
+    /// Records that `member` takes part in a reformation, and that it has heard the sources in
+    /// `position`.
     fn note_heard(&mut self, member: Process, position: &Position) {
         let Some(ring) = &self.ring else { return };
         let sources = position.received.iter().map(|(source, _)| *source);
@@ -270,7 +278,7 @@ impl Group {
         cx.unicast(ballot.creator.node, &vote);
     }
 
-    /// Asks `node` for what this member lacks to come as far as `target`.
+    /// Requests from `node` what this member lacks to reach `target`.
     pub(super) fn fetch(&mut self, cx: &mut Around<'_>, node: NodeId, target: Position) {
         let Some(ring) = &self.ring else { return };
         let (epoch, lacks) = (ring.view().epoch, ring.lacks_for(&target));
@@ -288,7 +296,8 @@ impl Group {
     ) {
         let ballot = proposal.view.epoch;
         if is_committed {
-            // The sender has gone on with this list: it has accepted no later one, nor will it.
+            // The sender has continued with this list. It has accepted no later one, and never
+            // will.
             self.reforming.lists.refute_after(ballot, sender);
             return self.on_other_epoch_of(cx, ballot);
         }
@@ -325,7 +334,7 @@ impl Group {
         cx.unicast(sender, &Packet::RecoveryAckNewList { ballot });
     }
 
-    /// The list holds: all its members have accepted it.
+    /// Commits a list that holds: all its members have accepted it.
     pub(super) fn commit(&mut self, cx: &mut Around<'_>, proposal: Proposal) {
         let Some(ring) = &mut self.ring else { return };
         let epoch = proposal.view.epoch;
@@ -360,7 +369,7 @@ impl Group {
         self.advance(cx, None);
     }
 
-    /// A packet of another ring came from `sender`.
+    /// Handles a packet of another ring from `sender`.
     pub(super) fn on_other_epoch(&mut self, cx: &mut Around<'_>, sender: NodeId, epoch: Epoch) {
         cx.counters.foreign += 1;
         let Some(ring) = &self.ring else { return };
@@ -377,8 +386,8 @@ impl Group {
         self.notify(cx, sender);
     }
 
-    /// The ring of this epoch works: if this member has accepted its list, the list holds. It goes
-    /// on with it, unless it has accepted another since.
+    /// Handles the report that the ring of this epoch works. If this member has accepted its list,
+    /// the list holds, and the member commits it unless it has accepted another list since.
     pub(super) fn on_other_epoch_of(&mut self, cx: &mut Around<'_>, epoch: Epoch) {
         let last = self.reforming.lists.accepted.last().filter(|it| it.view.epoch == epoch);
         let last = last.filter(|_| !self.reforming.lists.released.contains(&epoch));
@@ -395,7 +404,7 @@ impl Group {
         seen: Epoch,
     ) {
         if self.ring.as_ref().is_none_or(|ring| ring.view().process_of(sender).is_none()) {
-            // A stranger could name the largest version that there is.
+            // A stranger could name the largest possible version.
             cx.counters.foreign += 1;
             return;
         }
@@ -422,14 +431,14 @@ impl Group {
 
     pub(super) fn back_off(&mut self, cx: &mut Around<'_>, span: Duration) {
         self.reforming.state = State::BackingOff;
-        // A member that is farther away, or was slow, gets its turn too: only an initiator finds
-        // out that the members are too few.
+        // A member that is farther away, or was slow, gets its turn too: only an initiator detects
+        // that the members are too few.
         let retry = self.pace.recovery_retry(cx.config) / (1 + self.reforming.lost_turns);
         let wait = retry / 2 + cx.random(span.max(retry));
         cx.set(Timer::Recovery, wait);
     }
 
-    /// How long a voter waits for the initiator.
+    /// Returns the time for which a voter waits for the initiator.
     fn patience(&self, cx: &mut Around<'_>) -> Duration {
         let asks = self.pace.recovery_retry(cx.config) * (cx.config.recovery_tries + 2);
         asks + cx.random(cx.config.back_off)
@@ -460,7 +469,8 @@ impl Group {
         }
     }
 
-    /// Rounds or data came during a reformation: others wait for that.
+    /// Reports the position of this member after rounds or data arrived during a reformation,
+    /// because the other members wait for it.
     pub(super) fn reformation_advanced(&mut self, cx: &mut Around<'_>) {
         let Some(ring) = &self.ring else { return };
         match &self.reforming.state {

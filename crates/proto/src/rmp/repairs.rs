@@ -1,8 +1,8 @@
-//! Whether what was asked for is sent to the one who asks or to all (4.2: "a topic for continuing
-//! research").
+//! Choice between retransmission to one member and to all (4.2: "a topic for continuing research").
 //!
-//! What one member lost goes to that member. When a second one asks for the same soon after, the
-//! loss was before the ways parted, and the group gets it; whoever else asks then has it already.
+//! A packet that one member lost is sent to that member. If a second member soon requests it too,
+//! the loss occurred on a shared part of their paths, and the packet is sent to the group. Later
+//! requests are then unnecessary.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -10,26 +10,26 @@ use core::time::Duration;
 use super::names::Process;
 use crate::{SeqNo, Time};
 
-/// What was sent again lately.
+/// Recent retransmissions.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     lately: BTreeMap<(Process, u32), (Time, Repair)>,
 }
 
-/// How something is sent again.
+/// Destination of a retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repair {
     ToOne,
     ToAll,
-    /// It was sent to all just now.
+    /// None, because the packet was just sent to all.
     Not,
 }
 
-/// Repairs that are remembered.
+/// Maximum number of retransmissions that are remembered.
 const MAX_REPAIRS: usize = 256;
 
 impl Repairs {
-    /// How to send this packet again; what was done in the last `span` counts.
+    /// Returns the destination of this packet. Retransmissions within the last `span` count.
     pub(super) fn next(&mut self, now: Time, span: Duration, packet: (Process, SeqNo)) -> Repair {
         let packet = (packet.0, packet.1.0);
         let last = self.lately.get(&packet).filter(|(at, _)| now.since(*at) < span);

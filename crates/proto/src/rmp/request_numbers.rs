@@ -1,22 +1,23 @@
-//! Where this node's numbering of its requests stands in each group.
+//! Numbers of this node's next requests, by group.
 
 use alloc::collections::BTreeMap;
 
 use crate::{GroupId, Incarnation, Origin, SeqNo};
 
-/// The number of the next request to each group.
+/// Number of the next request to each group.
 #[derive(Debug)]
 pub(super) struct RequestNumbers {
     next: BTreeMap<GroupId, u32>,
-    /// The number of the first request to any other group, which none of them has seen.
+    /// Number of the first request to any other group. No group has received it.
     first: u32,
 }
 
-/// Groups that are remembered, besides those in which requests are open.
+/// Maximum number of groups that are remembered, in addition to those with open requests.
 const MAX_GROUPS: usize = 1024;
 
 impl RequestNumbers {
-    /// Begins elsewhere after each start, so that no request is taken for one of the start before.
+    /// Creates the numbers of an incarnation. Each begins with a different number, so that no
+    /// request is taken for one of an earlier incarnation.
     pub(super) fn new(origin: Origin) -> Self {
         let first = match origin.incarnation {
             Incarnation(0) => 1,
@@ -30,8 +31,8 @@ impl RequestNumbers {
         self.next.get(&group).copied().unwrap_or(self.first)
     }
 
-    /// Counts a request to the group. Forgets another one if there are too many: only one that is
-    /// not `open`, and the numbers that it has seen are not used again in any.
+    /// Counts a request to the group. If there are too many groups, it forgets another one that is
+    /// not `open`. The numbers of a forgotten group are never used again in any group.
     pub(super) fn advance(&mut self, group: GroupId, is_open: impl Fn(GroupId) -> bool) {
         let next = self.next(group).wrapping_add(1);
         self.next.insert(group, next);

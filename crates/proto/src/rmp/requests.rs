@@ -1,5 +1,5 @@
-//! The requests of a group's callers, as one member knows them: which were delivered, which are
-//! open, and the replies that this member keeps (4.5). All of it is bounded.
+//! Requests of a group's callers from the perspective of one member: the delivered and the open
+//! ones, and the replies that this member keeps (4.5). All of it is bounded.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -11,25 +11,25 @@ use super::locks::Handler;
 use super::names::Process;
 use crate::NodeId;
 
-/// What a member knows of the requests of all callers.
+/// Request state of all callers.
 #[derive(Debug, Default)]
 pub(super) struct Answering {
     callers: BTreeMap<CallerStart, Caller>,
-    /// Counts deliveries: the caller that was not heard of for longest is forgotten first.
+    /// Number of deliveries. It orders the callers: the one heard longest ago is forgotten first.
     clock: u64,
     /// Handlers whose locks this member holds.
     pub(super) serving: BTreeSet<Handler>,
-    /// Replies that are kept, the oldest first.
+    /// Requests whose replies are kept, the oldest first.
     kept: VecDeque<RequestId>,
     kept_bytes: usize,
     open_bytes: usize,
 }
 
-/// One start of a caller. A node that is started again counts its requests from elsewhere.
+/// One incarnation of a caller. Each incarnation counts its requests from a different number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CallerStart {
     node: NodeId,
-    /// The number that was heard of first.
+    /// Number of the first request that was delivered here.
     first: u32,
 }
 
@@ -44,11 +44,11 @@ struct Caller {
 #[derive(Debug)]
 pub(super) struct Entry {
     handler: Handler,
-    /// What is asked, until it is answered.
+    /// The payload, until the request is answered.
     payload: Option<Bytes>,
-    /// Whether another member held the handler's lock when it was delivered.
+    /// `true` if another member held the handler's lock when the request was delivered.
     pub(super) was_held: bool,
-    /// Whether this member was told to reply.
+    /// `true` if the application was requested to reply.
     pub(super) is_told: bool,
     pub(super) answered_by: Option<Process>,
     /// This member's own reply.
@@ -56,7 +56,7 @@ pub(super) struct Entry {
 }
 
 impl Answering {
-    /// Which requests were delivered, for a joiner, the caller heard of last in the end.
+    /// Returns the delivered requests for a joiner, the most recent caller last.
     pub(super) fn seen(&self) -> Vec<(NodeId, Seen)> {
         let all = self.callers.iter();
         let mut callers: Vec<(u64, NodeId, Seen)> =
@@ -65,7 +65,7 @@ impl Answering {
         callers.into_iter().map(|(_, node, seen)| (node, seen)).collect()
     }
 
-    /// What a joiner learns.
+    /// Adds the delivered requests that a joiner receives.
     pub(super) fn enter(&mut self, seen: Vec<(NodeId, Seen)>) {
         for (node, seen) in seen {
             self.clock += 1;
@@ -74,14 +74,14 @@ impl Answering {
         }
     }
 
-    /// Notes a request, and says whether it is new.
+    /// Records a request. Returns its relation to the earlier requests of its caller.
     pub(super) fn note(&mut self, id: RequestId, oldest: u32) -> Sight {
         self.clock += 1;
         let clock = self.clock;
         let new = CallerStart { node: id.caller, first: id.number };
         let known = self.key(id);
         if known.is_none() && self.callers.contains_key(&new) {
-            // A start that began here has come far beyond it: no caller goes back.
+            // An incarnation that began at this number is far beyond it. No caller goes back.
             return Sight::Impossible;
         }
         let key = known.unwrap_or(new);
@@ -117,7 +117,7 @@ impl Answering {
         sight
     }
 
-    /// Somebody has replied.
+    /// Records that `by` has replied.
     pub(super) fn on_answered(&mut self, id: RequestId, by: Process) {
         let Some(entry) = self.entry(id) else { return };
         entry.answered_by = Some(by);
@@ -125,7 +125,8 @@ impl Answering {
         self.open_bytes -= payload.map_or(0, |payload| payload.len());
     }
 
-    /// Keeps what is asked until it is answered, unless that is too much.
+    /// Keeps the payload until the request is answered, unless open requests would exceed `limit`
+    /// bytes.
     pub(super) fn keep(
         &mut self,
         id: RequestId,
@@ -156,7 +157,7 @@ impl Answering {
         self.callers.get_mut(&key)?.entries.get_mut(&id.number)
     }
 
-    /// The start of the caller that has made this request.
+    /// Returns the incarnation of the caller that has made this request.
     fn key(&self, id: RequestId) -> Option<CallerStart> {
         let start = |first| CallerStart { node: id.caller, first };
         let mut starts = self.callers.range(start(0)..=start(u32::MAX));
@@ -175,7 +176,8 @@ impl Answering {
         }
     }
 
-    /// Keeps a reply, to be sent again when the request is repeated; of too many the oldest go.
+    /// Keeps a reply for repetitions of the request. Beyond `limit` bytes the oldest replies are
+    /// dropped. Returns the number of dropped replies.
     pub(super) fn keep_reply(&mut self, id: RequestId, reply: Bytes, limit: usize) -> u64 {
         self.kept_bytes += reply.len();
         self.kept.push_back(id);
@@ -192,7 +194,8 @@ impl Answering {
         forgotten
     }
 
-    /// The requests to a handler that nobody has answered, and that this member was not told of.
+    /// Returns the requests to a handler that have no answer and were not passed to the
+    /// application. The flag is [`Entry::was_held`].
     pub(super) fn open(&self, handler: Handler) -> Vec<(RequestId, Bytes, bool)> {
         let entries = self.callers.iter().flat_map(|(start, it)| {
             it.entries
@@ -222,7 +225,7 @@ impl Answering {
     }
 }
 
-/// Callers that are remembered: more than guests and members.
+/// Maximum number of callers that are remembered.
 const MAX_CALLERS: usize = 1024;
 
 #[cfg(test)]
@@ -235,11 +238,11 @@ mod tests {
         let caller = NodeId(7);
         let mut note = |number| answering.note(RequestId { caller, number }, number);
         assert_eq!([note(5), note(5), note(6)], [Sight::New, Sight::Again, Sight::New]);
-        // Starts count from elsewhere, some of them from before.
+        // Incarnations count from different numbers, some of them from earlier ones.
         for first in [1 << 30, u32::MAX - (1 << 20)] {
             assert_eq!([note(first), note(first)], [Sight::New, Sight::Again]);
         }
-        // What comes late of the first start is still its own.
+        // A late request of the first incarnation is still recognized.
         assert_eq!([note(6), note(7)], [Sight::Again, Sight::New]);
     }
 

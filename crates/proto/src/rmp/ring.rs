@@ -1,12 +1,13 @@
-//! What all members of a ring compute alike from its rounds: view, order, stability, delivery.
+//! State that all members of a ring compute alike from its rounds: view, order, stability,
+//! delivery.
 //!
 //! # Invariants
 //!
-//! - A round is applied after all before it, and when all the data that it orders is here. So who
-//!   says a round has everything before it, and `accepted` is true.
-//! - At most one change of the members is not stable at a time: the majorities of any two views
-//!   that different members may know have a member in common.
-//! - What is not stable, or not delivered, is kept.
+//! - A round is applied after all rounds before it, and once all the data that it orders has
+//!   arrived. The site of a round therefore has everything before it, and `accepted` is correct.
+//! - At most one change of the members is not stable. Therefore the majorities of any two views at
+//!   different members have a member in common.
+//! - Everything that is not stable, or not delivered, is kept.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -31,13 +32,13 @@ use self::guests::Guest;
 pub(super) use self::guests::GuestArrival;
 pub(super) use self::lacking::{Former, Lacks};
 
-/// A ring as one member knows it.
+/// A ring from the perspective of one member.
 #[derive(Debug)]
 pub(super) struct Ring {
     me: Process,
     view: RingView,
     log: Log,
-    /// The last round that has given a message its place, or changed a lock.
+    /// Last round that assigned a place to a message or changed a lock.
     ordered: Timestamp,
     token: Process,
     /// See [`Config`](super::Config::first_number).
@@ -46,68 +47,69 @@ pub(super) struct Ring {
     standings: BTreeMap<Process, Standing>,
     /// Callers that are not members.
     guests: BTreeMap<Process, Guest>,
-    /// Guests that were flushed, the last in the end.
+    /// Guests that were flushed, the latest at the back.
     former: VecDeque<Process>,
     queue: VecDeque<Queued>,
-    /// A list of a reformation holds, and its view was not delivered yet.
+    /// `true` if the list of a reformation holds and its view was not delivered yet.
     is_forming: bool,
-    /// Locks of the view that was delivered last.
+    /// Locks of the last delivered view.
     shown_locks: Locks,
-    /// Locks that were granted, until enough members know it.
+    /// Granted locks, until enough members are known to have the grant.
     grants: VecDeque<Grant>,
-    /// Members of the view that was delivered last: nothing of others is delivered.
+    /// Members of the last delivered view. Nothing from other sources is delivered.
     shown: BTreeSet<Process>,
-    /// That view has no quorum.
+    /// `true` if that view has no quorum.
     is_shown_short: bool,
-    /// Who was removed, and by which round.
+    /// Removed members, with the round that removed them.
     gone: BTreeMap<Process, Timestamp>,
-    /// The last life of each node that has taken the token and is a member no more. A request of
-    /// such a life to be let in is an old one.
+    /// Last life of each node that has taken the token and is no longer a member. A request of such
+    /// a life to join is an old one.
     over: Recent<NodeId, u64>,
-    /// That view does not have this member: it is told nothing more.
+    /// `true` if that view does not contain this member. Nothing more is delivered to it.
     is_out: bool,
-    /// The last round of which something waits for so many members to have taken the token since,
-    /// here or elsewhere: whoever has taken it is one of them, and waits for all the others.
+    /// Last round that some message or lock, here or elsewhere, waits for, and the number of
+    /// members that must have taken the token since. A member that has taken it counts itself, and
+    /// waits for the others.
     awaited: (Timestamp, usize),
-    /// Messages that were given up.
+    /// Messages that were given up and not reported yet.
     lost: Vec<(Process, Option<SeqNo>)>,
-    /// All members hold everything up to here.
+    /// Everything up to this place is at all members.
     settled: Timestamp,
-    /// The place of the last view or ordered message that was delivered.
+    /// Place of the last view or ordered message that was delivered.
     delivered: Timestamp,
-    /// It was told that all members have all that was delivered up to here.
+    /// Place of the last stability report.
     told_stable: Timestamp,
-    /// When the members changed last, and how many voters there were before.
+    /// Round of the last change of the members, and the number of voters before it.
     last_change: (Timestamp, usize),
-    /// NULL ACKs in a row.
+    /// Number of consecutive NULL ACKs.
     nulls: usize,
 }
 
-/// Maximum number of nodes of which the last life is remembered: those that were removed last.
+/// Maximum number of nodes whose last life is remembered. The oldest entries are forgotten.
 const MAX_OVER: usize = 4096;
 
-/// A member as its rounds show it.
+/// Acceptance state of a member, derived from its rounds.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
-    /// It holds nothing from before this.
+    /// The member has nothing from before this place.
     joined: Timestamp,
-    /// When it was let in. A reformation does not change it.
+    /// Place at which it was admitted. A reformation does not change it.
     since: Timestamp,
-    /// It holds everything up to its own last round.
+    /// The member has everything up to this place, its own last round.
     accepted: Timestamp,
-    /// The last request of its that a New List answered.
+    /// Number of its last request that a New List answered.
     request: u32,
 }
 
 impl Standing {
-    /// That of a member that was let in at `since`.
+    /// Returns the state of a member that was admitted at `since`.
     fn of(since: Timestamp, accepted: Timestamp) -> Self {
         Self { joined: since, since, accepted, request: 0 }
     }
 }
 
 impl Ring {
-    /// A ring of one.
+    /// Creates a ring of one member.
     pub(super) fn founded_by(founder: Member, name_check: u32, first_number: SeqNo) -> Self {
         let view = RingView::founded_by(founder, name_check);
         let snapshot = Snapshot {
@@ -123,7 +125,7 @@ impl Ring {
         Self::entered(founder.process, snapshot, first_number)
     }
 
-    /// The ring of a snapshot, in which `me` is a member. Packets of a member that joins are
+    /// Creates the ring of a snapshot that contains `me` as a member. Packets of later joiners are
     /// numbered from `first_number`.
     pub(super) fn entered(me: Process, snapshot: Snapshot, first_number: SeqNo) -> Self {
         let Snapshot { view, next, ordered, token, sources, guests, .. } = snapshot;
@@ -153,7 +155,7 @@ impl Ring {
             lost: Vec::new(),
             settled: Timestamp(0),
             delivered: Timestamp(0),
-            // Whether the others have what came before, and this list, is not known here.
+            // It is not known here whether the others have the earlier places and this list.
             told_stable: last,
             last_change: (last, view.voters().count()),
             nulls: 0,
@@ -172,7 +174,7 @@ impl Ring {
         ring
     }
 
-    /// All that a joiner has to know of a ring that works, or does not.
+    /// Returns everything that a joiner needs. `is_working` is `true` if the ring works.
     pub(super) fn snapshot(&self, is_working: bool) -> Snapshot {
         let sources = self.streams.iter().map(|(source, stream)| SourceState {
             source: *source,
@@ -192,43 +194,40 @@ impl Ring {
         }
     }
 
-    /// The view after the last round that was applied.
+    /// Returns the view after the last applied round.
     pub(super) fn view(&self) -> &RingView {
         &self.view
     }
 
-    /// Whose turn it is.
     pub(super) fn token(&self) -> Process {
         self.token
     }
 
-    /// The rounds.
     pub(super) fn log(&self) -> &Log {
         &self.log
     }
 
-    /// The packets of a source.
+    /// Returns the packets of a source.
     pub(super) fn stream(&self, source: Process) -> Option<&Stream> {
         self.streams.get(&source)
     }
 
-    /// The last request of `process` that a New List answered.
+    /// Returns the number of the last request of `process` that a New List answered.
     pub(super) fn answered(&self, process: Process) -> u32 {
         self.standings.get(&process).map_or(0, |standing| standing.request)
     }
 
-    /// Takes a data packet; `None` if its source is not known here.
+    /// Inserts a data packet. Returns `None` if its source is unknown here.
     pub(super) fn insert(&mut self, source: Process, seqno: SeqNo, data: Data) -> Option<Arrival> {
         let stream = self.streams.get_mut(&source)?;
         Some(stream.insert(seqno, data))
     }
 
-    /// Takes a round.
     pub(super) fn offer(&mut self, round: Round) -> Offered {
         self.log.offer(round)
     }
 
-    /// Applies the next round if it and all its data are here. A round that cannot be is dropped,
+    /// Applies the next round if it and all its data have arrived. An impossible round is dropped
     /// and counted in `impossible`.
     pub(super) fn apply_next(&mut self, impossible: &mut u64) -> Option<Round> {
         self.admit_guests();
@@ -252,9 +251,9 @@ impl Ring {
         Some(round)
     }
 
-    /// The packets that could be given a place now: of each source those that follow without a
-    /// gap, at most `limit` in all and in at most `max_runs` runs; and whether all of them may wait
-    /// for more.
+    /// Returns the packets that can get places now, and `true` if all of them may wait for more.
+    /// From each source it takes the packets that follow without a gap, in total at most `limit`
+    /// packets and `max_runs` runs.
     pub(super) fn orderable(&self, limit: usize, max_runs: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
         if self.shortage().is_some() {
@@ -275,36 +274,37 @@ impl Ring {
         (runs, may_wait)
     }
 
-    /// All members hold everything up to here.
+    /// Returns the place up to which all members have everything.
     pub(super) fn settled(&self) -> Timestamp {
         self.settled
     }
 
-    /// The other members that are not known to hold everything up to here.
+    /// Returns the other members that are not known to have everything up to `place`.
     pub(super) fn others_before(&self, place: Timestamp) -> impl Iterator<Item = NodeId> {
         let others = self.standings.iter().filter(|(process, _)| **process != self.me);
         others.filter(move |(_, it)| it.accepted < place).map(|(process, _)| process.node)
     }
 
-    /// The other members that were in the ring at this place.
+    /// Returns the other members that were in the ring at `place`.
     pub(super) fn others_since(&self, place: Timestamp) -> impl Iterator<Item = NodeId> {
         let others = self.standings.iter().filter(|(process, _)| **process != self.me);
         others.filter(move |(_, it)| it.since <= place).map(|(process, _)| process.node)
     }
 
-    /// Whether this is a member that has taken the token since it was let in. Until then its
-    /// request may have been an old one, of a member that is gone, and so may be what comes in its
-    /// name.
+    /// Returns `true` if `process` is a member that has taken the token since it was admitted.
+    /// Until then, its request may have been an old one of a member that is gone, and packets in
+    /// its name may be old as well.
     pub(super) fn has_spoken(&self, process: Process) -> bool {
         self.standings.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
     }
 
-    /// Whether a member may be added or removed now.
+    /// Returns `true` if a member may be added or removed now.
     pub(super) fn may_change_members(&self) -> bool {
         self.last_change.0 <= self.settled
     }
 
-    /// Ends with the list of a reformation, which all its members have accepted at this position.
+    /// Installs the list of a reformation. All its members have accepted it at the position that it
+    /// contains.
     pub(super) fn form(&mut self, proposal: &Proposal) {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -339,8 +339,8 @@ impl Ring {
         self.is_forming = true;
     }
 
-    /// Nobody who is left has the beginnings of these messages, and nobody ever will: their sources
-    /// are gone, or are guests, who introduce themselves again.
+    /// Gives up messages whose beginnings no remaining member has. No member will ever get them:
+    /// their sources are gone, or are guests, which introduce themselves again.
     fn give_up_open(&mut self, round: Timestamp) {
         let mut flushed = Vec::new();
         for (source, stream) in &mut self.streams {
@@ -353,17 +353,16 @@ impl Ring {
         flushed.into_iter().for_each(|source| self.flush(source, round));
     }
 
-    /// The messages that were given up since this was asked last, by number as far as it is known.
+    /// Returns the messages given up since the last call, with their numbers if they are known.
     pub(super) fn take_lost(&mut self) -> Vec<(Process, Option<SeqNo>)> {
         core::mem::take(&mut self.lost)
     }
 
-    /// Bytes of messages that are kept.
+    /// Returns the number of bytes of the kept messages.
     pub(super) fn held_bytes(&self) -> usize {
         self.streams.values().map(Stream::held_bytes).sum()
     }
 
-    /// Asserts the invariants.
     pub(super) fn check(&self) {
         self.log.check();
         self.streams.values().for_each(Stream::check);
@@ -379,7 +378,7 @@ impl Ring {
         assert!(self.settled < self.log.next(), "more is settled than there is");
     }
 
-    /// Whether this life of a node is known to be over.
+    /// Returns `true` if this life of a node is known to be over.
     pub(super) fn is_over(&self, process: Process) -> bool {
         self.over.get(process.node).is_some_and(|life| {
             let over = Process { life: *life, ..process };
@@ -478,9 +477,9 @@ impl Ring {
         self.enqueue_view(round.at, event);
     }
 
-    /// Forgets what all members have.
+    /// Forgets everything that all members have.
     fn settle(&mut self) {
-        // This member has all that it has applied, whether the others know it or not.
+        // This member has everything that it has applied, even before the others can conclude it.
         let others = self.standings.iter().filter(|(process, _)| **process != self.me);
         let last = self.log.last().map_or(self.settled, |round| round.at);
         let least = others.map(|(_, standing)| standing.accepted).fold(last, Timestamp::min);

@@ -1,4 +1,4 @@
-//! This member's own messages, on their way into the order.
+//! This member's own messages that have no place in the order yet.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -13,18 +13,18 @@ use super::qos::Qos;
 use super::stream::Data;
 use crate::{SeqNo, Time};
 
-/// What waits to be sent, and what waits for its place.
+/// Messages that wait to be sent, and packets that wait for their places.
 #[derive(Debug)]
 pub(super) struct Sending {
-    /// The number of the first message and of the first packet.
+    /// Number of the first message and of the first packet.
     first: SeqNo,
-    /// The number of the next message.
+    /// Number of the next message.
     next_message: SeqNo,
-    /// The number of the next packet.
+    /// Number of the next packet.
     next_packet: SeqNo,
-    /// Messages of which something was not sent yet.
+    /// Messages that were not completely sent yet.
     waiting: VecDeque<Waiting>,
-    /// Unreliable messages that were not sent yet: they wait for no window.
+    /// Unsent unreliable messages, which need no window.
     unreliable: VecDeque<Waiting>,
     /// Packets without a place, in order of their numbers.
     under_way: VecDeque<UnderWay>,
@@ -33,9 +33,9 @@ pub(super) struct Sending {
     congestion: Box<dyn Congestion>,
     /// Bytes since the last packet that may not wait.
     unhurried_bytes: usize,
-    /// When the last packet got its place.
+    /// Time at which the last packet got its place.
     ordered_at: Time,
-    /// Timeouts in a row.
+    /// Number of consecutive timeouts.
     tries: u32,
 }
 
@@ -49,12 +49,12 @@ struct Waiting {
     is_begun: bool,
 }
 
-/// A message that is to be sent.
+/// A message to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) qos: Qos,
     pub(super) handler: Option<Handler>,
-    /// Whether an [envelope](super::calls::Envelope) stands before it.
+    /// `true` if the payload begins with an [envelope](super::calls::Envelope).
     pub(super) is_call: bool,
     pub(super) payload: Bytes,
 }
@@ -68,7 +68,7 @@ struct UnderWay {
     is_resent: bool,
 }
 
-/// How large packets are.
+/// Bounds of the fragment size in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) least: usize,
@@ -76,7 +76,8 @@ pub(super) struct Sizes {
 }
 
 impl Sending {
-    /// Nothing yet. The first message and the first packet have the number `first`.
+    /// Creates a sender that has sent nothing. The first message and the first packet have the
+    /// number `first`.
     pub(super) fn new(congestion: Box<dyn Congestion>, first: SeqNo) -> Self {
         Self {
             first,
@@ -94,7 +95,7 @@ impl Sending {
         }
     }
 
-    /// Takes a message; returns its number.
+    /// Queues a message. Returns its number.
     pub(super) fn push(&mut self, outgoing: Outgoing) -> SeqNo {
         let Outgoing { qos, handler, is_call, payload } = outgoing;
         let number = self.next_message;
@@ -109,7 +110,7 @@ impl Sending {
         number
     }
 
-    /// The next unreliable message. It takes no number among the packets: nobody misses it.
+    /// Returns the next unreliable message. It takes no packet number, so that no member misses it.
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
@@ -118,7 +119,7 @@ impl Sending {
         Some(Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload })
     }
 
-    /// The next packet that the window lets out.
+    /// Returns the next packet that the window allows.
     pub(super) fn next_packet(&mut self, now: Time, sizes: Sizes) -> Option<(SeqNo, Data)> {
         let front = self.waiting.front_mut()?;
         let window = self.congestion.window_bytes();
@@ -153,8 +154,8 @@ impl Sending {
         Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
     }
 
-    /// Whether the packet that was just taken may wait for its place. One in each half of the
-    /// window may not, so that the window opens again before it is used up.
+    /// Returns `true` if the packet that was just taken may wait for its place. One packet in each
+    /// half of the window may not, so that the window opens again before it is used up.
     fn may_wait(&mut self, qos: Qos, bytes: usize, window: usize) -> bool {
         self.unhurried_bytes += bytes;
         let is_open = self.under_way_bytes < window && self.unhurried_bytes < window / 2;
@@ -165,7 +166,8 @@ impl Sending {
         may_wait
     }
 
-    /// Everything before `to` has its place, and another member knows it.
+    /// Removes the packets before `to`. They have their places, and another member is known to have
+    /// them.
     pub(super) fn on_ordered(&mut self, now: Time, to: SeqNo) {
         while let Some(front) = self.under_way.front().filter(|it| to.is_after(it.seqno)) {
             let after = (!front.is_resent).then(|| now.since(front.sent_at));
@@ -177,20 +179,21 @@ impl Sending {
         }
     }
 
-    /// Somebody asked for a packet of ours.
+    /// Handles a request for a packet of this member.
     pub(super) fn on_nack(&mut self, seqno: SeqNo) {
         self.congestion.on_nack(seqno);
     }
 
-    /// When the oldest packet without a place has waited long enough, since it was sent or since
-    /// the one before it got its place.
+    /// Returns the time at which the oldest packet without a place has waited long enough, since it
+    /// was sent or since the packet before it got its place.
     pub(super) fn due(&self, pace: &Pace, config: &Config) -> Option<Time> {
         let since = self.under_way.front()?.sent_at.max(self.ordered_at);
         let least = pace.place_timeout(config, self.tries);
         Some(since + self.congestion.timeout().max(least))
     }
 
-    /// The packets to be sent again, and how often in a row that has happened.
+    /// Returns the packets to be retransmitted, at most `limit`, and the number of consecutive
+    /// timeouts.
     pub(super) fn on_timeout(&mut self, now: Time, limit: usize) -> (VecDeque<SeqNo>, u32) {
         self.congestion.on_timeout();
         self.tries += 1;
@@ -201,7 +204,7 @@ impl Sending {
         (again.collect(), self.tries)
     }
 
-    /// All that is under way is to be waited for anew, after a reformation.
+    /// Restarts the wait for all packets in flight, after a reformation.
     pub(super) fn restart(&mut self, now: Time) {
         self.tries = 0;
         for packet in &mut self.under_way {
@@ -209,40 +212,40 @@ impl Sending {
         }
     }
 
-    /// The first message that was taken and of which something has no place yet.
+    /// Returns the first message that has no place or has one only in part.
     pub(super) fn unplaced_from(&self) -> Option<SeqNo> {
         let waiting = self.waiting.front().map(|message| message.number);
         self.under_way.front().map(|packet| packet.message).or(waiting)
     }
 
-    /// Whether all that was sent has its place.
+    /// Returns `true` if all packets that were sent have their places.
     pub(super) fn has_all_placed(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    /// The number of the first message and of the first packet.
+    /// Returns the number of the first message and of the first packet.
     pub(super) fn first_number(&self) -> SeqNo {
         self.first
     }
 
-    /// The number of the last message that was taken.
+    /// Returns the number of the last message that was queued.
     pub(super) fn last_message(&self) -> SeqNo {
         self.next_message.minus(1)
     }
 
-    /// Bytes of messages that wait to be sent, and what it takes to keep them, so that empty ones
-    /// count as well.
+    /// Returns the bytes of messages that wait to be sent, including an overhead for each, so that
+    /// empty messages count as well.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Returns the bytes that wait already, if a queue of `queue_bytes` has no room for `bytes`
-    /// more. An empty queue takes any message.
+    /// Returns the bytes that wait, if a queue of `queue_bytes` has no room for `bytes` more. An
+    /// empty queue accepts any message.
     pub(super) fn full_with(&self, bytes: usize, queue_bytes: usize) -> Option<usize> {
         let waiting = self.waiting_bytes;
         (waiting > 0 && waiting + bytes > queue_bytes).then_some(waiting)
     }
 }
 
-/// What a message takes that waits, beside its payload.
+/// Overhead of a waiting message in bytes, in addition to its payload.
 const MESSAGE_BYTES: usize = size_of::<Waiting>();

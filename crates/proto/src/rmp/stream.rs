@@ -1,15 +1,14 @@
-//! The data packets of one source: the paper's DataList, and what the OrderingQ points at (4.2).
+//! Data packets of one source: the paper's DataList, and the target of the OrderingQ (4.2).
 //!
-//! A stream is a window of slots. Numbers move through it in this order, each boundary never
-//! behind the next:
+//! A stream is a window of slots. Packet numbers pass these boundaries in order:
 //!
 //! ```text
 //!          base            ordered_to           the last received
 //!  forgotten | has a place    | waits for one    |
 //! ```
 //!
-//! Beside it goes `delivered_to`: all before it was delivered. A packet is forgotten when it is
-//! stable, and its message was delivered and has a place as a whole.
+//! In addition, everything before `delivered_to` was delivered. A packet is forgotten when it is
+//! stable, and when its message was delivered and has a place as a whole.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,19 +19,19 @@ use super::locks::Handler;
 use super::qos::Qos;
 use crate::SeqNo;
 
-/// One source's packets.
+/// Packets of one source.
 #[derive(Debug)]
 pub(super) struct Stream {
     base: SeqNo,
     slots: VecDeque<Slot>,
     ordered_to: SeqNo,
-    /// Where the message begins that has a place only in part.
+    /// Beginning of the message that has a place only in part.
     open_from: SeqNo,
     delivered_to: SeqNo,
     stable_to: SeqNo,
-    /// The first number of the window that is not here.
+    /// First number of the window that was not received.
     unbroken_to: SeqNo,
-    /// How many of the window are not here.
+    /// Number of missing packets in the window.
     holes: usize,
     held_bytes: usize,
 }
@@ -43,29 +42,29 @@ struct Slot {
     is_delivered: bool,
 }
 
-/// A data packet without its name.
+/// A data packet without its source and number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// The number of the message among those of its source.
+    /// Number of the message among those of its source.
     pub message: SeqNo,
-    /// What its message is promised.
+    /// Delivery guarantee of the message.
     pub qos: Qos,
-    /// Who is to answer: the holder of this handler lock.
+    /// Handler whose lock holder has to reply.
     pub handler: Option<Handler>,
-    /// Whether the message is a request or a reply, and not the application's own.
+    /// `true` if the message is a request or a reply, not a message of the application.
     pub is_call: bool,
-    /// Whether a message begins here.
+    /// `true` if the packet begins a message.
     pub is_first: bool,
-    /// Whether it ends here.
+    /// `true` if the packet ends a message.
     pub is_last: bool,
-    /// Whether it may be ordered together with what comes next: its source sends more at once, or
-    /// nobody waits for its place.
+    /// `true` if the packet may be ordered together with the next ones, because its source sends
+    /// more at once or no sender waits for its place.
     pub may_wait: bool,
-    /// The piece of the message.
+    /// The fragment of the message.
     pub payload: Bytes,
 }
 
-/// A whole message.
+/// A reassembled message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Whole {
     /// Its number among the messages of its source.
@@ -76,21 +75,21 @@ pub(super) struct Whole {
     pub(super) payload: Bytes,
 }
 
-/// What became of a packet that arrived.
+/// Result of inserting a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     New,
     Duplicate,
-    /// So far ahead that it is not kept.
+    /// Too far ahead to be kept.
     TooFar,
 }
 
-/// Packets of one source that are kept at most; a message of 16 MiB has 11,800.
+/// Maximum number of packets of one source that are kept. A message of 16 MiB has 11,800.
 pub(super) const MAX_SLOTS: usize = 32_768;
 
 impl Stream {
-    /// A stream of which everything before `ordered_to` has its place, and everything before `base`
-    /// is over.
+    /// Creates a stream in which everything before `ordered_to` has its place, and everything
+    /// before `base` is over.
     pub(super) fn new(base: SeqNo, ordered_to: SeqNo) -> Self {
         let mut stream = Self {
             base,
@@ -107,7 +106,7 @@ impl Stream {
         stream
     }
 
-    /// Keeps a packet.
+    /// Inserts a packet.
     pub(super) fn insert(&mut self, seqno: SeqNo, data: Data) -> Arrival {
         let place = seqno.distance_from(self.base);
         let Ok(place) = usize::try_from(place) else { return Arrival::Duplicate };
@@ -128,43 +127,45 @@ impl Stream {
         Arrival::New
     }
 
-    /// The packet, if it is here.
+    /// Returns the packet, if it was received.
     pub(super) fn packet(&self, seqno: SeqNo) -> Option<&Data> {
         self.slot(seqno)?.data.as_ref()
     }
 
-    /// The first number that has no place yet.
+    /// Returns the first number without a place.
     pub(super) fn ordered_to(&self) -> SeqNo {
         self.ordered_to
     }
 
-    /// The first number from `ordered_to` on that is not here.
+    /// Returns the first number from `ordered_to` on that was not received.
     pub(super) fn received_to(&self) -> SeqNo {
         if self.unbroken_to.distance_from(self.ordered_to) >= 0 {
             return self.unbroken_to;
         }
-        // Only a joiner has a place for what it lacks.
+        // Only a joiner lacks packets that have a place.
         let from = self.place(self.ordered_to);
         let here = self.slots.iter().skip(from).take_while(|slot| slot.data.is_some());
         self.ordered_to.plus(here.count() as u32)
     }
 
-    /// The number behind the last that was ever here.
+    /// Returns the number after the last one that was ever received.
     pub(super) fn end(&self) -> SeqNo {
         self.base.plus(self.slots.len() as u32)
     }
 
-    /// The first packet of the message that has a place only in part; `ordered_to` if none has.
+    /// Returns the first packet of the message that has a place only in part; `ordered_to` if there
+    /// is none.
     pub(super) fn open_from(&self) -> SeqNo {
         self.open_from
     }
 
-    /// The first number that has to be here: a joiner is owed the pieces of open messages, too.
+    /// Returns the first number that this member has to receive. A joiner also needs the fragments
+    /// of open messages.
     pub(super) fn needed_from(&self) -> SeqNo {
         self.delivered_to.earlier(self.ordered_to)
     }
 
-    /// The numbers in `from..to` that are not here, in order, at most `limit`.
+    /// Returns the missing numbers in `from..to`, in order, at most `limit`.
     pub(super) fn missing(&self, from: SeqNo, to: SeqNo, limit: usize) -> Vec<SeqNo> {
         let from = from.later(self.unbroken_to);
         if !to.is_after(from) {
@@ -173,14 +174,15 @@ impl Stream {
         let count = to.distance_from(from) as usize;
         let known = self.slots.iter().skip(self.place(from)).map(|slot| slot.data.is_some());
         let is_here = known.chain(core::iter::repeat(false)).take(count);
-        // Behind the last hole of the window there is nothing to be found.
+        // At most `holes + beyond` packets are missing. The limit ends the scan at the last hole of
+        // the window.
         let beyond = to.distance_from(self.end()).max(0) as usize;
         let absent = is_here.enumerate().filter(|(_, is_here)| !is_here);
         let numbers = absent.map(|(step, _)| from.plus(step as u32));
         numbers.take(limit.min(self.holes + beyond)).collect()
     }
 
-    /// Everything before `to` has its place now.
+    /// Records that everything before `to` has its place.
     pub(super) fn order_to(&mut self, to: SeqNo) {
         let count = to.distance_from(self.base).max(0) as usize;
         self.reach(count.min(MAX_SLOTS));
@@ -193,21 +195,21 @@ impl Stream {
         }
     }
 
-    /// Everything before `to` is with all members.
+    /// Records that everything before `to` is at all members.
     pub(super) fn settle_to(&mut self, to: SeqNo) {
         self.stable_to = self.stable_to.later(to);
         self.forget();
     }
 
-    /// Returns `true` if the packet that `arrived`, or the next one that was not delivered, can be
-    /// delivered without a place in the total order.
+    /// Returns `true` if the packet that `arrived`, or the next undelivered one, can be delivered
+    /// without a place in the total order.
     pub(super) fn may_have_early(&self, arrived: Option<SeqNo>) -> bool {
         let arrived = arrived.and_then(|seqno| self.packet(seqno));
         arrived.is_some_and(|data| data.qos == Qos::Unordered)
             || self.packet(self.delivered_to).is_some_and(|data| !data.qos.is_ordered())
     }
 
-    /// The messages that can be delivered without a place in the total order, and were not yet.
+    /// Takes the undelivered messages that can be delivered without a place in the total order.
     pub(super) fn take_early(&mut self, arrived: Option<SeqNo>) -> Vec<Whole> {
         let mut early = Vec::new();
         if let Some(seqno) = arrived
@@ -225,7 +227,7 @@ impl Stream {
         early
     }
 
-    /// The message that ends with this packet, if all of it is here and it was not delivered yet.
+    /// Takes the message that contains this packet, if it is complete and undelivered.
     pub(super) fn take_whole_around(&mut self, seqno: SeqNo) -> Option<Whole> {
         let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
         let last = self.bound(seqno, |data| data.is_last, |at| at.plus(1))?;
@@ -250,7 +252,8 @@ impl Stream {
         Some(Whole { number, qos, handler, is_call, payload })
     }
 
-    /// The first piece of the request or reply that ends here, if it was not delivered yet.
+    /// Returns the first fragment of the request or reply that ends with this packet, if
+    /// undelivered.
     pub(super) fn head_of_call(&self, seqno: SeqNo) -> Option<Bytes> {
         self.ends_undelivered(seqno)?;
         let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
@@ -258,16 +261,16 @@ impl Stream {
         Some(data.payload.clone())
     }
 
-    /// What is promised of the message that ends here, if it was not delivered yet.
+    /// Returns the delivery guarantee of the message that ends with this packet, if undelivered.
     pub(super) fn ends_undelivered(&self, seqno: SeqNo) -> Option<Qos> {
         let slot = self.slot(seqno)?;
         let data = slot.data.as_ref()?;
         (data.is_last && !slot.is_delivered).then_some(data.qos)
     }
 
-    /// Gives up the message that has places and of which pieces are missing: there is one at most,
-    /// that which was open when this member joined. Its number, as far as a piece of it is here;
-    /// `None` if nothing is missing.
+    /// Gives up the message that has places and lacks fragments. There is at most one: the message
+    /// that was open when this member joined. Returns its number, which is known if a fragment was
+    /// received. Returns `None` if nothing is missing.
     pub(super) fn give_up_open(&mut self) -> Option<Option<SeqNo>> {
         let from = self.needed_from();
         let (start, end) = (self.place(from), self.place(self.ordered_to));
@@ -289,13 +292,13 @@ impl Stream {
         Some(number)
     }
 
-    /// The first message that was not delivered, of those that are kept.
+    /// Returns the first undelivered message among the kept ones.
     pub(super) fn first_undelivered(&self) -> Option<SeqNo> {
         let mut kept = self.slots.iter().filter(|slot| !slot.is_delivered);
         kept.find_map(|slot| slot.data.as_ref()).map(|data| data.message)
     }
 
-    /// Bytes of messages that are kept.
+    /// Returns the number of bytes of the kept messages.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -318,8 +321,8 @@ impl Stream {
         assert_eq!(self.base.plus(unbroken as u32), self.unbroken_to, "the first hole");
     }
 
-    /// The nearest packet from `seqno` on, step by step, that is a bound; `None` if one on the way
-    /// is not here.
+    /// Returns the nearest packet from `seqno` on, in the direction of `step`, that is a bound.
+    /// Returns `None` if a packet on the way is missing.
     fn bound(
         &self,
         seqno: SeqNo,
@@ -336,7 +339,7 @@ impl Stream {
     }
 
     fn forget(&mut self) {
-        // A joiner is given all of a message that has a place only in part.
+        // A joiner receives all of a message that has a place only in part.
         let over = self.stable_to.earlier(self.delivered_to).earlier(self.open_from);
         while over.is_after(self.base) {
             let Some(slot) = self.slots.pop_front() else { return };

@@ -71,7 +71,7 @@ fn a_message_that_has_a_place_in_part_is_open() {
     assert_eq!(stream.open_from(), SeqNo(2));
     stream.order_to(SeqNo(4));
     assert_eq!(stream.open_from(), SeqNo(2));
-    // Who joins now has to be given both pieces, and says the same to the next joiner.
+    // A new joiner needs both fragments, and reports the same to the next joiner.
     let joiner = Stream::new(SeqNo(2), SeqNo(4));
     assert_eq!(joiner.open_from(), SeqNo(2));
     assert_eq!(joiner.missing(SeqNo(2), SeqNo(4), 9), [SeqNo(2), SeqNo(3)]);

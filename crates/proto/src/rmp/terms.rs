@@ -1,27 +1,28 @@
-//! On which terms a node is in a group.
+//! Terms on which a node is in a group.
 
 use super::{Partition, Qos};
 use crate::NodeId;
 
-/// What a node decides for itself when it joins a group.
+/// Options that a node chooses for itself when it joins a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinOptions {
-    /// Whether it asks to be let in again, as a new member, when the ring has gone on without it.
-    /// Default true. If not, it is out of the group when it is told
-    /// [so](super::RingNews::Removed).
+    /// `true` if the node requests to join again, as a new member, after the ring has continued
+    /// without it. If `false`, it is out of the group with the event
+    /// [`Removed`](super::RingNews::Removed). Default `true`.
     pub rejoin: bool,
-    /// Whether this host sends and hears multicast, or a driver stands in for it with copies to
-    /// all. If not, the members send it copies, and pass its own packets on (3.4). Default true.
+    /// `true` if this host sends and receives multicast, or a driver replaces multicast by copies
+    /// to all members. If `false`, the members send it copies and forward its packets (3.4).
+    /// Default `true`.
     pub is_multicast: bool,
-    /// A node of the group, for a host without multicast that nobody tells of one.
+    /// A node of the group, for a host without multicast that learns of no other node.
     pub via: Option<NodeId>,
-    /// Whether it is a voter of the [electorate](Partition::QuorumOf), if the group has one, or a
-    /// client: that sends, calls and holds locks like others, is counted in no quorum, and begins
-    /// no ring. Default true.
+    /// `true` if the node is a voter of the group's [electorate](Partition::QuorumOf), `false` if
+    /// it is a client. A client sends, makes requests and holds locks like other members, counts in
+    /// no quorum, and creates no ring. Without an electorate every member counts. Default `true`.
     pub is_voter: bool,
 }
 
-/// What a member of a group asks for.
+/// Settings of a member of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) partition: Partition,
@@ -33,9 +34,8 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Returns `true` if messages of this level can be sent. None are resilient to 0 failures, and
-    /// none resilient by majority where a partition as small as this member accepts would be a
-    /// minority.
+    /// Returns `true` if messages of this level can be sent. No message is resilient to 0 failures.
+    /// None is majority resilient if parts below a majority may continue.
     pub(super) fn allows(&self, qos: Qos) -> bool {
         if qos == Qos::Resilient(0) {
             return false;

@@ -1,4 +1,4 @@
-//! The token: whose turn it is, what is said, and how it goes on (4.2).
+//! The token: turns, rounds of this member, and requests for missing packets (4.2).
 
 use alloc::vec::Vec;
 
@@ -11,17 +11,17 @@ use super::repairs::Repair;
 use super::ring::Lacks;
 use crate::{NodeId, SeqNo};
 
-/// Packets that the token site could order, and lets wait for more.
+/// Packets that the token site could order and that wait for more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Batch {
-    /// How many there were when the last of them came.
+    /// Number of packets when the last of them arrived.
     pub(super) packets: usize,
-    /// None has come for a while.
+    /// `true` if no packet has arrived for `batch_delay`.
     pub(super) is_due: bool,
 }
 
 impl Batch {
-    /// Lets so many packets wait until no more come for a while.
+    /// Lets `packets` packets wait until no more arrive for `batch_delay`.
     pub(super) fn wait(&mut self, cx: &mut Around<'_>, packets: usize) {
         if packets > self.packets {
             self.packets = packets;
@@ -31,14 +31,15 @@ impl Batch {
 }
 
 impl Group {
-    /// Whether the next round is this member's to say.
+    /// Returns `true` if this member is to send the next round.
     fn has_turn(&self) -> bool {
         let Some(ring) = &self.ring else { return false };
         let is_free = self.reforming.is_idle() && !self.is_over;
         ring.token() == self.me && is_free && !ring.log().has_early() && ring.is_whole()
     }
 
-    /// Says a round if it is this member's turn and there is something to say.
+    /// Sends a round if it is this member's turn and the round has content. Returns `true` if it
+    /// has sent one.
     pub(super) fn take_turn(&mut self, cx: &mut Around<'_>) -> bool {
         if !self.has_turn() {
             return false;
@@ -53,7 +54,7 @@ impl Group {
         let Some(ring) = &self.ring else { return false };
         let (runs, may_wait) = ring.orderable(self.pace.batch(cx.config), cx.config.max_runs());
         let is_ready = !runs.is_empty() && (!may_wait || self.batch.is_due || self.must_speak);
-        // Neither changes of the view nor messages wait for all of the other: a turn serves both.
+        // View changes and messages never wait for all of the other: a turn serves both.
         if !(is_ready && self.has_listed()) {
             let changes = self.next_changes(cx);
             if !changes.is_empty() {
@@ -84,19 +85,19 @@ impl Group {
         false
     }
 
-    /// Returns `true` if this member has said a New List in this turn.
+    /// Returns `true` if this member has sent a New List in this turn.
     fn has_listed(&self) -> bool {
         let last = self.ring.as_ref().and_then(|ring| ring.log().last());
         last.is_some_and(|round| round.is_list() && round.site == self.me && round.next == self.me)
     }
 
-    /// Returns `true` if a member waits to be let in or to leave, and the token has to go round
-    /// before that is possible.
+    /// Returns `true` if a member waits to join or to leave. The token has to go round before that
+    /// is possible.
     fn waits_to_change_members(&self) -> bool {
         self.requests.has_of_members()
     }
 
-    /// Says a New List. The token stays if messages wait: their ACK follows at once.
+    /// Sends a New List. The token stays here if messages wait, because their ACK follows at once.
     fn say_list(&mut self, cx: &mut Around<'_>, changes: Vec<ListChange>, keeps_token: bool) {
         let Some(view) = self.ring.as_ref().map(|ring| ring.view()) else { return };
         let after = view.after(self.me);
@@ -118,7 +119,7 @@ impl Group {
         self.say_to(cx, what, next);
     }
 
-    /// Multicasts a round of this member's own; it is applied like any other.
+    /// Multicasts a round of this member. It is applied like any other.
     fn say_to(&mut self, cx: &mut Around<'_>, what: What, next: Process) {
         let Some(ring) = &mut self.ring else { return };
         let round = Round { at: ring.log().next(), site: self.me, next, what };
@@ -138,7 +139,7 @@ impl Group {
         ring.offer(round);
     }
 
-    /// Returns `true` unless somebody who is not in the ring repeats what another has said.
+    /// Returns `false` if a sender that is not in the ring repeats a packet of another node.
     pub(super) fn may_say(&self, sender: NodeId, packet: &Packet) -> bool {
         let author = match packet {
             Packet::Data(data) => data.source,
@@ -165,14 +166,14 @@ impl Group {
             }
             self.on_other_epoch(cx, sender, epoch);
         }
-        // By the first round of a new ring many of its members learn that its list holds.
+        // Many members detect by the first round of a new ring that its list holds.
         let Some(ring) = self.ring.as_mut().filter(|ring| ring.view().epoch == epoch) else {
             return;
         };
         let (at, next) = (round.at, round.next);
         match ring.offer(round) {
             Offered::New => self.advance(cx, None),
-            // Whoever sends it again does not know that the token was accepted.
+            // The sender repeats the round because it has no report that the token was accepted.
             Offered::Known if next == self.me && at < ring.log().next() => {
                 cx.counters.confirms_sent += 1;
                 cx.unicast(sender, &Packet::Confirm { epoch, at });
@@ -199,7 +200,7 @@ impl Group {
         }
     }
 
-    /// The next token site has taken the token.
+    /// Handles the acceptance of the token by the next token site.
     pub(super) fn on_pass_accepted(&mut self, cx: &mut Around<'_>) {
         self.passed = None;
         cx.cancel(Timer::Pass);
@@ -245,7 +246,7 @@ impl Group {
         }
     }
 
-    /// Sees to it that what is missing is asked for.
+    /// Sets the timer for the request of missing packets and rounds.
     pub(super) fn watch_for_holes(&mut self, cx: &mut Around<'_>) {
         let Some(ring) = &self.ring else { return };
         if !self.reforming.is_idle() {
@@ -263,13 +264,14 @@ impl Group {
             if lacks.overlaps(&self.awaited) {
                 cx.set_no_later(Timer::Ask, wait);
             } else {
-                // All that the timer was set for has come: what is missing now is younger.
+                // Everything that the timer was set for has arrived. The packets that are missing
+                // now are younger.
                 cx.set(Timer::Ask, wait);
                 self.awaited.clone_from(&lacks);
             }
         } else if ring.token() != self.me && (!ring.is_quiet() || self.requests.has_of_members()) {
-            // The token is on its way, or would be. If nobody has it any more, somebody has to
-            // notice.
+            // The token is in flight, or a member waits for it. If no member has it any more, this
+            // timer detects that.
             let is_for_token = core::mem::take(&mut self.awaited).is_empty();
             if !(is_for_token && cx.is_set(Timer::Ask)) {
                 cx.set(Timer::Ask, cx.config.idle_after + self.pace.longest(cx.config));
@@ -294,7 +296,7 @@ impl Group {
         }
         let mut lacks = ring.lacks();
         if lacks.is_empty() {
-            // A message waits for rounds that this member has never heard of.
+            // A message waits for rounds that this member has never received.
             lacks.to = Timestamp::MAX;
         }
         let asked = self.whom_to_ask(&lacks, named_tries);
@@ -303,8 +305,9 @@ impl Group {
         cx.set(Timer::Ask, self.pace.timeout(cx.config, self.tries.ask));
     }
 
-    /// The first time the last token site that is known, or the source itself; then other members,
-    /// one for each of `named_tries`; then anybody (4.2).
+    /// Returns the node to request missing packets from. The first is the last known token site, or
+    /// the source itself. Other members follow, one for each of `named_tries`. After that it is
+    /// `None`, for any member (4.2).
     fn whom_to_ask(&self, lacks: &Lacks, named_tries: u32) -> Option<NodeId> {
         let ring = self.ring.as_ref()?;
         let early = ring.log().early().last().map(|round| round.site);
@@ -317,7 +320,8 @@ impl Group {
             .then(|| others[(first + turn) % others.len()].node)
     }
 
-    /// Asks for what is missing: the group if others should hear of it, or one node.
+    /// Requests missing packets and rounds: by multicast if other members should receive the
+    /// request, otherwise from one node.
     pub(super) fn ask(
         &mut self,
         cx: &mut Around<'_>,
@@ -349,7 +353,7 @@ impl Group {
         }
         let is_asked = match nack.asked {
             Some(asked) => asked == cx.node,
-            // Anybody: two of them, on average.
+            // Two members answer on average.
             None => cx.rng.below(ring.view().len()) < 2,
         };
         if !is_asked {
@@ -390,7 +394,6 @@ impl Group {
     }
 }
 
-/// The packet of a round.
 pub(super) fn round_packet(epoch: Epoch, round: &Round) -> Packet {
     let round = round.clone();
     match round.what {
@@ -399,7 +402,7 @@ pub(super) fn round_packet(epoch: Epoch, round: &Round) -> Packet {
     }
 }
 
-/// Runs of missing packets that fit a packet.
+/// Maximum number of runs in a NACK. They fit one packet.
 const RUNS_IN_A_NACK: usize = 64;
 const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;

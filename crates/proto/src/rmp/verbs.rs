@@ -1,4 +1,4 @@
-//! The verbs that this engine has beside those of [`Engine`](crate::Engine).
+//! Methods of this engine in addition to those of [`Engine`](crate::Engine).
 
 use core::fmt;
 use core::time::Duration;
@@ -17,30 +17,32 @@ use super::{JoinOptions, Rmp, Terms, packet};
 use crate::{GroupId, GroupSettings, JoinError, Profile, Time};
 
 impl Rmp {
-    /// Joins groups with these options where [`Engine::join`](crate::engine::Engine::join) is used.
+    /// Sets the options that [`Engine::join`](crate::engine::Engine::join) uses.
     #[must_use]
     pub fn joining_with(self, options: JoinOptions) -> Self {
         Self { joining: options, ..self }
     }
 
-    /// The application does not keep up: the token waits so long at this member each time it comes
-    /// by, and with it the whole ring. Zero when it keeps up again.
+    /// Delays the token at this member each time it arrives, and thereby the whole ring, because
+    /// the application does not keep up. The delay is limited to
+    /// [`Config::largest_timeout`](super::Config::largest_timeout). Zero ends it.
     pub fn slow_down(&mut self, group: GroupId, by: Duration) {
         if let Some(state) = self.groups.get_mut(&group) {
             state.slowness = by.min(self.config.largest_timeout);
         }
     }
 
-    /// Bytes of the largest message that is sent [unreliably](Qos::Unreliable): one packet.
+    /// Returns the maximum size in bytes of a message that is sent [unreliably](Qos::Unreliable):
+    /// one packet.
     pub fn unreliable_limit(&self) -> usize {
         self.config.piece_bytes()
     }
 
-    /// Joins a group as [`Engine::join`](crate::Engine::join) does, with what only this node
-    /// decides.
+    /// Joins a group like [`Engine::join`](crate::Engine::join), but with the options of this node.
     ///
     /// # Errors
-    /// The group is not an ordered one, or the node is in it already.
+    /// The group is not an ordered one, its settings are out of bounds, or the node is already in
+    /// it.
     pub fn join_with(
         &mut self,
         now: Time,
@@ -66,7 +68,7 @@ impl Rmp {
         }
         let mut state = Group::new(me, terms, &self.config);
         if let Some(guest) = guest {
-            // It was a caller before: from now on its requests are a member's.
+            // The node called the group before. Its requests are a member's from now on.
             state.calling = guest.calling.of_member();
         }
         self.groups.insert(group, state);
@@ -77,53 +79,58 @@ impl Rmp {
         Ok(())
     }
 
-    /// Asks for a lock of a group. It is granted at once if nobody holds it; else this node waits,
-    /// behind all who have asked before. [`RingNews::Lock`](super::RingNews::Lock) answers:
-    /// granted, or refused where the ring has as many locks as it keeps. A node that is still
-    /// joining may ask already.
+    /// Requests a lock of a group.
     ///
-    /// One node holds a lock once, whatever number of its threads want it. Locks are given back by
-    /// [`Rmp::unlock`] and by leaving; who is removed from the ring is told that they are
-    /// [lost](super::LockChange::Lost).
+    /// The lock is granted at once if it is free. Otherwise this node waits behind all earlier
+    /// requests. The outcome is a [`RingNews::Lock`](super::RingNews::Lock): granted, or refused if
+    /// the ring has its maximum number of locks. A node that is still joining may already request
+    /// locks.
+    ///
+    /// One node holds a lock once, regardless of the number of its threads that want it. A lock is
+    /// released by [`Rmp::unlock`] and by leaving. A node that is removed from the ring receives a
+    /// report that its locks are [lost](super::LockChange::Lost).
     ///
     /// # Errors
-    /// The node is not in the group, holds the lock or has asked for it, or has asked for too many.
+    /// The node is not in the group, holds the lock or has requested it, or has requested too many.
     pub fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.of_member(now, group, |state, around| state.lock(around, name, true))
     }
 
-    /// Asks for a lock as [`Rmp::lock`] does, but does not wait: where another holds it the answer
-    /// is [`LockChange::Refused`](super::LockChange::Refused), as in the paper.
+    /// Requests a lock like [`Rmp::lock`], but does not wait. If another member holds it, the
+    /// outcome is [`LockChange::Refused`](super::LockChange::Refused), as in the paper.
     ///
     /// # Errors
-    /// As with [`Rmp::lock`].
+    /// The same as for [`Rmp::lock`].
     pub fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.of_member(now, group, |state, around| state.lock(around, name, false))
     }
 
-    /// Gives a lock back, or stops waiting for it; the answer is
-    /// [`LockChange::Released`](super::LockChange::Released). It may be asked for again
-    /// without waiting for the answer, which does not come then.
+    /// Releases a lock, or stops waiting for it. The outcome is
+    /// [`LockChange::Released`](super::LockChange::Released). The lock may be requested again at
+    /// once. The outcome of the release is then not reported.
     ///
     /// # Errors
-    /// The node is not in the group, or has not asked for the lock.
+    /// The node is not in the group, or has not requested the lock.
     pub fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.of_member(now, group, |state, around| state.unlock(around, name))
     }
 
-    /// Makes a request to a group, as a member of it or as a node that is not in it. It takes its
-    /// place among the messages of the group, and every member is told of it
-    /// ([`RingNews::Request`](super::RingNews::Request)); what became of it is told too
-    /// ([`RingNews::Answer`](super::RingNews::Answer)).
+    /// Sends a request to a group, as a member of it or as a node that is not in it.
     ///
-    /// With a [handler](RequestOptions::handler) the answer is the reply of whoever holds the
-    /// handler's lock. If that member dies the next holder replies; if nobody holds the lock the
-    /// request waits for somebody who does. Without a handler the answer is an acknowledgement:
-    /// the request was delivered as its [level](RequestOptions::qos) says. There is one answer to
-    /// each request; the [engine](super) says what may happen twice.
+    /// The request takes its place among the messages of the group. Every member receives it as
+    /// [`RingNews::Request`](super::RingNews::Request), and this node receives the answer as
+    /// [`RingNews::Answer`](super::RingNews::Answer).
+    ///
+    /// With a [handler](RequestOptions::handler), the answer is the reply of the member that holds
+    /// the handler's lock. If that member fails, the next holder replies. If the lock is free, the
+    /// request waits for a holder. Without a handler, the answer is an acknowledgment: the request
+    /// was delivered with its [guarantee](RequestOptions::qos). There is one answer to each
+    /// request, but it may be executed twice
+    /// ([`Request::may_be_done`](super::Request::may_be_done)).
     ///
     /// # Errors
-    /// The request is too large, its level is not one of the group's, or too many wait.
+    /// The request is too large, its guarantee is not available in the group, or too many requests
+    /// or bytes wait. A node that is leaving the group sends no requests.
     pub fn request(
         &mut self,
         now: Time,
@@ -175,12 +182,11 @@ impl Rmp {
         Ok(RequestId { caller: self.id, number })
     }
 
-    /// Replies to a request that this member was told is [its to reply
-    /// to](super::Request::is_ours), once.
+    /// Replies once to a request that this member [has to answer](super::Request::is_ours).
     ///
     /// # Errors
-    /// The node is not in the group, the request is not open, the reply is too large, or too much
-    /// waits to be sent.
+    /// The node is not in the group, the request is not open, the reply is too large, or too many
+    /// bytes wait to be sent.
     pub fn reply(
         &mut self,
         now: Time,
@@ -195,7 +201,7 @@ impl Rmp {
         replied.unwrap_or(Err(ReplyError::NotJoined))
     }
 
-    /// Whether this node is a member of the group or joins it.
+    /// Returns `true` if this node is a member of the group or joins it.
     pub(super) fn is_in(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(|state| !state.is_leaving && !state.is_of_guest())
     }
@@ -214,8 +220,9 @@ impl Rmp {
 }
 
 impl fmt::Debug for Rmp {
-    /// All that it will ever act on, so that engines of the same text are in the same state. Left
-    /// out is what was [counted](Rmp::counters), which nothing follows from.
+    /// Formats everything that affects the engine's behavior, so that engines with equal output are
+    /// in the same state. The [counters](Rmp::counters) are left out, because nothing depends on
+    /// them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             id,

@@ -1,4 +1,4 @@
-//! The members of a ring, in the order in which the token goes round (3.1).
+//! Members of a ring, in the order in which they pass the token (3.1).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,69 +10,69 @@ use crate::JoinError;
 /// A membership view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingView {
-    /// The reformation, or the creation, since which it changed by New Lists only.
+    /// The ring. Within it, only New Lists have changed the view.
     pub epoch: Epoch,
-    /// How many New Lists have changed it since; wraps around.
+    /// Number of changes by New Lists since the ring was formed; wraps around.
     pub version: u32,
-    /// Which ring it descends from: that of its first creation.
+    /// First ring of the lineage.
     pub origin: Epoch,
-    /// The [check](crate::GroupId::name_check) of the group's name: a group of another name may
-    /// have the same id.
+    /// The [check](crate::GroupId::name_check) of the group's name. Two groups with different names
+    /// may have the same id.
     pub name_check: u32,
-    /// Whether an operator has let it continue without a majority of its electorate. Until it has
-    /// that majority again a majority of the voters that it has decides.
+    /// `true` if an operator has let the ring continue without a majority of its electorate. Until
+    /// it has that majority again, a majority of the voters that it has decides.
     pub is_forced: bool,
     /// The members, in ring order; at least one.
     pub members: Vec<Member>,
-    /// The locks, who holds them, and who waits.
+    /// The locks, with their holders and the waiting processes.
     pub locks: Locks,
 }
 
 /// A member of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Who.
+    /// The process.
     pub process: Process,
-    /// The smallest partition with which it would go on.
+    /// Its setting for the parts that may continue.
     pub partition: Partition,
-    /// Whether it hears multicast.
+    /// `true` if it receives multicast.
     pub is_multicast: bool,
-    /// Whether it is a voter of an [electorate](Partition::QuorumOf), not a client. Without an
-    /// electorate every member counts.
+    /// `true` if it is a voter of an [electorate](Partition::QuorumOf), `false` if it is a client.
+    /// Without an electorate every member counts.
     pub is_voter: bool,
 }
 
-/// How many members must remain for a partition to continue after a fault (4.4), or vote for a ring
-/// to work at all.
+/// Parts of a ring that may continue after a fault (4.4). [`Partition::QuorumOf`] also sets the
+/// quorum that the ring needs to work at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Partition {
-    /// So many of the view before, 1 to [`Partition::MAX_AT_LEAST`]; 1 lets every partition
-    /// continue. A ring that has no more members than that is stopped by the failure of any of
-    /// them: a part of fewer members never continues.
+    /// At least this number of members of the last view, from 1 to [`Partition::MAX_AT_LEAST`].
+    /// With 1 every part continues. The failure of any member stops a ring that has no more members
+    /// than this number, because a smaller part never continues.
     AtLeast(u16),
-    /// An electorate of so many voters, 1 to [`Partition::MAX_ELECTORATE`]: fewer than a majority
-    /// of it order nothing, acknowledge nothing and grant no lock, from the first member on. So two
-    /// rings cannot work side by side, not even if they were begun apart, while there are no more
-    /// voters than that. A ring admits no more of them; other members are
-    /// [clients](super::JoinOptions::is_voter).
+    /// An electorate of this number of voters, from 1 to [`Partition::MAX_ELECTORATE`]. Fewer than
+    /// a majority of it order nothing, acknowledge nothing and grant no lock, from the first member
+    /// on. As long as no more voters exist than the electorate has, two rings therefore cannot work
+    /// at the same time, even if they were created separately. A ring admits no more voters. Other
+    /// members are [clients](super::JoinOptions::is_voter).
     QuorumOf(u16),
-    /// More than half.
+    /// More than half of the members of the last view.
     Majority,
-    /// All: any failure stops the ring.
+    /// Only the complete ring: any failure stops it.
     All,
 }
 
 impl Partition {
-    /// The largest electorate.
+    /// Maximum size of an electorate.
     pub const MAX_ELECTORATE: u16 = 4096;
 
-    /// The largest number of [`Partition::AtLeast`]: that of the members of a ring.
+    /// Maximum of [`Partition::AtLeast`]: the maximum number of members of a ring.
     pub const MAX_AT_LEAST: u16 = RingView::MAX_MEMBERS as u16;
 
     /// Checks the bounds.
     ///
     /// # Errors
-    /// [`JoinError::Partition`] if no ring can have so many members, or so many voters.
+    /// [`JoinError::Partition`] if no ring can have this number of members or voters.
     pub fn validate(self) -> Result<(), JoinError> {
         let is_valid = match self {
             Self::AtLeast(least) => (1..=Self::MAX_AT_LEAST).contains(&least),
@@ -85,7 +85,8 @@ impl Partition {
         }
     }
 
-    /// The number of voters that are a majority of the electorate; `None` without one.
+    /// Returns the number of voters that are a majority of the electorate; `None` without an
+    /// electorate.
     pub fn quorum(self) -> Option<usize> {
         match self {
             Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),
@@ -93,8 +94,8 @@ impl Partition {
         }
     }
 
-    /// The wire form: a number of members, one of two that no ring has, or the size of an
-    /// electorate with the highest bit set.
+    /// Returns the wire form: a number of members, one of two numbers that no ring has, or the size
+    /// of an electorate with the highest bit set.
     pub fn to_wire(self) -> u16 {
         match self {
             Self::AtLeast(least) => least,
@@ -104,7 +105,7 @@ impl Partition {
         }
     }
 
-    /// Reads the wire form; a partition of no members is none, nor is an electorate.
+    /// Decodes the wire form. `None` for zero members, and for an electorate out of bounds.
     pub fn from_wire(value: u16) -> Option<Self> {
         let voters = value & !QUORUM_OF;
         match value {
@@ -134,11 +135,11 @@ const MAJORITY: u16 = u16::MAX - 1;
 const ALL: u16 = u16::MAX;
 
 impl RingView {
-    /// Maximum number of members. A snapshot of a ring with as many members, locks and callers as
-    /// it can have fits the parts of one packet if the path MTU is 1280 bytes or more.
+    /// Maximum number of members. A snapshot of a ring with the maximum number of members, locks
+    /// and callers fits the parts of one packet if the path MTU is 1280 bytes or more.
     pub const MAX_MEMBERS: usize = 4096;
 
-    /// The view of a ring that `founder` begins alone.
+    /// Creates the view of a ring that `founder` creates alone.
     pub fn founded_by(founder: Member, name_check: u32) -> Self {
         let epoch = Epoch::created_by(founder.process);
         let members = vec![founder];
@@ -146,39 +147,39 @@ impl RingView {
         Self { epoch, version: 0, origin: epoch, name_check, is_forced: false, members, locks }
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there is none, which no view of a ring is.
+    /// Returns `true` if there are no members. No view of a ring is empty.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Whether `process` is a member.
+    /// Returns `true` if `process` is a member.
     pub fn contains(&self, process: Process) -> bool {
         self.place(process).is_some()
     }
 
-    /// The processes, in ring order.
+    /// Returns the processes, in ring order.
     pub fn processes(&self) -> impl Iterator<Item = Process> {
         self.members.iter().map(|member| member.process)
     }
 
-    /// The member of this node, if there is one.
+    /// Returns the member of this node, if it is one.
     pub fn process_of(&self, node: crate::NodeId) -> Option<Process> {
         self.processes().find(|process| process.node == node)
     }
 
-    /// Who follows `process` in the ring; the first member if it is not in it.
+    /// Returns the successor of `process` in the ring; the first member if `process` is not in it.
     pub fn after(&self, process: Process) -> Process {
         let next = self.place(process).map_or(0, |place| (place + 1) % self.members.len());
         self.members[next].process
     }
 
-    /// How many voters the electorate has; `None` without one. It is the same for all members: who
-    /// contradicts is not let in.
+    /// Returns the number of voters of the electorate; `None` without one. It is the same for all
+    /// members, because a ring does not admit a member with another number.
     pub fn electorate(&self) -> Option<usize> {
         match self.members.first()?.partition {
             Partition::QuorumOf(voters) => Some(usize::from(voters)),
@@ -186,53 +187,53 @@ impl RingView {
         }
     }
 
-    /// The voters of an electorate; without one all members.
+    /// Returns the voters of an electorate; all members if there is none.
     pub fn voters(&self) -> impl Iterator<Item = Process> {
         let has_electorate = self.electorate().is_some();
         let voters = self.members.iter().filter(move |it| it.is_voter || !has_electorate);
         voters.map(|member| member.process)
     }
 
-    /// Whether `process` is one of the [voters](Self::voters).
+    /// Returns `true` if `process` is one of the [voters](Self::voters).
     pub fn is_voter(&self, process: Process) -> bool {
         let has_electorate = self.electorate().is_some();
         let member = self.members.iter().find(|member| member.process == process);
         member.is_some_and(|member| member.is_voter || !has_electorate)
     }
 
-    /// How many of these are [voters](Self::voters).
+    /// Returns the number of [voters](Self::voters) among `members`.
     pub fn voters_among(&self, members: &[Process]) -> usize {
         self.voters().filter(|voter| members.contains(voter)).count()
     }
 
-    /// How many voters must be in the ring for it to work: a majority of the electorate. `None`
-    /// without an electorate, and while an operator has let the ring continue with fewer.
+    /// Returns the number of voters that the ring needs to work: a majority of the electorate.
+    /// `None` without an electorate, and while an operator has let the ring continue with fewer.
     pub fn quorum(&self) -> Option<usize> {
         let voters = self.electorate().filter(|_| !self.is_forced)?;
         Some(voters / 2 + 1)
     }
 
-    /// Whether there are as many voters as it takes for the ring to work.
+    /// Returns `true` if the ring has the voters that it needs to work.
     pub fn has_quorum(&self) -> bool {
         self.quorum().is_none_or(|quorum| self.voters().count() >= quorum)
     }
 
-    /// Whether some of the members are no voters.
+    /// Returns `true` if some members are clients.
     pub fn has_clients(&self) -> bool {
         self.electorate().is_some() && self.members.iter().any(|member| !member.is_voter)
     }
 
-    /// Whether the electorate has all its voters: no other one is admitted.
+    /// Returns `true` if the electorate has all its voters. Then no other voter is admitted.
     pub fn is_full(&self) -> bool {
         self.electorate().is_some_and(|voters| self.voters().count() >= voters)
     }
 
-    /// How many [voters](Self::voters) of this view a part of it must have to form a ring: the
-    /// largest of what the members ask for.
+    /// Returns the number of [voters](Self::voters) of this view that a part of it needs to form a
+    /// ring: the largest number that any member demands.
     ///
-    /// Of an electorate those are more than half, so that at most one part continues, and it holds
-    /// each message that a quorum holds. If they are fewer than a quorum they form a ring that does
-    /// not work until more voters join.
+    /// With an electorate it is more than half of the voters. At most one part then continues, and
+    /// it has each message that a quorum has. If the part is smaller than a quorum, it forms a ring
+    /// that does not work until more voters join.
     pub fn least(&self) -> usize {
         let voters = self.voters().count();
         let needs = self.members.iter().map(|member| match member.partition {
@@ -244,15 +245,16 @@ impl RingView {
     }
 
     /// Returns `true` if `former` is an earlier view of this ring that cannot continue, because too
-    /// many of its voters are here now.
+    /// many of its voters are in this ring now.
     pub(super) fn is_continued_from(&self, former: &Self) -> bool {
         let is_earlier = former.epoch.version < self.epoch.version;
         let rest = former.without_moved(self).voters().count();
         former.origin == self.origin && is_earlier && rest < former.least()
     }
 
-    /// Returns this view without the processes that have moved to `other`: it has later lives of
-    /// their nodes, or themselves in a later view of this ring.
+    /// Returns this view without the processes that have moved to `other`. A process has moved if
+    /// `other` contains a later life of its node, or if `other` is a later view of this ring that
+    /// contains it.
     pub(super) fn without_moved(&self, other: &Self) -> Self {
         let is_later = other.origin == self.origin && other.epoch.version > self.epoch.version;
         let has_moved = |process: Process| {
@@ -264,19 +266,19 @@ impl RingView {
         rest
     }
 
-    /// An operator need not have let the ring continue any more once it has its quorum.
+    /// Clears `is_forced` once the ring has its quorum.
     pub(super) fn settle_force(&mut self) {
         let quorum = self.electorate().map_or(0, |voters| voters / 2 + 1);
         self.is_forced &= self.voters().count() < quorum;
     }
 
-    /// Adds a member behind `site`, whose turn is next (4.3).
+    /// Adds a member behind `site`, so that it is the next token site (4.3).
     pub(super) fn insert_after(&mut self, site: Process, member: Member) {
         let place = self.place(site).map_or(self.members.len(), |place| place + 1);
         self.members.insert(place, member);
     }
 
-    /// Removes a member; its locks go to who waits for them.
+    /// Removes a member. Its locks pass to the processes that wait for them.
     pub(super) fn remove(&mut self, process: Process) {
         self.members.retain(|member| member.process != process);
         self.locks.remove(process);

@@ -1,4 +1,4 @@
-//! Packets of a time-critical group.
+//! Forged packets of a time-critical group.
 
 use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::{Packet, WireId};
@@ -7,7 +7,8 @@ use carom_proto::*;
 
 use crate::net::{MEMBERS, Net, origin};
 
-/// All are in one group and have heard each other.
+/// Creates a group whose members have heard each other. From then on 30 % of the datagrams are
+/// lost.
 fn group() -> Net {
     let mut net = Net::new(Profile::TimeCritical(RateOfFire::default()));
     (0..MEMBERS).for_each(|number| send(&mut net, number, 0));
@@ -26,19 +27,20 @@ fn payload(number: usize, turn: u32) -> Vec<u8> {
     payload
 }
 
-/// Nobody sends anything for a datagram from the attacker's address.
+/// Sends a datagram from the attacker's address, and asserts that no member accepts it or sends
+/// anything in return.
 fn attack_in_vain(net: &mut Net, datagram: &[u8]) {
     let before = others(net);
     assert_eq!(net.attack(datagram), [0; MEMBERS], "{:?}", Packet::decode(datagram));
     assert_eq!(others(net), before + MEMBERS as u64 - 1, "{:?}", Packet::decode(datagram));
 }
 
-/// Datagrams that were not believed, at all nodes.
+/// Returns the number of datagrams that the nodes dropped for their origin.
 fn others(net: &Net) -> u64 {
     net.nodes.iter().map(|node| node.counters().datagrams_of_other_starts).sum()
 }
 
-/// The number of the last packet that each member has multicast.
+/// Returns the sequence number of the last packet that each member has multicast.
 fn last_numbers(net: &Net) -> [SeqNo; MEMBERS] {
     core::array::from_fn(|number| {
         let own = net.seen.iter().rev().filter_map(|datagram| match Packet::decode(datagram) {
@@ -51,7 +53,7 @@ fn last_numbers(net: &Net) -> [SeqNo; MEMBERS] {
     })
 }
 
-/// The forgeries of somebody who hears the group's multicast, in the name of a member.
+/// Forgeries in a member's name, by an attacker that receives the group's multicast.
 struct Forger {
     group: GroupId,
     last: [SeqNo; MEMBERS],
@@ -66,7 +68,8 @@ impl Forger {
         self.datagrams.push(datagram);
     }
 
-    /// The packet of a member that comes so many numbers after its last one.
+    /// Returns the id of the packet that is `ahead` sequence numbers after the last one of member
+    /// `of`.
     fn id(&self, of: usize, ahead: i32) -> WireId {
         let last = self.last[of];
         let seqno = match u32::try_from(ahead) {
@@ -126,7 +129,7 @@ impl Forger {
     }
 }
 
-/// All forgeries in the name of a member.
+/// Returns all forgeries in the name of a member.
 fn forgeries(net: &Net, number: usize) -> Vec<Vec<u8>> {
     let block = Block::of_message(&mut Arena::default(), net.now, None, b"forged");
     let (group, last) = (net.group, last_numbers(net));
@@ -138,7 +141,8 @@ fn forgeries(net: &Net, number: usize) -> Vec<Vec<u8>> {
     forger.datagrams
 }
 
-/// Each member has been given exactly what the others have sent, once, though much was lost.
+/// Asserts that each member was given every message of the others exactly once, although much was
+/// lost.
 fn assert_all_arrived(net: &mut Net) {
     net.run(20_000);
     for (number, given) in net.given.iter().enumerate() {
@@ -190,7 +194,8 @@ fn mutations_and_replays_from_elsewhere_change_nothing() {
     assert_all_arrived(&mut net);
 }
 
-/// Changes kind, flags or body, and seals it. The header still names a member.
+/// Changes the kind, the flags or the body, and seals the datagram. The header still names a
+/// member.
 fn mutate(rng: &mut Rng, datagram: &mut [u8]) {
     for _ in 0..1 + rng.below(3) {
         let (before, body) = (rng.below(2), datagram.len() - HEADER_BYTES);
@@ -206,10 +211,10 @@ fn mutate(rng: &mut Rng, datagram: &mut [u8]) {
     seal(datagram, 0);
 }
 
-/// Messages of each member.
+/// Number of messages of each member.
 const TURNS: u32 = 100;
 
-/// A node that is no member speaks of members' packets, in its own name and from its own address.
+/// A node that is not a member sends members' packets, in its own name and from its own address.
 #[test]
 fn repairs_and_retransmissions_of_strangers_are_not_taken_in() {
     let stranger = Origin { node: NodeId(99), incarnation: Incarnation(9 << 45) };

@@ -1,5 +1,7 @@
-//! Packets that somebody sends to live nodes from an address of its own, in the names of members
-//! or in its own: nothing at the members changes, and little is sent to anybody for it.
+//! Forged packets that an attacker sends to live nodes from its own address.
+//!
+//! The packets are in the names of members or in the attacker's own name. They change nothing at
+//! the members, and little is sent in return.
 
 mod lateral;
 mod net;

@@ -13,15 +13,15 @@ pub(crate) struct Net {
     pub(crate) now: Time,
     pub(crate) group: GroupId,
     pub(crate) nodes: Vec<Node>,
-    /// The messages that each was given, with their senders.
+    /// Messages given to each node, with their senders.
     pub(crate) given: Vec<Vec<(NodeId, Vec<u8>)>>,
     pub(crate) lost: Vec<Lost>,
-    /// How often a ring was not as it should be.
+    /// Number of ring events other than `RingNews::Stable`.
     pub(crate) troubles: usize,
-    /// The share of datagrams that are lost.
+    /// Fraction of datagrams that are lost.
     pub(crate) loss: f64,
     rng: Rng,
-    /// Datagrams on their way, with the numbers of sender and receiver.
+    /// Datagrams in flight, with the numbers of sender and receiver.
     in_flight: VecDeque<(usize, usize, Vec<u8>)>,
     pub(crate) seen: Vec<Vec<u8>>,
     pub(crate) bytes_sent: usize,
@@ -36,7 +36,7 @@ fn endpoint(number: usize) -> Endpoint {
 }
 
 impl Net {
-    /// All are in one group.
+    /// Creates the nodes, all of them in one group.
     pub(crate) fn new(profile: Profile) -> Self {
         let list: Vec<_> = (0..MEMBERS).map(|it| (origin(it).node, endpoint(it))).collect();
         let nodes = (0..MEMBERS).map(|number| {
@@ -69,7 +69,8 @@ impl Net {
         self.drain(number);
     }
 
-    /// A datagram that the attacker sends reaches all. Returns how many bytes each sends for it.
+    /// Delivers a datagram of the attacker to all nodes. Returns the bytes that each sends in
+    /// return.
     pub(crate) fn attack(&mut self, datagram: &[u8]) -> [usize; MEMBERS] {
         core::array::from_fn(|number| {
             let before = self.bytes_sent;
@@ -129,5 +130,5 @@ impl Net {
 }
 
 pub(crate) const MEMBERS: usize = 4;
-/// Nobody's number.
+/// Number of the attacker, which no node has.
 const ATTACKER: usize = 77;

@@ -1,4 +1,4 @@
-//! Packets of an ordered group.
+//! Forged packets of an ordered group.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use carom_proto::*;
 
 use crate::net::{MEMBERS, Net, origin};
 
-/// All are in one ring that has ordered some messages.
+/// Creates a ring of all members, which has ordered some messages.
 fn ring() -> Net {
     let mut net = Net::new(Profile::Ordered(Partition::Majority));
     net.run(3000);
@@ -34,19 +34,20 @@ fn send(net: &mut Net, number: usize) {
     net.send(number, payload, options);
 }
 
-/// A packet as a datagram of the group.
+/// Encodes a packet as a datagram of the group.
 fn encode(net: &Net, origin: Origin, packet: &Packet) -> Vec<u8> {
     let mut datagram = Vec::new();
     packet.encode(&mut datagram, net.group, origin, view(net, 0).epoch.version);
     datagram
 }
 
-/// A datagram that the attacker sends reaches all, who send nothing for it.
+/// Sends a datagram from the attacker's address, and asserts that no member sends anything in
+/// return.
 fn attack_in_vain(net: &mut Net, datagram: &[u8]) {
     assert_eq!(net.attack(datagram), [0; MEMBERS], "{:?}", packet(datagram));
 }
 
-/// All go on as if nothing had been.
+/// Asserts that the ring is unchanged and still orders messages.
 fn assert_unharmed(net: &mut Net) {
     let (view_before, given) = (view(net, 0), net.given[0].len());
     net.run(3000);
@@ -65,7 +66,8 @@ fn packet(datagram: &[u8]) -> Option<Packet> {
     Packet::decode(&header, body).ok()
 }
 
-/// The forgeries of somebody who hears the group's multicast, in the name of its second member.
+/// Returns forgeries in the name of the second member, by an attacker that receives the group's
+/// multicast.
 fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
     let epoch = view.epoch;
     let [first, second] = [1, 2].map(|node| view.process_of(NodeId(node)).expect("it is in"));
@@ -127,12 +129,12 @@ fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
     packets
 }
 
-/// The names of all forgeries.
+/// Returns the names of all forgeries.
 fn kinds() -> BTreeSet<&'static str> {
     forgeries(&view(&ring(), 0)).iter().map(|(name, _)| *name).collect()
 }
 
-/// A ring, and the forgeries of one name in it.
+/// Returns a ring, and the forgeries with this name in it.
 fn ring_and_forged(name: &str, origin: Origin) -> (Net, Vec<Vec<u8>>) {
     let net = ring();
     let forged = forgeries(&view(&net, 0)).into_iter().filter(|(it, _)| *it == name);
@@ -149,9 +151,9 @@ fn packets_in_a_members_name_from_elsewhere_change_nothing() {
     }
 }
 
-/// A NACK or the start of a reformation shows that its sender does not know the ring. Each member
-/// describes it to that node once in a while, in more bytes than came: the runtime withholds what
-/// is too much for an address that has not answered.
+/// A NACK or the start of a reformation shows that its sender does not know the ring. At intervals,
+/// each member describes the ring to that node, in more bytes than it received. The runtime
+/// withholds the excess for an address that has not answered.
 #[test]
 fn what_strangers_repeat_in_their_own_names_changes_nothing() {
     let stranger = Origin { node: NodeId(99), incarnation: Incarnation(9 << 45) };
@@ -187,7 +189,7 @@ fn mutations_and_replays_from_elsewhere_change_nothing() {
             continue;
         }
         if turn % 8 != 0 {
-            // The header names group and sender; the rest is anything.
+            // The header still names group and sender. The rest is arbitrary.
             let at = HEADER_BYTES;
             let at = at + rng.below(datagram.len().saturating_sub(at).max(1));
             if let Some(byte) = datagram.get_mut(at) {

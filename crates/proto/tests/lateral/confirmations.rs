@@ -1,4 +1,4 @@
-//! What a sender is told of the members: who has everything, who does not, who holds it back.
+//! Reports to a sender about its members: confirmed, incomplete, or holding it back.
 
 use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
@@ -32,7 +32,7 @@ fn a_member_that_lost_something_and_left_is_named_as_incomplete() {
     (0..3).for_each(|host| world.join(host, group(0), RATE));
     world.send(0, group(0), b"all get this").expect("nobody holds back");
     world.run_for(SECOND);
-    // Neither the second message nor a repair of it reaches host 2.
+    // Neither the second message nor a repair of it reaches node 2.
     world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] > 2);
     world.send(0, group(0), b"one does not").expect("nobody holds back");
     world.run_for(3 * SECOND);
@@ -80,7 +80,8 @@ fn a_dead_member_holds_a_sender_back_for_its_patience_and_no_longer() {
     assert_eq!(world.hosts[1].got(NodeId(1), group(0)).len(), sent);
 }
 
-/// Cuts host 2 off while host 0 sends and confirms, and heals; returns the world a while later.
+/// Cuts host 2 off while host 0 sends and confirms, and restores the network after 15 s. The other
+/// hosts are notified that host 2 is back if `rejoins`.
 fn cut_off_while_confirmed(rejoins: bool) -> World {
     let mut world = World::new(3, &Config::default(), Loss::None, 9);
     (0..3).for_each(|host| world.join(host, group(0), RATE));

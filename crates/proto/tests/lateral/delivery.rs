@@ -1,4 +1,4 @@
-//! Everything is delivered once and as it was sent, whatever is lost and however the engine is set.
+//! Delivery of every message once and unchanged, under all kinds of loss and settings.
 
 use std::time::Duration;
 
@@ -9,8 +9,10 @@ use carom_proto::*;
 use crate::rig::{SECOND, World, payload};
 use crate::{RATE, group};
 
-/// `hosts` hosts, of which each group leaves out one; every host sends `per_host` messages, each
-/// into one of its groups at random, one every 5 ms; then time to repair what is missing.
+/// Runs `hosts` hosts in 8 groups, each of which lacks a random host.
+///
+/// Every host sends `per_host` messages, one every 5 ms, each to a random one of its groups. After
+/// the last one, missing packets are repaired for 8 s.
 fn exchange(config: &Config, loss: Loss, hosts: usize, per_host: u32, seed: u64) -> World {
     let mut world = World::new(hosts, config, loss, seed);
     let mut rng = Rng::new(seed);
@@ -32,7 +34,7 @@ fn exchange(config: &Config, loss: Loss, hosts: usize, per_host: u32, seed: u64)
     world
 }
 
-/// Every member of a group has every message that was sent there, once.
+/// Asserts that every member of a group has every message that was sent there, once.
 fn assert_complete(world: &World) {
     for sender in &world.hosts {
         for group in &sender.groups {
@@ -112,7 +114,8 @@ fn every_way_to_set_the_engine_delivers_everything() {
     for config in settings {
         let world = exchange(&config, Loss::Uniform(0.03), 6, 120, 5);
         if config.heartbeat.is_none() {
-            // The last packets of a stream can only be noticed by what follows: all but those come.
+            // Without heartbeats, the loss of a stream's last packets goes unnoticed. All other
+            // packets arrive.
             let streams = world.hosts.iter().map(|host| host.groups.len()).sum::<usize>() * 4;
             let delivered: usize = world.hosts.iter().map(|host| host.messages.len()).sum();
             assert!(delivered + streams >= 6 * 120 * 4 && delivered <= 6 * 120 * 4);
@@ -146,7 +149,7 @@ fn the_last_message_before_a_silence_is_repaired_too() {
         (0..4).for_each(|host| world.join(host, group(0), RATE));
         world.send(0, group(0), b"the first").expect("nobody holds back");
         world.run_for(SECOND);
-        // Host 2 does not hear the second data packet (type 1 of the lateral protocol).
+        // Node 2 does not receive the second data packet (type 1 of the lateral protocol).
         world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 1);
         world.send(0, group(0), b"the last").expect("nobody holds back");
         world.run_for(SECOND);

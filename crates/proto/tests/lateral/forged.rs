@@ -1,5 +1,6 @@
-//! Datagrams that somebody forges who hears the group but no unicast: nothing is settled on them,
-//! and little is sent.
+//! Datagrams forged by an attacker that receives the group's multicast but no unicast.
+//!
+//! Nothing is settled on them, and little is sent in return.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use carom_proto::*;
 use crate::rig::{MILLISECOND, SECOND, World, payload};
 use crate::{RATE, group};
 
-/// Three members, of which host 0 has sent `count` messages.
+/// Creates three members, of which host 0 has sent `count` messages.
 fn world(count: u32) -> World {
     let mut world = World::new(3, &Config::default(), Loss::None, 7);
     (0..3).for_each(|host| world.join(host, group(0), RATE));
@@ -41,7 +42,7 @@ fn sent_bytes(world: &World) -> u64 {
     world.hosts.iter().map(|host| host.engine.counters().bytes_sent).sum()
 }
 
-/// All of `count` messages arrived everywhere, and nothing is reported lost.
+/// Asserts that all of `count` messages arrived everywhere, and that nothing was reported lost.
 fn assert_all_arrived(world: &World, count: u32) {
     let all: Vec<u32> = (1..=count).collect();
     for host in 1..3 {
@@ -209,7 +210,7 @@ fn naks_in_the_name_of_another_bring_it_no_packets() {
         forged_bytes += datagram.len() as u64;
         world.inject(0, &datagram);
     }
-    // As much goes out at once as came in, and nothing more later.
+    // At most as many bytes are sent at once as were received, and nothing later.
     let answered = sent(&world).1 - before.1;
     assert!(answered <= forged_bytes, "{answered} bytes for {forged_bytes}");
     world.run_for(5 * SECOND);
@@ -239,8 +240,9 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
     assert_all_arrived(&world, 200);
 }
 
-/// Host 0 has sent 100 messages and was no member for a while, in which somebody claimed that there
-/// are so many more.
+/// Reports host 0, which has sent 100 messages, as failed, and later as joined again.
+///
+/// Meanwhile a forged heartbeat claims that it has sent `ahead` more messages.
 fn claimed_while_no_member(mut world: World, ahead: u32, span: Duration) -> World {
     world.announce(0, group(0), ViewChangeKind::Failed);
     world.run_for(SECOND);
@@ -270,7 +272,7 @@ fn forge_data(world: &mut World, number: u32) {
     forge(world, Packet::Data { seqno, confirm, block: block.bytes() });
 }
 
-/// The buffer is not emptied meanwhile, so that the window stays where it is.
+/// Nothing is evicted from the data buffer meanwhile, so that the window does not move.
 #[test]
 fn packets_forged_after_each_question_make_no_claim_true() {
     for count in 0..4 {
@@ -293,7 +295,7 @@ fn packets_forged_after_each_question_make_no_claim_true() {
     }
 }
 
-/// A packet that comes after a question does not speak against the answer.
+/// A packet that arrives after an open was sent does not contradict the answer.
 #[test]
 fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
     for ahead in [50, 200, 5_000] {

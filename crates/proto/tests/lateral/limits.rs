@@ -1,4 +1,4 @@
-//! Limits that hold: of what may be asked of the engine, of a datagram, of the data buffer.
+//! Limits of calls to the engine, of datagrams, and of the data buffer.
 
 use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
@@ -41,7 +41,7 @@ fn no_datagram_exceeds_the_path_mtu() {
     (0..6).for_each(|host| world.join(host, group(0), RATE));
     let limit = config.packet_limit(RATE);
     for number in 0..200 {
-        // Every other one is of three packets.
+        // Every other message takes three packets.
         let bytes = if number % 2 == 0 { limit } else { 2 * limit + 1 };
         world.send(0, group(0), &vec![1; bytes]).expect("nobody holds back");
         world.run_for(MILLISECOND);

@@ -1,4 +1,5 @@
-//! What comes too late, or is given up, is told as lost with its cause, and nothing else is.
+//! Losses: packets that arrive too late or are given up are reported with their cause, and no
+//! others.
 
 use std::time::Duration;
 
@@ -95,7 +96,7 @@ fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
     assert_eq!(world.hosts[0].got(NodeId(2), group(0)), [200_000]);
 }
 
-/// Two members that do not hear each other.
+/// Creates two members that do not receive from each other.
 fn cut_off() -> World {
     cut_off_with(&Config::default())
 }
@@ -107,7 +108,7 @@ fn cut_off_with(config: &Config) -> World {
     world
 }
 
-/// Host 0 gets the packet in the name of host 1.
+/// Passes the packet to host 0 in the name of host 1.
 fn inject(world: &mut World, packet: Packet<'_>) {
     let mut datagram = Vec::new();
     packet.encode(NodeId(2), group(0), 0, &mut datagram);
@@ -118,7 +119,7 @@ fn heartbeat(next: SeqNo) -> Packet<'static> {
     Packet::Heartbeat { next, first: None, nonce: 0, confirm: false }
 }
 
-/// Host 0 gets the message with this number of host 1.
+/// Passes the message with this number to host 0 in the name of host 1.
 fn data(world: &mut World, number: u32) {
     let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(number));
     let (seqno, confirm) = (SeqNo(number), false);
@@ -129,11 +130,11 @@ fn data(world: &mut World, number: u32) {
 fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
     let mut world = cut_off();
     inject(&mut world, heartbeat(SeqNo(101)));
-    // It has taken messages up to 119 that wait for their turn, and owes none of them.
+    // The sender has accepted messages up to 119 that are still queued, and owes none of them.
     world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(120));
     inject(&mut world, heartbeat(SeqNo(1_000)));
     world.run_for(MILLISECOND);
-    // What it sent after its answer comes before that.
+    // A packet that was sent after the answer overtakes it.
     data(&mut world, 122);
     world.answer(0, NodeId(2), group(0), SeqNo(110), SeqNo(120));
     (120..124).for_each(|number| data(&mut world, number));
@@ -162,7 +163,7 @@ fn answer_that_comes_after_what_was_sent_since_makes_nothing_come_twice() {
     }
 }
 
-/// Only what was settled before the question speaks against the answer.
+/// Only packets that were settled before the open was sent contradict the answer.
 #[test]
 fn answers_that_are_overtaken_twice_make_nothing_come_twice() {
     for buffer_bytes in [0, 1 << 20] {

@@ -1,4 +1,4 @@
-//! Members that join, leave, come back and crash: what they get, and what is asked of them.
+//! Members that join, leave, return and crash: deliveries to them, and requests to them.
 
 use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
@@ -34,7 +34,8 @@ fn a_joiner_is_not_asked_for_what_was_lost_before_it_came() {
         (0..4).for_each(|host| world.join(host, group(0), RATE));
         world.send(0, group(0), &payload(0)).expect("nobody holds back");
         world.run_for(SECOND);
-        // Hosts 2 to 4 lose the second message; all repairs, and the sender, are lost too.
+        // Nodes 2 to 4 learn of the second message only from heartbeats. All repairs, and
+        // everything sent to node 1, are lost.
         let asked = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let heard = asked.clone();
         world.filter = Box::new(move |from, to, datagram| {
@@ -92,15 +93,14 @@ fn what_a_crashed_sender_left_behind_is_repaired_by_the_others() {
     world.run_for(5 * SECOND);
     let all: Vec<u32> = (1..=20).collect();
     assert_eq!(world.hosts[2].got(NodeId(1), group(0)), all);
-    // Host 2 never heard the sender itself, so that it owes its knowledge to repairs; from the
-    // first number that they told it of, it has everything.
+    // Node 2 received no data packet from the sender, and learned of the stream from repairs. It
+    // has everything from the first number on that they named.
     let got = world.hosts[1].got(NodeId(1), group(0));
     assert_eq!(got, all[20 - got.len()..]);
     assert!(got.len() >= 12, "{got:?}");
 }
 
-/// Host 1 leaves and returns at once while large messages come, and only it notices: the others
-/// are told later, or never.
+/// Host 1 leaves and returns at once while large messages arrive. The others are not notified.
 #[test]
 fn member_that_leaves_and_returns_within_a_message_loses_none_twice() {
     let variants = [(0, 1 << 16), (64 << 20, 5), (64 << 20, 1 << 16)];

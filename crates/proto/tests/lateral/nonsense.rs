@@ -1,4 +1,4 @@
-//! Datagrams that are random, mutated, replayed or contradict themselves change nothing.
+//! Random, mutated, replayed and contradictory datagrams, which change nothing.
 
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::lateral::{Config, StreamStart};
@@ -65,7 +65,8 @@ fn a_repair_that_names_a_packet_twice_is_dropped_and_spoils_no_equation() {
     assert_eq!((counters.repairs_contradictory, counters.repairs_pending), (1, 1));
 }
 
-/// Flips bits, cuts, extends, or replaces by noise; or leaves as it is, an old datagram replayed.
+/// Flips a bit, truncates or extends the datagram, replaces most of it by noise, or leaves it
+/// unchanged as a replay.
 fn mutate(rng: &mut Rng, datagram: &mut Vec<u8>) {
     match rng.below(5) {
         0 => {

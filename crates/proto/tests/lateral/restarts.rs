@@ -1,5 +1,6 @@
-//! Senders that are started again under their id while members of their group hear of them through
-//! others alone: a packet in a repair does not say which start of its sender it is of.
+//! Senders that restart under the same id while members receive their packets only from others.
+//!
+//! The id of a packet in a repair does not contain the sender's incarnation.
 
 use carom_proto::lateral::Config;
 use carom_proto::lateral::block::{Arena, Block};
@@ -13,7 +14,8 @@ use crate::{RATE, group};
 const SENDER: NodeId = NodeId(1);
 const CUT_OFF: NodeId = NodeId(2);
 
-/// Host 0 sends 50 messages that all get. Host 1 is cut off from it, and takes it for gone.
+/// Sends 50 messages from host 0, which all receive. Then cuts host 1 off from host 0, and reports
+/// host 0 as failed.
 fn cut_off_from_sender(incarnation: u64) -> World {
     let mut world = World::new(3, &Config::default(), Loss::None, 7);
     (0..3).for_each(|host| world.join(host, group(0), RATE));
@@ -33,8 +35,8 @@ fn send(world: &mut World, numbers: std::ops::Range<u32>) {
     });
 }
 
-/// Asserts that host 1 was given each message of the sender's last start once or was told that it
-/// is lost, from the first one on that it was given.
+/// Asserts that host 1 was given each message of the sender's last incarnation once, or a report of
+/// its loss, from the first message on that it was given.
 fn assert_given_or_told(world: &World, before: usize, sent: &[SeqNo]) {
     let host = &world.hosts[1];
     let given: Vec<SeqNo> = host.messages[before..].iter().map(|message| message.seqno).collect();
@@ -52,8 +54,8 @@ fn assert_given_or_told(world: &World, before: usize, sent: &[SeqNo]) {
     assert!(count <= sent.len() as u32, "{count} packets lost of {}", sent.len());
 }
 
-/// Plays a restart from one start to another of which host 1, which the sender does or does not
-/// know as a member, hears first in repairs of host 2.
+/// Restarts the sender from one incarnation to another. Host 1 first learns of the new one from
+/// repairs of host 2. Host 1 is in the sender's view if `is_known`.
 fn restart_heard_through_repairs(former: u64, latter: u64, is_known: bool) {
     let mut world = cut_off_from_sender(former);
     let before = world.hosts[1].messages.len();
@@ -80,7 +82,7 @@ fn restart_heard_through_repairs(former: u64, latter: u64, is_known: bool) {
 
 #[test]
 fn restart_first_heard_of_in_repairs_repeats_and_hides_nothing() {
-    // Of two starts in turn, the numbers of one lie behind those of the other.
+    // Both orders are tried, because the numbers of one incarnation lie behind those of the other.
     for (former, latter) in (21..29).map(|it| (it, it + 1)) {
         for is_known in [false, true] {
             restart_heard_through_repairs(former, latter, is_known);
@@ -89,7 +91,8 @@ fn restart_first_heard_of_in_repairs_repeats_and_hides_nothing() {
     }
 }
 
-/// Plays a restart of which a new member knows only the former start, and that from a late repair.
+/// Restarts the sender while a new member has learned only of the former incarnation, from a late
+/// repair.
 fn former_start_in_first_repair(former: u64, latter: u64) {
     let mut world = cut_off_from_sender(former);
     let last = world.send(0, group(0), b"the last").expect("nobody holds back");
@@ -124,7 +127,8 @@ fn former_start_in_a_late_repair_hides_nothing_of_the_next() {
     }
 }
 
-/// Two starts whose numbers begin so far apart in this group, the second later.
+/// Returns two incarnations whose first numbers in this group differ by a distance in `apart`.
+/// Those of the second are later.
 fn starts_apart(apart: std::ops::Range<u32>) -> (u64, u64) {
     let first = |bits: u64| Rng::new(bits ^ u64::from(group(0).0)).next_u64() as u32 >> 1;
     let of = |bits: u64| (bits, first(100).wrapping_sub(first(bits)));
@@ -156,8 +160,8 @@ fn near_numbers_of_two_starts_are_not_taken_for_one_stream() {
     }
 }
 
-/// A member that left the group and came back hears another start of a sender, which falls silent,
-/// and then repairs of what it was given before it left.
+/// A member that left the group and came back receives packets of another incarnation of a sender,
+/// which falls silent. Then it receives repairs of packets that it was given before it left.
 #[test]
 fn late_repairs_of_a_start_heard_before_the_group_was_left_repeat_nothing() {
     for (former, latter) in (21..29).map(|it| (it, it + 1)) {

@@ -1,4 +1,4 @@
-//! Streams whose numbers wrap, and streams that have advanced by more than half of all numbers.
+//! Streams whose sequence numbers wrap, or advance by more than half of the number space.
 
 use carom_proto::lateral::Config;
 use carom_proto::lateral::block::{Arena, Block, Piece};
@@ -9,7 +9,7 @@ use carom_proto::*;
 use crate::rig::{MILLISECOND, SECOND, World, payload_of};
 use crate::{RATE, group};
 
-/// Just below 2^31 and just below 2^32.
+/// First sequence numbers, just below 2^31 and just below 2^32.
 const FIRST_NUMBERS: [SeqNo; 2] = [SeqNo((1 << 31) - 40), SeqNo(u32::MAX - 40)];
 
 fn world(first_number: SeqNo, hosts: usize, loss: f64) -> World {
@@ -19,7 +19,8 @@ fn world(first_number: SeqNo, hosts: usize, loss: f64) -> World {
     world
 }
 
-/// Payloads of the messages from host 0 that `host` got, each with its number, in order of content.
+/// Returns the payloads of the messages from host 0 that `host` received, each with its number,
+/// sorted by content.
 fn got(world: &World, host: usize) -> Vec<(Vec<u8>, SeqNo)> {
     let messages = world.hosts[host].messages.iter();
     let from_0 = messages.filter(|message| message.sender == NodeId(1));

@@ -1,4 +1,4 @@
-//! Failure detection: what counts as a sign of life, and who is to blame.
+//! Failure detection: signs of life, stalls, and local health.
 
 use carom_proto::membership::gossip::Config;
 use carom_proto::{Time, ViewChangeKind};
@@ -6,7 +6,7 @@ use carom_proto::{Time, ViewChangeKind};
 use crate::net::{Net, endpoint, node_id, with_seeds};
 use crate::{agreed, millis, seconds};
 
-/// Two hosts that are in one group and agree.
+/// Creates two hosts whose views of one group agree.
 fn pair(config: &Config, seed: u64) -> Net {
     let mut net = Net::new(0.0, seed);
     for _ in 0..2 {
@@ -76,7 +76,7 @@ fn a_node_that_stood_still_reads_what_came_before_it_judges() {
         net.run_for(millis(200));
         net.resume(1);
         net.run_for(millis(1220));
-        // The suspicion's time is over, and the proof of life has not been read.
+        // The suspicion has expired, and the proof of life has not been read.
         let now = net.now;
         net.hosts[0].membership.handle_timeout(now);
         net.resume(0);
@@ -92,7 +92,7 @@ fn a_node_that_stood_still_reads_what_came_before_it_judges() {
     }
 }
 
-/// Nobody may be left to answer it under its new identity: it finds that out by itself.
+/// Possibly no node is left to answer the new identity. The node finds that out by itself.
 #[test]
 fn a_node_with_a_new_identity_finds_the_others_dead() {
     let mut net = pair(&with_seeds(&[0]), 8);

@@ -1,18 +1,19 @@
-//! Datagrams that a host on the LAN forges against nodes that agree: what it says of others moves
-//! nothing, and little is sent to addresses that have not answered.
+//! Datagrams forged by a host on the LAN.
+//!
+//! Claims about other nodes change nothing, and little is sent to addresses that have not answered.
 
 use super::*;
 use crate::net::identity;
 
-/// The host of the attacker; nobody runs there.
+/// Host number of the attacker, which no node has.
 const ATTACKER: usize = 100;
-/// A host that has nothing to do with any of it.
+/// Host number of an uninvolved address, which no node has.
 const BYSTANDER: usize = 200;
 
 struct Forger {
     net: Net,
     forged_bytes: u64,
-    /// View changes until the attack began, by host.
+    /// Number of view changes at each host before the attack.
     changes: Vec<usize>,
 }
 
@@ -33,19 +34,20 @@ fn datagram(kind: u8, flags: u8, sender: NodeId, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A hello of `node`, which is said to be there and challenges nobody.
+/// Encodes a hello of `node` at the address `there`, without a challenge.
 fn hello(flags: u8, node: NodeId, there: Endpoint) -> Vec<u8> {
     datagram(2, flags, node, &[&[0; 8][..], &identity(node, 0, there)].concat())
 }
 
-/// The same in the name of the start of its sender that is known.
+/// Replaces the incarnation by the one that the nodes know of the sender.
 fn of_known_start(mut datagram: Vec<u8>) -> Vec<u8> {
     datagram[24..32].copy_from_slice(&Incarnation::default().0.to_be_bytes());
     wire::seal(&mut datagram, 0);
     datagram
 }
 
-/// Gossip (message 9) from `from` to `to` with updates: identity and state.
+/// Encodes a SWIM message, of which 9 is gossip, from `from` to `to` with updates: identity and
+/// state.
 fn gossip(from: Vec<u8>, to: NodeId, message: u8, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
     let sender = NodeId(u64::from_be_bytes(from[..8].try_into().unwrap()));
     let mut body = [&from[..], &[0, 0], &identity(to, 0, endpoint(0)), &[message]].concat();
@@ -58,7 +60,7 @@ fn gossip(from: Vec<u8>, to: NodeId, message: u8, updates: &[(Vec<u8>, u8)]) -> 
     datagram(1, 0, sender, &body)
 }
 
-/// A push of `owner`'s table: one row, or the end of it.
+/// Encodes a push of one row of `owner`'s table: a subscription of the group "all", or its end.
 fn changes(sender: NodeId, owner: NodeId, version: u32, row: Option<GroupSettings>) -> Vec<u8> {
     changes_of(sender, owner, version, "all", row)
 }
@@ -92,7 +94,7 @@ impl Forger {
         Self { net, forged_bytes: 0, changes }
     }
 
-    /// Every host gets the datagram from the attacker's address.
+    /// Sends the datagram to every host from the attacker's address.
     fn send(&mut self, datagram: &[u8]) {
         for host in 0..4 {
             self.forged_bytes += datagram.len() as u64;
@@ -100,7 +102,7 @@ impl Forger {
         }
     }
 
-    /// Host 1 is silent from now on, and for 6 s the others get these datagrams from the attacker.
+    /// Crashes host 1, and sends these datagrams to the others from the attacker's address for 6 s.
     fn send_while_silent(&mut self, forged: impl Fn(usize) -> Vec<Vec<u8>>) {
         self.net.hosts[1].crashed = true;
         for _ in 0..60 {
@@ -113,7 +115,7 @@ impl Forger {
         }
     }
 
-    /// Runs for 10 s, and requires that all are whole at the end and were all the time.
+    /// Runs for 10 s, and asserts that all views are complete at the end and never changed.
     fn assert_nothing_moved(&mut self) {
         self.assert_whole_after(seconds(10));
         for (host, before) in self.net.hosts.iter().zip(&self.changes) {
@@ -276,7 +278,7 @@ fn a_member_is_where_it_speaks_from() {
     assert!(forger.net.hosts.iter().all(|host| !host.met.contains(&NodeId(666))));
 }
 
-/// The address is one where nobody runs, or that of a member, and the sender's name is not.
+/// The source address is that of a member, or one that no node has. The claimed sender is unknown.
 #[test]
 fn datagrams_with_the_address_of_another_host_draw_little_there() {
     for victim in [BYSTANDER, 1] {
@@ -307,7 +309,7 @@ fn datagrams_with_the_address_of_another_host_draw_little_there() {
             &challenge,
             &response,
         ];
-        // What is sent to a member without any attack is not the attacker's.
+        // A member is sent datagrams without any attack as well.
         let usual = sent_to(victim, |_, _| ());
         for forged in kinds {
             for nodes in [1, 200] {
@@ -326,8 +328,8 @@ fn datagrams_with_the_address_of_another_host_draw_little_there() {
     }
 }
 
-/// Bytes that host 0 sends to the address of `victim` in 12 s, in the first two of which `forge`
-/// has its turn 200 times.
+/// Returns the bytes that host 0 sends to the address of `victim` in 12 s. In the first 2 s,
+/// `forge` is called 200 times.
 fn sent_to(victim: usize, mut forge: impl FnMut(&mut Net, u64)) -> u64 {
     let mut forger = Forger::new();
     let before = forger.net.bytes_from_to(0, victim);

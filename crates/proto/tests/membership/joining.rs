@@ -1,4 +1,4 @@
-//! Joins that are refused.
+//! Refused joins.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// A cluster of `count` hosts with host 0 as the seed of all.
+/// Creates a cluster of `count` hosts, with host 0 as the seed of all.
 fn cluster(count: usize, loss: f64, seed: u64) -> Net {
     let mut net = Net::new(loss, seed);
     for _ in 0..count {
@@ -34,7 +34,8 @@ fn cluster(count: usize, loss: f64, seed: u64) -> Net {
     net
 }
 
-/// A cluster of which every host is in group "all" and in one of three others, and that agrees.
+/// Creates a cluster in which every host is in group "all" and in one of three others, and runs it
+/// until the views agree.
 fn agreed(count: usize, loss: f64, seed: u64) -> Net {
     let mut net = cluster(count, loss, seed);
     for host in 0..count {
@@ -255,8 +256,8 @@ fn a_node_that_was_cut_off_comes_back_even_if_all_think_each_other_dead() {
     }
 }
 
-/// Many others died before, so that the two seldom query each other. Hosts 0 and 3 are paused until
-/// the two have declared each other dead, and hear both of them afterwards.
+/// Many other hosts have crashed, so that hosts 1 and 2 rarely query each other. Hosts 0 and 3 are
+/// paused until 1 and 2 have declared each other dead. Afterwards they receive from both.
 #[test]
 fn pair_that_declared_each_other_dead_meets_through_the_others() {
     for seed in 0..4 {

@@ -1,4 +1,4 @@
-//! A small network in virtual time for membership providers.
+//! Small network in virtual time for membership providers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,24 +8,26 @@ use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::*;
 
-/// Hosts and what is on its way between them; everything random comes from one seed.
+/// Hosts, and the datagrams in flight between them. Everything random comes from one seed.
 pub(crate) struct Net {
     pub(crate) now: Time,
     pub(crate) hosts: Vec<Host>,
     pub(crate) loss: f64,
-    /// Hosts hear only those with the same number; a stopped link between racks.
+    /// Island of each host. Hosts receive only from their own island, as when a link between racks
+    /// fails.
     pub(crate) islands: Vec<u32>,
-    /// Two hosts that do not hear each other.
+    /// Two hosts that do not receive from each other.
     pub(crate) cut: Option<[usize; 2]>,
     pub(crate) datagrams: u64,
     pub(crate) bytes: u64,
-    /// Bytes sent by unicast, by who sent them and where to.
+    /// Bytes sent by unicast, by sending host and destination.
     bytes_to: BTreeMap<(usize, Endpoint), u64>,
-    /// Addresses at which hosts are reached besides, and from which they do not send.
+    /// Additional addresses at which hosts are reached, and from which they do not send.
     pub(crate) aliases: BTreeMap<Endpoint, usize>,
-    /// The host of an attacker, who answers all challenges in the name that it used last.
+    /// Header of the attacker's last datagram, and the attacker's host. Challenges sent there are
+    /// answered in the name of the header's sender.
     attacker: Option<(wire::Header, usize)>,
-    /// A hash of every datagram with its time: the history.
+    /// Hash of every datagram with its time.
     pub(crate) history: u64,
     pub(crate) keep_datagrams: bool,
     pub(crate) kept: Vec<Vec<u8>>,
@@ -34,16 +36,16 @@ pub(crate) struct Net {
     sent: u64,
 }
 
-/// One node, with what its provider has told so far.
+/// One node, and what its provider has reported so far.
 pub(crate) struct Host {
     pub(crate) membership: Box<dyn Membership>,
     pub(crate) id: NodeId,
-    /// Neither runs nor receives; what arrives is lost.
+    /// `true` if the node neither runs nor receives. Arriving datagrams are lost.
     pub(crate) crashed: bool,
-    /// Does not run; what arrives waits.
+    /// `true` if the node does not run. Arriving datagrams wait.
     pub(crate) paused: bool,
     pub(crate) met: BTreeSet<NodeId>,
-    /// Where each node was met last.
+    /// Address at which each node was met last.
     addresses: BTreeMap<NodeId, Endpoint>,
     pub(crate) views: BTreeMap<GroupId, View>,
     pub(crate) changes: Vec<(Time, ViewChange)>,
@@ -68,7 +70,7 @@ pub(crate) fn settings(name: &str) -> GroupSettings {
     GroupSettings::new(name, Profile::TimeCritical(RateOfFire::new(8, 5)))
 }
 
-/// A configuration whose seeds are these hosts and that does not use the LAN.
+/// Returns a configuration with these hosts as seeds, which does not use the LAN.
 pub(crate) fn with_seeds(seeds: &[usize]) -> Config {
     let seeds = seeds.iter().map(|host| endpoint(*host)).collect();
     Config { seeds, lan_hello: false, ..Config::default() }
@@ -145,7 +147,7 @@ impl Net {
         self.hosts[host].crashed = true;
     }
 
-    /// A new process takes the place of one that was shut down.
+    /// Replaces the process of a host by a new one.
     pub(crate) fn restart(&mut self, host: usize, membership: Box<dyn Membership>) {
         self.hosts[host] = Host::new(node_id(host), membership);
         self.drain(host);
@@ -167,7 +169,7 @@ impl Net {
         self.run_until(span, |_| false);
     }
 
-    /// Runs until `done` or for `span`; returns whether `done` came true.
+    /// Runs until `done` returns `true`, but at most for `span`. Returns `true` if `done` did.
     pub(crate) fn run_until(
         &mut self,
         span: Duration,
@@ -200,7 +202,7 @@ impl Net {
         }
     }
 
-    /// Whether all running hosts have the views that their subscriptions demand.
+    /// Returns `true` if the views of all running hosts are those that follow from `members`.
     pub(crate) fn agrees(&self, names: &[&str], members: impl Fn(usize, &str) -> bool) -> bool {
         let up: Vec<usize> =
             (0..self.hosts.len()).filter(|host| !self.hosts[*host].crashed).collect();
@@ -233,8 +235,10 @@ impl Net {
         &self.hosts[host].views[&GroupId::of_name(name)]
     }
 
-    /// An attacker at the address of `attacker`, where nobody runs, says hello in the name of the
-    /// sender of the datagram, answers the challenge that this draws, and sends the datagram.
+    /// Sends a datagram from the address of host number `attacker`, which no node has.
+    ///
+    /// The attacker first sends a hello in the name of the datagram's sender and answers the
+    /// challenge that the hello draws, so that its address is validated.
     pub(crate) fn forge(&mut self, host: usize, attacker: usize, port: u16, datagram: &[u8]) {
         if self.hosts[host].crashed {
             return;
@@ -254,7 +258,7 @@ impl Net {
         assert_eq!(self.stat(host, "datagrams_unvalidated"), unvalidated, "it is not heard");
     }
 
-    /// Bytes that one host has sent to the address of another.
+    /// Returns the bytes that one host has sent to the address of another.
     pub(crate) fn bytes_from_to(&self, from: usize, to: usize) -> u64 {
         self.bytes_to.get(&(from, endpoint(to))).copied().unwrap_or(0)
     }
@@ -306,7 +310,7 @@ impl Net {
                 let is_there = |host: &usize| endpoint(*host) == to || alias == Some(host);
                 (0..self.hosts.len()).filter(is_there).collect()
             }
-            // Multicast comes back to its sender.
+            // Multicast loops back to its sender.
             Destination::Lan => (0..self.hosts.len()).collect(),
             other => panic!("membership sent to {other:?}"),
         };
@@ -380,7 +384,8 @@ impl Host {
     }
 }
 
-/// The response at `at` in the name of the sender of `name`, if `datagram` challenges it.
+/// Returns the response from address `at` in the name of the sender of `name`, if `datagram` is a
+/// challenge.
 pub(crate) fn path_response(name: wire::Header, at: Endpoint, datagram: &[u8]) -> Option<Vec<u8>> {
     const HELLO: u8 = 2;
     const PATH_CHALLENGE: u8 = 8;
@@ -396,7 +401,7 @@ pub(crate) fn path_response(name: wire::Header, at: Endpoint, datagram: &[u8]) -
     [HELLO, PATH_CHALLENGE].contains(&header.kind).then_some(out)
 }
 
-/// Identity on the wire, see `Identity`.
+/// Encodes an identity in the wire format of the private type `Identity`.
 pub(crate) fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
     let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("an address of IPv4") };
     let (node, bump, port) = (node.0.to_be_bytes(), bump.to_be_bytes(), at.0.port().to_be_bytes());

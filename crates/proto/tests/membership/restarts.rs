@@ -1,4 +1,4 @@
-//! Nodes that stop and start again under their ids.
+//! Nodes that stop and start again under the same id.
 
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::wire::Header;
@@ -23,7 +23,7 @@ fn a_node_that_left_is_a_member_again_when_it_restarts() {
     net.check();
 }
 
-/// Restarts host 1 at once, under its id and at its address, which nobody is told.
+/// Restarts host 1 at once, under its id and at its address. The others are not notified.
 fn bounced(net: &mut Net, incarnation: u64) {
     let origin = Origin { node: node_id(1), incarnation: Incarnation(incarnation) };
     let again = Gossip::new(origin, endpoint(1), with_seeds(&[0]), 99);
@@ -36,7 +36,7 @@ fn node_of_another_network_at_the_address_of_a_member_is_ignored() {
     let id = NodeId(77);
     let other = Config { network: 1, ..with_seeds(&[0]) };
     net.restart(1, Box::new(Gossip::new(id, endpoint(1), other, 99)));
-    // The others look for the member that is gone for as long as they remember it.
+    // The others send datagrams to the former member for as long as they remember it.
     net.run_for(seconds(60));
     for host in [0, 2] {
         assert_eq!(net.hosts[host].membership.nodes().len(), 1, "at {host}");
@@ -56,7 +56,7 @@ fn subscriptions_of_a_former_start_end_with_it() {
     net.run_for(seconds(1));
     assert_eq!(net.view(0, "shared").members(), [node_id(1)]);
     bounced(&mut net, 9);
-    // As many changes as the former start had made, but other ones.
+    // As many changes as the former incarnation had made, but different ones.
     net.join(1, "elsewhere").unwrap();
     net.join(1, "all").unwrap();
     net.run_for(seconds(2));

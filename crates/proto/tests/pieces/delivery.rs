@@ -1,4 +1,4 @@
-//! Messages of all sizes come once and whole, whatever is lost and however the engine is set.
+//! Delivery of messages of all sizes, once and whole, under all kinds of loss and settings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn each_piece_is_repaired_alone_whichever_is_lost_and_however_repairs_are_set() 
             assert_eq!(after.0.data_sent - before.0.data_sent, PIECES as u64);
             assert!(after.0.retransmissions_sent - before.0.retransmissions_sent <= 1);
             let repaired = |it: &Counters| it.recovered + it.retransmitted;
-            // A repair may overtake a piece that it has in it, which is then recovered as well.
+            // A repair may overtake a fragment that it contains, which is then recovered as well.
             let here = repaired(&after.1) - repaired(&before.1);
             assert!((1..=4).contains(&here), "{here} repaired of piece {lost}");
             for host in 1..4 {
@@ -54,13 +54,14 @@ fn each_piece_is_repaired_alone_whichever_is_lost_and_however_repairs_are_set() 
     }
 }
 
-/// Sizes as they come: mostly small, some of several packets, a few of dozens.
+/// Returns a random size: mostly small, sometimes several packets, rarely dozens.
 fn any_size(rng: &mut Rng) -> usize {
     let most = [100, 100, 1_500, 5_000, 60_000][rng.below(5)];
     rng.below(most)
 }
 
-/// Every host sends `count` messages of all sizes, while others do; all come as they were sent.
+/// Sends `count` messages of all sizes from every host concurrently, and asserts that they arrive
+/// as they were sent.
 fn exchange(config: &Config, loss: Loss, seed: u64, count: u32) -> World {
     const HOSTS: usize = 5;
     let mut world = world(HOSTS, config, loss, seed);

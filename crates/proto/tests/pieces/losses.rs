@@ -1,4 +1,4 @@
-//! A message of which something is lost for good is told as lost as a whole, and once.
+//! Losses of large messages: a message that lacks a fragment is reported as lost once, as a whole.
 
 use std::time::Duration;
 
@@ -51,13 +51,13 @@ fn pieces_that_come_after_the_first_was_given_up_tell_the_rest_as_lost() {
         passes
     });
     send(&mut world, 0, &message_of(1, 10));
-    // Half of its numbers are heard of by then, and given up.
+    // The heartbeat reveals half of the message's sequence numbers, which are then given up.
     let mut heartbeat = Vec::new();
     let packet = Packet::Heartbeat { next: SeqNo(7), first: None, nonce: 0, confirm: false };
     packet.encode(NodeId(1), GROUP, 0, &mut heartbeat);
     world.filter = Box::new(|_, to, _| to != NodeId(2));
     world.inject(1, &heartbeat);
-    // Its sender's word on what it has sent does not arrive, and it is taken for silent.
+    // Nothing arrives from the sender, so that the receiver considers it silent.
     world.run_for(5 * SECOND);
     assert_eq!(told_lost(&world, 1), [(2, 6, LossCause::DeadlinePassed)]);
     let late = kept.borrow().clone();
@@ -67,7 +67,7 @@ fn pieces_that_come_after_the_first_was_given_up_tell_the_rest_as_lost() {
     assert_eq!((told, world.hosts[1].messages.len()), (10, 1));
     assert_eq!(world.hosts[1].engine.counters().messages_broken, 1);
     world.hosts[1].engine.check();
-    // The numbers of what is lost are not asked for, and the next message is delivered.
+    // Lost sequence numbers are not requested, and the next message is delivered.
     world.filter = Box::new(|_, _, _| true);
     send(&mut world, 0, b"after");
     world.run_for(2 * SECOND);
@@ -88,7 +88,7 @@ fn a_deadline_is_that_of_all_pieces_of_a_message() {
     assert_eq!(told_lost(&world, 1), [(1, 6, LossCause::DeadlinePassed)]);
     assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [7]);
     assert_eq!(world.hosts[2].got(NodeId(1), GROUP), [1, 7]);
-    // One that takes longer than its deadline to leave is of no use to anybody.
+    // A message that takes longer to send than its deadline is useless to all members.
     let options = SendOptions { deadline: Some(Duration::from_millis(20)), qos: None };
     world.send_with(0, GROUP, &message_of(1, 2000), options).expect("nobody holds back");
     world.run_for(5 * SECOND);

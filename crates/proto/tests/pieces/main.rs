@@ -1,4 +1,4 @@
-//! Messages that do not fit a packet, between several lateral engines, under loss.
+//! Messages larger than a packet, between several lateral engines, under loss.
 
 mod delivery;
 mod losses;
@@ -17,10 +17,10 @@ use rig::{World, payload_of};
 
 const RATE: RateOfFire = RateOfFire::new(8, 5);
 const GROUP: GroupId = GroupId(100);
-/// Offsets in a datagram: its type, and a data packet's number.
+/// Offsets in a datagram: packet type, and sequence number of a data packet.
 const KIND: usize = 4;
 const SEQNO: usize = carom_proto::wire::HEADER_BYTES;
-/// Types of the lateral protocol.
+/// Packet types of the lateral protocol.
 const DATA: u8 = 1;
 const REPAIR: u8 = 2;
 const OPEN: u8 = 8;
@@ -31,12 +31,12 @@ fn world(hosts: usize, config: &Config, loss: Loss, seed: u64) -> World {
     world
 }
 
-/// Bytes of a piece but for the last, under the default settings.
+/// Returns the size in bytes of every fragment but the last, with the default settings.
 fn piece_bytes() -> usize {
     Config::default().packet_limit(RATE) - 8
 }
 
-/// A message of so many packets.
+/// Returns a message that takes `packets` packets.
 fn message_of(number: u32, packets: usize) -> Vec<u8> {
     payload_of(number, packets * piece_bytes() - 1)
 }
@@ -53,7 +53,7 @@ fn told_lost(world: &World, host: usize) -> Vec<(u32, u32, LossCause)> {
     world.hosts[host].lost.iter().map(|lost| (lost.first.0, lost.last.0, lost.cause)).collect()
 }
 
-/// How often each message was delivered or told as lost at the host.
+/// Returns how often each message was delivered or reported lost at the host.
 fn accounts(world: &World, host: usize, sent: &[u32]) -> Vec<usize> {
     let host = &world.hosts[host];
     let got = host.got(NodeId(1), GROUP);

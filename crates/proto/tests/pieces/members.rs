@@ -1,4 +1,4 @@
-//! Members that join, leave, come back and crash in the middle of messages.
+//! Members that join, leave, return or crash in the middle of a message.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ fn a_group_can_be_left_and_joined_again_in_the_middle_of_messages() {
                 host.engine.check();
             }
         }
-        // Who stayed has all that the one who stayed as well has sent.
+        // Host 3, which never left, has every message of host 0, which never left either.
         assert_eq!(world.hosts[3].got(NodeId(1), GROUP), numbers[0], "seed {seed}");
     }
 }

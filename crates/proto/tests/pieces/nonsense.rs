@@ -1,4 +1,4 @@
-//! Pieces that are mutated or replayed change nothing.
+//! Mutated and replayed fragments, which change nothing.
 
 use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;

@@ -1,5 +1,5 @@
-//! How a large message leaves its sender: at its pace, as far as members keep up, and before what
-//! waits behind it.
+//! Sending of large messages: at the configured pace, as fast as members keep up, and before the
+//! messages queued behind them.
 
 use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;

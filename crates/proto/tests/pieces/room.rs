@@ -1,5 +1,6 @@
-//! A node without room for whole messages: what it keeps is bounded, and what it cannot keep is
-//! told once.
+//! Nodes without room for whole messages.
+//!
+//! Their memory is bounded, and each message that does not fit is reported as lost once.
 
 use std::time::Duration;
 
@@ -16,14 +17,14 @@ use crate::{GROUP, RATE, accounts, message_of, send, told_lost, world};
 fn halves_of_messages_take_up_no_more_than_their_share_of_the_buffer() {
     let config = Config { buffer_bytes: 200_000, window: 0, nak: None, ..Config::default() };
     let mut world = world(2, &config, Loss::None, 1);
-    // Host 1 does not say that it has sent nothing.
+    // Nothing is carried, so that host 1 cannot answer that it has sent nothing.
     world.filter = Box::new(|_, _, _| false);
     let mut rng = Rng::new(1);
     let mut next = 1_u32;
     for number in 0..300 {
         let message = payload_of(number, 2_000 + rng.below(60_000));
         let piece = Piece { index: 0, piece_bytes: 1000, message_bytes: message.len() as u32 };
-        // Every third of its pieces comes, and never all of them.
+        // Only every third fragment arrives, so that no message becomes whole.
         for index in (0..piece.count()).step_by(3) {
             let piece = Piece { index, ..piece };
             let block = Block::of_piece(&mut Arena::default(), world.now, None, piece, &message);

@@ -1,5 +1,6 @@
-//! A small world for several lateral engines: virtual time, seeded delay and loss. The simulator
-//! crate will do this for whole experiments; here it is just enough to hold engines together.
+//! Small test network of lateral engines: virtual time, seeded delay and loss.
+//!
+//! Whole experiments run in the simulator crate. This one only connects engines.
 
 #![allow(dead_code, reason = "every test file uses its own part of the rig")]
 
@@ -14,17 +15,17 @@ use carom_proto::*;
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// Whether a datagram from the first to the second node is carried.
+/// Predicate: `true` if a datagram from the first to the second node is carried.
 type Filter = dyn FnMut(NodeId, NodeId, &[u8]) -> bool;
 
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) hosts: Vec<Host>,
-    /// Every datagram passes here before it is sent; `false` drops it.
+    /// Called for every datagram before it is sent; `false` drops the datagram.
     pub(crate) filter: Box<Filter>,
-    /// A running hash of all datagrams and events, to compare histories.
+    /// Running hash of all datagrams and events, for comparing histories.
     pub(crate) history: u64,
-    /// The nonce of the last open from the first to the second node.
+    /// Nonce of the last open from the first to the second node.
     opens: BTreeMap<(NodeId, NodeId), u64>,
     config: Config,
     in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
@@ -74,7 +75,7 @@ impl World {
         }
     }
 
-    /// Host `number` joins; everybody in the group learns it at once.
+    /// Joins host `number` to the group. All hosts in the group learn of it at once.
     pub(crate) fn join(&mut self, number: usize, group: GroupId, rate: RateOfFire) {
         let settings = GroupSettings { profile: Profile::TimeCritical(rate), name_check: 0 };
         let now = self.now;
@@ -91,7 +92,7 @@ impl World {
         self.hosts[number].groups.insert(group);
     }
 
-    /// Host `number` leaves; everybody learns it a millisecond later.
+    /// Removes host `number` from the group. The others learn of it a millisecond later.
     pub(crate) fn leave(&mut self, number: usize, group: GroupId) {
         let now = self.now;
         self.hosts[number].engine.leave(now, group);
@@ -101,12 +102,12 @@ impl World {
         self.announce(number, group, ViewChangeKind::Left);
     }
 
-    /// Host `number` stops for good; nobody is told.
+    /// Stops host `number` for good. The others are not notified.
     pub(crate) fn crash(&mut self, number: usize) {
         self.hosts[number].alive = false;
     }
 
-    /// Everybody in `group` is told that host `number` is gone.
+    /// Reports a change of host `number` to all other hosts in `group`.
     pub(crate) fn announce(&mut self, number: usize, group: GroupId, kind: ViewChangeKind) {
         let gone = self.hosts[number].id;
         for other in (0..self.hosts.len()).filter(|other| *other != number) {
@@ -145,14 +146,14 @@ impl World {
         self.drain(number);
     }
 
-    /// Hands host `number` a datagram from nowhere.
+    /// Passes a datagram to host `number` directly.
     pub(crate) fn inject(&mut self, number: usize, datagram: &[u8]) {
         let now = self.now;
         self.hosts[number].engine.handle_datagram(now, datagram);
         self.drain(number);
     }
 
-    /// Hands host `number` the answer of `sender` to the open that it last sent there.
+    /// Passes the answer of `sender` to the last open that host `number` sent it.
     pub(crate) fn answer(
         &mut self,
         number: usize,
@@ -169,8 +170,9 @@ impl World {
         self.inject(number, &datagram);
     }
 
-    /// The process of host `number` is killed and started again under its id, at once: nobody is
-    /// told, and it learns who is in its groups.
+    /// Kills the process of host `number` and starts it again under its id at once.
+    ///
+    /// The other hosts are not notified. The new process learns the members of its groups.
     pub(crate) fn restart(&mut self, number: usize, incarnation: u64) {
         let id = self.hosts[number].id;
         let origin = Origin { node: id, incarnation: Incarnation(incarnation) };
@@ -191,7 +193,6 @@ impl World {
         }
     }
 
-    /// Lets `span` pass.
     pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while let Some(at) = self.next_event().filter(|at| *at <= end) {
@@ -201,7 +202,7 @@ impl World {
         self.now = end;
     }
 
-    /// The counters of all hosts together.
+    /// Returns the sum of the hosts' counters. Counters that are not listed here are 0.
     pub(crate) fn total(&self) -> Counters {
         let mut total = Counters::default();
         for counters in self.hosts.iter().map(|host| host.engine.counters()) {
@@ -225,12 +226,12 @@ impl World {
         total
     }
 
-    /// Datagrams that the hosts' buffers lost.
+    /// Returns the number of datagrams that loss injection dropped.
     pub(crate) fn dropped(&self) -> u64 {
         self.hosts.iter().map(|host| host.loss.dropped()).sum()
     }
 
-    /// Host `number` is told of one change.
+    /// Reports one view change to host `number`.
     pub(crate) fn change(
         &mut self,
         number: usize,
@@ -311,7 +312,7 @@ impl World {
         }
     }
 
-    /// A message that is large is not worth being printed.
+    /// Adds an event to the history. The payload of a message is not formatted, as it can be large.
     fn note_event(&mut self, number: usize, event: &Event) {
         if let Event::Message(message) = event {
             let Message { group, sender, seqno, how, age, missing_for, .. } = message;
@@ -323,7 +324,7 @@ impl World {
         }
     }
 
-    /// FNV-1a over everything that happens.
+    /// Adds bytes and the current time to the history, by FNV-1a.
     fn note(&mut self, bytes: &[u8]) {
         for byte in bytes.iter().chain(&self.now.0.to_be_bytes()) {
             self.history = (self.history ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
@@ -342,7 +343,8 @@ impl Host {
         }
     }
 
-    /// The numbers of the messages from `sender` in `group`, in order, each as often as it came.
+    /// Returns the sorted sequence numbers of the messages from `sender` in `group`, each as often
+    /// as it was delivered.
     pub(crate) fn got(&self, sender: NodeId, group: GroupId) -> Vec<u32> {
         let of_stream = |message: &&Message| message.sender == sender && message.group == group;
         let mut numbers: Vec<u32> =
@@ -352,12 +354,13 @@ impl Host {
     }
 }
 
-/// The payload of message `number`, of a length that differs from its neighbours'.
+/// Returns the payload of message `number`. Its length differs from those of the messages before
+/// and after it.
 pub(crate) fn payload(number: u32) -> Vec<u8> {
     payload_of(number, 20 + (number as usize * 37) % 900)
 }
 
-/// The payload of message `number`, of this length.
+/// Returns the payload of message `number`, with a length of `bytes`.
 pub(crate) fn payload_of(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|place| (place as u32 ^ number.wrapping_mul(31)) as u8).collect()
 }

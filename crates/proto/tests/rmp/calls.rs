@@ -1,4 +1,4 @@
-//! Requests to a group, of members and of nodes that are not members, and their answers.
+//! Requests of members and guests to a group, and the replies.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use carom_proto::{GroupId, NodeId, Rng};
 use crate::checks;
 use crate::rig::{GROUP, MS, Told, World};
 
-/// Members, and behind them hosts that never join.
+/// Creates `members` members, followed by `guests` hosts that never join.
 fn joined(members: usize, guests: usize, seed: u64) -> World {
     let mut world = World::new(members + guests, Partition::Majority, seed);
     (0..members).for_each(|number| world.join(number));

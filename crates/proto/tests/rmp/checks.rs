@@ -1,4 +1,4 @@
-//! What must hold of the stories that members were told, whatever happened to them.
+//! Invariants of the events that members were given, under all faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use carom_proto::rmp::{Epoch, LockChange, LockNews, Outcome, Place, Qos, RingVie
 
 use crate::rig::{Host, Told, World};
 
-/// A message of the tests: who sent it, its number, and what it was promised.
+/// A message of the tests: its sender, its number, and its QoS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sent {
     pub(crate) sender: NodeId,
@@ -16,7 +16,7 @@ pub(crate) struct Sent {
     pub(crate) qos: Qos,
 }
 
-/// What a member was told in one view.
+/// Messages that a member was given in one view.
 #[derive(Clone, Debug)]
 pub(crate) struct Chapter {
     view: (Epoch, u32),
@@ -24,7 +24,7 @@ pub(crate) struct Chapter {
     pub(crate) messages: Vec<Sent>,
 }
 
-/// The chapters of each life of a host: it may be removed and come back.
+/// Returns the chapters of each life of a host, which may be removed and come back.
 pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
     let mut lives: Vec<Vec<Chapter>> = vec![Vec::new()];
     for told in &host.story {
@@ -40,8 +40,8 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
             }
             Told::Request { request } => {
                 let message = sent(request.id.caller, &request.payload);
-                // A handler may be told again, and a message below the total order is delivered
-                // in another view where it comes from a caller that is in none.
+                // A handler can be given a request again. A request below total order can be
+                // delivered in different views if its caller is in none.
                 if !request.is_again && message.qos.is_ordered() {
                     let chapter = life.last_mut().expect("no request comes before the first view");
                     chapter.messages.push(message);
@@ -62,7 +62,7 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
     lives
 }
 
-/// Asserts what holds at any time.
+/// Asserts the invariants that hold at any time.
 pub(crate) fn check_safety(world: &World) {
     for host in &world.hosts {
         for life in lives(host) {
@@ -75,9 +75,10 @@ pub(crate) fn check_safety(world: &World) {
     check_views_and_locks(world);
 }
 
-/// In a group of which a minority may not go on a ring is followed by two only if the second has a
-/// majority of the first, and none of those was in the first; and all agree for ever about the
-/// order of what a majority held.
+/// Asserts that a group in which a minority stops has one lineage of rings.
+///
+/// Two rings can follow the same ring only if the second contains a majority of the first, and no
+/// member that entered the first. All members agree on the order of messages that a majority held.
 pub(crate) fn check_one_lineage(world: &World) {
     let mut views: BTreeMap<Epoch, &RingView> = BTreeMap::new();
     for told in world.hosts.iter().flat_map(|host| &host.story) {
@@ -118,7 +119,7 @@ pub(crate) fn check_one_lineage(world: &World) {
 
 fn check_once_and_in_source_order(host: &Host, life: &[Chapter]) {
     let mut seen = BTreeSet::new();
-    // Requests are numbered apart from messages.
+    // Requests and messages are numbered separately.
     let mut last: BTreeMap<(NodeId, u32), u32> = BTreeMap::new();
     for message in life.iter().flat_map(|chapter| &chapter.messages) {
         assert!(seen.insert(*message), "{:?} was told {message:?} twice", host.id);
@@ -130,7 +131,8 @@ fn check_once_and_in_source_order(host: &Host, life: &[Chapter]) {
     }
 }
 
-/// All are told the same view by the same name, and a lock is granted to who holds it in the view.
+/// Asserts that all members are shown the same view under the same name, and that a lock is granted
+/// only to its holder in the view.
 fn check_views_and_locks(world: &World) {
     let mut views: BTreeMap<(Epoch, u32), &RingView> = BTreeMap::new();
     for host in &world.hosts {
@@ -153,8 +155,10 @@ fn check_views_and_locks(world: &World) {
     }
 }
 
-/// What is totally ordered has a place, nothing else has, and places increase. No two messages have
-/// the same. What comes after the news of what all members have is behind it.
+/// Asserts that totally ordered messages have places, and that no others do.
+///
+/// Places increase at each member, and no two messages have the same place. Messages that follow a
+/// stability report have places behind the reported one.
 fn check_places(world: &World) {
     let mut messages = BTreeMap::new();
     for host in &world.hosts {
@@ -171,7 +175,7 @@ fn check_places(world: &World) {
                 }
                 Told::Request { request } => see(host, request.place, &mut last),
                 Told::View { place, .. } => see(host, Some(*place), &mut last),
-                // Replies that are told to their callers alone have places as well.
+                // Replies that only their callers receive have places as well.
                 Told::Stable { up_to } => last = last.max(Some(*up_to)),
                 Told::Removed => last = None,
                 _ => {}
@@ -187,7 +191,7 @@ fn see(host: &Host, place: Option<Place>, last: &mut Option<Place>) {
     }
 }
 
-/// Each request has one answer at most, and a reply is to what was asked.
+/// Asserts that each request has at most one answer, and that a reply belongs to its request.
 fn check_answers(world: &World) {
     for host in &world.hosts {
         let mut answered = BTreeSet::new();
@@ -204,7 +208,7 @@ fn check_answers(world: &World) {
     }
 }
 
-/// Each grant of a lock in a lineage has a number of its own, larger than those before.
+/// Asserts that each grant of a lock in a lineage has its own fence, larger than those before.
 fn check_fences(world: &World) {
     let mut grants = BTreeMap::new();
     for host in &world.hosts {
@@ -227,8 +231,10 @@ fn check_fences(world: &World) {
     }
 }
 
-/// Members that go together from one view to the next delivered the same in the first; of members
-/// of the last one that they share one delivered what the other did, and perhaps more.
+/// Asserts virtual synchrony.
+///
+/// Members that move together from one view to the next delivered the same messages in the first.
+/// If a view is the last one of two members, one of them delivered a prefix of what the other did.
 fn check_virtual_synchrony(world: &World) {
     let all: Vec<(NodeId, Vec<Chapter>)> = world
         .hosts
@@ -264,7 +270,7 @@ fn check_virtual_synchrony(world: &World) {
     }
 }
 
-/// The order of majority resilient messages is the same for all, whatever became of them.
+/// Asserts that all members agree on the order of majority-resilient messages.
 fn check_agreed_order(world: &World) {
     let sequences: Vec<(Option<Epoch>, Vec<Sent>)> = world
         .hosts
@@ -281,7 +287,8 @@ fn check_agreed_order(world: &World) {
         let places: BTreeMap<Sent, usize> =
             first.iter().enumerate().map(|(at, message)| (*message, at)).collect();
         for (other, second) in &sequences[place + 1..] {
-            // Before two rings that were born apart are one, both serve who calls them by name.
+            // Until two rings that were founded separately merge, both serve callers outside the
+            // group.
             let is_one_order = |it: &&Sent| origin == other || it.number >> 20 == 0;
             let common: Vec<usize> = second
                 .iter()

@@ -1,4 +1,4 @@
-//! Rings whose members are far from each other: timers follow the measured round trip.
+//! Rings of distant members: timers follow the measured round trip.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use carom_proto::rmp::{Config, Partition, Qos};
 use crate::rig::{GROUP, MS, World};
 use crate::{joined, payloads};
 
-/// One way, in milliseconds.
+/// One-way delays in milliseconds.
 const DELAYS: [u32; 6] = [1, 15, 25, 100, 250, 500];
-/// Bytes per second of each link: 8 Mbit/s.
+/// Rate of each link in bytes per second: 8 Mbit/s.
 const RATE: u64 = 1_000_000;
 const MESSAGE_BYTES: usize = 10_000;
 const MESSAGES: usize = 100;
@@ -18,13 +18,13 @@ fn reformations(world: &World) -> u64 {
     world.hosts.iter().map(|host| host.engine.counters().reformations_begun).sum()
 }
 
-/// Shortest time for a megabyte: the link carries it, and the last place is known a round trip
-/// after its packet was sent.
+/// Returns the shortest time for a megabyte. The link carries it, and the last place is known one
+/// round trip after its packet was sent.
 fn shortest_time(delay: Duration) -> Duration {
     Duration::from_secs_f64((MESSAGES * MESSAGE_BYTES) as f64 / RATE as f64) + 2 * delay
 }
 
-/// Four members on links of 8 Mbit/s, so far from each other, once they are in one ring.
+/// Creates a ring of four members on links of 8 Mbit/s with this one-way delay.
 fn ring_over(delay: Duration, seed: u64) -> World {
     let mut world = World::new(4, Partition::Majority, seed);
     (world.delay, world.rate) = ((delay, delay + delay / 50), Some(RATE));
@@ -34,7 +34,8 @@ fn ring_over(delay: Duration, seed: u64) -> World {
     let is_whole = |world: &World| {
         (0..4).all(|number| world.hosts[number].engine.view(GROUP).is_some_and(|it| it.len() == 4))
     };
-    // Members that are farther away than a founder waits begin rings that have to merge.
+    // Members at a distance beyond a founder's waiting time begin their own rings, which have to
+    // merge.
     let limit = if delay > 250 * MS { 60_000 * MS } else { 20 * delay + 1000 * MS };
     while !is_whole(&world) && world.now.since(begin) < limit {
         world.run_for(10 * MS);
@@ -64,7 +65,7 @@ fn megabyte_takes_three_times_the_shortest_time_at_most() {
     }
 }
 
-/// All answers come after the member has given up waiting for them, and is alone again.
+/// All replies arrive after the member has stopped waiting for them, and is alone again.
 #[test]
 fn few_tries_let_in_those_that_are_far_away() {
     for seed in 0..12 {
@@ -111,7 +112,7 @@ fn dead_member_is_removed_at_any_distance() {
     }
 }
 
-/// The timers of a ring that was near are those of a near one until it is measured again.
+/// The timers of the ring suit the short path until the round trip is measured again.
 #[test]
 fn ring_lives_on_when_its_path_becomes_longer() {
     for seed in 0..10 {

@@ -1,4 +1,4 @@
-//! An operator forces a quorum that is lost.
+//! Lost quorums that an operator forces.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::mpsc::{Sender, channel};
@@ -58,11 +58,11 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
     }
 }
 
-/// Sends on the warnings that are logged.
+/// Subscriber that forwards the warnings that are logged.
 #[derive(Clone)]
 struct Log(Sender<String>);
 
-/// The fields of a log entry.
+/// Fields of a log entry.
 struct Line(String);
 
 impl Visit for Line {
@@ -125,8 +125,8 @@ fn forced_quorum_is_logged_with_the_operator_and_the_lost_voters() {
     assert!(is_working(&world, 0));
 }
 
-/// One of three voters has accepted a list whose initiator may have gone on with it, and the two
-/// others are dead.
+/// One of three voters has accepted a list that its initiator may have put in force. The two others
+/// are dead.
 #[test]
 fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
     let mut world = world(3, 3, 1, &[0; 3]);
@@ -154,8 +154,8 @@ fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
     assert_eq!(payloads(&world, 1).len(), 1);
 }
 
-/// Another incarnation in the packet would be another start of the operator's node: the members
-/// would answer it no more.
+/// Another incarnation in the packet would be a restart of the operator's node. The members would
+/// no longer reply to this one.
 #[test]
 fn a_forced_quorum_is_asked_for_in_the_name_of_this_start() {
     let origin = Origin { node: NodeId(1), incarnation: Incarnation(77) };

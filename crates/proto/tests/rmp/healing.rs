@@ -1,4 +1,4 @@
-//! What becomes of parts of a group that meet: who waits for whom, and who joins whom.
+//! Parts of a group that meet: which part waits, and which joins the other.
 
 use carom_proto::NodeId;
 use carom_proto::rmp::{Partition, Qos};
@@ -20,7 +20,7 @@ fn a_member_of_a_ring_that_works_does_not_leave_it_for_one_that_may_not_go_on() 
         world.join(4);
         world.run_for(1000 * MS);
         assert_eq!(world.ring(4), Some(vec![NodeId(5)]), "seed {seed}");
-        // The small ring lets it in. What the large one has to say comes later, or before.
+        // The small ring admits host 5. Packets of the large ring arrive before or after that.
         world.part[4] = 0;
         world.delay.1 = 5 * MS;
         world.join(5);
@@ -67,9 +67,10 @@ fn a_token_site_that_begins_another_life_in_a_quiet_ring_is_let_in_again() {
     }
 }
 
-/// A list holds, and only its initiator and one more know it when they are cut off. The three
-/// others have accepted it too; they go on with a list of their own. When that one has all it
-/// needs, the last of them is cut off from its initiator, and hears the first two.
+/// A list is in force, and only its initiator and one other member have learned so when they are
+/// cut off. The three others have accepted it too, and continue with a list of their own. When that
+/// list has all the acknowledgments that it needs, the last of the three is cut off from its
+/// initiator, and receives from the first two.
 #[test]
 fn who_has_accepted_a_later_list_does_not_go_back_to_the_one_before() {
     let (mut torn, mut undecided) = (0, 0);
@@ -108,5 +109,5 @@ fn who_has_accepted_a_later_list_does_not_go_back_to_the_one_before() {
     assert!(torn >= 10 && undecided > 0, "{torn} were torn, {undecided} undecided");
 }
 
-/// The kind of the packet by which a member accepts a list.
+/// Kind of the packet by which a member accepts a list.
 const RECOVERY_ACK_NEW_LIST: u8 = 9;

@@ -1,5 +1,5 @@
-//! Rings that stay live: under lock storms, over long round trips, in mass joins, down to the last
-//! two members.
+//! Liveness of rings: under lock storms, over long round trips, in mass joins, and of the last two
+//! members.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn grants(world: &World, number: usize) -> usize {
     world.hosts[number].story.iter().filter(is_grant).count()
 }
 
-/// Plays so many milliseconds in which the first `lockers` members take and return one lock as
+/// Runs for `ms` milliseconds, in which the first `lockers` members take and return one lock as
 /// fast as they can, and member 5 always has more to send.
 fn storm(world: &mut World, lockers: usize, ms: u32) {
     let name = LockName::of_name("cycled");
@@ -32,13 +32,13 @@ fn storm(world: &mut World, lockers: usize, ms: u32) {
             }
             world.lock(number, name, true);
         }
-        // What does not fit the queue is refused.
+        // Messages that do not fit the queue are refused.
         (0..20).for_each(|_| world.send(5, Qos::TotallyOrdered, 1000));
         world.run_for(MS / 10);
     }
 }
 
-/// `hosts` of which the first seven are in one ring.
+/// Creates `hosts` hosts, of which the first seven are in one ring.
 fn seven_of(hosts: usize) -> World {
     let config = Config { window_bytes: 16 << 10, queue_bytes: 32 << 10, ..Config::default() };
     let mut world = World::with_config(hosts, Partition::Majority, 7, config);
@@ -47,7 +47,7 @@ fn seven_of(hosts: usize) -> World {
     world
 }
 
-/// Messages of a sender delivered within five seconds at another member, in a storm of so many.
+/// Returns the number of messages that member 6 delivers within 5 s of a lock storm, and the world.
 fn delivered_in_five_seconds(lockers: usize) -> (usize, World) {
     let mut world = seven_of(7);
     world.check_every = 11;
@@ -83,9 +83,9 @@ fn members_come_and_go_in_a_lock_storm() {
     assert_eq!(reformations(&world), before);
 }
 
-/// The ring of two is idle; a message of either member that is promised more than an order is
-/// delivered to its sender after one round trip, whether it holds the token or not. The other
-/// member is told half a round trip later at most that the sender has it.
+/// The ring of two is idle. A message that is promised more than an order is delivered to its
+/// sender after one round trip, whether the sender holds the token or not. The other member
+/// delivers it at most half a round trip later.
 #[test]
 fn idle_ring_of_two_is_resilient_in_one_round_trip() {
     for qos in [Qos::Resilient(1), Qos::MajorityResilient, Qos::TotallyResilient] {
@@ -107,8 +107,8 @@ fn idle_ring_of_two_is_resilient_in_one_round_trip() {
     }
 }
 
-/// How long it takes until all of so many nodes that join at once are in one ring, and how many
-/// datagrams were sent until then.
+/// Returns the time until `hosts` nodes that join at once are in one ring, and the number of
+/// datagrams sent until then.
 fn mass_join(hosts: usize, seed: u64, limit: Duration) -> (Duration, u64) {
     let mut world = World::new(hosts, Partition::Majority, seed);
     world.check_every = if hosts > 40 { 101 } else { 1 };
@@ -167,7 +167,8 @@ fn one_of_the_last_two_leaves_whatever_is_lost() {
     }
 }
 
-/// The only two that have a message die right after it got its place, and nothing else is sent.
+/// The only two members that have a message crash right after it got its place, and nothing else is
+/// sent.
 #[test]
 fn large_ring_gives_up_a_message_soon_that_nobody_has() {
     const MEMBERS: usize = 100;

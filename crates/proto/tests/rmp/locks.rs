@@ -1,4 +1,4 @@
-//! Locks of a group: one holder, in the order in which they asked, whatever happens to them.
+//! Locks of a group: one holder at a time, in the order of the requests, under all faults.
 
 use carom_proto::rmp::{Config, LockChange, LockError, LockName, LockNews, Partition};
 use carom_proto::{Rng, SeqNo};
@@ -137,7 +137,8 @@ fn a_lock_is_asked_for_once_and_given_back_once() {
     assert_eq!(engine.lock(now, carom_proto::GroupId(8), name), Err(LockError::NotJoined));
 }
 
-/// Who has given a lock back and asked for it again is not told of what the first request got.
+/// A member that has released a lock and requested it again is not notified of the grant of its
+/// first request.
 #[test]
 fn a_grant_that_comes_late_is_not_taken_for_that_of_a_later_request() {
     let name = LockName::of_name("leader");
@@ -147,7 +148,8 @@ fn a_grant_that_comes_late_is_not_taken_for_that_of_a_later_request() {
         world.run_for(50 * MS);
     }
     world.part[2] = 1;
-    // The others know that the lock goes to the last, which hears it when it is there again.
+    // The others have learned that host 2 gets the lock. Host 2 learns of it when it is reachable
+    // again.
     world.unlock(1, name);
     world.run_for(50 * MS);
     world.lock(0, name, true);
@@ -168,14 +170,14 @@ fn a_grant_that_comes_late_is_not_taken_for_that_of_a_later_request() {
     assert_eq!(world.hosts[2].engine.counters().locks_granted, 1);
 }
 
-/// Where nobody is cut off, no two members ever use a lock at one instant.
+/// If no member is cut off, no two members ever use a lock at the same instant.
 #[test]
 fn no_two_members_use_a_lock_at_once() {
     crate::random::seeds().for_each(lock_at_random);
 }
 
-/// These failed once: a member that had given a lock back and asked for it again took the late
-/// grant of its first request for that of the second, while another held the lock.
+/// These seeds failed once. A member that had released a lock and requested it again took the late
+/// grant of its first request for that of the second, while another member held the lock.
 #[test]
 fn no_two_members_used_a_lock_at_once_in_these_histories() {
     let seeds = [
@@ -208,7 +210,7 @@ fn lock_at_random(seed: u64) {
     crate::checks::check_one_lineage(&world);
 }
 
-/// Asks for locks until so many requests wait that no other is taken.
+/// Requests locks until the limit of open requests is reached.
 fn ask_for_too_many(world: &mut World, number: usize) {
     (1000..1080).for_each(|name| world.lock(number, LockName(name), true));
     let now = world.now;

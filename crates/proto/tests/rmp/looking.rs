@@ -1,4 +1,4 @@
-//! What who is in no ring sees of those that there are, and that nothing comes of it there.
+//! Ring queries by a node that is in no ring. They have no effect on the rings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ const OPTIONS: LookOptions =
     LookOptions { name_check: 0, patience: MS.saturating_mul(2000), via: None };
 const NIGHTLY: LockName = LockName(77);
 
-/// Members, and behind them one host that never joins.
+/// Creates `members` members, followed by one host that never joins.
 fn joined(members: usize, seed: u64) -> World {
     let mut world = World::new(members + 1, Partition::Majority, seed);
     (0..members).for_each(|number| world.join(number));
@@ -22,7 +22,7 @@ fn joined(members: usize, seed: u64) -> World {
     world
 }
 
-/// What a host has seen when its look is over.
+/// Returns the rings that a host has seen when its query ends.
 fn seen(world: &mut World, number: usize, id: LookId) -> Vec<RingSight> {
     for _ in 0..3000 {
         if let Some(looked) = world.hosts[number].engine.poll_looked() {
@@ -62,7 +62,7 @@ fn a_look_shows_view_turn_and_locks_and_the_ring_is_as_it_was() {
     for number in 0..3 {
         assert_eq!(world.hosts[number].engine.view(GROUP), Some(&view));
     }
-    // Besides questions and answers nothing has gone over the network: no round of the token.
+    // Apart from queries and replies nothing was sent, in particular no round of the token.
     let others = |kinds: &BTreeMap<u8, u64>| {
         kinds.iter().filter(|(kind, _)| ![5, 6].contains(*kind)).map(|it| *it.1).sum::<u64>()
     };
@@ -101,7 +101,7 @@ fn of_a_group_in_parts_each_part_is_seen_and_which_of_them_goes_on() {
     world.send(3, Qos::TotallyOrdered, 50);
     world.run_for(3000 * MS);
     assert!(world.hosts[3].story.contains(&Told::Minority));
-    // The observer hears the one part, and then the other.
+    // The observer receives from one part, and then from the other.
     let id = world.look(5, OPTIONS);
     world.run_for(30 * MS);
     world.part[5] = 1;
@@ -204,7 +204,7 @@ fn a_list_that_nobody_has_asked_for_is_counted_and_dropped() {
         world.arrive(3, list);
         assert_eq!(world.hosts[3].engine.counters().lists_unasked, count);
     }
-    // Nor does a caller have a use for it.
+    // A caller has no use for a list either.
     world.call(3, None, 2, 50);
     world.arrive(3, lists[0]);
     let counters = world.hosts[3].engine.counters();

@@ -90,7 +90,7 @@ fn tokens_go_round_at_once_while_a_message_waits_for_them() {
     for qos in [Qos::Resilient(2), Qos::MajorityResilient, Qos::TotallyResilient] {
         let mut world = joined(5, 3);
         world.send(1, qos, 100);
-        // Seven ways of at most 0.2 ms each, where a token site without work would rest for 50 ms.
+        // Seven hops of at most 0.2 ms each. A token site without work would rest for 50 ms.
         world.run_for(2 * MS);
         (0..5).for_each(|number| assert_eq!(payloads(&world, number).len(), 1, "{qos} {number}"));
     }
@@ -169,7 +169,7 @@ fn a_minority_stops_and_comes_back() {
     }
 }
 
-/// A member is cut off for 40 messages and comes back.
+/// Cuts host 3 off for 40 messages, and lets it rejoin.
 fn rejoined_after_a_cut(partition: Partition, seed: u64) -> World {
     let mut world = World::new(4, partition, seed);
     (0..4).for_each(|number| world.join(number));
@@ -191,7 +191,7 @@ fn rejoined_after_a_cut(partition: Partition, seed: u64) -> World {
     world
 }
 
-/// The number of places that the last host was told it missed.
+/// Returns the numbers of missed places that were reported to host 3.
 fn told_missed(world: &World) -> Vec<Option<u64>> {
     let story = world.hosts[3].story.iter();
     let told = story.filter_map(|told| match told {
@@ -201,8 +201,8 @@ fn told_missed(world: &World) -> Vec<Option<u64>> {
     told.collect()
 }
 
-/// The places between the last one that the last host knew of when it was removed, and the view
-/// by which the others let it in again.
+/// Returns the number of places between the last one that host 3 knew of when it was removed, and
+/// the view by which the others admitted it again.
 fn places_missed(world: &World) -> u64 {
     let story = &world.hosts[3].story;
     let back = story.iter().position(|told| matches!(told, Told::Rejoined { .. }));
@@ -228,7 +228,7 @@ fn member_that_rejoins_is_told_how_many_places_it_missed() {
         // Each message takes a place, and so do the ACKs and views with which they were ordered.
         assert!(missed > 40, "{missed}");
         assert_eq!(told_missed(&world), [Some(missed)], "seed {seed}");
-        // Each part has an order of its own.
+        // Each part has its own order, so that the number of missed places is unknown.
         let world = rejoined_after_a_cut(Partition::AtLeast(1), seed);
         assert_eq!(told_missed(&world), [None], "seed {seed}");
     }
@@ -257,12 +257,12 @@ fn who_was_let_in_without_hearing_of_it_is_another_in_a_ring_of_its_own() {
     world.join(0);
     world.run_for(1000 * MS);
     world.join(1);
-    // Its request is on its way; no answer comes through.
+    // Its request is in flight. No reply arrives.
     world.part[1] = 1;
     world.run_for(2000 * MS);
     let own = world.process(1).expect("it has a ring of its own");
     assert!(own.life > 1, "its first life was let in by the other ring, and may not be in two");
-    // The first ring does not wait for a member that has never spoken.
+    // The first ring does not wait for a member from which it has never received anything.
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(1));
 }
 
@@ -345,7 +345,7 @@ fn hosts_without_multicast_join_send_and_call() {
     }
 }
 
-/// Somebody joins while a long message is on its way, and all who have its beginning die.
+/// A host joins while a long message is in flight, and all members that have its beginning crash.
 #[test]
 fn a_message_that_nobody_has_is_given_up_and_the_ring_goes_on() {
     let mut given_up = 0;

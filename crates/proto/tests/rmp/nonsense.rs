@@ -1,4 +1,4 @@
-//! What is wrong, old or not for this group changes nothing, and is counted.
+//! Packets that are malformed, old or for another group. They change nothing and are counted.
 
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ fn a_snapshot_of_a_ring_that_this_node_is_not_in_makes_it_no_member() {
     assert!(count > 0, "nobody has sent one");
 }
 
-/// Nobody could exceed the highest version that there is.
+/// No ballot could exceed the highest possible version.
 #[test]
 fn member_that_names_the_highest_version_does_not_end_all_reformations() {
     for is_abort in [false, true] {
@@ -230,8 +230,8 @@ fn node_that_waits_in_vain_for_a_larger_ring_joins_a_smaller_one() {
     assert_eq!(world.ring(0), Some(vec![NodeId(2), NodeId(1)]));
 }
 
-/// A ring of as many members and locks as there can be, which `founder` has begun; `last` is the
-/// last member, and has the token.
+/// Returns a ring with the maximum numbers of members and locks. `founder` has begun it. `last` is
+/// the last member, and has the token.
 fn largest_ring(founder: Process, last: Process) -> Snapshot {
     let member = |process| Member {
         process,
@@ -262,7 +262,7 @@ fn largest_ring(founder: Process, last: Process) -> Snapshot {
     }
 }
 
-/// A node of another network can be at an address that a member had before.
+/// A node of another network can have an address that a member had before.
 #[test]
 fn larger_ring_of_a_node_that_is_not_in_the_group_is_not_joined() {
     for is_known in [false, true] {
@@ -311,14 +311,14 @@ fn joiner_of_the_largest_ring_is_refused_and_told_of_it() {
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(RingView::MAX_MEMBERS));
     world.hand_over(1, 0, is_join);
     world.held_back = Some(Vec::new());
-    // It has passed the token on, and has it again now.
+    // The host has passed the token on, and receives it again now.
     let at = world.hosts[0].engine.reached(GROUP).expect("it is in a ring").at.0 + 1;
     let what = What::Order(Vec::new());
     let round = Round { at: Timestamp(at), site: founder, next: me, what };
     world.forge(2, 0, &Packet::Ack { epoch, round });
     assert_eq!(world.hosts[0].engine.counters().members_refused, 1);
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(RingView::MAX_MEMBERS));
-    // The list comes in parts, which are more than a datagram can be together.
+    // The list is sent in parts. Together they exceed the size of a datagram.
     let sent = world.held_back.take().expect("datagrams are held back");
     let parts = sent
         .iter()

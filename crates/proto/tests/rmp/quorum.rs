@@ -1,5 +1,5 @@
-//! Electorates: below a majority of the voters nothing is ordered, acknowledged or locked, from the
-//! first member on.
+//! Electorates: without a majority of the voters nothing is ordered, acknowledged or locked, from
+//! the first member on.
 
 use carom_proto::rmp::{JoinOptions, LockChange, LockName, Partition, Qos};
 use carom_proto::{NodeId, Rng};
@@ -10,7 +10,7 @@ use crate::{checks, payloads};
 pub(crate) const CLIENT: JoinOptions =
     JoinOptions { rejoin: true, is_multicast: true, via: None, is_voter: false };
 
-/// Hosts that have not joined, of which each two are in the part of the network of this number.
+/// Creates hosts that have not joined. `part` is the part of the network that each is in.
 pub(crate) fn world(hosts: usize, electorate: u16, seed: u64, part: &[u8]) -> World {
     let mut world = World::new(hosts, Partition::QuorumOf(electorate), seed);
     world.part = part.to_vec();
@@ -42,7 +42,7 @@ pub(crate) fn is_working(world: &World, number: usize) -> bool {
     world.hosts[number].engine.is_working(GROUP)
 }
 
-/// Two machines that start apart, each with a voter and a client that publishes and locks.
+/// Two machines start separately, each with a voter and a client. All publish and request a lock.
 #[test]
 fn halves_that_start_apart_order_and_lock_nothing() {
     for seed in 0..20 {
@@ -73,7 +73,7 @@ fn halves_that_start_apart_order_and_lock_nothing() {
         let whole = (0..2).map(ordered).max_by_key(Vec::len).expect("there are two");
         assert_eq!(whole.len(), 8, "seed {seed}");
         for number in 0..4 {
-            // A client may have been let in after the first messages.
+            // A client may have been admitted after the first messages.
             assert!(whole.ends_with(&ordered(number)), "seed {seed}: {number}");
             assert!(number > 1 || ordered(number) == whole, "seed {seed}: {number}");
             assert!(!world.hosts[number].story.contains(&Told::Removed), "seed {seed}");
@@ -119,7 +119,7 @@ fn clients_that_come_and_die_do_not_stop_the_voters() {
         assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
         assert_eq!(payloads(&world, 1).len(), 1, "seed {seed}");
         assert_eq!(world.ring(0), world.ring(1));
-        // One of two voters that are left is too few, however many clients there are.
+        // The last of the three voters is too few, however many clients there are.
         let clients: Vec<usize> = (0..4).map(|_| world.add()).collect();
         clients.iter().for_each(|client| world.join_with(*client, CLIENT));
         world.run_for(5000 * MS);
@@ -135,7 +135,7 @@ fn clients_that_come_and_die_do_not_stop_the_voters() {
 fn clients_alone_begin_no_ring_and_say_so() {
     let mut world = world(3, 1, 4, &[0; 3]);
     (0..2).for_each(|number| world.join_with(number, CLIENT));
-    // The voter's id is larger than the clients', who ask all the time.
+    // The id of the voter is larger than those of the clients, which send requests all the time.
     world.send(0, Qos::TotallyOrdered, 50);
     world.run_for(20_000 * MS);
     assert!(waits(&world, 0, 0, 1) && waits(&world, 1, 0, 1));
@@ -144,7 +144,8 @@ fn clients_alone_begin_no_ring_and_say_so() {
     world.run_for(5000 * MS);
     (0..3).for_each(|number| assert!(is_working(&world, number), "{number}"));
     assert_eq!(payloads(&world, 2).len(), 1);
-    // The only voter dies: the clients wait for it, and let another begin anew after a while.
+    // The only voter crashes. The clients wait for it, and after a while let another voter begin a
+    // new ring.
     world.crash(2);
     let next = world.add();
     world.join(next);
@@ -154,7 +155,7 @@ fn clients_alone_begin_no_ring_and_say_so() {
     (0..2).for_each(|number| assert_eq!(world.ring(number), world.ring(next)));
 }
 
-/// Every change of the members waits for the quorum, and takes memory until then.
+/// Every view change waits for the quorum, and takes memory until then.
 #[test]
 fn views_that_wait_for_a_quorum_become_one_in_the_end() {
     let mut world = world(5, 5, 5, &[0; 5]);
@@ -236,7 +237,7 @@ fn voter_that_dies_is_followed_by_another_one() {
     }
 }
 
-/// Voter 1 may be in the other part of the network, and go on with voter 2.
+/// Voter 1 may be in another part of the network and continue with voter 2 there.
 #[test]
 fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
     for seed in 0..10 {
@@ -262,7 +263,7 @@ fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
     }
 }
 
-/// Each of the members finds out in a ballot of its own that the ring cannot continue.
+/// Each member learns in a ballot of its own that the ring cannot continue.
 #[test]
 fn far_members_leave_a_ring_without_a_quorum_together() {
     for seed in 0..10 {
@@ -274,7 +275,7 @@ fn far_members_leave_a_ring_without_a_quorum_together() {
         assert!((2..8).all(|it| waits(&world, it, 4, 5)), "seed {seed}");
         (0..2).for_each(|number| world.crash(number));
         world.tell_views();
-        // They give the ring up after 10 s.
+        // The members give the ring up after 10 s.
         let begin = world.now;
         let is_new =
             |world: &World| (2..8).all(|it| world.ring(it).is_some_and(|it| it.len() == 6));
@@ -286,8 +287,8 @@ fn far_members_leave_a_ring_without_a_quorum_together() {
     }
 }
 
-/// Two voters of three are cut off from each other; the third works with one of them, dies, and is
-/// started again on the other side, without its memory.
+/// Two of three voters are cut off from each other. The third works with one of them, crashes, and
+/// is started again on the other side, without its memory.
 #[test]
 fn voter_started_again_makes_no_quorum_with_those_that_lack_what_it_knew() {
     for seed in 0..20 {
@@ -337,8 +338,8 @@ fn a_voter_more_than_the_electorate_waits_outside() {
     }
 }
 
-/// Five voters and three clients, in parts that change, with losses, pauses and deaths; voters that
-/// died are started again as other processes.
+/// Plays a random history of five voters and three clients, with changing partitions, losses,
+/// pauses and crashes. Crashed voters are replaced by other processes.
 fn random_history(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let mut world = world(8, 5, seed, &[0; 8]);
@@ -374,7 +375,7 @@ fn random_history(seed: u64) -> World {
     world
 }
 
-/// Whatever was ordered or locked was so among a majority of the voters.
+/// Asserts that everything that was ordered or locked was so among a majority of the voters.
 fn check_quorums(world: &World, seed: u64) {
     for host in &world.hosts {
         let mut voters = 0;
@@ -410,11 +411,11 @@ fn random_histories_of_an_electorate_need_its_majority() {
         let is_whole = |it: &usize| world.ring(*it).map(|ring| ring.len()) == Some(alive.len());
         whole += usize::from(alive.iter().all(is_whole));
     }
-    // Where too many died at once the rest waits for an operator.
+    // If too many voters crash at once, the rest waits for an operator.
     assert!(whole >= 60, "{whole} of 100 are whole");
 }
 
-/// Two voters of five, each in a ring of its own, meet: the one that gives its ring up has made a
+/// Two of five voters meet, each in a ring of its own. The one that gives its ring up has made a
 /// request, which ends in time.
 #[test]
 fn a_request_ends_in_time_although_its_ring_is_given_up() {

@@ -1,4 +1,4 @@
-//! Random histories: joins, leaves, crashes, partitions, pauses, losses, all levels mixed.
+//! Random histories: joins, leaves, crashes, partitions, pauses, losses, all QoS levels mixed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,7 +28,7 @@ fn random_history(partition: Partition, seed: u64) -> World {
     world.duplicates = [0.0, 0.05][rng.below(2)];
     world.delay.1 = [MS / 5, MS, 5 * MS, 30 * MS][rng.below(4)];
     (0..count).for_each(|number| world.join(number));
-    // Two that only call.
+    // Two guests, which only make requests.
     (0..2).for_each(|_| _ = world.add());
     world.run_for(Duration::from_millis(rng.below(1500) as u64));
     let acts = 20 + rng.below(60);
@@ -90,7 +90,8 @@ fn settle(world: &mut World) {
     world.run_for(Duration::from_secs(20));
 }
 
-/// All that are left are in one ring, unless too few are left of a view that somebody may be in.
+/// Asserts that all live members are in one ring, unless too few are left of a view that one of
+/// them may be in.
 fn check_liveness(world: &World, seed: u64) {
     let up = |number: &usize| world.hosts[*number].is_alive && world.hosts[*number].is_joined;
     let left: Vec<usize> = (0..world.hosts.len()).filter(up).collect();
@@ -106,7 +107,7 @@ fn check_liveness(world: &World, seed: u64) {
     }
     for number in &left {
         let Some(view) = world.hosts[*number].engine.view(GROUP) else { continue };
-        // A node that has given up its life in this ring is not coming back to it.
+        // A node that has given up its life in this ring does not return to it.
         let alive = view
             .processes()
             .filter(|process| left.iter().any(|it| world.process(*it) == Some(*process)));
@@ -120,7 +121,7 @@ fn check_liveness(world: &World, seed: u64) {
     }
 }
 
-/// Of those who want a lock one has it.
+/// Asserts that one member holds each lock that is wanted.
 fn check_locks(world: &World, seed: u64) {
     for name in (0..3).map(LockName) {
         let wants = |host: &Host| host.is_alive && host.wanted.contains(&name);
@@ -130,7 +131,7 @@ fn check_locks(world: &World, seed: u64) {
     }
 }
 
-/// Every request of a live caller has an answer, and it is not that there was none.
+/// Asserts that every request of a live caller has an answer other than [`Outcome::Unanswered`].
 fn check_all_answered(world: &World, left: &[usize], seed: u64) {
     if left.is_empty() {
         return;
@@ -149,7 +150,7 @@ fn check_all_answered(world: &World, left: &[usize], seed: u64) {
     }
 }
 
-/// What a member sent that was never removed it was told itself.
+/// Asserts that members that were never removed were given all their own messages.
 fn check_all_delivered(world: &World, left: &[usize], seed: u64) {
     for number in left {
         let host = &world.hosts[*number];
@@ -174,7 +175,7 @@ fn run(partition: Partition, seed: u64) {
     check_liveness(&world, seed);
 }
 
-/// The seeds that are tried: `SEEDS=0..6000 cargo test -p carom-proto --test rmp` tries more.
+/// Returns the seeds to try. `SEEDS=0..6000 cargo test -p carom-proto --test rmp` tries more.
 pub(crate) fn seeds() -> Range<u64> {
     let given = std::env::var("SEEDS").ok();
     let range = given.as_deref().and_then(|text| text.split_once(".."));

@@ -1,4 +1,4 @@
-//! Reformations in which what is sent comes at the worst moments.
+//! Reformations in which packets arrive at the worst moments.
 
 use carom_proto::rmp::packet::{NewList, Packet, Position, Proposal};
 use carom_proto::rmp::{Counters, Epoch, Qos};
@@ -29,8 +29,8 @@ fn what_comes_after_a_list_was_accepted_stops_nobody() {
     let is_start = |packet: &Packet| matches!(packet, Packet::RecoveryStart { .. });
     let is_vote = |packet: &Packet| matches!(packet, Packet::RecoveryVote { .. });
     let is_list = |packet: &Packet| matches!(packet, Packet::NewList(_));
-    // The last two agree on a list without the first. Then its message comes to one of them, which
-    // asks the other to reform the ring, before the other knows that they have agreed.
+    // Members 1 and 2 agree on a list without member 0. Then the message of member 0 reaches member
+    // 1, which requests a reformation from member 2 before that one has learned of the agreement.
     world.suspect(2, 0);
     world.hand_over(2, 1, is_start);
     world.hand_over(1, 2, is_vote);
@@ -39,7 +39,7 @@ fn what_comes_after_a_list_was_accepted_stops_nobody() {
     world.hand_over(0, 1, |packet| matches!(packet, Packet::Data(_)));
     world.time_out_until(1, is_start);
     world.hand_over(1, 2, is_start);
-    // What is held back is lost, and the first is cut off.
+    // Held-back datagrams are lost, and member 0 is cut off.
     world.held_back = None;
     world.part = vec![1, 0, 0];
     world.run_for(3000 * MS);
@@ -60,7 +60,7 @@ fn members_continue_when_the_initiator_of_a_list_that_may_hold_is_dead() {
     let is_start = |packet: &Packet| matches!(packet, Packet::RecoveryStart { .. });
     let is_vote = |packet: &Packet| matches!(packet, Packet::RecoveryVote { .. });
     let is_list = |packet: &Packet| matches!(packet, Packet::NewList(_));
-    // Three of four accept a list without the last. The first of them may have gone on with it.
+    // Three of four members accept a list without member 3. Member 0 may have put it in force.
     world.suspect(0, 3);
     (1..3).for_each(|member| world.hand_over(0, member, is_start));
     (1..3).for_each(|member| world.hand_over(member, 0, is_vote));
@@ -75,11 +75,11 @@ fn members_continue_when_the_initiator_of_a_list_that_may_hold_is_dead() {
     assert!((2..4).all(|number| world.ring(number) == ring), "{ring:?}");
 }
 
-/// Lists of one ring that a member remembers.
+/// Maximum number of lists of one ring that a member remembers.
 const MAX_ACCEPTED: usize = 32;
 
-/// Member 0 begins a ballot, as member `to` hears it; returns the ballot and the list of the last
-/// two members that it might propose.
+/// Begins a ballot of member 0, as member `to` receives it. Returns the ballot, and the list of the
+/// last two members that member 0 might propose.
 fn begin_ballot(world: &mut World, to: usize, version: u32) -> (Epoch, Packet) {
     let ring = world.hosts[0].engine.view(GROUP).cloned().expect("it is in a ring");
     let ballot = Epoch { version, creator: world.process(0).expect("it is in a ring") };
@@ -117,7 +117,7 @@ fn list_is_not_acknowledged_when_it_cannot_be_remembered() {
     }
     assert_eq!(acknowledged(&world, 1), MAX_ACCEPTED);
     assert_eq!(world.hosts[1].engine.counters().lists_refused, 1);
-    // There is room again once one of them cannot hold any more.
+    // An aborted list can no longer come into force, which makes room for another.
     world.forge(0, 1, &Packet::RecoveryAbort { ballot: ballots[0], seen: ballots[0] });
     let (_, list) = begin_ballot(&mut world, 1, 2000);
     world.forge(0, 1, &list);
@@ -138,7 +138,7 @@ fn initiator_proposes_no_list_that_it_cannot_remember() {
     world.time_out_until(1, is_start);
     world.held_back.iter_mut().for_each(|held_back| held_back.retain(|(from, ..)| *from == 1));
     world.hand_over(1, 2, is_start);
-    // The vote names all these lists, and comes in parts.
+    // The vote names all these lists, and is sent in parts.
     let parts = world.held_back.iter().flatten().filter(|(from, ..)| *from == 2).count();
     (0..parts).for_each(|_| world.hand_over(2, 1, |_| true));
     world.time_out_until(1, |packet| matches!(packet, Packet::RecoveryAbort { .. }));

@@ -1,4 +1,4 @@
-//! What resilience promises when members die at once, at any instant.
+//! Guarantees of resilience when members crash simultaneously, at any instant.
 
 use carom_proto::Rng;
 use carom_proto::rmp::{Partition, Qos};
@@ -6,8 +6,8 @@ use carom_proto::rmp::{Partition, Qos};
 use crate::checks::{self, Sent};
 use crate::rig::{GROUP, MS, Told, World};
 
-/// Runs five members that send messages of this level, kills `deaths` of them at one instant, and
-/// compares what the dead were told with what the others were.
+/// Runs five members that send messages of this level, and kills `deaths` of them at one instant.
+/// Asserts that the messages given to the dead are the first ones given to a survivor.
 fn kill_at_once(qos: Qos, deaths: usize, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut world = World::new(5, Partition::AtLeast(1), seed);
@@ -55,8 +55,8 @@ fn totally_resilient_messages_survive_all_deaths_but_one() {
     crate::random::seeds().for_each(|seed| kill_at_once(Qos::TotallyResilient, 4, seed));
 }
 
-/// A member asks to leave and is cut off at some instant. If the others see it leave, it holds all
-/// that they were told before.
+/// A member requests to leave, and is cut off at some instant. If the others see it leave, it holds
+/// everything that was delivered to them before.
 #[test]
 fn who_leaves_holds_what_the_others_were_told_before() {
     let mut left = 0;
@@ -80,7 +80,7 @@ fn who_leaves_holds_what_the_others_were_told_before() {
             _ => false,
         };
         for host in &world.hosts[..2] {
-            // The first such view is that of two members who have not yet let it in.
+            // The first such view is from before the third member was admitted.
             let Some(at) = host.story.iter().rposition(is_left).filter(|at| *at > 3) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Members that are killed and come back under the same id, as another start of their node.
+//! Members that are killed and come back under the same id, as another incarnation of their node.
 
 use carom_proto::rmp::{Partition, Process, Qos};
 use carom_proto::{Incarnation, NodeId};
@@ -6,7 +6,7 @@ use carom_proto::{Incarnation, NodeId};
 use crate::payloads;
 use crate::rig::{GROUP, MS, Told, World};
 
-/// The members of a host's ring, in order of their ids.
+/// Returns the members of a host's ring, sorted by their ids.
 fn members(world: &World, number: usize) -> Vec<Process> {
     let view = world.hosts[number].engine.view(GROUP).expect("it is in a ring");
     let mut members: Vec<Process> = view.processes().collect();
@@ -14,8 +14,8 @@ fn members(world: &World, number: usize) -> Vec<Process> {
     members
 }
 
-/// Node 1 is killed when it has sent and received messages, and comes back at once:
-/// nobody is told that it was away.
+/// Creates a ring in which node 1 is killed after it has sent and received messages, and comes back
+/// at once. The others are not notified.
 fn restarted(seed: u64, former: Incarnation, later: Incarnation) -> (World, usize) {
     let mut world = World::new(1, Partition::Majority, seed);
     let first = world.restart(0, former);
@@ -70,7 +70,7 @@ fn late_packets_of_the_former_start_change_nothing() {
     let (mut world, again) = restarted(3, Incarnation(1 << 63), Incarnation(1 << 60));
     world.run_for(5000 * MS);
     let (ring, heard) = (members(&world, 2), payloads(&world, 2).len());
-    // The former start still runs, and is heard as if it had never been killed.
+    // The former incarnation still runs, as if it had never been killed.
     world.hosts[1].is_alive = true;
     world.run_for(20 * MS);
     world.send(1, Qos::TotallyOrdered, 100);

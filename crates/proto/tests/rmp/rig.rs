@@ -1,4 +1,4 @@
-//! A small world for several token rings: virtual time, seeded delay, loss, partitions, crashes.
+//! Small test network of token rings: virtual time, seeded delay, loss, partitions, crashes.
 
 mod application;
 mod host;
@@ -20,25 +20,25 @@ pub(crate) struct World {
     pub(crate) loss: f64,
     pub(crate) duplicates: f64,
     pub(crate) delay: (Duration, Duration),
-    /// Bytes per second that each host can send; `None`: any number.
+    /// Bytes per second that each host can send; `None` is unlimited.
     pub(crate) rate: Option<u64>,
-    /// The invariants are checked after so many calls of engines: in a large ring that takes far
-    /// more time than the calls.
+    /// Interval, in calls of engines, at which the invariants are checked. In a large ring a check
+    /// takes far more time than a call.
     pub(crate) check_every: u64,
     drains: u64,
-    /// In which part of the network each host is.
+    /// Part of the network that each host is in.
     pub(crate) part: Vec<u8>,
     pub(crate) profile: Profile,
-    /// Bytes of the replies of handlers.
+    /// Size of handlers' replies in bytes.
     pub(crate) reply_bytes: usize,
     config: Config,
     in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
     datagrams: u64,
     rng: Rng,
     pub(crate) datagrams_by_kind: BTreeMap<u8, u64>,
-    /// Datagrams by sender and receiver, if they go on only when they are handed over.
+    /// Datagrams with sender and receiver, if they are delivered only by [`World::hand_over`].
     pub(crate) held_back: Option<Vec<(usize, usize, Vec<u8>)>>,
-    /// All datagrams that were sent, if they are to be kept.
+    /// All datagrams sent, if they are recorded.
     pub(crate) record: Option<Vec<Vec<u8>>>,
 }
 
@@ -79,13 +79,13 @@ impl World {
         world
     }
 
-    /// A new process, not in the group yet.
+    /// Adds a process that is not in the group yet.
     pub(crate) fn add(&mut self) -> usize {
         self.start(NodeId(self.hosts.len() as u64 + 1).into())
     }
 
-    /// Kills the process of a host, unless that has happened, and starts another under the same id,
-    /// which is not in the group yet.
+    /// Kills the process of a host, if it still runs, and starts another under the same id. The new
+    /// one is not in the group yet.
     pub(crate) fn restart(&mut self, number: usize, incarnation: Incarnation) -> usize {
         self.crash(number);
         self.start(Origin { node: self.hosts[number].id, incarnation })
@@ -141,7 +141,7 @@ impl World {
         self.hosts[number].is_alive = false;
     }
 
-    /// The membership provider tells everybody who is there, and who is not.
+    /// Makes the membership provider report to all live hosts which others are in the group.
     pub(crate) fn tell_views(&mut self) {
         for number in 0..self.hosts.len() {
             for other in (0..self.hosts.len()).filter(|other| *other != number) {
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// The membership provider tells one host that another has failed.
+    /// Makes the membership provider report to one host that another has failed.
     pub(crate) fn suspect(&mut self, number: usize, other: usize) {
         let (now, node) = (self.clock(number), self.hosts[other].id);
         let kind = ViewChangeKind::Failed;
@@ -168,19 +168,19 @@ impl World {
         self.drain(number);
     }
 
-    /// The ring as a host knows it.
+    /// Returns the ring in a host's current view.
     pub(crate) fn ring(&self, number: usize) -> Option<Vec<NodeId>> {
         let view = self.hosts[number].engine.view(GROUP)?;
         Some(view.processes().map(|process: Process| process.node).collect())
     }
 
-    /// The life that a host has in its ring.
+    /// Returns the life that a host has in its ring.
     pub(crate) fn process(&self, number: usize) -> Option<Process> {
         let host = &self.hosts[number];
         host.engine.view(GROUP)?.process_of(host.id)
     }
 
-    /// The time as a host sees it.
+    /// Returns the time on a host's own clock.
     pub(crate) fn clock(&self, number: usize) -> Time {
         self.now + self.hosts[number].ahead
     }
@@ -289,16 +289,16 @@ impl World {
         }
     }
 
-    /// What is told to be with all members of the ring is there, whether they live or not.
+    /// Asserts that all members of the ring, alive or not, hold what is reported as stable.
     fn check_stable(&self, number: usize, up_to: Place) {
         let Some(view) = self.hosts[number].engine.view(GROUP) else { return };
         for member in view.processes() {
             let is_it = |other: &usize| self.process(*other) == Some(member);
-            // Of one that is out of the ring by now nothing can be seen.
+            // A member that is out of the ring by now cannot be inspected.
             let Some(other) = (0..self.hosts.len()).find(is_it) else { continue };
             let Some(reached) = self.hosts[other].engine.reached(GROUP) else { continue };
-            // Who has accepted the list of a reformation has all that gets its place by it, and
-            // counts no places until it hears that the list holds.
+            // A member that has accepted the list of a reformation holds everything that gets its
+            // place by it. It counts no places until it learns that the list is in force.
             let is_between = reached.ring < up_to.ring;
             assert!(is_between || reached >= up_to, "{member:?} at {reached:?}, told: {up_to:?}");
         }

@@ -1,16 +1,17 @@
-//! How the bins follow the regions: what changed in the membership is taken up with the next
-//! packet.
+//! Updates of the bins after changes of the regions. View changes take effect with the next packet.
 //!
-//! Where a region has other nodes than before, its whole chain is linked anew. Where only groups
-//! changed, the links of the shares between which they moved are compared with those of the same
-//! shares before: their group sets differ by the changed groups at most. A bin that serves no other
-//! region gets its new set in place. All other links stay. So a change in one group costs a few
-//! steps for each of its regions; a bin is made or dissolved, which costs a step for each of its
-//! groups, only where a class of equal shares begins or ends, or where regions share bins.
+//! If a region has other nodes than before, its whole chain is linked again. If only groups
+//! changed, the links of the shares between which they moved are compared with the former links of
+//! the same shares. Their group sets differ by the changed groups at most. A bin that serves no
+//! other region gets its new set in place. All other links stay.
 //!
-//! A fill goes on through a change as long as all that it holds is for all its targets: it is sent
-//! as it is when nodes of a region from which it has targets change, when the bin stops serving
-//! such a region, and when the bin loses a group.
+//! A change in one group thus costs a few steps for each of its regions. Bins are created or
+//! removed, at one step for each of their groups, only where a class of equal shares begins or
+//! ends, or where regions share bins.
+//!
+//! A batch continues through a change as long as all its packets are useful to all its targets. It
+//! is sent early when nodes of a region from which it has targets change, when the bin stops
+//! serving such a region, and when the bin loses a group.
 
 use super::super::chain::{Link, SetId, Span};
 use super::super::fills::{BinIx, Cell, Fill, Lane, Source};
@@ -18,15 +19,14 @@ use super::super::regions::{Change, Moved, RegionIx};
 use super::{Bin, Bins, Repair};
 
 impl Bins {
-    /// Takes up the changes of membership since the last packet. Bins that serve no region any
-    /// more disappear.
+    /// Applies the changes of regions since the last packet. Bins that serve no region are removed.
     pub(in super::super) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         if self.regions.is_touched() {
             self.take_up_changes(send);
         }
     }
 
-    /// Apart, so that packets, most of which find no change, pay for the question only.
+    /// A separate function, so that the many packets without a change pay only for the check.
     #[inline(never)]
     fn take_up_changes(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         self.regions.settle();
@@ -39,7 +39,7 @@ impl Bins {
         while let Some((region, change)) = self.regions.next_change() {
             self.relink(region, &change, send);
         }
-        // Only now, when all fills that had to go are gone, may others draw targets.
+        // Other batches may draw targets only after all batches that had to be sent are sent.
         let mut changed = core::mem::take(&mut self.changed);
         for bin in changed.drain(..) {
             self.bins[bin.0 as usize].is_noted = false;
@@ -50,13 +50,13 @@ impl Bins {
             }
         }
         self.changed = changed;
-        // Bins that wait for a node of a region that changed try again by themselves.
+        // Bins that wait for a node of a changed region try again without a hand-over.
         self.freed.clear();
         self.forget_stale_flushes();
     }
 
-    /// Every bin is filed under its groups and knows how many regions it serves, and every group
-    /// knows its bins.
+    /// Checks that every bin is filed under its groups and has the right number of regions, and
+    /// that every group has its bins.
     pub(super) fn check_links(&self) {
         let mut serving = vec![0; self.bins.len()];
         for (_, bin) in self.of_region.iter().flatten() {
@@ -85,7 +85,7 @@ impl Bins {
         assert_eq!(known, filed, "a group knows a bin that it is not in");
     }
 
-    /// Takes up the changed chain of a region.
+    /// Applies a changed chain of a region.
     fn relink(&mut self, region: RegionIx, change: &Change, send: &mut impl FnMut(Repair<'_>)) {
         let span = if let Change::Groups(_, span) = change { *span } else { Span::ALL };
         let mut links = core::mem::take(&mut self.links);
@@ -94,7 +94,7 @@ impl Bins {
         let before = span.places(&chain, |(link, _)| link.share);
         let mut at = 0;
         for (old, bin) in &chain[before.clone()] {
-            // Both are in the order of their shares.
+            // Both lists are sorted by share.
             while links.get(at).is_some_and(|(new, _)| new.share < old.share) {
                 at += 1;
             }
@@ -122,9 +122,9 @@ impl Bins {
         self.links = links;
     }
 
-    /// Makes the bin, which was of the groups of one link of the region, one of those of another.
-    /// Their sets differ by some of the `changed` groups. Says whether it could: not if another
-    /// bin has the new set, or another region needs the old one.
+    /// Changes a bin from the groups of one link of the region to those of another. The two sets
+    /// differ by some of the `changed` groups. Returns `false` if it cannot, because another bin
+    /// has the new set or another region needs the old one.
     fn regroup(
         &mut self,
         bin: BinIx,
@@ -165,7 +165,7 @@ impl Bins {
         true
     }
 
-    /// Takes up another number of targets.
+    /// Applies a changed number of targets.
     fn retarget(&mut self, bin: BinIx, region: RegionIx, old: &Link, new: &Link) {
         if old.targets.total_cmp(&new.targets).is_eq() {
             return;
@@ -188,7 +188,7 @@ impl Bins {
         }
     }
 
-    /// Sends what the fill holds, because it may hold no more.
+    /// Sends a batch early, because it may hold no more packets.
     fn cut_short(&mut self, bin: BinIx, lane: usize, send: &mut impl FnMut(Repair<'_>)) {
         let mut repairs = 0;
         self.finish(bin, lane, &mut |repair: Repair<'_>| {
@@ -212,7 +212,7 @@ impl Bins {
         self.note(bin);
     }
 
-    /// Gives `region` the bin of a link of its chain.
+    /// Returns the bin of a link in the chain of `region`, and lets it serve the region.
     fn link(&mut self, region: RegionIx, link: &Link) -> BinIx {
         let bin = match self.by_set.get(&link.set) {
             Some(bin) => *bin,
@@ -253,7 +253,8 @@ impl Bins {
         bin
     }
 
-    /// The bin's fills have no targets left: they went when its last region was unlinked.
+    /// Removes a bin. Its batches have no targets left: they were sent when its last region was
+    /// unlinked.
     fn remove_bin(&mut self, bin: BinIx) {
         let record = &mut self.bins[bin.0 as usize];
         for group in record.groups.drain(..) {
@@ -274,8 +275,8 @@ impl Bins {
         }
     }
 
-    /// After a change: what was decided in advance is void. Fills that have not begun draw now,
-    /// those that have counted packets at their end.
+    /// Cancels what was decided in advance before a change. Batches that have not begun draw now;
+    /// those that have counted packets draw at the end of their count.
     fn draw_where_unopened(&mut self, bin: BinIx) {
         let r = u32::from(self.r);
         for lane in 0..self.lanes.len() {
@@ -292,9 +293,9 @@ impl Bins {
     }
 }
 
-/// Takes `bin` out, which stands in the list once at most.
+/// Removes `bin`, which occurs at most once.
 fn forget(bins: &mut Vec<BinIx>, bin: BinIx) {
-    /// As many are compared at once, without a branch.
+    /// Number of bins compared at once, without a branch.
     const AT_ONCE: usize = 16;
     let is_in = |some: &[BinIx]| some.iter().fold(false, |found, other| found | (*other == bin));
     let Some(first) = bins.chunks(AT_ONCE).position(is_in).map(|chunk| chunk * AT_ONCE) else {

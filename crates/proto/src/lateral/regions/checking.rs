@@ -1,12 +1,12 @@
-//! The invariants of the regions, changes that are noted and not settled yet among them.
+//! Invariants of the regions, including changes that are recorded and not applied yet.
 
 use super::super::config::RepairScope;
 use super::super::groups::GroupIx;
 use super::{Neighbour, RegionIx, Regions};
 
 impl Regions {
-    /// The invariants: every neighbour stands in exactly the regions of its groups, and every
-    /// group knows its regions and its size.
+    /// Checks that every node is in exactly the regions of its groups, and that every group has the
+    /// right regions and size.
     pub(in super::super) fn check(&self) {
         let mut places = 0;
         let mut filed = 0;
@@ -40,7 +40,7 @@ impl Regions {
         self.check_groups(filed);
     }
 
-    /// The groups' regions are `filed` together.
+    /// Checks the groups. `filed` is the total number of groups of all regions.
     fn check_groups(&self, filed: usize) {
         let known: usize = self.groups.iter().map(|group| group.regions.len()).sum();
         assert_eq!(known, filed, "a group knows a region that has left it");
@@ -64,7 +64,7 @@ impl Regions {
 }
 
 impl Neighbour {
-    /// The groups that it had when it was put where it stands; none if it stands nowhere.
+    /// Returns the groups that the node had when it was placed; none if it is not placed.
     fn stands_for(&self) -> Vec<GroupIx> {
         let mut groups = if self.stands { self.groups.clone() } else { Vec::new() };
         for group in &self.changed {

@@ -1,28 +1,29 @@
-//! What is claimed of a stream, and what its sender has vouched for.
+//! Claims about a stream, and what its sender has vouched for.
 //!
-//! Any datagram may claim that a number exists: a later packet, a repair, a heartbeat. Who can only
-//! hear multicast can forge all of these, but not the answer to a question that was sent to the
-//! sender alone.
+//! Any datagram can claim that a number exists: a later packet, a repair, a heartbeat. A host that
+//! only receives multicast can forge all of these, but not the answer to a query that was sent to
+//! the sender alone.
 
 use super::super::missing::MissingIx;
 use super::{GroupIx, Slot, Stream, StreamIx, Streams};
 use crate::{Incarnation, NodeId, SeqNo};
 
-/// A question to the sender of a stream: how far has it come?
+/// A query to the sender of a stream for its end.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Query {
-    /// The answer repeats it: who does not see this node's unicast cannot forge the answer.
+    /// Nonce that the answer repeats. A host that does not receive this node's unicast cannot forge
+    /// the answer.
     pub(in super::super) nonce: u64,
-    /// The end of the stream when it was first asked: what was claimed beyond the answer by then
-    /// was forged.
+    /// End of the stream when the query was first sent. Claims up to here that lie beyond the
+    /// answer were forged.
     pub(in super::super) end: SeqNo,
-    /// The number after the last packet that has come since: its sender had sent that when it was
-    /// asked, or sent it after its answer, or it is forged.
+    /// Number after the last packet that has arrived since. The packet was sent before the query or
+    /// after the answer, or is forged.
     pub(in super::super) came_to: Option<SeqNo>,
-    /// It is asked because the answer to another one was too old.
+    /// `true` if the query repeats one whose answer was outdated.
     pub(in super::super) is_second: bool,
-    /// Everything before it was settled when it was first asked. An answer that lies back shows
-    /// that numbers were settled which were never sent.
+    /// Number before which everything was settled when the query was first sent. An answer before
+    /// it shows that numbers were settled which were never sent.
     settled: SeqNo,
 }
 
@@ -32,12 +33,12 @@ impl Query {
         Self { nonce, end, came_to: None, is_second: false, settled }
     }
 
-    /// Returns `true` if numbers counted as settled, when it was asked, that are beyond `next`.
+    /// Returns `true` if numbers beyond `next` were considered settled at the time of the query.
     pub(in super::super) fn was_settled_beyond(&self, next: SeqNo) -> bool {
         self.settled.is_beyond(next)
     }
 
-    /// A packet has come.
+    /// Records a packet that has arrived.
     pub(super) fn comes(&mut self, seqno: SeqNo) {
         let next = seqno.next();
         self.came_to = Some(self.came_to.map_or(next, |to| to.later(next)));
@@ -45,32 +46,32 @@ impl Query {
 }
 
 impl Stream {
-    /// `first`, or where this node had come before if that is later.
+    /// Returns `first`, or this node's former position in the stream if that is later.
     pub(in super::super) fn owed_from(&self, first: SeqNo) -> SeqNo {
         self.floor.map_or(first, |floor| floor.later(first))
     }
 
-    /// The sender itself said that it has sent everything before `seqno`.
+    /// Records that the sender itself reported having sent everything before `seqno`.
     pub(in super::super) fn vouch_to(&mut self, seqno: SeqNo) {
         self.vouched_to = self.vouched_to.later(seqno).later(self.base);
     }
 
-    /// Returns `true` if the sender itself said that it has sent this packet.
+    /// Returns `true` if the sender itself reported having sent this packet.
     pub(in super::super) fn is_vouched(&self, seqno: SeqNo) -> bool {
-        // From the window on, forwards: the claim may be half the circle ahead.
+        // Counted forwards from the window, because a claim may be half the circle ahead.
         let ahead = |number: SeqNo| number.distance_from(self.base) as u32;
         ahead(seqno) < ahead(self.vouched_to.later(self.base))
     }
 
-    /// How many numbers there may be beyond those that the sender vouched for and those without a
-    /// gap.
+    /// Returns the number of unverified numbers: those beyond the ones that the sender vouched for
+    /// and those received without a gap.
     pub(in super::super) fn claimed(&self) -> u32 {
         let sure = self.vouched_to.later(self.settled_to);
         self.end().distance_from(sure).max(0) as u32
     }
 
-    /// Notes that the packet before the window is missing after all. Where nothing in the window is
-    /// vouched for, nothing before it is.
+    /// Records that the packet before the window is missing after all. If nothing in the window is
+    /// vouched for, neither is this packet.
     pub(in super::super) fn push_missing_before(&mut self, missing: MissingIx) {
         assert!(self.reaches_back(), "numbers that were settled would be missing again");
         let is_any_vouched = self.vouched_to.is_after(self.base);
@@ -86,13 +87,13 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if numbers count as settled that a stream which continues with `next` has not
-    /// sent.
+    /// Returns `true` if numbers are considered settled that a stream which continues with `next`
+    /// has not sent.
     pub(in super::super) fn is_settled_beyond(&self, next: SeqNo) -> bool {
         self.base.is_beyond(next)
     }
 
-    /// The stream begins where its window does, and nothing before that is vouched for.
+    /// Makes the stream begin where its window does, with nothing before that vouched for.
     pub(in super::super) fn go_back(&mut self) {
         self.start = self.base;
         self.vouched_to = self.base;
@@ -102,30 +103,30 @@ impl Stream {
         }
     }
 
-    /// The stream continues with numbers that may be those of another start of its sender. The
-    /// first number that is owed is unknown from now on.
+    /// Continues the stream with numbers that may belong to another incarnation of its sender. The
+    /// first number owed becomes unknown.
     pub(in super::super) fn begin_unknown(&mut self) {
         self.go_back();
         (self.opened, self.incarnation, self.floor) = (false, None, None);
     }
 
-    /// The sender, the group, and the start of the sender if it is known.
+    /// Returns the sender, the group, and the sender's incarnation if it is known.
     pub(in super::super) fn origin(&self) -> (NodeId, GroupIx, Option<Incarnation>) {
         (self.sender, self.group, self.incarnation)
     }
 
-    /// The sender was started again: nothing of the former stream is left but its memory.
+    /// Resets the stream for another incarnation of its sender.
     pub(in super::super) fn restart(&mut self, incarnation: Incarnation, base: SeqNo) {
         assert!(self.slots.is_empty(), "a stream is started again before its window is empty");
         let (sender, group, group_id) = (self.sender, self.group, self.group_id);
-        // It stays where it is in the list of its group.
+        // It keeps its position in the list of its group.
         let place = self.place;
         *self = Self { place, ..Self::new(sender, group, group_id, base, false) };
         self.incarnation = Some(incarnation);
     }
 
-    /// The window begins with `first`, or with the first packet that is here if that lies before:
-    /// missing numbers before that are not owed, and may never have been sent.
+    /// Moves the start of the window to `first`, or to the first packet held if that is earlier.
+    /// Missing numbers before that are not owed, and may never have been sent.
     fn pop_not_owed(&mut self, first: SeqNo) -> Vec<MissingIx> {
         let mut records = Vec::new();
         if !self.reaches_back() {
@@ -148,7 +149,7 @@ impl Stream {
         records
     }
 
-    /// Takes the last number out of the window: it was never sent.
+    /// Removes the last number of the window, which was never sent.
     fn pop_unsent(&mut self) -> Option<Slot> {
         let slot = self.slots.pop_back();
         if self.settled_to.is_after(self.end()) {
@@ -159,8 +160,8 @@ impl Stream {
 }
 
 impl Streams {
-    /// The sender said that the stream is owed from `first` on. Returns the records of the packets
-    /// before that which are not missing any more.
+    /// Applies the sender's answer that the stream is owed from `first` on. Returns the records of
+    /// earlier packets, which are not missing any more.
     pub(in super::super) fn forget_not_owed(
         &mut self,
         ix: StreamIx,
@@ -170,8 +171,9 @@ impl Streams {
     }
 
     /// Forgets the numbers from the end of the stream down to `next`, which the sender has not
-    /// sent. Packets that are here it may have sent: before `waiting`, or wherever they are if what
-    /// was claimed is not refuted. Returns the records of those that were missing.
+    /// sent. It stops at a packet that was received and that the sender may have sent: one before
+    /// `waiting`, or any if the claims are not refuted. Returns the records of the forgotten
+    /// packets that were missing.
     pub(in super::super) fn forget_unsent(
         &mut self,
         ix: StreamIx,

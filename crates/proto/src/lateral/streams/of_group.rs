@@ -1,17 +1,17 @@
-//! The streams of one group.
+//! Streams of one group.
 
 use super::super::groups::GroupIx;
 use super::{Stream, StreamIx, Streams};
 use crate::NodeId;
 
 impl Streams {
-    /// The streams of `group`.
     pub(in super::super) fn of_group(&self, group: GroupIx) -> impl Iterator<Item = &Stream> {
         self.by_group.of(group).iter().map(|ix| self.get(*ix))
     }
 
-    /// A stream of `group` with nothing held or missing whose sender `departed`. A few are looked
-    /// at, the next ones the next time, for strangers may ask with each datagram.
+    /// Returns a stream of `group` with nothing held or missing whose sender `departed`. Only a few
+    /// streams are checked in each call, and the next ones in the next call, because non-members
+    /// can cause a call with each datagram.
     pub(in super::super) fn next_silent(
         &mut self,
         group: GroupIx,
@@ -25,5 +25,5 @@ impl Streams {
     }
 }
 
-/// How many streams of a group are looked at for one that can make room for another.
+/// Maximum number of streams of a group that are checked in one call.
 const MAX_LOOKED_AT: usize = 64;

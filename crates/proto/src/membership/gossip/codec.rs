@@ -1,4 +1,4 @@
-//! The wire form of what `foca` sends: the body of a [`super::packet::Packet::Swim`].
+//! Wire format of the messages of `foca`: the body of a [`super::packet::Packet::Swim`].
 
 use bytes::{Buf, BufMut};
 use foca::{Codec as _, Header, Member, Message, State};
@@ -6,12 +6,12 @@ use foca::{Codec as _, Header, Member, Message, State};
 use super::identity::{IDENTITY_BYTES, Identity};
 use crate::wire::DecodeError;
 
-/// Encodes SWIM messages.
+/// Codec of SWIM messages.
 ///
 /// | bytes | field | meaning |
 /// |---|---|---|
 /// | 19 or 31 | from | identity of the sender |
-/// | 2 | incarnation | of the sender, grows when it refutes a suspicion |
+/// | 2 | incarnation | of the sender, increased when it refutes a suspicion |
 /// | 19 or 31 | to | identity of the addressee |
 /// | 1 | message | see below |
 /// | 1 | probe | number of the probe; messages 1 to 6 |
@@ -25,7 +25,7 @@ use crate::wire::DecodeError;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SwimCodec;
 
-/// The largest form of a header: three IPv6 identities.
+/// Maximum size of a header in bytes: three IPv6 identities.
 const HEADER_MAX_BYTES: usize = 3 * IDENTITY_BYTES + 4;
 
 impl foca::Codec<Identity> for SwimCodec {
@@ -88,7 +88,7 @@ impl foca::Codec<Identity> for SwimCodec {
             2 => State::Down,
             _ => return Err(DecodeError::Value),
         };
-        // A node that takes back its old identity may not know its own address.
+        // A node that replaces its old identity may not know its own address.
         if !id.is_reachable() && state != State::Down {
             return Err(DecodeError::Value);
         }
@@ -96,7 +96,7 @@ impl foca::Codec<Identity> for SwimCodec {
     }
 }
 
-/// Reads the updates behind a header; `None` if the message has none. What follows them is left.
+/// Decodes the updates after a header, or `None` if the message has none. Leaves what follows them.
 pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>, DecodeError> {
     if rest.is_empty() {
         return Ok(None);
@@ -105,8 +105,9 @@ pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>,
     (0..count).map(|_| SwimCodec.decode_member(&mut *rest)).collect::<Result<_, _>>().map(Some)
 }
 
-/// The nodes that the payload says are suspected, each with the incarnation; those before the first
-/// mistake if there is one.
+/// Returns the nodes that the payload reports as suspected, each with the suspected incarnation.
+///
+/// Stops at the first malformed update.
 pub(super) fn suspected(payload: &[u8]) -> Vec<(Identity, u16)> {
     let mut rest = payload;
     let Ok(_) = SwimCodec.decode_header(&mut rest) else { return Vec::new() };
@@ -148,7 +149,7 @@ fn decode_message(bytes: &mut impl Buf) -> Result<Message<Identity>, DecodeError
         2 => return Ok(Message::Ack(probe_number)),
         _ => {}
     }
-    // A third node without an address could not be sent to.
+    // Nothing could be sent to a third node without an address.
     let third = Identity::decode(bytes)?;
     match kind {
         3 | 5 if !third.is_reachable() => Err(DecodeError::Value),

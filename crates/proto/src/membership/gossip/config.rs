@@ -1,4 +1,4 @@
-//! What can be set about gossip membership, and what follows from it for SWIM.
+//! Settings of gossip membership, and the SWIM settings derived from them.
 
 use core::num::{NonZeroU8, NonZeroUsize};
 use core::time::Duration;
@@ -6,63 +6,74 @@ use core::time::Duration;
 use crate::Endpoint;
 use crate::wire::HEADER_BYTES;
 
-/// Settings of gossip membership. The default is made for one LAN.
+/// Settings of gossip membership. The defaults are intended for one LAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Addresses of nodes that may be there already; the first contact of a node that is not on
-    /// the others' LAN. They are asked until they answer, and now and then again for as long as
-    /// one of them is not a member. The node's own address among them does no harm. Default: none.
+    /// Addresses of possible members, for the first contact of a node that is not on the others'
+    /// LAN.
+    ///
+    /// Each is sent hellos until it answers, and again at a slow rate while it is not a member. The
+    /// list may contain the node's own address. Default: none.
     pub seeds: Vec<Endpoint>,
-    /// The network of the node. Nodes ignore those of other networks, which may be sent what was
-    /// meant for a member that had their address before. Choose another number for each cluster
-    /// that shares a host with others. Default: 0.
+    /// Network of the node. Datagrams of other networks are ignored.
+    ///
+    /// Such a datagram can arrive when a node inherits the address of a former member. Use a
+    /// different number for each cluster that shares hosts with others. Default: 0.
     pub network: u32,
-    /// Whether to say hello on the LAN by multicast. Default: true.
+    /// `true` if the node sends multicast hellos on the LAN. Default: `true`.
     pub lan_hello: bool,
-    /// A crashed node is out of every view within this time, however many nodes there are. Less
-    /// means more probes, and more wrong suspicions of nodes that are merely busy: a node that
-    /// stands still for half of this time may be taken for dead. From 100 ms on. Default: 3 s.
+    /// Maximum time until a crashed node is removed from every view, for any number of nodes.
+    ///
+    /// A smaller value causes more probes, and more false suspicions of busy nodes: a node that is
+    /// stalled for half of this time may be declared dead. At least 100 ms. Default: 3 s.
     pub detection_time: Duration,
-    /// Whether whatever arrives from a member, messages and repairs included, counts as a sign that
-    /// it is alive. Without it only answers to probes do. Default: true.
+    /// `true` if every datagram from a member, of any protocol, is a sign of life. Otherwise only
+    /// answers to probes are. Default: `true`.
     pub heartbeats: bool,
-    /// How far a node that is slow itself may go in taking its time: up to 1 + this times as long
-    /// for a probe, and 1 + this / 12 times until a suspected member is declared dead. Up to 3 it
-    /// finds out of crashes within the detection time even if nobody helps it. 0: nodes never
-    /// doubt themselves, and time in which they stood still counts. At most 8. Default: 3.
+    /// Maximum of the local health score, by which a slow node takes more time for its findings.
+    ///
+    /// A node with score s waits 1 + s times as long for a probe, and 1 + s / 12 times as long
+    /// until it declares a suspected member dead. Up to 3, a node detects crashes within the
+    /// detection time without help from other members. With 0, nodes never distrust themselves, and
+    /// the time of a stall counts. At most 8. Default: 3.
     pub local_health: u32,
-    /// How many other members are asked to try before a silent member is suspected. Default: 3.
+    /// Number of other members that probe a silent member indirectly before it is suspected.
+    /// Default: 3.
     pub indirect_probes: NonZeroUsize,
-    /// A node that got no answer for so long takes itself for the first. Default: 500 ms.
+    /// Time without an answer after which a node considers itself the first one. Default: 500 ms.
     pub settle_after: Duration,
-    /// A node that did get an answer, but not everything it was promised, stops waiting for it
-    /// after this time. Default: 5 s.
+    /// Maximum time for which a node that was answered waits for data that its contact announced.
+    /// Default: 5 s.
     pub settle_limit: Duration,
-    /// The pause after the first hello; each later one is half as long again. Default: 50 ms.
+    /// Interval between the first two hellos. Each later interval is 1.5 times as long.
+    /// Default: 50 ms.
     pub hello_first_pause: Duration,
-    /// The longest pause between two hellos. Members on a LAN share this pace among them once they
-    /// have found each other. Default: 5 s.
+    /// Maximum interval between two hellos. Once members on a LAN know each other, they share this
+    /// rate. Default: 5 s.
     pub hello_last_pause: Duration,
-    /// How often a random member is told who has which version of the subscriptions.
+    /// Interval at which versions of the subscriptions are sent to a random member.
     /// Default: 500 ms.
     pub digest_period: Duration,
-    /// How long a silent member may take to confirm or to answer before it is asked again; a
-    /// few round trips. Each further try waits twice as long, up to a second. Default: 50 ms.
+    /// Time to wait for a member's confirmation or answer before the query is repeated.
+    ///
+    /// Use a few round trips. Each further wait is twice as long, up to 1 s. Default: 50 ms.
     pub retry_after: Duration,
-    /// New subscriptions are sent at once, and those that follow are collected for so long.
-    /// Default: 10 ms.
+    /// Minimum interval between pushes of subscriptions. A first change is sent at once, and those
+    /// that follow within this time are collected. Default: 10 ms.
     pub push_pause: Duration,
-    /// How long a failed member is remembered, so that old news does not bring it back.
+    /// Time for which a failed member is remembered, so that outdated reports do not bring it back.
     /// Default: 10 minutes.
     pub forget_after: Duration,
-    /// Bytes of the largest datagram, headers of UDP and IP not counted; the same at all nodes.
-    /// At least 256. Default: 1400.
+    /// Maximum size of a datagram in bytes, without the headers of UDP and IP.
+    ///
+    /// It must be the same at all nodes. At least 256. Default: 1400.
     pub max_datagram_bytes: usize,
-    /// How many other nodes are known at most, failed ones included. Default: 4096.
+    /// Maximum number of known other nodes, including failed ones. Default: 4096.
     pub max_nodes: usize,
-    /// How many groups of one other node are known at most. Default: 16384.
+    /// Maximum number of groups of this node, and of groups known of each other node.
+    /// Default: 16384.
     pub max_groups_per_node: usize,
-    /// How many datagrams wait to be sent at most. Default: 65536.
+    /// Maximum number of datagrams that wait to be sent. Default: 65536.
     pub max_queued: usize,
 }
 
@@ -93,34 +104,34 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How often one random member is probed.
+    /// Returns the interval at which a random member is probed: `detection_time` / 24.
     ///
-    /// Each of n nodes probes another one per period, so that a crashed one is probed by somebody
-    /// in a period with probability 1 - 1/e. With 24 periods in the detection time, 12 of them
-    /// spent on suspicion and one on the probe itself, nobody tries in time once in 60000 crashes.
+    /// Each of n nodes probes another one per period, so a crashed node is probed in a period with
+    /// probability 1 - 1/e. Of the 24 periods, 12 are spent on the suspicion and one on the probe.
+    /// In one of 60,000 crashes no node probes in time.
     pub fn probe_period(&self) -> Duration {
         self.detection_time / 24
     }
 
-    /// How long a direct probe may take before other members are asked to try.
+    /// Returns the time to wait for a direct probe before indirect ones are sent.
     pub fn probe_round_trip(&self) -> Duration {
         self.probe_period() * 2 / 5
     }
 
-    /// How long a suspected member has to say that it is alive.
+    /// Returns the time for which a suspected member can prove that it is alive.
     pub fn suspicion_time(&self) -> Duration {
         self.detection_time / 2
     }
 
-    /// How often a suspected member is asked to prove that it is alive: even at 20 % loss one
-    /// round trip succeeds but for once in 27000 suspicions.
+    /// Number of requests for a proof of life to a suspected member. At 20 % loss, all round trips
+    /// fail in one of 27,000 suspicions.
     pub(super) const CHALLENGES: u32 = 10;
 
     pub(super) fn challenge_period(&self) -> Duration {
         self.suspicion_time() / Self::CHALLENGES
     }
 
-    /// For so long after something came from a member this node speaks up for it.
+    /// Returns the time after its last datagram for which this node defends a suspected member.
     pub(super) fn freshness(&self) -> Duration {
         self.probe_period() * 2
     }

@@ -1,4 +1,4 @@
-//! First contact: hellos until somebody answers, and what has to be known before a node is settled.
+//! First contact: hellos until a node answers, and the conditions for being settled.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -8,29 +8,29 @@ use super::{Config, Gossip, Timer};
 use crate::membership::MembershipEvent;
 use crate::{Destination, Endpoint, NodeId, Time};
 
-/// How far this node has come in finding the others.
+/// Progress of this node in finding the others.
 pub(super) struct Contact {
-    /// The configured seeds, and who was found to answer there.
+    /// The configured seeds, with the node that answered there.
     seeds: Vec<(Endpoint, Option<NodeId>)>,
     hello_pause: Duration,
     settling: Settling,
-    /// Whether more time was given to a node that answers from far away.
+    /// `true` if a node that has validated its address was given more time.
     awaits_first: bool,
     waited: bool,
 }
 
 enum Settling {
-    /// Nobody has been met yet.
+    /// No member has been met yet.
     Alone,
-    /// A member was met and is asked for all others.
+    /// A member was met and is queried for all others.
     Roster {
         contact: NodeId,
         tries: u32,
         parts: BTreeSet<u16>,
         promised: BTreeMap<NodeId, u32>,
     },
-    /// All members are known by name. They are asked whether they are there, and their
-    /// subscriptions up to these versions are awaited.
+    /// All members are known by id. They are queried, and their subscriptions up to these versions
+    /// are awaited.
     Promised {
         contact: NodeId,
         tries: u32,
@@ -39,9 +39,9 @@ enum Settling {
     Settled,
 }
 
-/// A contact that does not answer so often is given up for another.
+/// Number of unanswered queries after which a contact is replaced.
 const ROSTER_TRIES: u32 = 5;
-/// How many failed members a node that is alone says hello to at a time.
+/// Number of failed members to which a node without members sends each hello.
 const RECALLED: usize = 3;
 
 impl Contact {
@@ -59,7 +59,7 @@ impl Contact {
         matches!(self.settling, Settling::Settled)
     }
 
-    /// How many of the configured seeds no datagram has ever come from.
+    /// Returns the number of configured seeds that have never been heard.
     pub(super) fn seeds_unanswered(&self) -> u64 {
         self.seeds.iter().filter(|(_, node)| node.is_none()).count() as u64
     }
@@ -72,9 +72,11 @@ impl Contact {
 }
 
 impl Gossip {
-    /// To everybody who might be there: the LAN and the seeds while this node is alone, later the
-    /// seeds that are not members. Two clusters on a LAN that do not know of each other find out
-    /// because one member in turn goes on to say hello there.
+    /// Sends hellos: to the LAN and the seeds while this node is alone, later to seeds that are not
+    /// members.
+    ///
+    /// One member in turn continues to send hellos to the LAN, so that two clusters that started
+    /// separately find each other.
     pub(super) fn say_hello(&mut self, now: Time) {
         let alone = self.live.is_empty();
         let missing: Vec<Endpoint> = self
@@ -113,8 +115,8 @@ impl Gossip {
             || self.live.iter().any(|node| self.peers[node].identity.endpoint == seed)
     }
 
-    /// Somebody looks for others. The answer is SWIM's announcement: whoever gets it knows this
-    /// node, and replies with the members that it knows itself.
+    /// Answers a hello by a SWIM announcement. Its receiver learns of this node, and replies with
+    /// the members that it knows.
     pub(super) fn on_hello(&mut self, now: Time, source: Endpoint, sender: NodeId, hello: Hello) {
         let from = hello.from.filled_in(source);
         if from.node != sender || from.endpoint != source {
@@ -162,7 +164,7 @@ impl Gossip {
             Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
                 return self.give_up_silent();
             }
-            // Its answer makes this node ask those again that have not answered.
+            // Its answer makes this node query again those that have not answered.
             Settling::Roster { contact, tries, .. } | Settling::Promised { contact, tries, .. } => {
                 (contact, tries)
             }
@@ -177,7 +179,7 @@ impl Gossip {
         self.timers.set(Timer::Roster, now + pause);
     }
 
-    /// A part of the roster came, if `digest` is one and from the right node.
+    /// Processes a part of the roster, if `digest` is one and comes from the contact.
     pub(super) fn on_roster(&mut self, now: Time, sender: NodeId, digest: &Digest) {
         let Settling::Roster { contact, parts, promised, .. } = &mut self.contact.settling else {
             return;
@@ -206,7 +208,7 @@ impl Gossip {
         }
     }
 
-    /// Those of the roster that have not answered are not waited for any longer.
+    /// Stops waiting for members of the roster that have not answered.
     fn give_up_silent(&mut self) {
         if let Settling::Promised { versions, .. } = &mut self.contact.settling {
             versions.retain(|node, _| self.live.binary_search(node).is_ok());

@@ -1,4 +1,4 @@
-//! What crossed the wire and what happened.
+//! Counters of gossip membership: datagrams and events.
 
 use super::packet::Packet;
 
@@ -24,49 +24,49 @@ pub(super) struct Counters {
     pub(super) challenges_received: u64,
     pub(super) path_challenges_received: u64,
     pub(super) path_responses_received: u64,
-    /// Damaged, or not made by this program.
+    /// Damaged datagrams, or those of another program.
     pub(super) datagrams_malformed: u64,
-    /// From nodes of other networks.
+    /// Datagrams of nodes of other networks.
     pub(super) datagrams_of_other_networks: u64,
-    /// This node's own, come back by multicast or because it is its own seed.
+    /// This node's own datagrams, returned by multicast or because the node is its own seed.
     pub(super) datagrams_own: u64,
-    /// From nodes that have said goodbye, or from starts of nodes that are over.
+    /// Datagrams of nodes that have sent a goodbye, or of incarnations that have ended.
     pub(super) datagrams_late: u64,
-    /// Nodes that were started again under their ids.
+    /// Nodes that restarted under the same id.
     pub(super) restarts: u64,
-    /// Not sent for want of room in the queue.
+    /// Datagrams that were not sent because the queue was full.
     pub(super) queue_dropped: u64,
-    /// Nodes that there was no room for, as often as they were heard of.
+    /// Reports of nodes beyond the limit.
     pub(super) nodes_refused: u64,
     /// Datagrams in the name of a node that did not come from its address.
     pub(super) datagrams_elsewhere: u64,
-    /// Datagrams from addresses that have not shown that they receive what is sent there.
+    /// Datagrams from addresses that have not shown that they receive.
     pub(super) datagrams_unvalidated: u64,
-    /// Updates on third nodes that were not believed without asking those nodes.
+    /// Updates about third nodes that were not accepted without querying those nodes.
     pub(super) hearsay_dropped: u64,
-    /// Reports that a node had stopped which the node itself refuted.
+    /// Reports that a node had stopped that the node itself refuted.
     pub(super) reports_refuted: u64,
-    /// Nodes that were not asked because the report of them was too short for an answer.
+    /// Queries omitted because the datagram that caused them was too small.
     pub(super) asks_refused: u64,
-    /// Subscriptions that there was no room for.
+    /// Subscriptions beyond the limit.
     pub(super) subscriptions_refused: u64,
     /// Rows of others' subscriptions with settings that this program does not understand.
     pub(super) subscriptions_unknown: u64,
-    /// Subscriptions of nodes that are not known to be up.
+    /// Subscription changes that did not come from a live owner.
     pub(super) changes_of_strangers: u64,
     pub(super) nodes_up: u64,
     pub(super) nodes_left: u64,
     pub(super) nodes_failed: u64,
-    /// Probes of this node that failed, as often as the member was then given time to answer.
+    /// Failed probes of this node after which the member was given time to answer.
     pub(super) suspicions: u64,
-    /// Suspicions of this node that the suspected took back.
+    /// Suspicions of this node that the suspected member refuted.
     pub(super) suspicions_refuted: u64,
-    /// Suspicions of others of a node that this one had just heard, and asked to defend itself.
+    /// Suspicions of others about a recently heard member, from which a refutation was requested.
     pub(super) hearsay_challenged: u64,
-    /// How often this node was wrongly declared dead and came back.
+    /// Times that this node was wrongly declared dead and came back.
     pub(super) rejoins: u64,
     pub(super) pulls_given_up: u64,
-    /// 1 if the node stopped waiting for what its contact had promised.
+    /// 1 if the node stopped waiting for data that its contact had announced.
     pub(super) settled_incomplete: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What speaks against this node's own findings: that it has heard the member that it suspects, or
-//! that it is slow itself.
+//! Evidence against this node's own suspicions: the suspected member was heard, or this node is
+//! slow.
 
 use core::time::Duration;
 
@@ -10,22 +10,22 @@ use super::health::{Health, SignsOfLife};
 use super::identity::Identity;
 use crate::{NodeId, Time};
 
-/// Watches what SWIM sends, gets and waits for.
+/// Observer of what SWIM sends, receives and waits for.
 #[derive(Debug)]
 pub(super) struct Doubts {
     health: Health,
     signs: SignsOfLife,
     probe: Option<Probe>,
     probe_period: Duration,
-    /// How late a call may be before it counts as a stall, and how long the driver has after one
-    /// to hand over what has arrived meanwhile.
+    /// Delay of a call from which on it counts as a stall. After a stall, the driver has this time
+    /// to pass on the datagrams that arrived meanwhile.
     leeway: Duration,
-    /// The bump and the incarnation under which this node last said something.
+    /// The largest bump and SWIM incarnation under which this node has sent.
     spoken_as: (u32, u16),
     counters: Counters,
 }
 
-/// The probe under way.
+/// The probe in flight.
 #[derive(Debug)]
 struct Probe {
     target: Identity,
@@ -36,13 +36,13 @@ struct Probe {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
-    /// Probes that only something else which came from the member has answered.
+    /// Probes answered only by other traffic from the member.
     probes_answered_otherwise: u64,
-    /// Suspicions that ended because something else came from the member than a proof of life.
+    /// Suspicions that ended because of other traffic from the member, without a proof of life.
     suspicions_withdrawn: u64,
-    /// How often this node had to say that it is alive because others thought it was not.
+    /// Times that this node had to refute a suspicion or its death.
     refutations: u64,
-    /// Calls that came much later than this node had asked for, and their delay in all.
+    /// Calls that came much later than requested.
     stalls: u64,
     stalled_ms: u64,
 }
@@ -68,9 +68,10 @@ impl Doubts {
         &mut self.signs
     }
 
-    /// This node is called at `now`, and wanted to be called at `due`. If that is much earlier, it
-    /// stood still, and what the others have sent meanwhile waits unread: says for how long all
-    /// that is due must be put off.
+    /// Checks a call at `now` that was requested for `due`.
+    ///
+    /// If it is much later, this node was stalled, and datagrams of other nodes are still unread.
+    /// Returns the time by which all timers must then be postponed.
     pub(super) fn on_call(&mut self, now: Time, due: Time) -> Option<Duration> {
         let late = now.since(due);
         if late <= self.leeway || !self.health.is_minded() {
@@ -83,8 +84,9 @@ impl Doubts {
         Some(late + self.leeway)
     }
 
-    /// What `foca` sends shows what it does not tell: whom it probes, and that it had to say that
-    /// this node is alive.
+    /// Observes a datagram that `foca` sends.
+    ///
+    /// It shows what `foca` does not report: the target of a probe, and a refutation by this node.
     pub(super) fn on_sent(&mut self, now: Time, header: &Header<Identity>) {
         if let Message::Ping(number) = header.message {
             let target = header.dst;
@@ -109,7 +111,8 @@ impl Doubts {
         };
     }
 
-    /// The probe under way, if it lacks an answer but something else has come from its target.
+    /// Returns the probe in flight if it lacks an answer but its target was heard otherwise. Counts
+    /// it as answered.
     pub(super) fn probe_to_answer(&mut self) -> Option<(Identity, ProbeNumber)> {
         let probe = self.probe.as_mut()?;
         if probe.answered || !self.signs.any_after(probe.target.node, probe.began) {
@@ -120,14 +123,14 @@ impl Doubts {
         Some((probe.target, probe.number))
     }
 
-    /// The time of the probe under way is over.
+    /// Ends the probe in flight.
     pub(super) fn end_probe(&mut self) {
         if self.probe.take().is_some_and(|probe| probe.answered) {
             self.health.improve();
         }
     }
 
-    /// Whether `node`, which has been suspected since `since`, was heard after all.
+    /// Returns `true` if `node`, suspected since `since`, was heard after that. Counts it.
     pub(super) fn withdraws(&mut self, node: NodeId, since: Time) -> bool {
         let is_heard = self.signs.any_after(node, since);
         if is_heard {
@@ -137,12 +140,12 @@ impl Doubts {
         is_heard
     }
 
-    /// A suspicion that this node had raised was wrong.
+    /// Records that a suspicion raised by this node was wrong.
     pub(super) fn was_wrong(&mut self) {
         self.health.worsen(1);
     }
 
-    /// How long to wait for what `foca` wants to wait `after` for.
+    /// Returns the time to wait for a timer that `foca` sets to `after`.
     pub(super) fn patience(&self, timer: &Timer<Identity>, after: Duration) -> Duration {
         match timer {
             Timer::ProbeRandomMember(_) | Timer::SendIndirectProbe { .. } => {
@@ -153,7 +156,7 @@ impl Doubts {
         }
     }
 
-    /// How often a suspected member may be asked until the suspicion's time is over.
+    /// Returns the number of requests to a suspected member until the suspicion expires.
     pub(super) fn asks(&self) -> u32 {
         Config::CHALLENGES + self.health.score()
     }

@@ -1,33 +1,34 @@
-//! A slow observer blames itself first.
+//! Local health: a slow node distrusts its own findings first.
 //!
-//! Dadgar, Phillips, Currey, Lifeguard (2018): most wrong suspicions are raised by nodes that are
-//! slow themselves, who read the answers too late. A node therefore keeps a *local health* score,
-//! and the worse it is, the longer it waits for answers and the longer it suspects.
+//! Dadgar, Phillips, Currey, Lifeguard (2018): most false suspicions are raised by nodes that are
+//! slow themselves and read the answers too late. A node therefore keeps a *local health* score.
+//! The worse the score, the longer it waits for answers and for suspicions to expire.
 //!
 //! Deviations from Lifeguard:
-//! - It counts a probe as the prober's failure if the helpers did not even refuse. Here a failed
-//!   probe counts once its suspicion has turned out wrong, which needs no packet of its own.
-//! - A suspicion that several share is not cut short, for each who probes the node in vain has one
-//!   of its own here: the healthiest of them decides.
-//! - A call that comes much later than asked for is known to be this node's own delay. The
-//!   detector's time stands still meanwhile, so that no answer is missed that waits unread; a
-//!   suspicion therefore need not be stretched much, and a crash is still found in time.
+//! - Lifeguard counts a probe as the prober's failure if the helpers do not send a negative answer.
+//!   Here a failed probe counts once its suspicion turns out to be wrong, which needs no packet.
+//! - A suspicion shared by several nodes is not shortened. Each node that probes the member in vain
+//!   has a suspicion of its own, so the healthiest node decides.
+//! - A call that comes much later than requested is known to be this node's own delay. The
+//!   detector's time stands still meanwhile, so that answers that are still unread are not missed.
+//!   A suspicion therefore needs little extension, and crashes are still detected in time.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use crate::{IdMap, NodeId, Time};
 
-/// How far this node has reason to distrust its own findings.
+/// Degree to which this node distrusts its own findings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Health {
-    /// 0: well.
+    /// 0 is healthy.
     score: u32,
     limit: u32,
 }
 
 impl Health {
-    /// A node that is well, whose score grows to `limit` at most; with 0 it never blames itself.
+    /// Creates a healthy node's score, whose maximum is `limit`. With 0 the node never distrusts
+    /// itself.
     pub(super) fn new(limit: u32) -> Self {
         Self { score: 0, limit }
     }
@@ -40,7 +41,7 @@ impl Health {
         self.limit > 0
     }
 
-    /// Something went wrong here that a node which is well would have got right.
+    /// Records a failure that a healthy node would have avoided.
     pub(super) fn worsen(&mut self, by: u32) {
         self.score = self.score.saturating_add(by).min(self.limit);
     }
@@ -49,20 +50,22 @@ impl Health {
         self.score = self.score.saturating_sub(1);
     }
 
-    /// How long a probe takes that takes `span` when all is well.
+    /// Returns the time for a probe that takes `span` at a healthy node.
     pub(super) fn for_probe(&self, span: Duration) -> Duration {
         span.saturating_mul(self.score + 1)
     }
 
-    /// How long a suspicion takes that takes `span` when all is well: so little more that even a
-    /// node with a score of 3 and nobody to help it finds out of a crash within the detection time,
-    /// 24 probe periods: 2 * 4 of them until its probe has failed, 12 * 5/4 until it is sure.
+    /// Returns the time for a suspicion that takes `span` at a healthy node.
+    ///
+    /// The extension is small enough that a node with a score of 3 detects a crash within the
+    /// detection time of 24 probe periods, without help: 2 * 4 until its probe has failed, 12 * 5/4
+    /// for the suspicion.
     pub(super) fn for_suspicion(&self, span: Duration) -> Duration {
         span + span * self.score / 12
     }
 }
 
-/// When something last came from each member, whatever it was.
+/// Time of the last datagram of any kind from each member.
 #[derive(Debug)]
 pub(super) struct SignsOfLife {
     last: IdMap<NodeId, Time>,
@@ -70,12 +73,12 @@ pub(super) struct SignsOfLife {
 }
 
 impl SignsOfLife {
-    /// If they are not `counted`, no sign is ever seen.
+    /// Creates an empty set. If signs are not `counted`, none is ever recorded.
     pub(super) fn new(counted: bool, seed: u64) -> Self {
         Self { last: IdMap::new(seed), counted }
     }
 
-    /// `node` is a member from now on: only of members signs are kept.
+    /// Starts recording signs of `node`, which is a member now.
     pub(super) fn expect(&mut self, node: NodeId) {
         self.last.get_or_insert_with(node, || Time::ZERO);
     }
@@ -92,7 +95,7 @@ impl SignsOfLife {
         }
     }
 
-    /// Whether something came from `node` after `time`.
+    /// Returns `true` if a datagram from `node` came after `time`.
     pub(super) fn any_after(&self, node: NodeId, time: Time) -> bool {
         self.last.get(&node).is_some_and(|last| *last > time)
     }
@@ -102,7 +105,7 @@ impl SignsOfLife {
     }
 }
 
-/// Moves everything on a timetable by `span`.
+/// Moves all entries of a timetable by `span`.
 pub(super) fn postpone<V>(timetable: &mut BTreeMap<(Time, u64), V>, span: Duration) {
     let old = core::mem::take(timetable);
     timetable.extend(old.into_iter().map(|((at, number), due)| ((at + span, number), due)));

@@ -1,8 +1,8 @@
-//! Reports of nodes about other nodes, and which of them are believed.
+//! Reports of nodes about other nodes, and the rules for accepting them.
 //!
-//! A node's state changes only if the node itself says so from its own address, or if it was
-//! queried there and did not answer. A report that another node is alive, has a new identity or has
-//! stopped therefore only causes a query (a hello) to that node. The queries that one datagram
+//! A node's state changes only if the node itself reports the change from its own address, or if it
+//! was queried there and did not answer. A report that another node is alive, has a new identity or
+//! has stopped therefore only causes a query (a hello) to that node. The queries that one datagram
 //! causes to addresses that have not answered have at most twice its bytes.
 
 use core::time::Duration;
@@ -16,7 +16,7 @@ use super::packet::{Hello, Packet};
 use super::{Gossip, Timer, codec};
 use crate::{Destination, Endpoint, NodeId, Time, ViewChangeKind};
 
-/// An address that sends datagrams in the name of a live peer whose known address is another one.
+/// An address that sends datagrams in the name of a live peer with another known address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     source: Endpoint,
@@ -33,15 +33,15 @@ pub(super) struct Report {
     asks_left: u32,
 }
 
-/// Limits how often a node takes a new identity because others say that it is dead, and by how much
-/// the bump of a peer grows.
+/// Limit on the rate at which a node takes new identities because others declare it dead, and on
+/// the growth of a peer's bump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rejoins {
     left: u32,
     refilled: Time,
 }
 
-/// Number of unanswered queries after which a report or a claim about a node is believed.
+/// Number of unanswered queries after which a report or a claim about a node is accepted.
 const ASKS: u32 = 4;
 /// Number of new identities that a node may take in a row. Each probe period allows one more.
 const REJOINS: u32 = 8;
@@ -51,8 +51,9 @@ impl Rejoins {
         Self { left: REJOINS, refilled: now }
     }
 
-    /// Takes `count` of those that are left, of which there is one more after each `period`, `most`
-    /// in all. Returns `false` if fewer are left.
+    /// Takes `count` of the remaining ones. Each `period` adds one, up to `most`.
+    ///
+    /// Returns `false`, and takes none, if fewer remain.
     fn take(&mut self, now: Time, count: u32, period: Duration, most: u32) -> bool {
         let periods = now.since(self.refilled).as_nanos() / period.as_nanos();
         if periods > 0 {
@@ -67,9 +68,11 @@ impl Rejoins {
 }
 
 impl Gossip {
-    /// Returns `true` if a datagram from `source` in the name of `sender` is believed to come from
-    /// that node. A live peer has one address. Another address replaces it only if the peer does
-    /// not answer queries at the old one, as after its interface got a new address.
+    /// Returns `true` if a datagram from `source` in the name of `sender` is accepted as that
+    /// node's.
+    ///
+    /// A live peer has one address. Another address replaces it only if the peer does not answer
+    /// queries at the old one, as after its interface got a new address.
     pub(super) fn is_own_word(&mut self, now: Time, source: Endpoint, sender: NodeId) -> bool {
         let is_live = self.is_live(sender);
         let (patience, retry) = (self.config.suspicion_time() / 2, self.config.retry_after);
@@ -102,7 +105,7 @@ impl Gossip {
         false
     }
 
-    /// `sender` was heard from its own address, so it has not stopped.
+    /// Drops a report that `sender` has stopped, because it was heard from its own address.
     pub(super) fn drop_report(&mut self, sender: NodeId) {
         if self.reports.remove(&sender).is_some() {
             self.timers.cancel(Timer::Report(sender));
@@ -110,7 +113,7 @@ impl Gossip {
         }
     }
 
-    /// Handles a report by another node that the live peer `node` has stopped.
+    /// Processes a report by another node that the live peer `node` has stopped.
     pub(super) fn on_report(&mut self, now: Time, node: NodeId, kind: ViewChangeKind) {
         let identity = self.peers[&node].identity;
         let report = self.reports.entry(node).or_insert_with(|| {
@@ -138,8 +141,10 @@ impl Gossip {
         self.swim.bury(now, identity);
     }
 
-    /// Queries the node at `endpoint`, if the datagram that causes this allows so many bytes, and
-    /// if it was not queried a moment ago. Returns `true` if it is queried now or was.
+    /// Queries the node at `endpoint`.
+    ///
+    /// It does not if the datagram that causes the query allows too few bytes. Returns `true` if
+    /// the node is queried now or was queried within `retry_after`.
     pub(super) fn ask(&mut self, now: Time, endpoint: Endpoint) -> bool {
         if self.paths.was_asked(endpoint, now.before(self.config.retry_after)) {
             return true;
@@ -211,7 +216,7 @@ impl Gossip {
         let header: Header<Identity> = SwimCodec.decode_header(&mut rest)?;
         let is_known = third_of(&header.message)
             .is_none_or(|third| third.node == self.id || self.is_live(third.node));
-        // What was said to a former identity of this node holds no more.
+        // A declaration to a former identity of this node no longer applies.
         let is_obeyed = header.message != Message::TurnUndead
             || header.dst == self.swim.identity() && self.may_rejoin(now);
         if !is_obeyed {
@@ -235,7 +240,7 @@ impl Gossip {
         Ok(Some(kept))
     }
 
-    /// Returns the part of an update that is believed without a query.
+    /// Returns the part of an update that is accepted without a query.
     fn believed(&mut self, now: Time, update: &Member<Identity>) -> Option<Member<Identity>> {
         let identity = *update.id();
         let node = identity.node;
@@ -263,9 +268,11 @@ impl Gossip {
         Some(Member::new(known, update.incarnation(), update.state()))
     }
 
-    /// Handles a report by another node that `identity` is alive. If that is new, queries the node.
-    /// The current identity of a node that is dead here is new, too: the two may only have been
-    /// cut off from each other, and a node keeps its identity until it learns of its death.
+    /// Processes a report by another node that `identity` is alive. If that is new, queries the
+    /// node.
+    ///
+    /// The current identity of a node that is dead here also counts as new. The two nodes may only
+    /// have been disconnected, and a node keeps its identity until it learns of its death.
     pub(super) fn on_news(&mut self, now: Time, identity: Identity) {
         let known = self.peers.get(&identity.node).map(|peer| peer.identity);
         let is_live = self.is_live(identity.node);
@@ -290,8 +297,8 @@ impl Gossip {
         }
     }
 
-    /// Contacts a member: one that still considers this node dead repeats that, and this node can
-    /// take another identity.
+    /// Contacts a random member. If it still considers this node dead, it repeats that, and this
+    /// node can take another identity.
     pub(super) fn announce_again(&mut self, now: Time) {
         if let Some(node) = self.live.get(self.rng.below(self.live.len().max(1))) {
             self.swim.announce(now, self.peers[node].identity);
@@ -303,7 +310,10 @@ impl Gossip {
     }
 
     /// Returns `true` unless a known node claims to have been declared dead more often than is
-    /// possible. Others could otherwise give a silent node an identity that it never reaches.
+    /// possible.
+    ///
+    /// Other nodes could otherwise give a silent node an identity that the node itself never
+    /// reaches.
     fn may_bump(&mut self, now: Time, identity: Identity) -> bool {
         let Some(peer) = self.peers.get_mut(&identity.node) else { return true };
         let growth = identity.bump.saturating_sub(peer.identity.bump);
@@ -311,7 +321,7 @@ impl Gossip {
     }
 }
 
-/// The third node named in a message, to which the receiver may have to send something.
+/// Returns the third node named in a message, to which the receiver may have to send something.
 fn third_of(message: &Message<Identity>) -> Option<Identity> {
     match message {
         Message::PingReq { target, .. } | Message::IndirectAck { target, .. } => Some(*target),

@@ -1,4 +1,4 @@
-//! What SWIM knows a node by, and its form on the wire.
+//! Identity of a node in SWIM, and its wire format.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,16 +7,18 @@ use bytes::{Buf, BufMut};
 use crate::wire::DecodeError;
 use crate::{Endpoint, NodeId};
 
-/// A node as SWIM knows it. A node that was wrongly declared dead cannot take that back, so it
-/// comes back with a larger `bump`, and is for everybody the same node again.
+/// Identity of a node in SWIM.
+///
+/// A node cannot revoke a wrong declaration of its death. It comes back with a larger `bump`, and
+/// all nodes treat it as the same node.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
 /// | 0 | 8 | node | [`NodeId`] |
-/// | 8 | 4 | bump | how often the node was wrongly declared dead |
+/// | 8 | 4 | bump | number of times the node was wrongly declared dead |
 /// | 12 | 2 | port | |
 /// | 14 | 1 | family | 4 or 6 |
-/// | 15 | 4 or 16 | address | all zero: the address that the datagram came from |
+/// | 15 | 4 or 16 | address | all zero: the source address of the datagram |
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     pub(super) node: NodeId,
@@ -24,11 +26,11 @@ pub(super) struct Identity {
     pub(super) endpoint: Endpoint,
 }
 
-/// The largest form: IPv6.
+/// Maximum encoded size in bytes, that of IPv6.
 pub(super) const IDENTITY_BYTES: usize = 31;
 
-/// The endpoint is where the node is reached, not who it is: a node that does not know its own
-/// address is the same to itself and to those who filled the address in.
+/// The endpoint is not part of the identity. A node that does not know its own address is equal to
+/// itself as seen by nodes that filled the address in.
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         (self.node, self.bump) == (other.node, other.bump)
@@ -54,12 +56,12 @@ impl foca::Identity for Identity {
 }
 
 impl Identity {
-    /// Whether `endpoint` says where to send to.
+    /// Returns `true` if datagrams can be sent to the endpoint.
     pub(super) fn is_reachable(&self) -> bool {
         !self.endpoint.0.ip().is_unspecified() && self.endpoint.0.port() != 0
     }
 
-    /// With an unspecified address replaced by the one that a datagram of the node came from.
+    /// Returns the identity with an unspecified address replaced by that of `source`.
     pub(super) fn filled_in(mut self, source: Endpoint) -> Self {
         if self.endpoint.0.ip().is_unspecified() {
             self.endpoint.0.set_ip(source.0.ip());
@@ -71,7 +73,7 @@ impl Identity {
         if self.endpoint.0.is_ipv4() { 19 } else { IDENTITY_BYTES }
     }
 
-    /// Appends the wire form, for which there must be room.
+    /// Appends the encoded identity, for which `out` must have room.
     pub(super) fn encode(&self, out: &mut impl BufMut) {
         out.put_u64(self.node.0);
         out.put_u32(self.bump);
@@ -101,7 +103,7 @@ impl Identity {
         Ok(Self { node, bump, endpoint: Endpoint(SocketAddr::new(ip, port)) })
     }
 
-    /// Replaces the identity at the beginning of `payload` by one with the address filled in.
+    /// Replaces the identity at the start of `payload` by one with the address filled in.
     pub(super) fn fill_in_front(
         payload: &mut Vec<u8>,
         source: Endpoint,

@@ -1,4 +1,4 @@
-//! Members come and go: what SWIM finds out, what they say themselves, and suspicions.
+//! Lifecycle of members: findings of SWIM, goodbyes, restarts and suspicions.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::incarnations::{Incarnations, Start};
 use crate::membership::MembershipEvent;
 use crate::{Destination, Endpoint, Incarnation, NodeId, Origin, Time, ViewChangeKind};
 
-/// The nodes that said goodbye last: what is still told of them is old. A later start of such a
+/// Nodes that recently sent a goodbye. Reports about them are outdated. A later start of such a
 /// node has another incarnation.
 #[derive(Default)]
 pub(super) struct Departed {
@@ -19,9 +19,10 @@ pub(super) struct Departed {
     order: VecDeque<NodeId>,
 }
 
-/// How many of those who have just heard a suspected node ask it to defend itself, on average.
+/// Mean number of nodes that request a refutation from a suspected member that they have just
+/// heard.
 const ADVOCATES: usize = 3;
-/// Members that hear of a departure first hand and pass it on, each to so many others.
+/// Number of members to which a node that receives a goodbye directly forwards it.
 const GOODBYE_FANOUT: usize = 3;
 
 impl Gossip {
@@ -64,7 +65,8 @@ impl Gossip {
         self.contact_up(now, node);
     }
 
-    /// A peer is reached elsewhere. While it was silent, another may have answered in its name.
+    /// Processes the new address of a peer. Another node may have answered in its name while it was
+    /// silent.
     pub(super) fn on_moved(&mut self, now: Time, identity: Identity) {
         let Identity { node, endpoint, .. } = identity;
         self.stop_pull(node);
@@ -92,7 +94,7 @@ impl Gossip {
         }
     }
 
-    /// A live peer is one no longer.
+    /// Removes a live peer.
     fn part(&mut self, now: Time, node: NodeId, kind: ViewChangeKind) {
         self.live.retain(|live| *live != node);
         let groups = self.peers[&node].table.subscriptions().map(|(group, _)| group);
@@ -108,7 +110,7 @@ impl Gossip {
         self.contact_down(now, node);
     }
 
-    /// A live peer's subscription of a group is different now.
+    /// Applies a change of a live peer's subscription.
     pub(super) fn learn(&mut self, now: Time, node: NodeId, difference: Difference) {
         if self.views.apply(now, node, difference) {
             self.own.change(difference.group, None);
@@ -116,8 +118,10 @@ impl Gossip {
         }
     }
 
-    /// Another node suspects `suspect`. If this one has just heard it, it is not dead: it is asked
-    /// to say so, by few of those who know better.
+    /// Processes a suspicion of another node about `suspect`.
+    ///
+    /// If this node has just heard the member, the member is not dead. A few such nodes request a
+    /// refutation from it.
     pub(super) fn on_hearsay(&mut self, now: Time, suspect: Identity, incarnation: u16) {
         let lately = now.before(self.config.freshness());
         if self.is_live(suspect.node)
@@ -143,7 +147,7 @@ impl Gossip {
         self.timers.set(Timer::Challenge(identity.node), now);
     }
 
-    /// Asks a suspected node for a proof of life.
+    /// Requests a proof of life from a suspected node.
     pub(super) fn challenge(&mut self, now: Time, node: NodeId) {
         let Some(challenge) = self.challenges.get_mut(&node) else { return };
         let Challenge { identity: suspect, incarnation, own, asks_left } = *challenge;
@@ -163,7 +167,7 @@ impl Gossip {
         self.timers.set(Timer::Challenge(node), now + self.config.challenge_period());
     }
 
-    /// A node that was only slow takes the suspicion back, and tells the one who has it first.
+    /// Refutes a suspicion of this node, and contacts the node that reported it.
     pub(super) fn on_suspicion(
         &mut self,
         now: Time,
@@ -181,10 +185,10 @@ impl Gossip {
         self.swim.announce(now, by);
     }
 
-    /// A node says that it stops, or another node says so of it.
+    /// Processes a goodbye of a node, sent by itself or forwarded.
     pub(super) fn on_goodbye(&mut self, now: Time, source: Endpoint, origin: Origin, node: NodeId) {
         if node == origin.node {
-            // Anybody could say so for a node that was not heard of yet.
+            // For a node that is not known yet, any node could have sent it.
             let known = self.peers.get(&node).map(|peer| peer.identity);
             if let Some(identity) = known.filter(|known| known.endpoint == source) {
                 self.depart(now, identity, origin.incarnation);
@@ -194,14 +198,16 @@ impl Gossip {
         }
     }
 
-    /// A live peer does not answer, and another node reported its goodbye. That may have been the
-    /// goodbye of a former start, so the peer can come back, unlike one that said goodbye itself.
+    /// Removes a live peer that does not answer and whose goodbye was reported by another node.
+    ///
+    /// The goodbye may be that of a former incarnation. The peer can therefore come back, unlike
+    /// one that sent the goodbye itself.
     pub(super) fn leave_unheard(&mut self, now: Time, node: NodeId) {
         self.counters.nodes_left += 1;
         self.part(now, node, ViewChangeKind::Left);
     }
 
-    /// `node` has left, and is not to be brought back by what others still report of it.
+    /// Removes a node that has left. Later reports about it do not bring it back.
     fn depart(&mut self, now: Time, identity: Identity, incarnation: Incarnation) {
         let node = identity.node;
         if !self.departed.insert(now, node, incarnation, self.config.max_nodes) {
@@ -220,8 +226,10 @@ impl Gossip {
         }
     }
 
-    /// Returns `true` if a datagram of `origin` is from the current start of its node. If that is
-    /// a new one, nothing of what is known of the former one holds for it; a goodbye begins none.
+    /// Returns `true` if a datagram of `origin` is from the current incarnation of its node.
+    ///
+    /// A new incarnation ends the former one, with everything known about it. A goodbye does not
+    /// begin one.
     pub(super) fn is_current(&mut self, now: Time, origin: Origin, packet: &Packet) -> bool {
         let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
         let Some(peer) = self.peers.get_mut(&origin.node) else { return true };
@@ -236,7 +244,7 @@ impl Gossip {
         }
     }
 
-    /// The node, live or not, was started again and is in no group yet, as far as is known.
+    /// Forgets the subscriptions of a node that has restarted, whether it is live or not.
     fn forget_start(&mut self, now: Time, node: NodeId) {
         self.stop_pull(node);
         self.start_pulls(now);
@@ -249,7 +257,7 @@ impl Gossip {
         }
     }
 
-    /// `origin` has spoken, and its node may be known only since.
+    /// Records the incarnation of `origin`, whose datagram may have made its node known.
     pub(super) fn note_incarnation(&mut self, now: Time, origin: Origin) {
         if let Some(peer) = self.peers.get_mut(&origin.node) {
             peer.incarnations.look(now, origin.incarnation, || true);
@@ -262,9 +270,11 @@ impl Departed {
         self.nodes.contains_key(&node)
     }
 
-    /// Returns `true` if a datagram of `origin` is from before its goodbye. Another incarnation is
-    /// a new start of the node, which is no longer among those that have left. Nor is one that
-    /// speaks although it left before `since`: another said goodbye in its name.
+    /// Returns `true` if a datagram of `origin` was sent before its goodbye.
+    ///
+    /// Another incarnation is a new start of the node, which is then removed from the departed
+    /// ones. So is a node that is heard although it left before `since`: another node sent the
+    /// goodbye in its name.
     pub(super) fn is_late(&mut self, since: Time, origin: Origin) -> bool {
         let Some((left, at)) = self.nodes.get(&origin.node) else { return false };
         let is_late = *left == origin.incarnation && *at >= since;
@@ -275,7 +285,8 @@ impl Departed {
         is_late
     }
 
-    /// Says whether the node is new among the `capacity` last ones.
+    /// Adds a node and evicts the oldest beyond `capacity`. Returns `false` if the node was
+    /// present.
     fn insert(
         &mut self,
         now: Time,

@@ -1,20 +1,23 @@
-//! Membership without a server: SWIM, by the crate `foca`, with group subscriptions beside it.
+//! Membership without a server: SWIM (crate `foca`), with a separate exchange of group
+//! subscriptions.
 //!
-//! Das, Gupta, Motivala, SWIM (DSN 2002), finds out who is alive. Every node owns a versioned table
-//! of its subscriptions (`table.rs`), sends what is new in it to everybody at once, and all nodes
-//! repair what was lost by comparing versions and pulling what they lack. `docs/membership.md`
-//! describes the whole and its timing.
+//! SWIM (Das, Gupta, Motivala, DSN 2002) detects which nodes are alive. Every node owns a versioned
+//! table of its subscriptions (`table.rs`) and sends changes to all members at once. Nodes repair
+//! lost changes by comparing versions and pulling what they lack. `docs/membership.md` describes
+//! the protocol and its timing.
 //!
-//! Additions to SWIM, each because of what loss would do otherwise:
-//! - a node says hello again and again until it is known (foca announces once);
-//! - who suspects a node also asks it directly for a proof of life, several times, and tells
-//!   everybody directly when it declares the node dead (SWIM leaves both to gossip);
-//! - a node that stops says so itself, so that it is seen to have left and not to have failed;
-//! - whatever arrives from a member, of any protocol, is a sign of life, as good as the answer to a
-//!   probe, and whoever has just heard a node that others suspect asks it to defend itself;
-//! - a node that is slow distrusts itself before others (`health.rs`);
-//! - what a node reports of another is not believed before the other was asked (`hearsay.rs`);
-//! - nothing is believed from an address that has not shown that it receives (`paths.rs`).
+//! Additions to SWIM, each against the effects of loss or forgery:
+//! - A node repeats its hello until it is known (foca announces once).
+//! - A node that suspects a member also requests a proof of life from it directly, several times.
+//!   When it declares the member dead, it notifies all members directly. SWIM leaves both to
+//!   gossip.
+//! - A node that stops sends a goodbye, so that it is seen to have left rather than failed.
+//! - Every datagram from a member, of any protocol, is a sign of life and equivalent to the answer
+//!   to a probe. A node that has just heard a member that others suspect requests a refutation from
+//!   it.
+//! - A slow node distrusts its own findings first (`health.rs`).
+//! - A report about a third node is not accepted before that node was queried (`hearsay.rs`).
+//! - Nothing is accepted from an address that has not shown that it receives (`paths.rs`).
 
 mod codec;
 mod config;
@@ -61,9 +64,9 @@ pub struct Gossip {
     config: Config,
     rng: Rng,
     swim: Swim,
-    /// Other nodes; those that failed are kept until SWIM forgets them.
+    /// Other nodes. Failed ones are kept until SWIM forgets them.
     peers: BTreeMap<NodeId, Peer>,
-    /// The peers that are up, in order.
+    /// The peers that are alive, in order.
     live: Vec<NodeId>,
     departed: Departed,
     own: Table,
@@ -74,13 +77,13 @@ pub struct Gossip {
     challenges: BTreeMap<NodeId, Challenge>,
     reports: BTreeMap<NodeId, Report>,
     rejoins: Rejoins,
-    /// What the datagram at hand allows to be sent to addresses that have not answered.
+    /// Bytes that the current datagram allows to be sent to addresses that have not answered.
     bytes_to_ask: usize,
     timers: Timers<Timer>,
     outgoing: VecDeque<(Destination, Vec<u8>)>,
     counters: Counters,
     phase: Phase,
-    /// When this node last joined a group.
+    /// Time at which this node last joined a group.
     joined_last: Time,
 }
 
@@ -88,20 +91,20 @@ struct Peer {
     identity: Identity,
     incarnations: Incarnations,
     claim: Option<Claim>,
-    /// By how much its bump may grow.
+    /// Limit on the growth of its bump.
     bumps: Rejoins,
     table: Table,
-    /// The version of this node's own table that the peer is known to have.
+    /// Version of this node's own table that the peer has confirmed.
     confirmed: Option<u32>,
-    /// How long the peer may take to confirm before it is asked again.
+    /// Time to wait for a confirmation before the peer is queried again.
     patience: Duration,
 }
 
-/// A suspicion that the suspected node is being asked about.
+/// A suspicion that the suspected node must refute.
 struct Challenge {
     identity: Identity,
     incarnation: u16,
-    /// Whether the suspicion is this node's own.
+    /// `true` if this node raised the suspicion.
     own: bool,
     asks_left: u32,
 }
@@ -127,19 +130,20 @@ enum Timer {
     Rejoin,
 }
 
-/// How many members answer a multicast hello, on average, where there are more.
+/// Mean number of members that answer a multicast hello, if there are more.
 const ANSWERS: usize = 8;
-/// How often a stopping node says goodbye to each member.
+/// Number of goodbyes that a stopping node sends to each member.
 const GOODBYES: usize = 2;
 
 impl Gossip {
-    /// The membership of node `id`, which others reach at `endpoint`. If its address is
-    /// unspecified, they take the one that its datagrams come from. `seed` is the source of all
-    /// randomness.
+    /// Creates the membership of node `origin`, which others reach at `endpoint`.
+    ///
+    /// If its address is unspecified, other nodes use the source address of its datagrams. `seed`
+    /// is the source of all randomness.
     ///
     /// # Panics
-    /// If `config` is not valid: a detection time below 100 ms, datagrams of fewer than 256 bytes,
-    /// or a pause of zero.
+    /// `config` is invalid: a detection time below 100 ms, a `local_health` above 8, datagrams of
+    /// fewer than 256 bytes or too large for UDP, or a pause of zero.
     pub fn new(origin: impl Into<Origin>, endpoint: Endpoint, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         let id = origin.node;
@@ -214,7 +218,7 @@ impl Gossip {
                     self.counters.datagrams_elsewhere += 1;
                 }
             }
-            // They were answered when they came.
+            // These were processed by `on_path`.
             Packet::PathChallenge(_) | Packet::PathResponse(_) => {}
         }
     }
@@ -288,7 +292,7 @@ impl Gossip {
         self.outgoing.push_back((destination, bytes));
     }
 
-    /// Between three and five quarters of `pause`, so that nodes do not act in step.
+    /// Returns between three and five quarters of `pause`, so that nodes do not act in step.
     fn jittered(&mut self, pause: Duration) -> Duration {
         let quarter = u64::try_from(pause.as_nanos() / 4).unwrap_or(u64::MAX / 8);
         let random = self.rng.below(2 * quarter as usize + 1) as u64;
@@ -318,7 +322,7 @@ impl Membership for Gossip {
         if self.own.len() >= limit && !self.views.is_in(group) {
             return Err(JoinError::TooManyGroups { limit });
         }
-        // Never twice the same time, so that who leaves and joins again is seen to have done so.
+        // Times never repeat, so that other nodes notice a leave followed by a join.
         self.joined_last = now.max(self.joined_last + Duration::from_nanos(1));
         let subscription = Subscription { settings, joined_at: self.joined_last };
         self.views.join(group, subscription)?;
@@ -394,7 +398,7 @@ impl Membership for Gossip {
         }
     }
 
-    /// Anybody can name a node: what counts comes from where the node is reached.
+    /// Any node can use another node's id, so only datagrams from the node's own address count.
     fn heard(&mut self, now: Time, source: Endpoint, node: NodeId) {
         if self.peers.get(&node).is_some_and(|peer| peer.identity.endpoint == source) {
             self.swim.hear(now, node);

@@ -1,5 +1,6 @@
-//! The packets of gossip membership: bodies behind the [common header](crate::wire), whose group
-//! is the network of the sender, and whose view is 0. All numbers are big-endian.
+//! Packets of gossip membership: bodies after the [common header](crate::wire).
+//!
+//! The header's group is the network of the sender, and its view is 0. All numbers are big-endian.
 
 use bytes::{Buf, BufMut};
 
@@ -9,33 +10,33 @@ use crate::settings::SETTINGS_BYTES;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
 
-/// One datagram.
+/// Body of one datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Packet {
-    /// Kind 1: what the SWIM implementation sends; [`super::codec::SwimCodec`] has its form.
+    /// Kind 1: a message of the SWIM implementation, see [`super::codec::SwimCodec`].
     Swim(Vec<u8>),
-    /// Kind 2, by multicast or to a seed: somebody looks for others.
+    /// Kind 2, by multicast or to a seed: a search for other nodes.
     Hello(Hello),
-    /// Kind 3: who has which version of its subscriptions, as far as the sender has them itself.
+    /// Kind 3: versions of nodes' subscriptions, as far as the sender has them itself.
     Digest(Digest),
     /// Kind 4: subscriptions of one node.
     Changes(Changes),
-    /// Kind 5: asks for [`Packet::Changes`], up to the end of the datagram.
+    /// Kind 5: requests for [`Packet::Changes`], up to the end of the datagram.
     ///
     /// | offset | bytes | field | meaning |
     /// |---|---|---|---|
-    /// | 0 | 8 | node | whose subscriptions |
-    /// | 8 | 4 | after | the version before the first one wanted |
-    /// | 12 | 4 | up to | the last version wanted, more than `after` |
-    /// | 16 | 4 | floor | ends of subscriptions up to this version need not be told |
+    /// | 0 | 8 | node | owner of the subscriptions |
+    /// | 8 | 4 | after | the version before the first one requested |
+    /// | 12 | 4 | up to | the last version requested, more than `after` |
+    /// | 16 | 4 | floor | ends of subscriptions up to this version need not be reported |
     Pull(Vec<Wanted>),
-    /// Kind 6: a node has stopped, as it says itself or has said to the sender.
+    /// Kind 6: a node has stopped, as reported by itself or forwarded.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 0 | 8 | the node that stopped |
     Goodbye(NodeId),
-    /// Kind 7, to a node that did not answer a probe: prove that you live.
+    /// Kind 7, to a node that did not answer a probe: a request for a proof of life.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -43,22 +44,22 @@ pub(super) enum Packet {
     /// | then | 19 or 31 | identity of the suspected node |
     /// | then | 2 | incarnation that is suspected |
     Suspicion { by: Identity, suspect: Identity, incarnation: u16 },
-    /// Kind 8, to an address that is not validated: show this cookie.
+    /// Kind 8, to an address that is not validated: a request to return this cookie.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 0 | 8 | cookie, never 0 |
     PathChallenge(u64),
-    /// Kind 9.
+    /// Kind 9: the answer to a challenge.
     PathResponse(PathResponse),
 }
 
-/// Kind 9.
+/// Kind 9: the answer to a challenge.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
 /// | 0 | 8 | cookie | that of the challenge |
-/// | 8 | 8 | challenge | a cookie to be shown in turn; 0: the sender has validated the address |
+/// | 8 | 8 | challenge | a cookie to be returned; 0: the sender has validated the address |
 /// | 16 | 19 or 31 | from | identity of the sender |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PathResponse {
@@ -67,13 +68,13 @@ pub(super) struct PathResponse {
     pub(super) from: Identity,
 }
 
-/// Kind 2.
+/// Kind 2: a search for other nodes.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
-/// | flags | bit 0 | alone | the sender knows nobody |
-/// | flags | bit 1 | to all | by multicast: not everybody need answer |
-/// | 0 | 8 | challenge | a cookie to be shown; 0 if it is to all, or the address is validated |
+/// | flags | bit 0 | alone | the sender has no members or queries this node: always answer |
+/// | flags | bit 1 | to all | by multicast: not all receivers have to answer |
+/// | 0 | 8 | challenge | a cookie to be returned; 0 if to all, or if the address is validated |
 /// | 8 | 19 or 31 | from | identity of the sender |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
@@ -83,14 +84,14 @@ pub(super) struct Hello {
     pub(super) from: Identity,
 }
 
-/// Kind 3.
+/// Kind 3: versions of nodes' subscriptions.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
-/// | flags | bit 0 | answer | send me your version and the one that you have of me |
-/// | flags | bit 1 | roster | send me all members that you know |
+/// | flags | bit 0 | answer | requests the receiver's version and the one it has of the sender |
+/// | flags | bit 1 | roster | requests all members that the receiver knows |
 /// | 0 | 2 | chunk | number of this part of a roster |
-/// | 2 | 2 | chunks | parts of the roster; 0: this is no roster |
+/// | 2 | 2 | chunks | parts of the roster; 0: this is not a roster |
 /// | 4 | 27 or 39 each | entries | up to the end of the datagram |
 ///
 /// An entry is an identity, 4 bytes version, 4 bytes number of subscriptions.
@@ -110,14 +111,15 @@ pub(super) struct DigestEntry {
     pub(super) subscriptions: u32,
 }
 
-/// Kind 4: every subscription of `owner` that last changed in `after + 1 ..= up_to`. One that is
-/// not listed has either changed again later, or is gone for so long that it is forgotten.
+/// Kind 4: all subscriptions of `owner` that last changed in `after + 1 ..= up_to`.
+///
+/// One that is not listed either changed again later, or was left so long ago that it is forgotten.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
-/// | flags | bit 0 | answer | tell me your version afterwards |
-/// | flags | bit 1 | more | there is more of what was asked for: ask again |
-/// | 0 | 8 | owner | whose subscriptions |
+/// | flags | bit 0 | answer | requests the receiver's version afterwards |
+/// | flags | bit 1 | more | not everything that was requested was sent: request again |
+/// | 0 | 8 | owner | owner of the subscriptions |
 /// | 8 | 4 | after | |
 /// | 12 | 4 | up to | not less than `after` |
 /// | 16 | 4 | floor | ends of subscriptions up to this version are forgotten |
@@ -134,11 +136,11 @@ pub(super) struct Changes {
     pub(super) up_to: u32,
     pub(super) floor: u32,
     pub(super) rows: Vec<Row>,
-    /// Rows that were left out because this program does not understand their settings.
+    /// Number of rows omitted because this program does not understand their settings.
     pub(super) unknown: u32,
 }
 
-/// A gap in what is known of a node's subscriptions.
+/// A gap in the known subscriptions of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) node: NodeId,
@@ -147,7 +149,7 @@ pub(super) struct Wanted {
     pub(super) floor: u32,
 }
 
-/// What a group's subscription says.
+/// A node's subscription of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) settings: GroupSettings,
@@ -167,28 +169,28 @@ const PATH_RESPONSE: u8 = 9;
 const WANTED_BYTES: usize = 20;
 const ROW_BYTES: usize = 9 + SETTINGS_BYTES + 8;
 
-/// How many entries of a digest fit into a datagram of `bytes`, all of them IPv6.
+/// Returns the number of digest entries that fit a datagram of `bytes`, if all are IPv6.
 pub(super) fn digest_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES - 4) / (IDENTITY_BYTES + 8)
 }
 
-/// How many rows of changes fit into a datagram of `bytes`.
+/// Returns the number of rows of changes that fit a datagram of `bytes`.
 pub(super) fn changes_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES - 20) / ROW_BYTES
 }
 
-/// Bytes of a hello of `from`.
+/// Returns the size of a hello of `from` in bytes.
 pub(super) fn hello_bytes(from: Identity) -> usize {
     HEADER_BYTES + 8 + from.encoded_bytes()
 }
 
-/// How many gaps fit into a pull of `bytes`.
+/// Returns the number of gaps that fit a pull of `bytes`.
 pub(super) fn pull_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES) / WANTED_BYTES
 }
 
 impl Packet {
-    /// The datagram, as sent by `origin` in `network`.
+    /// Encodes the datagram, as sent by `origin` in `network`.
     pub(super) fn encode(&self, network: u32, origin: impl Into<Origin>) -> Vec<u8> {
         let (kind, flags) = self.kind_and_flags();
         let protocol = Protocol::Membership;
@@ -202,7 +204,7 @@ impl Packet {
         out
     }
 
-    /// Reads a datagram; returns its network and its origin with it.
+    /// Decodes a datagram. Returns its network, its origin and the packet.
     pub(super) fn decode(datagram: &[u8]) -> Result<(u32, Origin, Self), DecodeError> {
         let (header, mut body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Membership {
@@ -212,7 +214,7 @@ impl Packet {
         if !body.is_empty() {
             return Err(DecodeError::Length);
         }
-        // What would be encoded with other flags was not sent by this program.
+        // A packet that this program would encode with other flags was not sent by it.
         if packet.kind_and_flags().1 != header.flags || header.view != 0 {
             return Err(DecodeError::Value);
         }
@@ -275,7 +277,7 @@ impl Packet {
             HELLO => {
                 let (challenge, from) = (take_u64(body)?, Identity::decode(body)?);
                 if high && challenge != 0 {
-                    // All who hear it would have to answer.
+                    // All nodes that receive it would have to answer.
                     return Err(DecodeError::Value);
                 }
                 Ok(Self::Hello(Hello { alone: low, to_all: high, challenge, from }))
@@ -391,8 +393,10 @@ impl Wanted {
     }
 }
 
-/// Reads a subscription, or that there is none. Settings that this program does not understand
-/// are the inner error: the row's length is known all the same, and those after it can be read.
+/// Decodes a subscription, or its absence.
+///
+/// Settings that this program does not understand are the inner error. The row's length is known
+/// nevertheless, so the rows after it can be decoded.
 fn decode_subscription(
     body: &mut &[u8],
 ) -> Result<Result<Option<Subscription>, DecodeError>, DecodeError> {

@@ -1,10 +1,12 @@
-//! Validation of addresses (as in QUIC, RFC 9000, section 8): a node believes nobody, and sends
-//! nobody more than twice what came, before the start of a node that datagrams claim to come from
-//! has shown that it receives what is sent to their address.
+//! Validation of addresses (as in QUIC, RFC 9000, section 8).
 //!
-//! Any other datagram is dropped and answered by a challenge with a cookie. The response shows the
-//! cookie and, if its sender has not validated the other address either, has a challenge in turn. A
-//! response without a challenge, when both addresses are validated, counts as a hello.
+//! An incarnation of a node has validated an address once it has shown that it receives what is
+//! sent there. Before that, a node accepts nothing from the address, and sends it at most twice the
+//! bytes that came from it.
+//!
+//! Any other datagram is dropped and answered by a challenge with a cookie. The response returns
+//! the cookie. It contains a challenge in return if its sender has not validated the other address
+//! either. A response without a challenge counts as a hello if both addresses are validated.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +15,25 @@ use super::{ANSWERS, Gossip};
 use crate::cookie::CookieKey;
 use crate::{Destination, Endpoint, Origin, Rng, Time};
 
-/// The addresses that were validated, and those that were queried because others named them.
+/// Validated addresses, and addresses that were queried because other nodes named them.
 pub(super) struct Paths {
     key: CookieKey,
-    /// The start of a node that has shown that it is reached there.
+    /// The incarnation that has validated each address.
     validated: BTreeMap<Endpoint, Origin>,
-    /// When each address was queried last.
+    /// Time of the last query to each address.
     asked: BTreeMap<Endpoint, Time>,
     max: usize,
 }
 
 impl Paths {
-    /// Keeps up to `max` addresses of each sort, which are more than there are peers.
+    /// Creates an empty set. Up to `max` addresses of each kind are kept, which must exceed the
+    /// number of peers.
     pub(super) fn new(rng: &mut Rng, max: usize) -> Self {
         let key = CookieKey::new(rng);
         Self { key, validated: BTreeMap::new(), asked: BTreeMap::new(), max }
     }
 
-    /// Returns `true` if some node is reached at `endpoint`.
+    /// Returns `true` if a node has validated `endpoint`.
     pub(super) fn is_validated(&self, endpoint: Endpoint) -> bool {
         self.validated.contains_key(&endpoint)
     }
@@ -39,12 +42,12 @@ impl Paths {
         self.validated.get(&endpoint) == Some(&origin)
     }
 
-    /// How many addresses are validated.
+    /// Returns the number of validated addresses.
     pub(super) fn len(&self) -> usize {
         self.validated.len()
     }
 
-    /// Returns `true` if `hello` was sent from here to `endpoint`.
+    /// Returns `true` if this node sent `hello` to `endpoint`.
     pub(super) fn is_own(&self, endpoint: Endpoint, hello: &Hello) -> bool {
         hello.challenge == self.key.cookie_of(endpoint)
     }
@@ -63,15 +66,16 @@ impl Paths {
 }
 
 impl Gossip {
-    /// A hello to `endpoint`, which is challenged if it is not validated.
+    /// Returns a hello to `endpoint`, with a challenge if the address is not validated.
     pub(super) fn hello_to(&self, endpoint: Endpoint) -> Hello {
         let is_validated = self.paths.is_validated(endpoint);
         let challenge = if is_validated { 0 } else { self.paths.key.cookie_of(endpoint) };
         Hello { alone: false, to_all: false, challenge, from: self.swim.identity() }
     }
 
-    /// Returns the packet if its origin is validated at `source`, or the hello that it stands for
-    /// if it validates that.
+    /// Returns the packet if its origin has validated `source`.
+    ///
+    /// A path response that completes the validation is returned as the hello that it stands for.
     pub(super) fn on_path(
         &mut self,
         source: Endpoint,
@@ -93,11 +97,12 @@ impl Gossip {
         }
     }
 
-    /// Answers a datagram from an address that is not validated, unless it may be ignored.
+    /// Answers a datagram from an address that is not validated by a challenge, unless none is
+    /// needed.
     fn challenge_path(&mut self, source: Endpoint, packet: &Packet) {
         self.counters.datagrams_unvalidated += 1;
         let is_answered = match packet {
-            // It ends what this node has not begun.
+            // A goodbye ends something that this node has not begun.
             Packet::Goodbye(_) => false,
             Packet::Hello(hello) => !hello.to_all || self.is_among_answers(),
             _ => true,
@@ -113,7 +118,7 @@ impl Gossip {
         self.rng.below(self.live.len() + 1) < ANSWERS
     }
 
-    /// Shows the cookie to the node that gave it, and challenges that node in turn.
+    /// Returns the cookie to the challenger, and challenges it in return.
     fn on_path_challenge(&mut self, source: Endpoint, origin: Origin, cookie: u64) {
         let is_validated = self.paths.is_validated_for(source, origin);
         let challenge = if is_validated { 0 } else { self.paths.key.cookie_of(source) };
@@ -133,7 +138,7 @@ impl Gossip {
             self.make_room_for_path();
             self.paths.validated.insert(source, origin);
         } else {
-            // That of another address of the node, which it does not send from.
+            // The cookie is that of another address of the node, from which it does not send.
             self.counters.datagrams_unvalidated += 1;
         }
         if challenge != 0 {

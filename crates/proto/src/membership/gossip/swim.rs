@@ -17,17 +17,17 @@ use super::health::postpone;
 use super::identity::Identity;
 use crate::{Endpoint, NodeId, Rng, Time};
 
-/// Who is alive. Every call may leave events and datagrams behind, which are then to be taken.
+/// Failure detector. After every call, the caller must take the resulting events and datagrams.
 pub(super) struct Swim {
     foca: Foca<Identity, SwimCodec, SwimRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Identity>,
-    /// By time and, for equal times, in the order in which they were asked for.
+    /// Timers by time and, for equal times, by order of creation.
     timers: BTreeMap<(Time, u64), Scheduled>,
     timers_made: u64,
     doubts: Doubts,
     events: VecDeque<SwimEvent>,
     datagrams: VecDeque<(Identity, Vec<u8>)>,
-    /// Payloads that did not make sense.
+    /// Payloads that `foca` rejected.
     pub(super) malformed: u64,
 }
 
@@ -36,20 +36,20 @@ struct Scheduled {
     timer: Timer<Identity>,
 }
 
-/// What SWIM found out.
+/// An event of the failure detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwimEvent {
-    /// The node is alive, and was not known to be.
+    /// The node is alive and was not known to be.
     Up(Identity),
-    /// The node is no longer alive. `found_here`: this node waited for it in vain.
+    /// The node is no longer alive. `found_here` is `true` if this node's own suspicion expired.
     Down { identity: Identity, found_here: bool },
-    /// An old identity of a node is replaced by a new one.
+    /// An old identity of a node was replaced by a new one.
     Renamed(Identity),
-    /// The node did not answer and will be declared dead unless it proves the contrary.
+    /// The node did not answer. It will be declared dead unless it refutes the suspicion.
     Suspected { identity: Identity, incarnation: u16 },
-    /// This node was declared dead by others and has got a new identity.
+    /// This node was declared dead by others and has taken a new identity.
     Rejoined,
-    /// A dead node need not be remembered any more.
+    /// A dead node no longer has to be remembered.
     Forgotten(Identity),
 }
 
@@ -72,48 +72,48 @@ impl Swim {
         *self.foca.identity()
     }
 
-    /// How many nodes are remembered, dead ones included.
+    /// Returns the number of nodes that are remembered, including dead ones.
     pub(super) fn known(&self) -> usize {
         self.foca.iter_membership_state().len()
     }
 
-    /// The identities of nodes thought alive.
+    /// Returns the nodes that are believed to be alive.
     pub(super) fn alive(&self) -> impl Iterator<Item = NodeId> {
         self.foca.iter_members().map(|member| member.id().node)
     }
 
-    /// All that is counted here, by name.
+    /// Returns all counters with their names.
     pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.doubts.by_name().into_iter().chain([("swim_malformed", self.malformed)])
     }
 
-    /// Of how many nodes signs of life are kept.
+    /// Returns the number of nodes whose signs of life are recorded.
     pub(super) fn listened_to(&self) -> usize {
         self.doubts.signs().len()
     }
 
-    /// How often a suspected member may be asked until the suspicion's time is over.
+    /// Returns the number of requests to a suspected member until the suspicion expires.
     pub(super) fn asks(&self) -> u32 {
         self.doubts.asks()
     }
 
-    /// A suspicion that this node had raised was wrong.
+    /// Records that a suspicion raised by this node was wrong.
     pub(super) fn was_wrong(&mut self) {
         self.doubts.was_wrong();
     }
 
-    /// Something came from `node`, whatever it was.
+    /// Records a datagram from `node`, of any kind.
     pub(super) fn hear(&mut self, now: Time, node: NodeId) {
         self.doubts.signs_mut().hear(now, node);
     }
 
-    /// Whether something came from `node` after `time`, as far as signs of life count.
+    /// Returns `true` if a datagram from `node` came after `time`, as far as signs of life are
+    /// recorded.
     pub(super) fn has_heard(&self, node: NodeId, time: Time) -> bool {
         self.doubts.signs().any_after(node, time)
     }
 
-    /// To be called before anything else happens at `now`: time in which this node stood still
-    /// does not count.
+    /// Postpones all timers if this node was stalled. Must be called before anything else at `now`.
     pub(super) fn mind_stall(&mut self, now: Time) {
         if let Some(due) = self.next_due()
             && let Some(span) = self.doubts.on_call(now, due)
@@ -135,15 +135,16 @@ impl Swim {
         }
     }
 
-    /// After a change of identity, `foca` probes nobody until it hears a member. All may be dead.
+    /// Restarts probing. After a change of identity, `foca` does not probe until it hears a member,
+    /// and all members may be dead.
     fn probe_again(&mut self, now: Time) {
-        // Nothing is applied, but `foca` looks at its members.
+        // Applies no updates, but makes `foca` check its members.
         let result = self.foca.apply_many(core::iter::empty(), false, &mut self.runtime);
         self.malformed += u64::from(result.is_err());
         self.collect(now, false);
     }
 
-    /// This node is reached at `endpoint` from now on: a new identity of the same node says so.
+    /// Sets the endpoint at which this node is reached. A new identity of the node announces it.
     pub(super) fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
         let Some(renewed) = foca::Identity::renew(&self.identity()) else { return false };
         let moved = Identity { endpoint, ..renewed };
@@ -153,24 +154,24 @@ impl Swim {
         result.is_ok()
     }
 
-    /// Asks `to` for members; it learns of this node thereby.
+    /// Requests members from `to`, which thereby learns of this node.
     pub(super) fn announce(&mut self, now: Time, to: Identity) {
         let result = self.foca.announce(to, &mut self.runtime);
         self.malformed += u64::from(result.is_err());
         self.collect(now, false);
     }
 
-    /// Takes `identity` for alive unless it is known to be dead.
+    /// Marks `identity` as alive, unless it is known to be dead.
     pub(super) fn hear_of(&mut self, now: Time, identity: Identity) {
         self.apply(now, Member::alive(identity), false);
     }
 
-    /// Takes `identity` for dead, and keeps it to itself.
+    /// Marks `identity` as dead without reporting it to others.
     pub(super) fn bury(&mut self, now: Time, identity: Identity) {
         self.apply(now, Member::down(identity), false);
     }
 
-    /// This node is suspected under `incarnation`; it now has a larger one.
+    /// Refutes a suspicion of this node under `incarnation` by taking a larger one.
     pub(super) fn refute(&mut self, now: Time, incarnation: u16) {
         let member = Member::new(self.identity(), incarnation, State::Suspect);
         self.apply(now, member, true);
@@ -185,17 +186,17 @@ impl Swim {
         })
     }
 
-    /// Returns `true` if the node is suspected, under whatever incarnation.
+    /// Returns `true` if the node is suspected under any incarnation.
     pub(super) fn suspects(&self, node: NodeId) -> bool {
         let mut members = self.foca.iter_members();
         members.any(|member| member.id().node == node && member.state() == State::Suspect)
     }
 
-    /// A payload that tells `to` at once that `dead` is dead.
+    /// Returns a payload that reports the death of `dead` to `to`.
     pub(super) fn obituary(&self, to: Identity, dead: Identity) -> Vec<u8> {
         let mut payload = Vec::new();
         let (src, message) = (self.identity(), Message::Gossip);
-        // Incarnation 0 never takes anything back that others know of this node.
+        // Incarnation 0 never revokes anything that others know about this node.
         let header = Header { src, src_incarnation: 0, dst: to, message };
         let encoded = SwimCodec.encode_header(&header, &mut payload);
         payload.put_u16(1);
@@ -225,8 +226,8 @@ impl Swim {
                     self.doubts.end_probe();
                 }
                 Timer::ChangeSuspectToDown { member_id, incarnation, .. } => {
-                    // Foca 2.0 would leave one that has proved that it lives alone, but tell it
-                    // that it is dead all the same, and so make it take a new identity.
+                    // Foca 2.0 would keep a member that has refuted the suspicion, but would still
+                    // declare it dead to the member itself, which would then take a new identity.
                     if !self.is_suspected(*member_id, *incarnation) {
                         continue;
                     }
@@ -237,7 +238,7 @@ impl Swim {
                 }
                 _ => {}
             }
-            // A probe that a pause of the process cut short is an error that mends itself.
+            // A probe that a stall of the process interrupted is an error, but needs no handling.
             let _ = self.foca.handle_timer(timer, &mut self.runtime);
             self.collect(now, found_here);
         }
@@ -251,8 +252,10 @@ impl Swim {
         self.datagrams.pop_front()
     }
 
-    /// If something has come from the member that is being probed, it is as good as the answer:
-    /// `foca` is handed one, under incarnation 0, which takes back nothing that is known of it.
+    /// Counts other traffic from the member that is being probed as the answer.
+    ///
+    /// `foca` gets a forged one under incarnation 0, which revokes nothing that is known about the
+    /// member.
     fn answer_probe(&mut self, now: Time) {
         let Some((src, number)) = self.doubts.probe_to_answer() else { return };
         if !self.foca.iter_members().any(|member| *member.id() == src) {
@@ -314,7 +317,7 @@ impl Swim {
     }
 }
 
-/// The node's own generator, as `foca` wants it.
+/// The node's own generator, with the interface that `foca` requires.
 struct SwimRng(Rng);
 
 impl TryRng for SwimRng {

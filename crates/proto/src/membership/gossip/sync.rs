@@ -1,4 +1,4 @@
-//! How all nodes come to have the subscriptions of all: pushes, digests, pulls.
+//! Exchange of subscriptions between all nodes: pushes, digests and pulls.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -10,19 +10,19 @@ use super::packet::{
 use super::{Gossip, Timer};
 use crate::{Destination, Endpoint, NodeId, Time};
 
-/// What this node has sent out, and what it waits for.
+/// Changes that this node has sent, and those that it waits for.
 #[derive(Default)]
 pub(super) struct Exchange {
-    /// Own changes up to this version were sent to everybody.
+    /// Last version of the own table that was sent to all members.
     pushed: u32,
     next_push: Time,
-    /// The member after which the next digest goes on.
+    /// The last member in the previous digest. The next digest continues after it.
     cursor: Option<NodeId>,
     pulls: BTreeMap<NodeId, Pull>,
     rows_in_flight: usize,
 }
 
-/// The subscriptions of a node that this node knows to lack.
+/// Subscriptions of a node that are known to be lacking here.
 struct Pull {
     version: u32,
     rows: usize,
@@ -30,21 +30,21 @@ struct Pull {
     in_flight: bool,
 }
 
-/// Datagrams of one push to each member; the rest follows after a pause.
+/// Maximum datagrams of one push to each member. The rest follows after a pause.
 const PUSH_CHUNKS: usize = 4;
-/// Datagrams that answer one pull; whoever wants more asks again.
+/// Maximum datagrams in answer to one pull. The rest must be requested again.
 const PULL_CHUNKS: usize = 32;
-/// Rows asked for at the same time, so that the answers fit into a receive buffer.
+/// Maximum rows requested at the same time, so that the answers fit a receive buffer.
 const ROWS_IN_FLIGHT: usize = 2_000;
-/// Gaps of one table asked for at the same time.
+/// Maximum gaps of one table requested at the same time.
 const GAPS: usize = 8;
-/// After so many tries a pull waits for the next digest that shows the gap.
+/// Number of tries after which a pull waits for the next digest that shows the gap.
 const PULL_TRIES: u32 = 10;
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Gossip {
-    /// Own subscriptions have changed: tells everybody at once, or as soon as the pause after the
-    /// last push is over.
+    /// Sends changed subscriptions to all members at once, or when the pause after the last push
+    /// ends.
     pub(super) fn push_soon(&mut self, now: Time) {
         if now >= self.exchange.next_push {
             self.push(now);
@@ -59,7 +59,8 @@ impl Gossip {
         let capacity = changes_capacity(self.config.max_datagram_bytes);
         let version = self.own.version();
         for chunk in 1..=PUSH_CHUNKS {
-            // Whoever has what was pushed before has the ends that are forgotten here by now.
+            // A member that has the earlier pushes also has the ends of subscriptions that are
+            // forgotten here.
             let after = self.exchange.pushed;
             let wanted = Wanted { node: self.id, after, up_to: version, floor: u32::MAX };
             let Some(mut changes) = self.own.changes(wanted, capacity) else { break };
@@ -80,7 +81,7 @@ impl Gossip {
         }
     }
 
-    /// A member is new to this node, or this node to it.
+    /// Starts the exchange with a member that is new to this node, or to which this node is new.
     pub(super) fn greet(&mut self, now: Time, node: NodeId) {
         if let Some(peer) = self.peers.get_mut(&node) {
             peer.confirmed = None;
@@ -107,7 +108,7 @@ impl Gossip {
         self.timers.set(Timer::Confirm(node), now + patience);
     }
 
-    /// Anti-entropy: a random member is told the versions of as many nodes as fit, in turn.
+    /// Sends the versions of as many nodes as fit, in turn, to a random member (anti-entropy).
     pub(super) fn send_digest(&mut self, now: Time) {
         let pause = self.jittered(self.config.digest_period);
         self.timers.set(Timer::Digest, now + pause);
@@ -151,7 +152,7 @@ impl Gossip {
         }
         self.take_swim_events(now);
         if !self.is_live(sender) {
-            // It does not know that it was declared dead: SWIM's announcement settles that.
+            // It does not know that it was declared dead. SWIM's announcement corrects that.
             if let Some(peer) = self.peers.get(&sender) {
                 self.swim.announce(now, peer.identity);
             }
@@ -192,7 +193,7 @@ impl Gossip {
                 self.stop_pull(owner);
                 self.start_pulls(now);
                 if self.peers[&owner].table.is_in_doubt() {
-                    // Only the owner knows whether that was all. It is asked until it answers.
+                    // Only the owner knows whether that was all. It is queried until it answers.
                     self.greet(now, owner);
                 }
             } else if changes.more {
@@ -207,8 +208,8 @@ impl Gossip {
         self.settle_if_complete();
     }
 
-    /// The node itself says that it has made `version` changes. If all of them are known, the rows
-    /// that are still doubtful are none of its own.
+    /// Processes the node's own report that it has made `version` changes. If all of them are
+    /// known, the rows that are still doubtful are not its own.
     fn settle_table(&mut self, now: Time, node: NodeId, version: u32) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         if peer.table.version() < version {
@@ -259,7 +260,7 @@ impl Gossip {
         DigestEntry { identity, version, subscriptions: self.own.len() as u32 }
     }
 
-    /// This node stops: nobody is waited for any more.
+    /// Stops all pulls, because this node stops.
     pub(super) fn end_pulls(&mut self) {
         self.exchange.pulls.clear();
         self.exchange.rows_in_flight = 0;
@@ -285,7 +286,7 @@ impl Gossip {
         DigestEntry { identity, version, subscriptions: peer.table.len() as u32 }
     }
 
-    /// `identity` has spoken for itself, from `source`.
+    /// Processes an identity that its node reported itself, from `source`.
     fn hear_of(&mut self, now: Time, source: Endpoint, identity: Identity) {
         let node = identity.node;
         let known = self.peers.get(&node).map(|peer| peer.identity);
@@ -302,7 +303,7 @@ impl Gossip {
         }
     }
 
-    /// `sender` reports that `identity` is alive.
+    /// Processes a report of `sender` that `identity` is alive.
     fn hear_report_of(&mut self, now: Time, sender: NodeId, identity: Identity) {
         if identity.node == self.id {
             return;
@@ -342,7 +343,7 @@ impl Gossip {
         pull.version = pull.version.max(entry.version);
     }
 
-    /// Asks for what is lacking, as far as the answers may be expected to find room.
+    /// Requests what is lacking, up to the amount of answers that is likely to fit.
     pub(super) fn start_pulls(&mut self, now: Time) {
         let mut by_addressee: BTreeMap<NodeId, Vec<Wanted>> = BTreeMap::new();
         for (node, pull) in &mut self.exchange.pulls {
@@ -383,7 +384,7 @@ impl Gossip {
         }
     }
 
-    /// Tells `node` this node's version, and the version that this node has of `node`.
+    /// Sends this node's version to `node`, with the version that this node has of `node`.
     fn send_versions(&mut self, node: NodeId, answer_wanted: bool) {
         let entries = vec![self.own_entry(), self.entry_of(node)];
         self.send_to(node, &Packet::Digest(Digest { answer_wanted, entries, ..Digest::default() }));

@@ -1,15 +1,16 @@
-//! The subscriptions of one node: its own, or another's as far as they have become known.
+//! Subscriptions of one node: its own, or those of another node as far as they are known.
 //!
-//! Every change carries the next version number. A table therefore says what it lacks as ranges
-//! of versions, and a range can be sent by anybody who has it, in any order: a subscription's
-//! latest change wins. What a node has left is kept for a while as a row without subscription, so
-//! that one who lags learns of it. Up to a version called the floor such rows are forgotten. One
-//! who lags below it is sent everything from version 0: what is then not listed is gone. Until its
-//! own floor is as high it forgets what it thought to know, and from then on it does not listen to
-//! those whose floor is lower, because what they have not heard of yet is told no more.
+//! Every change has the next version number. What a table lacks is therefore a set of version
+//! ranges. A range can be sent in any order, because the latest change of a subscription wins.
 //!
-//! Rows are doubtful once their owner has moved to another address, for another node may have sent
-//! them in its name. They count, without a version, until all changes of the owner are known.
+//! A group that was left is kept for a while as a row without subscription, so that lagging members
+//! learn of it. Up to a version called the *floor*, such rows are forgotten. A member that lags
+//! below the floor is sent everything from version 0, and a group that is not listed is gone. The
+//! member forgets what it knew until its own floor is as high. From then on it ignores changes with
+//! a lower floor, because they may still contain groups whose end is no longer reported.
+//!
+//! Rows are *doubtful* once their owner has moved to another address, because another node may have
+//! sent them in its name. They count, without a version, until all changes of the owner are known.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
@@ -17,7 +18,7 @@ use core::ops::Bound;
 use super::packet::{Changes, Subscription, Wanted};
 use crate::{GroupId, NodeId};
 
-/// The state of one group since its latest change; `None`: left.
+/// State of one group since its latest change. The subscription is `None` if the group was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) version: u32,
@@ -25,7 +26,7 @@ pub(super) struct Row {
     pub(super) subscription: Option<Subscription>,
 }
 
-/// What a change of the table means for one group: what it was and what it is.
+/// Change of one group in a table, with its new subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) group: GroupId,
@@ -36,7 +37,7 @@ pub(super) struct Difference {
 pub(super) struct Table {
     rows: BTreeMap<GroupId, (u32, Option<Subscription>)>,
     by_version: BTreeMap<u32, GroupId>,
-    /// Known ranges `(after, up_to]`: sorted, apart, none empty.
+    /// Known ranges `(after, up_to]`: sorted, disjoint, not adjacent, none empty.
     known: Vec<(u32, u32)>,
     floor: u32,
     live: usize,
@@ -44,12 +45,12 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Rows of left groups that are kept.
+    /// Maximum number of rows of groups that were left.
     pub(super) const MAX_LEFT: usize = 1024;
-    /// Ranges known beyond the first gap; more are asked for again.
+    /// Maximum number of known ranges. The ones beyond it are requested again.
     const MAX_RANGES: usize = 256;
 
-    /// Everything up to this version is known.
+    /// Returns the version up to which everything is known.
     pub(super) fn version(&self) -> u32 {
         match self.known.first() {
             Some((0, up_to)) => *up_to,
@@ -57,7 +58,7 @@ impl Table {
         }
     }
 
-    /// How many groups the node is in.
+    /// Returns the number of groups that the node is in.
     pub(super) fn len(&self) -> usize {
         self.live
     }
@@ -70,21 +71,22 @@ impl Table {
         self.rows.iter().filter_map(|(group, (_, subscription))| Some((*group, (*subscription)?)))
     }
 
-    /// The owner changes its subscription of `group`.
+    /// Changes the owner's subscription of `group`.
     pub(super) fn change(&mut self, group: GroupId, subscription: Option<Subscription>) {
         let version = self.version().checked_add(1).expect("four billion changes take decades");
         self.put(Row { version, group, subscription });
         self.know(version - 1, version);
         if self.rows.len() - self.live > Self::MAX_LEFT {
-            // Half of them at once, so that the search for them is paid for by many changes.
+            // Half of them at once, so that the cost of the search is spread over many changes.
             let mut left = self.by_version.iter().filter(|(_, group)| self.is_left(**group));
             let (version, _) = left.nth(Self::MAX_LEFT / 2).expect("there are twice as many");
             self.raise_floor(*version);
         }
     }
 
-    /// Another node's changes become known; says what is different now. Of more than `max_live`
-    /// subscriptions the rest is not kept but returned as a count.
+    /// Applies changes of another node. Returns the differences.
+    ///
+    /// Subscriptions beyond `max_live` are not kept, and their number is returned.
     pub(super) fn absorb(&mut self, changes: &Changes, max_live: usize) -> (Vec<Difference>, u64) {
         let (mut differences, mut overflow) = (Vec::new(), 0);
         if changes.floor < self.floor && changes.after < self.floor {
@@ -156,7 +158,7 @@ impl Table {
         doubtful.into_iter().map(|group| Difference { group, now: None }).collect()
     }
 
-    /// The next part of what `wanted` asks for, in at most `capacity` rows; `None` if nothing of it
+    /// Returns the next part of the `wanted` changes in at most `capacity` rows, or `None` if none
     /// is known here.
     pub(super) fn changes(&self, wanted: Wanted, capacity: usize) -> Option<Changes> {
         let lags = wanted.after < self.floor && wanted.floor < self.floor;
@@ -180,7 +182,7 @@ impl Table {
         Some(Changes { answer_wanted, more, owner, after, up_to, floor, rows, unknown })
     }
 
-    /// The first gaps in what is known up to `version`.
+    /// Returns the first gaps in the known changes up to `version`.
     pub(super) fn gaps(&self, node: NodeId, version: u32, count: usize) -> Vec<Wanted> {
         let floor = self.floor;
         let ends = self.known.iter().map(|(_, up_to)| *up_to);
@@ -211,7 +213,7 @@ impl Table {
         self.subscription(group).is_none()
     }
 
-    /// Returns the subscription that was there before.
+    /// Inserts a row. Returns the previous subscription of the group.
     fn put(&mut self, row: Row) -> Option<Subscription> {
         let was = self.remove(row.group);
         self.by_version.insert(row.version, row.group);

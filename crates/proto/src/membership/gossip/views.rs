@@ -1,4 +1,4 @@
-//! From subscriptions to views: who shares this node's groups, and on which settings.
+//! Derivation of views from subscriptions: members of this node's groups, and conflicting settings.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::cmp::Reverse;
@@ -11,15 +11,15 @@ use crate::{GroupId, GroupSettings, JoinError, NodeId, Time, ViewChange, ViewCha
 
 /// The subscriptions of all live nodes by group, and the views of this node's groups.
 ///
-/// The work for a change is proportional to the groups that it names, times the logarithms of the
-/// numbers of groups and members; other groups are not looked at.
+/// The cost of a change is proportional to the groups that it names, times the logarithms of the
+/// numbers of groups and members. Other groups are not visited.
 #[derive(Debug)]
 pub(super) struct Views {
     id: NodeId,
     holders: BTreeMap<GroupId, BTreeMap<NodeId, Subscription>>,
     own: BTreeMap<GroupId, OwnGroup>,
     pub(super) events: VecDeque<MembershipEvent>,
-    /// Subscriptions of others that contradict this node's earlier one.
+    /// Subscriptions of others that contradict an earlier one of this node.
     pub(super) contradictions_ignored: u64,
     pub(super) joins_refused: u64,
 }
@@ -43,7 +43,7 @@ impl Views {
         }
     }
 
-    /// This node joins; everybody who is there already on the same settings is in its view.
+    /// Joins a group. All existing members with the same settings are in the view.
     pub(super) fn join(
         &mut self,
         group: GroupId,
@@ -81,13 +81,15 @@ impl Views {
         self.own.contains_key(&group)
     }
 
-    /// This node leaves; says whether it was in the group.
+    /// Leaves a group. Returns `true` if this node was in it.
     pub(super) fn leave(&mut self, group: GroupId) -> bool {
         self.own.remove(&group).is_some()
     }
 
-    /// `node` has changed its subscription of a group. Returns whether this node's own
-    /// subscription is void now, because the other is earlier and contradicts it.
+    /// Applies a changed subscription of `node`.
+    ///
+    /// Returns `true` if this node's own subscription is void now, because the other one is earlier
+    /// and contradicts it.
     pub(super) fn apply(&mut self, now: Time, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {
@@ -100,14 +102,14 @@ impl Views {
         let ours = own.subscription;
         if ours.settings == theirs.settings {
             if before.is_some_and(|before| before.joined_at != theirs.joined_at) {
-                // It has left in between, and its engine knows nothing of what was before.
+                // The node has left in between, and its engine has lost its earlier state.
                 self.dismiss(group, node, ViewChangeKind::Left);
             }
             self.admit(group, node);
             return false;
         }
         self.dismiss(group, node, ViewChangeKind::Left);
-        // A group that works is not given up because of what one newcomer says of its past.
+        // An established group is not given up because of the join time that one newcomer claims.
         let has_members = self.own.get(&group).is_some_and(|own| !own.members.is_empty());
         let is_old = now.since(ours.joined_at) >= REFUSABLE;
         if has_members || is_old || (ours.joined_at, self.id) < (theirs.joined_at, node) {
@@ -122,7 +124,7 @@ impl Views {
         true
     }
 
-    /// `node` is gone, and with it its subscriptions of `groups`.
+    /// Removes `node`, with its subscriptions of `groups`.
     pub(super) fn remove_node(
         &mut self,
         node: NodeId,
@@ -135,7 +137,7 @@ impl Views {
         }
     }
 
-    /// Asserts that the index holds what `tables` say and nothing else.
+    /// Asserts that the index contains exactly the subscriptions in `tables`.
     pub(super) fn check<'a>(
         &self,
         tables: impl Iterator<Item = (NodeId, GroupId, Subscription)> + 'a,
@@ -159,11 +161,13 @@ impl Views {
         }
     }
 
-    /// Whose settings the group has, as far as known: those of most members, or of as many the
-    /// earliest subscription's.
+    /// Returns the settings that the group has, as far as known, with a member that has them.
+    ///
+    /// These are the settings of most members or, between equally large parts, of the earliest
+    /// subscription.
     fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
         let holders = self.holders.get(&group)?;
-        // Few settings at most contradict each other, so that a list of them is searched quickly.
+        // Few different settings are expected, so a linear search is fast enough.
         let mut camps: Vec<(usize, Time, NodeId, GroupSettings)> = Vec::new();
         for (node, theirs) in holders {
             match camps.iter_mut().find(|camp| camp.3 == theirs.settings) {
@@ -210,7 +214,7 @@ impl OwnGroup {
     }
 }
 
-/// How long after a join an earlier subscription with other settings makes it void.
+/// Time after a join during which an earlier subscription with other settings makes it void.
 const REFUSABLE: Duration = Duration::from_secs(10);
 
 fn contradiction(ours: GroupSettings, theirs: GroupSettings, by: NodeId) -> JoinError {

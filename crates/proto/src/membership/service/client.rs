@@ -1,16 +1,17 @@
 //! A node's side of the membership service: the provider [`Service`].
 //!
-//! It keeps a link to every control process that owns a partition of its groups, and asks there to
-//! be in them, many requests at a time. From summaries and updates it makes the node's views. When
-//! the service is away the views stay as they are; when it is back they are compared. A node that
-//! finds itself taken for dead, or whose address changes, comes back as a later incarnation, by
-//! itself.
+//! It keeps a connection to every control process that owns a partition of its groups, and sends
+//! its joins there, many at a time. It derives the node's views from snapshots and updates. While
+//! the service is unreachable, the views stay as they are. After that, they are compared. A node
+//! that was declared dead, or whose address changed, comes back as a later incarnation without help
+//! of the application.
 //!
 //! # Invariants
 //!
-//! - A group is asked for on at most one link at a time, that of its partition's owner.
-//! - A view changes only by a whole summary, or by an update that follows the version it shows.
-//! - A node is in a view only after it was met, and is parted from after it has left the last.
+//! - A group is requested on at most one connection at a time, that of its partition's owner.
+//! - A view changes only by a complete snapshot, or by an update that follows its version.
+//! - A node is reported as met before it is in a view, and as parted after it has left the last
+//!   one.
 
 mod config;
 mod counters;
@@ -39,29 +40,29 @@ use crate::{
     Timers, Transmit, Wakeup,
 };
 
-/// Membership of one node by a service. Its driver has to carry links; see
+/// Membership of one node by a service. Its driver must support connections; see
 /// [`crate::membership::link`].
 ///
-/// `join` never fails by what the service knows, since it is asked first: a contradiction is a
-/// [`MembershipEvent::Refused`] that comes later. [`Membership::is_settled`] is true when the
-/// service has answered all joins, and false again while there are new ones.
+/// `join` never fails because of other members, since the service must be queried first. A
+/// contradiction is reported later by [`MembershipEvent::Refused`]. [`Membership::is_settled`] is
+/// `true` when the service has answered all joins, and `false` again while there are new ones.
 #[derive(Debug)]
 pub struct Service {
     config: ServiceConfig,
-    /// This node as it says that it is.
+    /// This node, as announced to the service.
     member: Member,
     rng: Rng,
     paths: BTreeMap<Endpoint, Path>,
     owners: Option<Owners>,
-    /// How often processes have said who the owners are.
+    /// Number of owner lists received.
     owners_told: u64,
-    /// The process that has named owners last.
+    /// The process that last sent a list with owners.
     owners_from: Option<Endpoint>,
     groups: BTreeMap<GroupId, Own>,
-    /// Groups that the service has to be told were left; where that was said last, and in which
+    /// Groups whose leave the service has not confirmed, with the address and number of the last
     /// request.
     leaving: BTreeMap<GroupId, Option<(Endpoint, u32)>>,
-    /// Groups that became current for the first time, until the node asks for them.
+    /// Groups whose join became complete, until the node takes them.
     joined: BTreeSet<GroupId>,
     views: Views,
     pinger: Pinger,
@@ -90,21 +91,23 @@ enum Phase {
 enum Timer {
     /// An address may be tried again.
     Connect(Endpoint),
-    /// A link has to be opened and welcomed.
+    /// Time limit for opening a connection and receiving the welcome.
     Greeting(Endpoint),
     Alive(Endpoint),
-    /// What was sent elsewhere is asked again.
+    /// Repetition of requests that a process could not answer.
     Again(Endpoint),
     Away,
 }
 
 impl Service {
-    /// The membership of node `id`, which others reach at `endpoint`. If its address is
-    /// unspecified, they take the one that its links come from. `seed` is the source of all
-    /// randomness.
+    /// Creates the membership of node `origin`, which others reach at `endpoint`.
+    ///
+    /// If its address is unspecified, other nodes use the source address of its connections. `seed`
+    /// is the source of all randomness.
     ///
     /// # Panics
-    /// If `config` is not valid: no address, a name of more than 255 bytes, a pause of zero.
+    /// `config` is invalid: no address, a name of more than 255 bytes, an interval of zero, or no
+    /// open requests.
     pub fn new(
         origin: impl Into<Origin>,
         endpoint: Endpoint,
@@ -142,23 +145,23 @@ impl Service {
         }
     }
 
-    /// Which incarnation the node is in: how often the service took it for dead, or its address
-    /// changed.
+    /// Returns the node's incarnation: the number of times that it came back because the service
+    /// declared it dead or its address changed.
     pub fn incarnation(&self) -> u32 {
         self.member.incarnation
     }
 
-    /// Whether the node goes on without the service, with the views last known.
+    /// Returns `true` if the service is unreachable, and the views are those last known.
     pub fn is_away(&self) -> bool {
         self.is_away
     }
 
-    /// Why the service refused the last link, if none was welcomed since.
+    /// Returns the reason of the last refusal by the service, unless a welcome was received since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.last_refusal.as_ref()
     }
 
-    /// The links that are welcomed now.
+    /// Returns the number of connections that are welcomed.
     pub fn links(&self) -> usize {
         self.paths.values().filter(|path| path.is_ready()).count()
     }
@@ -207,7 +210,7 @@ impl Service {
         }
     }
 
-    /// In the ring this node pings the next one.
+    /// Sets the node that this node pings in the ring.
     fn on_successor(&mut self, now: Time, next: Option<Member>, within_ms: u32) {
         self.pinger.set_detection_time(Duration::from_millis(within_ms.into()));
         let others: Vec<NodeId> = self.pinger.targets().collect();
@@ -232,7 +235,7 @@ impl Service {
         }
     }
 
-    /// Everything that this node wants to know is as the service says.
+    /// Returns `true` if all groups of this node are up to date.
     fn is_current(&self) -> bool {
         let is_known = |own: &Own| own.standing == Standing::Current;
         self.is_linked() && self.groups.values().all(is_known)
@@ -250,7 +253,7 @@ impl Service {
         }
         let is_left_alone = |own: &Own| matches!(own.standing, Standing::Wanted | Standing::Stale);
         if self.is_linked() && !self.groups.values().any(is_left_alone) {
-            // The answers are on their way.
+            // The answers are still in flight.
             return self.timers.set(Timer::Away, now + self.config.away_after);
         }
         self.is_away = true;
@@ -259,7 +262,7 @@ impl Service {
     }
 
     fn look_whether_back(&mut self) {
-        // Most calls come while others are missing: the last one counts.
+        // While answers are pending, a later call makes the decision.
         if self.phase != Phase::Running || self.paths.values().any(Path::is_busy) {
             return;
         }
@@ -275,7 +278,7 @@ impl Service {
         }
     }
 
-    /// What the pinger has found goes to all processes.
+    /// Sends the pinger's reports to all processes.
     fn take_reports(&mut self) {
         while let Some(report) = self.pinger.reports.pop_front() {
             for link in self.paths.values().filter_map(Path::ready_link) {
@@ -356,7 +359,7 @@ impl Membership for Service {
     }
 
     fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        // Links that were given up are not known any more.
+        // Connections that were given up are no longer known.
         let Some(address) = self.address_of(link) else { return };
         match event {
             LinkEvent::Opened => self.on_opened(address),

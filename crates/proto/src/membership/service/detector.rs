@@ -1,12 +1,14 @@
-//! The failure detector of a rack.
+//! Failure detector of a rack.
 //!
-//! It is a process of its own, with a link to every control process that it knows of. Each of them
-//! tells it whom to watch: the nodes of its rack, those of racks that have no detector, and the
-//! next detector in the chain (Ricochet 3.2.3). It pings them over UDP, suspects who is silent,
-//! asks those several times more, and reports who does not answer in the detection time to all
-//! control processes, which remove it unless they have heard from it themselves.
+//! It is a separate process with a connection to every control process that it knows. Each control
+//! process assigns it nodes to watch: the nodes of its rack, those of racks without a detector, and
+//! the next detector in the chain (Ricochet 3.2.3). The detector pings them over UDP. It suspects
+//! silent nodes and pings them several times more. A node that does not answer within the detection
+//! time is reported to all control processes. They remove it unless they have heard from it
+//! themselves.
 //!
-//! It is driven as a [`Membership`](crate::membership::Membership) provider is, and has no groups.
+//! A detector is driven like a [`Membership`](crate::membership::Membership) provider, and has no
+//! groups.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -21,19 +23,22 @@ use crate::{Class, Destination, Endpoint, Incarnation, NodeId, Time, Transmit, W
 /// Settings of a failure detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorConfig {
-    /// TCP addresses of control processes; each names the others. At least one.
+    /// TCP addresses of control processes. One is enough, because each names the others. At least
+    /// one.
     pub addresses: Vec<Endpoint>,
-    /// The cluster's name, as the service has it. At most 255 bytes. Default: empty.
+    /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// The rack whose nodes are watched, as the nodes say it. At most 255 bytes. Default: empty.
+    /// Rack whose nodes are watched, by the name that the nodes use. At most 255 bytes.
+    /// Default: empty.
     pub rack: String,
-    /// A node that answers no ping for so long is reported; from 100 ms on. Below two thirds of
-    /// the service's lease a node that is merely not reached over UDP is taken for dead as well.
-    /// Default: `None`, the lease.
+    /// Time without an answer to a ping after which a node is reported. At least 100 ms.
+    ///
+    /// With less than two thirds of the service's lease, a node that is only unreachable over UDP
+    /// may be declared dead as well. Default: `None`, the lease.
     pub detection_time: Option<Duration>,
-    /// How long a link may take to be opened and welcomed. Default: 3 s.
+    /// Maximum time for opening a connection and receiving the welcome. Default: 3 s.
     pub greeting_time: Duration,
-    /// The pause between two attempts to reach a process, give or take a quarter. Default: 1 s.
+    /// Interval between two attempts to reach a process, varied by up to a quarter. Default: 1 s.
     pub retry_after: Duration,
 }
 
@@ -56,12 +61,12 @@ pub struct Detector {
     own: NodeId,
     detection_time: Option<Duration>,
     ways: Ways,
-    /// By the address of the process that says so.
+    /// Assignments by the address of the control process that made them.
     orders: BTreeMap<Endpoint, Orders>,
     pinger: Pinger,
 }
 
-/// Whom one process wants watched.
+/// Nodes that one control process wants watched.
 #[derive(Debug, Default)]
 struct Orders {
     watched: BTreeMap<NodeId, Member>,
@@ -69,11 +74,13 @@ struct Orders {
 }
 
 impl Detector {
-    /// The detector `id`, which is pinged at `endpoint`; an unspecified address is the one that
-    /// its links come from. `seed` is the source of all randomness.
+    /// Creates the detector `id`, which is pinged at `endpoint`.
+    ///
+    /// An unspecified address stands for the source address of its connections. `seed` is the
+    /// source of all randomness.
     ///
     /// # Panics
-    /// If there is no address, or a pause of zero.
+    /// There is no address, or an interval is zero.
     pub fn new(id: NodeId, endpoint: Endpoint, config: DetectorConfig, seed: u64) -> Self {
         let DetectorConfig { addresses, cluster, rack, .. } = config;
         let member = Member { node: id, incarnation: 0, start: Incarnation(0), endpoint };
@@ -89,19 +96,20 @@ impl Detector {
         }
     }
 
-    /// Something happened to a link.
+    /// Processes an event of a connection.
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         self.ways.handle_link(now, link, event);
         self.take_news(now);
     }
 
-    /// A datagram of [`crate::wire::Protocol::Membership`] arrived from `source`.
+    /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
+    /// `source`.
     pub fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
         let is_known = self.pinger.handle_datagram(now, source, datagram);
         self.pinger.counters.pings_foreign += u64::from(!is_known);
     }
 
-    /// Time has passed.
+    /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.ways.handle_timeout(now);
         self.take_news(now);
@@ -111,7 +119,8 @@ impl Detector {
         }
     }
 
-    /// Says goodbye to all control processes: the rack becomes another detector's at once.
+    /// Sends a goodbye to all control processes, so that another detector takes over the rack at
+    /// once.
     pub fn shut_down(&mut self) {
         self.ways.shut_down();
         self.orders.clear();
@@ -119,41 +128,42 @@ impl Detector {
         targets.into_iter().for_each(|node| self.pinger.unwatch(node));
     }
 
-    /// Appends the next datagram to `out` and says where it goes.
+    /// Appends the next outgoing datagram to `out` and returns its destination and class.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (to, datagram) = self.pinger.poll_datagram()?;
         out.extend_from_slice(&datagram);
         Some(Transmit { destination: Destination::Endpoint(to), class: Class::Control })
     }
 
-    /// The next thing to be done with a link.
+    /// Returns the next command for a connection.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
         self.ways.poll_link()
     }
 
-    /// When [`Detector::handle_timeout`] should be called next, and why.
+    /// Returns the time of the next call of [`Detector::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let own = self.ways.next_due().map(|at| Wakeup { at, reason: "failure detector" });
         let ping = self.pinger.next_due().map(|at| Wakeup { at, reason: "ping a node" });
         Wakeup::earlier(own, ping)
     }
 
-    /// The nodes and detectors that are watched now, in order.
+    /// Returns the nodes and detectors that are watched, in order.
     pub fn watched(&self) -> impl Iterator<Item = NodeId> {
         self.pinger.targets()
     }
 
-    /// The addresses of control processes that are known, and whether it is linked to each.
+    /// Returns the known addresses of control processes, with `true` for those that are connected.
     pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.ways.addresses()
     }
 
-    /// Why a control process refused the last link, if none was welcomed since.
+    /// Returns the reason of the last refusal by a control process, unless one has sent a welcome
+    /// since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.ways.last_refusal()
     }
 
-    /// All counters, by name.
+    /// Returns all counters with their names.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut stats = self.ways.stats();
         stats.extend([
@@ -179,7 +189,7 @@ impl Detector {
                     self.follow(now);
                 }
                 News::Heard(_) => self.ways.on_nonsense(now, address),
-                // Those whom the process wanted watched are its own affair until it is back.
+                // Until the process is back, only the assignments of the others count.
                 News::Lost => {
                     self.orders.remove(&address);
                     self.follow(now);
@@ -200,7 +210,7 @@ impl Detector {
         self.follow(now);
     }
 
-    /// Pings those whom any process wants watched; of two incarnations the later one.
+    /// Pings all nodes that any process wants watched, in their latest incarnations.
     fn follow(&mut self, now: Time) {
         let mut wanted: BTreeMap<NodeId, Member> = BTreeMap::new();
         for orders in self.orders.values() {

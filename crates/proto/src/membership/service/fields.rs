@@ -1,4 +1,4 @@
-//! Fields that several frames have, and reading that never goes beyond the end.
+//! Fields shared by several frames, and bounds-checked decoding of them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,30 +8,30 @@ use super::frame::FrameError;
 use crate::settings::SETTINGS_BYTES;
 use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId};
 
-/// A node in one of its incarnations, and where it is reached.
+/// A node in one of its incarnations, with its endpoint.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
 /// | 0 | 8 | node | [`NodeId`] |
-/// | 8 | 4 | incarnation | how often the node came back after the service took it for dead |
+/// | 8 | 4 | incarnation | number of times the node came back under its id |
 /// | 12 | 8 | start | [`Incarnation`]: random bits, drawn when the process started |
 /// | 20 | 2 | port | UDP |
 /// | 22 | 1 | family | 4 or 6 |
-/// | 23 | 4 or 16 | address | all zero: the one that the node's link comes from |
+/// | 23 | 4 or 16 | address | all zero: the source address of the node's connection |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// Who.
+    /// The node.
     pub node: NodeId,
-    /// Which of its incarnations: what was said of an earlier one is no longer true.
+    /// Number of the incarnation. Reports about an earlier one no longer apply.
     pub incarnation: u32,
-    /// The start of the process: two starts under one node id have different values.
+    /// Start of the process. Two starts under one node id have different values.
     pub start: Incarnation,
-    /// Its UDP endpoint.
+    /// UDP endpoint of the node.
     pub endpoint: Endpoint,
 }
 
 impl Member {
-    /// Appends the wire form, which is also how a store may keep it.
+    /// Appends the encoded member. A store may use the same format.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.node.0);
         out.put_u32(self.incarnation);
@@ -39,18 +39,20 @@ impl Member {
         put_endpoint(out, self.endpoint);
     }
 
-    /// Reads the wire form at the beginning of `bytes`, which move on to what follows.
+    /// Decodes a member at the start of `bytes`, and advances `bytes` past it.
     ///
     /// # Errors
-    /// If the bytes are too few, or of an unknown family.
+    /// The bytes are too few, or the address has an unknown family.
     pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
         let (node, incarnation) = (take_node(bytes)?, take_u32(bytes)?);
         let start = Incarnation(take_u64(bytes)?);
         Ok(Self { node, incarnation, start, endpoint: take_endpoint(bytes)? })
     }
 
-    /// Returns `true` if this incarnation of the node is over, given that `other` exists: that is a
-    /// later one, or the same one of another start, of which neither is known to be the later.
+    /// Returns `true` if this incarnation of the node has ended, given that `other` exists.
+    ///
+    /// `other` is then a later one, or the same one of another start. Of the latter, neither is
+    /// known to be the later one.
     pub(super) fn is_over(&self, other: &Self) -> bool {
         self.incarnation <= other.incarnation && !self.is_same_life(other)
     }
@@ -61,11 +63,11 @@ impl Member {
     }
 }
 
-/// The smallest wire form of a [`Member`].
+/// Minimum encoded size of a [`Member`] in bytes.
 pub(super) const MEMBER_BYTES: usize = 27;
-/// The smallest wire form of an [`Endpoint`].
+/// Minimum encoded size of an [`Endpoint`] in bytes.
 pub(super) const ENDPOINT_BYTES: usize = 7;
-/// Bytes of the longest text in a frame.
+/// Maximum size of a text in a frame in bytes.
 pub const MAX_TEXT_BYTES: usize = 255;
 
 pub(crate) fn put_endpoint(out: &mut Vec<u8>, endpoint: Endpoint) {
@@ -92,7 +94,7 @@ pub(crate) fn take_endpoint(bytes: &mut &[u8]) -> Result<Endpoint, FrameError> {
     Ok(Endpoint(SocketAddr::new(ip, port)))
 }
 
-/// One byte of length, then UTF-8; what is longer than [`MAX_TEXT_BYTES`] is cut between two
+/// Appends one byte of length, then UTF-8. A text longer than [`MAX_TEXT_BYTES`] is cut between two
 /// characters.
 pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(MAX_TEXT_BYTES);
@@ -110,7 +112,7 @@ pub(super) fn take_text(bytes: &mut &[u8]) -> Result<String, FrameError> {
     core::str::from_utf8(text).map(str::to_string).map_err(|_| FrameError::Value)
 }
 
-/// Reads settings; `None` if this program does not know them.
+/// Decodes settings, or returns `None` if this program does not know them.
 pub(super) fn take_settings(bytes: &mut &[u8]) -> Result<Option<GroupSettings>, FrameError> {
     let (settings, rest) = bytes.split_at_checked(SETTINGS_BYTES).ok_or(FrameError::Length)?;
     *bytes = rest;
@@ -128,8 +130,8 @@ pub(super) fn take_node(bytes: &mut &[u8]) -> Result<NodeId, FrameError> {
     take_u64(bytes).map(NodeId)
 }
 
-/// A count of elements of at least `each` bytes: one that the rest cannot hold is refused before
-/// any room is made for it.
+/// Decodes the count of elements of at least `each` bytes. A count that exceeds the remaining bytes
+/// is rejected before memory is allocated for it.
 pub(super) fn take_count(bytes: &mut &[u8], each: usize) -> Result<usize, FrameError> {
     let count = take_u32(bytes)? as usize;
     if count > bytes.len() / each { Err(FrameError::Length) } else { Ok(count) }

@@ -1,9 +1,9 @@
-//! The frames of the protocol between nodes, detectors and control processes.
+//! Frames of the protocol between nodes, detectors, observers and control processes.
 //!
-//! Each is a length (u32, of what follows: 1 to [`MAX_FRAME_BYTES`]), a kind (u8) and fields. All
-//! numbers are big-endian; `settings` are the 8 bytes of [`GroupSettings`], `member` is 27 or 39
-//! bytes ([`Member`]), `endpoint` is port u16, family u8 and address, `text` is a length u8 and
-//! UTF-8, and a list is a count u32 and its elements. Offsets count from the kind's.
+//! Each frame is a length (u32, of what follows: 1 to [`MAX_FRAME_BYTES`]), a kind (u8) and fields.
+//! All numbers are big-endian; `settings` are the 8 bytes of [`GroupSettings`], `member` is 27 or
+//! 39 bytes ([`Member`]), `endpoint` is port u16, family u8 and address, `text` is a length u8 and
+//! UTF-8, and a list is a count u32 and its elements. Offsets count from that of the kind.
 //!
 //! | kind | frame | sent by | offsets of the fields |
 //! |---|---|---|---|
@@ -37,11 +37,11 @@
 //! \[2\] For another version (why 1): 2 ours u16, 4 theirs u16. For another cluster (2): 2 text.
 //! \[3\] A list of members in 11, of (kind u8, member) in 12, of (watched u8, member) in 19.
 //!
-//! The first seven bytes of a hello and a refusal of a version mean the same in every version, so
-//! that a program of any version can say which one it wanted. A frame that is longer or shorter
-//! than its fields, or a field with an impossible value, ends the link: streams do not lose bytes,
-//! so it is a mistake of the peer's. Unknown settings of a group are none: a join with them is
-//! refused, and a snapshot with them is skipped.
+//! The first seven bytes of a hello, and a refusal of a version, have the same meaning in every
+//! version, so that a program of any version can report the version it requires. A frame that is
+//! longer or shorter than its fields, or has a field with an impossible value, ends the connection:
+//! TCP loses no bytes, so it is an error of the peer. Unknown settings of a group do not end the
+//! connection. A join with them is refused, and a snapshot with them is skipped.
 
 mod decoding;
 mod encoding;
@@ -51,301 +51,305 @@ use core::time::Duration;
 pub use super::fields::{MAX_TEXT_BYTES, Member};
 use crate::{Endpoint, GroupId, GroupSettings, NodeId, ViewChangeKind};
 
-/// The first field of a hello.
+/// First field of a hello.
 pub const MAGIC: u32 = 0xCA70_6D73;
-/// The version of the protocol that this program speaks.
+/// Version of the protocol.
 pub const VERSION: u16 = 3;
-/// Bytes of the largest frame, its kind included and its length not.
+/// Maximum size of a frame in bytes, including its kind and excluding its length.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
-/// As [`MAX_FRAME_BYTES`], of what nodes and detectors send: of thousands of links none can hold
-/// much memory by a frame that it does not finish.
+/// Maximum size of a frame to a control process, counted like [`MAX_FRAME_BYTES`].
+///
+/// It bounds the memory that unfinished frames hold on thousands of connections.
 pub const MAX_REQUEST_BYTES: usize = 1 << 10;
-/// The most partitions that a cluster's groups can be split into.
+/// Maximum number of partitions of a cluster's groups.
 pub const MAX_PARTITIONS: u16 = 4096;
-/// The owner of this partition has the multicast manager of all groups.
+/// Partition whose owner runs the multicast manager of all groups.
 pub const MANAGER_PARTITION: u16 = 0;
-/// Members in one frame at most; more are sent in parts.
+/// Maximum number of members in one frame. More are sent in several frames.
 pub const MAX_MEMBERS_PER_FRAME: usize = 26_000;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The first frame of a link: who asks.
+    /// First frame of a connection: the identity of its opener.
     Hello(Hello),
-    /// The answer: the link is the peer's.
+    /// Acceptance of a hello.
     Welcome(Welcome),
-    /// The other answer; the link is closed after it.
+    /// Refusal of a hello. The connection is closed after it.
     Refused(Refusal),
-    /// The node wants to be a member. The first join of a group sets its settings.
+    /// Request of a node to become a member. The first join of a group sets its settings.
     Join {
-        /// Comes back in the answer.
+        /// Number of the request, returned in the answer.
         request: u32,
         /// The group.
         group: GroupId,
-        /// What the group must be.
+        /// Settings that the group must have.
         settings: GroupSettings,
     },
-    /// The node is a member: the store has it. The snapshot of this version follows at once.
+    /// The node is a member, and the join is in the store. The snapshot of this version follows at
+    /// once.
     Joined {
-        /// Of the join.
+        /// Number of the join.
         request: u32,
         /// The group.
         group: GroupId,
-        /// The group's version.
+        /// Version of the group.
         version: u64,
     },
-    /// The node is not a member, and nothing of the join was kept.
+    /// The node is not a member, and nothing of the join was stored.
     JoinRefused {
-        /// Of the join.
+        /// Number of the join.
         request: u32,
         /// The group.
         group: GroupId,
-        /// Why.
+        /// Reason for the refusal.
         why: JoinRefusal,
     },
-    /// The node no longer wants to be a member.
+    /// Request of a node to leave.
     Leave {
-        /// Comes back in the answer.
+        /// Number of the request, returned in the answer.
         request: u32,
         /// The group.
         group: GroupId,
     },
-    /// The node is not a member any more: the store has it.
+    /// The node is no longer a member, and the leave is in the store.
     Left {
-        /// Of the leave.
+        /// Number of the leave.
         request: u32,
         /// The group.
         group: GroupId,
     },
-    /// The node is a member and has this version of the group, 0 for none: what has changed?
+    /// Request of a member for the changes since this version of the group.
     Resync {
         /// The group.
         group: GroupId,
-        /// What the node has.
+        /// Version that the node has, or 0 for none.
         have: u64,
     },
-    /// Nothing has.
+    /// The group has not changed since the version of the resync.
     Unchanged {
         /// The group.
         group: GroupId,
-        /// Its version.
+        /// Version of the group.
         version: u64,
     },
-    /// The group as it is, in one part or several that follow each other.
+    /// The current state of a group, in one frame or several consecutive ones.
     Snapshot(Snapshot),
-    /// The group has changed since the version that the node was told before.
+    /// The changes of a group since the previous version on this connection.
     Update(Update),
-    /// I am here. A control process answers with the same.
+    /// Sign of life. A control process answers with the same frame.
     Alive,
-    /// Who owns which partition now.
+    /// Current owners of the partitions.
     Owners(Owners),
-    /// The service took this incarnation for dead and has told so: the node has to come back as a
-    /// later one. The link is closed after it.
+    /// The service has ended this incarnation of the node, which must come back as a later one. The
+    /// connection is closed after it.
     Expired {
-        /// The incarnation that is over.
+        /// The incarnation that has ended.
         incarnation: u32,
     },
-    /// The peer stops, of its own will: a node leaves all its groups.
+    /// The sender stops on its own initiative. A node leaves all its groups.
     Goodbye,
-    /// This process does not own the group's partition: the request was not looked at.
+    /// This process does not own the group's partition, and has not processed the request.
     Elsewhere {
-        /// Of the join or leave; 0 for a resync.
+        /// Number of the join or leave. 0 for a resync, or if the process lost the partition.
         request: u32,
         /// The group.
         group: GroupId,
     },
     /// A node that was watched, or pinged in the ring or chain, does not answer.
     Report {
-        /// Who.
+        /// The silent node.
         node: NodeId,
-        /// In which incarnation.
+        /// Its incarnation.
         incarnation: u32,
-        /// For how long nothing has been heard from it, in milliseconds.
+        /// Time since it was last heard, in milliseconds.
         silent_ms: u32,
     },
-    /// A detector's nodes have changed.
+    /// Changes of the nodes that a detector must watch.
     Watch(Vec<Watched>),
-    /// Whom to ping from now on: the next in the ring of nodes or the chain of detectors.
+    /// The node to ping from now on: the next in the ring of nodes or in the chain of detectors.
     Successor {
-        /// Who.
+        /// The next node, if there is one.
         next: Option<Member>,
-        /// A node reports it after so long a silence, in milliseconds. Detectors have a time of
-        /// their own.
+        /// Silence after which a node reports the next one, in milliseconds. Detectors have a time
+        /// of their own.
         within_ms: u32,
     },
-    /// Tell me of this group, now and whenever it changes, if you own it or when you come to own
-    /// it; of all groups if it is [`GroupId::NONE`].
+    /// Request of an observer for this group, or for all groups if it is [`GroupId::NONE`].
+    ///
+    /// The process sends the group's current state and its changes for as long as it owns the
+    /// group's partition, including partitions that it comes to own later.
     Observe {
         /// The group.
         group: GroupId,
     },
-    /// An observer has been told all that it wants to know of this partition: what it had before
-    /// and was not told again is not there any more.
+    /// The end of a partition's current state for an observer. A group that the observer had before
+    /// and that was not sent again no longer exists.
     Observed {
         /// The partition, which this process owns.
         partition: u16,
     },
-    /// A request to the multicast manager, which is at the owner of partition
+    /// A request to the multicast manager, which runs at the owner of partition
     /// [`MANAGER_PARTITION`].
     Manage(Vec<u8>),
-    /// What the multicast manager says.
+    /// An answer of the multicast manager.
     Managed(Vec<u8>),
 }
 
-/// Who opens a link.
+/// Identity of the opener of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What it is.
+    /// Role of the opener.
     pub role: Role,
-    /// Which cluster it belongs to; another one's is refused. At most [`MAX_TEXT_BYTES`].
+    /// Cluster of the opener. Another cluster is refused. At most [`MAX_TEXT_BYTES`].
     pub cluster: String,
     /// Its id, incarnation and UDP endpoint.
     pub member: Member,
-    /// Where it stands, for the failure detectors; empty if that is not known. At most
-    /// [`MAX_TEXT_BYTES`].
+    /// Its rack, for the failure detectors. Empty if unknown. At most [`MAX_TEXT_BYTES`].
     pub rack: String,
 }
 
-/// What somebody who opens a link is.
+/// Role of the opener of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A node, which may join groups.
     Node,
     /// The failure detector of its rack.
     Detector,
-    /// Somebody who wants to know who is in which group, and is in none. Its member says nothing.
+    /// A client that receives the members of groups and is in none. Its `member` is ignored.
     Observer,
 }
 
-/// What somebody needs to know who was let in.
+/// Parameters for an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Drawn at random when the control process started.
+    /// Number that the control process drew when it started.
     pub process: u64,
-    /// How long the peer may be silent before it is taken for dead, in milliseconds.
+    /// Maximum silence of the peer before it is declared dead, in milliseconds.
     pub lease_ms: u32,
-    /// Where the groups are.
+    /// Owners of the partitions.
     pub owners: Owners,
 }
 
-/// Why a link is refused.
+/// Reason for refusing a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The versions of the protocol differ.
     #[error("the service speaks version {ours} of its protocol, this program version {theirs}")]
     Version {
-        /// What the control process speaks.
+        /// Version of the control process.
         ours: u16,
-        /// What the peer said.
+        /// Version of the peer.
         theirs: u16,
     },
     /// The control process serves another cluster.
     #[error("the service is that of cluster {ours:?}")]
     Cluster {
-        /// Its name.
+        /// Name of the served cluster.
         ours: String,
     },
-    /// There are as many links as the control process is willing to have.
+    /// The control process has the maximum number of connections.
     #[error("the service has no room for another link")]
     Full,
-    /// What came was no frame, or not one that makes sense there.
+    /// The bytes were not a frame, or the frame was not allowed at this point.
     #[error("the service did not understand what it was sent")]
     Nonsense,
 }
 
-/// Why a join is refused.
+/// Reason for refusing a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinRefusal {
     /// The group has other settings.
     Contradiction {
-        /// What the group has.
+        /// Settings of the group.
         existing: GroupSettings,
-        /// What the join asked for.
+        /// Settings of the join.
         given: GroupSettings,
-        /// A member that has it so.
+        /// A member with the group's settings.
         by: NodeId,
     },
-    /// The service could not take it.
+    /// The service could not process the join.
     Unserved(Unserved),
 }
 
-/// Why the membership service cannot take a join.
+/// Reason why the membership service did not accept a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unserved {
     /// The store's disk or quota is full.
     #[error("its store is full")]
     StoreFull,
-    /// The store failed in another way.
+    /// The store failed for another reason.
     #[error("its store failed")]
     StoreFailed,
-    /// The node is in as many groups as a node may be.
+    /// The node is in the maximum number of groups.
     #[error("the node is in as many groups as the service allows")]
     TooManyGroups,
-    /// The group has as many members as a group may have.
+    /// The group has the maximum number of members.
     #[error("the group has as many members as the service allows")]
     TooManyMembers,
-    /// More is asked at once than the service has room for.
+    /// Too many requests are in flight.
     #[error("the service has too much to do")]
     Busy,
-    /// The service does not know the settings of the join, or the group has settings that this
-    /// program does not know: one of the two is older than the other.
+    /// The settings of the join, or those of the group, are unknown to the service or to this
+    /// program. One of the two is an older version.
     #[error("the group's settings are of another version of Carom")]
     Settings,
 }
 
-/// A group as it is, or a part of it.
+/// State of a group, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The group.
     pub group: GroupId,
-    /// The group's version.
+    /// Version of the group.
     pub version: u64,
-    /// Whether the next frame goes on with the same snapshot.
+    /// `true` if the next frame continues this snapshot.
     pub more: bool,
-    /// What the group is.
+    /// Settings of the group.
     pub settings: GroupSettings,
-    /// Its members, or as many of them as this node is to see. At most [`MAX_MEMBERS_PER_FRAME`].
+    /// Its members, or those that this node is shown. At most [`MAX_MEMBERS_PER_FRAME`].
     pub members: Vec<Member>,
 }
 
-/// What has changed in a group.
+/// Changes of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
     /// The group.
     pub group: GroupId,
-    /// The version that this link was told last: another one at the node is a gap.
+    /// Previous version on this connection. If the node has another version, it has missed an
+    /// update.
     pub after: u64,
-    /// The version that it has now.
+    /// Version after these changes.
     pub version: u64,
-    /// What happened in between, in order. At most [`MAX_MEMBERS_PER_FRAME`].
+    /// The changes, in order. At most [`MAX_MEMBERS_PER_FRAME`].
     pub changes: Vec<MemberChange>,
 }
 
-/// What happened to one member.
+/// Change of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberChange {
-    /// What.
+    /// Kind of the change.
     pub kind: ChangeKind,
-    /// To whom; with the endpoint that it has or had.
+    /// The member, with its current or last endpoint.
     pub member: Member,
 }
 
-/// What happens to members.
+/// Kind of a member's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ChangeKind {
-    /// It is a member from now on, in this incarnation; or has come into the partial view.
+    /// It became a member in this incarnation, or entered the partial view.
     Joined = 1,
-    /// It left of its own will.
+    /// It left on its own initiative.
     Left = 2,
-    /// It was taken for dead.
+    /// It was declared dead.
     Failed = 3,
-    /// It is a member still, but no longer in this node's partial view.
+    /// It is still a member, but no longer in this node's partial view.
     Hidden = 4,
 }
 
 impl ChangeKind {
-    /// What engines are told.
+    /// Returns the kind of view change that is reported to engines.
     pub fn view_change(self) -> ViewChangeKind {
         match self {
             Self::Joined => ViewChangeKind::Joined,
@@ -355,23 +359,23 @@ impl ChangeKind {
     }
 }
 
-/// Which control process owns which partition.
+/// Owners of the partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
-    /// How many partitions there are, 1 to [`MAX_PARTITIONS`].
+    /// Number of partitions, 1 to [`MAX_PARTITIONS`].
     pub partitions: u16,
-    /// The owned ones, in order, with the TCP address of their owner; those that are not here are
-    /// between two owners.
+    /// The owned partitions in order, with the TCP address of their owner. The others have no owner
+    /// at present.
     pub owned: Vec<(u16, Endpoint)>,
 }
 
 impl Owners {
-    /// The partition that `group` belongs to.
+    /// Returns the partition of `group`.
     pub fn partition_of(&self, group: GroupId) -> u16 {
         partition_of(group, self.partitions)
     }
 
-    /// The address of the owner of `group`'s partition, if it has one.
+    /// Returns the address of the owner of `group`'s partition, if it has one.
     pub fn owner_of(&self, group: GroupId) -> Option<Endpoint> {
         let partition = self.partition_of(group);
         let place = self.owned.binary_search_by_key(&partition, |(owned, _)| *owned).ok()?;
@@ -379,25 +383,25 @@ impl Owners {
     }
 }
 
-/// The partition of `group` among `partitions`.
+/// Returns the partition of `group` among `partitions`.
 pub fn partition_of(group: GroupId, partitions: u16) -> u16 {
     (group.0 % u32::from(partitions)) as u16
 }
 
-/// A node that a detector has to watch, or not any more.
+/// Start or end of watching a node, for a detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// Whether it is to be watched from now on.
+    /// `true` if the node must be watched from now on.
     pub watched: bool,
     /// The node.
     pub member: Member,
 }
 
-/// Why bytes are no frame that this program understands. The link they came on cannot be used any
-/// more, but for [`FrameError::Settings`].
+/// Reason why bytes are not a valid frame. The connection can no longer be used, except after
+/// [`FrameError::Settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Longer or shorter than the fields need, or than a frame may be.
+    /// The length contradicts the fields, or exceeds the maximum.
     #[error("wrong length")]
     Length,
     /// A hello that does not begin with [`MAGIC`].
@@ -409,43 +413,43 @@ pub enum FrameError {
         /// The version.
         given: u16,
     },
-    /// A kind of frame that this program does not know.
+    /// An unknown kind of frame.
     #[error("unknown kind of frame")]
     Kind,
-    /// A field's value is impossible.
+    /// A field has an impossible value.
     #[error("impossible value")]
     Value,
-    /// The frame is whole, but has settings of a group that this program does not know: those of a
-    /// later version. What follows on the link can be read.
+    /// The frame is complete, but has group settings of a later version. The frames after it can be
+    /// decoded.
     #[error("settings of a group that this program does not know")]
     Settings(UnknownSettings),
 }
 
-/// A frame that has settings which this program does not know.
+/// A frame with unknown settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownSettings {
     /// A [`Frame::Join`].
     Join {
-        /// Comes back in the answer.
+        /// Number of the request, returned in the answer.
         request: u32,
         /// The group.
         group: GroupId,
     },
-    /// A [`Frame::JoinRefused`], because the group has such settings.
+    /// A [`Frame::JoinRefused`] for a group with unknown settings.
     JoinRefused {
-        /// Of the join.
+        /// Number of the join.
         request: u32,
         /// The group.
         group: GroupId,
     },
-    /// A [`Frame::Snapshot`] of a group that has them.
+    /// A [`Frame::Snapshot`] of a group with unknown settings.
     Snapshot {
         /// The group.
         group: GroupId,
     },
 }
 
-/// `span` as the frames have it: whole milliseconds, at most 49 days.
+/// Returns `span` in whole milliseconds, at most 49 days.
 pub fn millis(span: Duration) -> u32 {
     u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
 }

@@ -1,33 +1,33 @@
-//! Membership with a service: the group membership service and the failure detectors of Ricochet
-//! 3.2.3, the partial views of Slingshot 3.3.
+//! Membership with a service: the group membership service and failure detectors of Ricochet 3.2.3,
+//! and the partial views of Slingshot 3.3.
 //!
-//! Everything here decides and does no input or output: [`frame`] is the protocol on the wire and
-//! [`registry`] what is stored. `docs/membership.md` describes the whole.
+//! All parts are state machines without input or output. [`frame`] is the protocol on the wire, and
+//! [`registry`] is the content of the store. `docs/membership.md` describes the protocol.
 //!
 //! # Terms
 //!
 //! | word | meaning |
 //! |---|---|
 //! | control process | one running service; any number of them serve one cluster |
-//! | partition | the groups whose id leaves the same remainder; see [`frame::partition_of`] |
-//! | owner | the one process that decides about a partition; processes can take turns |
-//! | link | a TCP connection between a node or a detector and a process |
-//! | session | a node at a process: its link, its incarnation, and when it was last heard |
-//! | lease | how long a session may be silent; it is the detection time |
-//! | incarnation | how often the node came back after its lease had ended |
-//! | version | how many changes the partition had seen at the last change of a group |
-//! | observer | who is told of groups and is in none |
-//! | resync | asking what a group is now, with the version that one has |
+//! | partition | the groups with the same remainder of their id; see [`frame::partition_of`] |
+//! | owner | the one process that serves a partition at a given time |
+//! | link | a TCP connection from a node, detector or observer to a process |
+//! | session | a node at a process: its connection, its incarnation, when it was last heard |
+//! | lease | maximum silence of a session: the detection time |
+//! | incarnation | a number per node id, incremented when the node comes back |
+//! | version | number of changes of the partition up to the last change of a group |
+//! | observer | a client that receives the members of groups and is in none |
+//! | resync | a query for a group's current state, with the version that the node has |
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - A join or leave is acknowledged after the store has it, never before.
-//! - A group's version never goes back, and a link is told of changes in their order: each update
-//!   names the version that the link was told before, so that a gap shows.
-//! - Who is a member in the store is in every view, until it leaves, or its lease ends at the
-//!   partition's owner, or a detector reports it and the owner has not heard from it since.
-//! - A node that finds itself taken for dead comes back as a later incarnation; what is said of the
-//!   earlier one changes nothing any more.
+//! - A join or leave is acknowledged only after it is in the store.
+//! - A group's version never decreases, and a connection receives changes in order. Each update
+//!   names the previous version on its connection, so that a gap shows.
+//! - A member in the store is in every view until it leaves, its lease ends at the partition's
+//!   owner, or a detector reports it and the owner has not heard from it since.
+//! - A node that was declared dead comes back as a later incarnation. Reports about the earlier one
+//!   have no effect on it.
 
 pub mod client;
 pub mod detector;

@@ -1,11 +1,11 @@
-//! Who is in which group, for somebody who is in none.
+//! Observer: a client that receives the members of groups and is in none.
 //!
-//! An observer has a link to every control process, and is told of one group or of all by whichever
-//! process owns them. When a process is not reached, what it told last stays, and the observer is
-//! *away* until another one, or the same, has told all of its partitions again.
+//! An observer has a connection to every control process. The owner of a group sends it the group's
+//! members and changes. When a process is unreachable, its groups stay as last reported, and the
+//! observer is not *current* until the partitions were sent again by this or another process.
 //!
-//! It is driven as a [`Membership`](crate::membership::Membership) provider is, has no datagrams,
-//! and is known to nobody but the processes.
+//! An observer is driven like a [`Membership`](crate::membership::Membership) provider. It has no
+//! datagrams, and only the processes know of it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{Ipv4Addr, SocketAddr};
@@ -22,15 +22,16 @@ use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Time, Wakeup}
 /// Settings of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObserverConfig {
-    /// TCP addresses of control processes; each names the others. At least one.
+    /// TCP addresses of control processes. One is enough, because each names the others. At least
+    /// one.
     pub addresses: Vec<Endpoint>,
-    /// The cluster's name, as the service has it. At most 255 bytes. Default: empty.
+    /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// The group that is to be observed. Default: `None`, all of them.
+    /// Group to observe. Default: `None`, all groups.
     pub group: Option<GroupId>,
-    /// How long a link may take to be opened and welcomed. Default: 3 s.
+    /// Maximum time for opening a connection and receiving the welcome. Default: 3 s.
     pub greeting_time: Duration,
-    /// The pause between two attempts to reach a process, give or take a quarter. Default: 1 s.
+    /// Interval between two attempts to reach a process, varied by up to a quarter. Default: 1 s.
     pub retry_after: Duration,
 }
 
@@ -51,38 +52,38 @@ impl Default for ObserverConfig {
 pub struct Observer {
     group: Option<GroupId>,
     ways: Ways,
-    /// How many partitions there are; `None` until a process has said so.
+    /// Number of partitions, `None` until a process has named it.
     partitions: Option<u16>,
-    /// Who has told all of each partition, and tells what changes.
+    /// The process that has sent all of each partition, and sends its changes.
     tellers: BTreeMap<u16, Endpoint>,
     groups: BTreeMap<GroupId, Observed>,
-    /// Snapshots of which more is to come.
+    /// Incomplete snapshots.
     parts: BTreeMap<Endpoint, Vec<Member>>,
     changes: VecDeque<(GroupId, MemberChange)>,
     changes_dropped: u64,
 }
 
-/// A group as it was told last.
+/// A group as it was last reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What the group is.
+    /// Settings of the group.
     pub settings: GroupSettings,
-    /// Its version.
+    /// Version of the group.
     pub version: u64,
-    /// Its members.
+    /// Members of the group.
     pub members: BTreeMap<NodeId, Member>,
-    /// Who tells what changes; `None` if that process is not reached or not the owner any more.
+    /// The process that sends changes; `None` if it is unreachable or no longer the owner.
     teller: Option<Endpoint>,
 }
 
-/// Changes that wait to be polled; more are dropped and counted.
+/// Maximum number of changes that wait to be polled. Further ones are dropped and counted.
 const MAX_CHANGES: usize = 65_536;
 
 impl Observer {
-    /// An observer. `seed` is the source of all randomness.
+    /// Creates an observer. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// If there is no address, or a pause of zero.
+    /// There is no address, or an interval is zero.
     pub fn new(config: ObserverConfig, seed: u64) -> Self {
         let ObserverConfig { addresses, cluster, group, greeting_time, retry_after } = config;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
@@ -101,45 +102,47 @@ impl Observer {
         }
     }
 
-    /// Something happened to a link.
+    /// Processes an event of a connection.
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         self.ways.handle_link(now, link, event);
         self.take_news(now);
     }
 
-    /// Time has passed.
+    /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.ways.handle_timeout(now);
         self.take_news(now);
     }
 
-    /// Says goodbye to all control processes.
+    /// Sends a goodbye to all control processes.
     pub fn shut_down(&mut self) {
         self.ways.shut_down();
     }
 
-    /// The next thing to be done with a link.
+    /// Returns the next command for a connection.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
         self.ways.poll_link()
     }
 
-    /// When [`Observer::handle_timeout`] should be called next, and why.
+    /// Returns the time of the next call of [`Observer::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         self.ways.next_due().map(|at| Wakeup { at, reason: "observer" })
     }
 
-    /// The next change, in the order in which they were told. What happened while the service was
-    /// not reached is told as what differs: who is not there any more has *left*.
+    /// Returns the next change, in the order in which the changes were reported.
+    ///
+    /// Changes during a loss of the service are reported as differences: a member that is gone has
+    /// *left*.
     pub fn poll_change(&mut self) -> Option<(GroupId, MemberChange)> {
         self.changes.pop_front()
     }
 
-    /// The groups that have members, as they were told last.
+    /// Returns the groups that have members, as last reported.
     pub fn groups(&self) -> &BTreeMap<GroupId, Observed> {
         &self.groups
     }
 
-    /// Whether all that it wants to know is as the service says at this time.
+    /// Returns `true` if everything that is observed is up to date.
     pub fn is_current(&self) -> bool {
         let Some(partitions) = self.partitions else { return false };
         match self.group {
@@ -148,17 +151,18 @@ impl Observer {
         }
     }
 
-    /// The addresses of control processes that are known, and whether it is linked to each.
+    /// Returns the known addresses of control processes, with `true` for those that are connected.
     pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.ways.addresses()
     }
 
-    /// Why a control process refused the last link, if none was welcomed since.
+    /// Returns the reason of the last refusal by a control process, unless one has sent a welcome
+    /// since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.ways.last_refusal()
     }
 
-    /// All counters, by name.
+    /// Returns all counters with their names.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut stats = self.ways.stats();
         stats.push(("changes_dropped", self.changes_dropped));
@@ -191,7 +195,7 @@ impl Observer {
         true
     }
 
-    /// What this process told stays, but may not be so any more.
+    /// Marks the groups of a lost process as possibly outdated.
     fn on_lost(&mut self, from: Endpoint) {
         self.parts.remove(&from);
         self.tellers.retain(|_, teller| *teller != from);
@@ -200,7 +204,7 @@ impl Observer {
         }
     }
 
-    /// Says whether the frame made sense.
+    /// Processes a frame. Returns `false` if it makes no sense.
     fn on_frame(&mut self, from: Endpoint, frame: Frame) -> bool {
         match frame {
             Frame::Snapshot(snapshot) => self.on_snapshot(from, snapshot),
@@ -255,7 +259,8 @@ impl Observer {
         true
     }
 
-    /// The process has told all of the partition: what it has not told is not there any more.
+    /// Processes the end of a partition's current state, and removes the groups that it did not
+    /// contain.
     fn on_observed(&mut self, from: Endpoint, partition: u16) {
         let Some(partitions) = self.partitions else { return };
         self.tellers.insert(partition, from);
@@ -276,7 +281,7 @@ impl Observer {
         }
     }
 
-    /// The process does not own the group's partition any more; who does tells by itself.
+    /// Processes the loss of a partition by its owner. The next owner sends it without a request.
     fn on_elsewhere(&mut self, from: Endpoint, group: GroupId) {
         let Some(partitions) = self.partitions else { return };
         let partition = partition_of(group, partitions);

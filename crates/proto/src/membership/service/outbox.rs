@@ -1,4 +1,4 @@
-//! What a machine wants done with its links, collected until the driver asks.
+//! Commands of a state machine for its connections, collected until the driver polls them.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -6,7 +6,7 @@ use super::frame::Frame;
 use crate::Endpoint;
 use crate::membership::link::{LinkCommand, LinkId};
 
-/// Commands that wait. The frames for one link become one run of bytes.
+/// Pending commands. The frames for one connection are joined into one sequence of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     opens: VecDeque<(LinkId, Endpoint)>,
@@ -29,12 +29,12 @@ impl Outbox {
         self.bytes_sent += (bytes.len() - before) as u64;
     }
 
-    /// Ends the link when what was sent there is written.
+    /// Closes the connection after its pending data was written.
     pub(super) fn close(&mut self, link: LinkId) {
         self.closes.push_back(link);
     }
 
-    /// The link is gone: nothing can be sent there any more.
+    /// Discards the pending data of a connection that has ended.
     pub(super) fn forget(&mut self, link: LinkId) {
         self.waiting.remove(&link);
         self.closes.retain(|closing| *closing != link);

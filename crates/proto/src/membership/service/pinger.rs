@@ -1,13 +1,14 @@
-//! Pings: who is to be heard from, and what is said of those who are not.
+//! Pings: targets, suspicions and reports.
 //!
 //! A ping is a datagram of protocol 2 (membership) with the common header, in which `view` is the
-//! ping's number; its body is the node meant, u64. The pong has the same number and the pinger. A
-//! node answers only pings that mean itself, so that who got an old address keeps silent.
+//! number of the ping. Its body is the id of the pinged node, u64. The pong has the same number and
+//! the id of the pinger. A node answers only pings with its own id, so a node that inherited an
+//! address stays silent.
 //!
-//! With the default detection time of 3 s a target is pinged each second; after two pings without
-//! an answer it is *suspected* and asked five times a second, and after 3 s it is *reported*, and
-//! once a second from then on for as long as it is watched: somebody who has heard from it may not
-//! have believed it.
+//! With the default detection time of 3 s, a target is pinged once per second. After two unanswered
+//! pings it is *suspected* and pinged five times per second. After 3 s it is *reported*, and again
+//! once per second while it is watched, because a process that has heard from it may have rejected
+//! the report.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -22,7 +23,7 @@ use crate::{Endpoint, GroupId, NodeId, Origin, Time, Timers};
 const PING: u8 = 32;
 const PONG: u8 = 33;
 
-/// The targets of one pinger.
+/// Targets of one pinger.
 #[derive(Debug)]
 pub(super) struct Pinger {
     own: Origin,
@@ -35,13 +36,13 @@ pub(super) struct Pinger {
     pub(super) counters: PingCounters,
 }
 
-/// What crossed the wire.
+/// Counters of one pinger.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PingCounters {
     pub(super) pings_sent: u64,
     pub(super) pings_received: u64,
     pub(super) pongs_received: u64,
-    /// Pings for another node, and what is neither ping nor pong.
+    /// Pings and pongs for another node. A detector also counts other datagrams here.
     pub(super) pings_foreign: u64,
     pub(super) suspicions: u64,
     pub(super) reports_made: u64,
@@ -68,7 +69,7 @@ impl Pinger {
         }
     }
 
-    /// A silent target is reported after this time.
+    /// Sets the time after which a silent target is reported, at least 100 ms.
     pub(super) fn set_detection_time(&mut self, time: Duration) {
         self.detection_time = time.max(Duration::from_millis(100));
     }
@@ -84,7 +85,7 @@ impl Pinger {
         self.timers.cancel(node);
     }
 
-    /// Whether the node is watched in this incarnation.
+    /// Returns `true` if the node is watched in this incarnation.
     pub(super) fn watches(&self, member: Member) -> bool {
         self.targets.get(&member.node).is_some_and(|target| target.member == member)
     }
@@ -93,7 +94,7 @@ impl Pinger {
         self.targets.keys().copied()
     }
 
-    /// Answers a ping, or takes note of a pong. Says whether it was either.
+    /// Answers a ping, or records a pong. Returns `false` if the datagram is neither.
     pub(super) fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) -> bool {
         let Ok((header, mut body)) = Header::decode(datagram) else { return false };
         let Ok(meant) = take_u64(&mut body) else { return false };
@@ -141,7 +142,7 @@ impl Pinger {
         } else if silent >= period * 2 {
             self.counters.suspicions += u64::from(!target.is_suspected);
             target.is_suspected = true;
-            // The last of these falls on the end of the detection time.
+            // The last of these pings falls on the end of the detection time.
             pause = (period / 5).min(self.detection_time - silent);
         }
         self.number = self.number.wrapping_add(1);
@@ -185,7 +186,7 @@ mod tests {
             &[0xCA, 0x70, 2, 2, 32, 0, 0, 44][..],
             &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], // group, sender
             &[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 7], // incarnation, number
-            &[0, 0, 0, 0, 0, 0, 0, 2],             // the node meant
+            &[0, 0, 0, 0, 0, 0, 0, 2],             // the pinged node
         ];
         assert_eq!((&ping[..8], &ping[12..]), (golden[0], &golden[1..].concat()[..]));
         assert!(Header::decode(&ping).is_ok(), "the checksum is right");

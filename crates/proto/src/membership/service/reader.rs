@@ -1,15 +1,15 @@
-//! From a stream of bytes to frames.
+//! Decoder from a byte stream to frames.
 
 use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
 
-/// Collects the bytes of one link and gives out whole frames.
+/// Collects the bytes of one connection and returns complete frames.
 ///
-/// It keeps less than one frame beyond what was given at once. After an error the stream has lost
-/// its meaning: the link has to be closed.
+/// It keeps less than one frame in addition to the bytes of one push. After an error the stream
+/// cannot be decoded further, and the connection must be closed.
 #[derive(Debug)]
 pub struct FrameReader {
     waiting: Vec<u8>,
-    /// Bytes at the front of `waiting` that were given out already.
+    /// Bytes at the start of `waiting` that were already returned.
     taken: usize,
     most: usize,
 }
@@ -17,23 +17,24 @@ pub struct FrameReader {
 const LENGTH_BYTES: usize = 4;
 
 impl FrameReader {
-    /// A reader that takes frames of more than `most` bytes for nonsense.
+    /// Creates a reader that rejects frames of more than `most` bytes.
     pub fn up_to(most: usize) -> Self {
         Self { waiting: Vec::new(), taken: 0, most }
     }
 
-    /// The next bytes of the stream.
+    /// Appends the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.waiting.drain(..self.taken);
         self.taken = 0;
         self.waiting.extend_from_slice(bytes);
     }
 
-    /// The next frame that is there in full.
+    /// Returns the next complete frame, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// The stream is not the protocol's; or the frame has settings of a group that are not known
-    /// here, and the next call returns the one after it: [`FrameError::Settings`].
+    /// The stream is not one of this protocol. After [`FrameError::Settings`] the stream can still
+    /// be used: the frame has unknown settings of a group, and the next call returns the frame
+    /// after it.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = &self.waiting[self.taken..];
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
@@ -51,14 +52,14 @@ impl FrameReader {
         frame.map(Some)
     }
 
-    /// Bytes that wait for the rest of their frame.
+    /// Returns the number of bytes that wait for the rest of their frame.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.len() - self.taken
     }
 }
 
 impl Default for FrameReader {
-    /// A reader of all frames that there are.
+    /// Creates a reader of frames up to [`MAX_FRAME_BYTES`].
     fn default() -> Self {
         Self::up_to(MAX_FRAME_BYTES)
     }

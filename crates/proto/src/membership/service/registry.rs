@@ -1,4 +1,4 @@
-//! Who is in which group of a partition, as the store has it.
+//! Members of the groups of a partition, as kept in the store.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -8,29 +8,29 @@ use super::fields::{take_group, take_settings, take_u8, take_u64};
 use super::frame::{ChangeKind, FrameError, Member};
 use crate::{GroupId, GroupSettings, NodeId};
 
-/// One change of a partition, as stores keep it and watchers hear of it.
+/// One change of a partition, as stores keep it and watchers receive it.
 ///
-/// The wire form is a kind u8 (1 joined, 2 left, 3 failed), the group u32, the member, and for a
+/// It is encoded as a kind u8 (1 joined, 2 left, 3 failed), the group u32, the member, and for a
 /// join the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The node is a member from now on, in this incarnation and with this endpoint. A group that
-    /// was not there has these settings from now on; one that was has them already.
+    /// The node becomes a member, in this incarnation and with this endpoint. A new group gets
+    /// these settings. An existing group already has them.
     Join {
         /// The group.
         group: GroupId,
-        /// What the group is.
+        /// Settings of the group.
         settings: GroupSettings,
         /// The member.
         member: Member,
     },
-    /// The node is not a member any more. The group is gone with its last member.
+    /// The node is no longer a member. The group ends with its last member.
     Part {
         /// The group.
         group: GroupId,
-        /// The member as it was.
+        /// The former member.
         member: Member,
-        /// Whether it was taken for dead, or left of its own will.
+        /// `true` if the member was declared dead, `false` if it left on its own initiative.
         has_failed: bool,
     },
 }
@@ -42,33 +42,33 @@ pub struct PartitionState {
     groups: BTreeMap<GroupId, GroupState>,
 }
 
-/// One group.
+/// State of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupState {
-    /// What the group is, as its first join said.
+    /// Settings of the group, set by its first join.
     pub settings: GroupSettings,
-    /// The partition's version after the last change of this group.
+    /// Version of the partition after the last change of this group.
     pub version: u64,
-    /// The members, at least one.
+    /// Members of the group, at least one.
     pub members: BTreeMap<NodeId, Member>,
 }
 
 impl Change {
-    /// The group that is changed.
+    /// Returns the group that is changed.
     pub fn group(&self) -> GroupId {
         match self {
             Self::Join { group, .. } | Self::Part { group, .. } => *group,
         }
     }
 
-    /// The member that came or went.
+    /// Returns the member that joined or left.
     pub fn member(&self) -> Member {
         match self {
             Self::Join { member, .. } | Self::Part { member, .. } => *member,
         }
     }
 
-    /// What the group's members are told.
+    /// Returns the kind of change that is reported to the group's members.
     pub fn kind(&self) -> ChangeKind {
         match self {
             Self::Join { .. } => ChangeKind::Joined,
@@ -77,7 +77,7 @@ impl Change {
         }
     }
 
-    /// Appends the wire form.
+    /// Appends the encoded change.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.kind() as u8);
         out.put_u32(self.group().0);
@@ -87,10 +87,10 @@ impl Change {
         }
     }
 
-    /// Reads the wire form at the beginning of `bytes`, which move on to what follows.
+    /// Decodes a change at the start of `bytes`, and advances `bytes` past it.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The bytes are too few or have an impossible value.
     pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
         let kind = ChangeKind::from_wire(take_u8(bytes)?)?;
         let (group, member) = (take_group(bytes)?, Member::decode(bytes)?);
@@ -107,16 +107,17 @@ impl Change {
 }
 
 impl GroupState {
-    /// Appends what a store keeps of a group beside its members: settings, then version u64.
+    /// Appends the data that a store keeps of a group apart from its members: settings, then
+    /// version u64.
     pub fn encode_head(&self, out: &mut Vec<u8>) {
         self.settings.encode(out);
         out.put_u64(self.version);
     }
 
-    /// A group without members yet, from its head at the beginning of `bytes`.
+    /// Decodes a group without members from its head at the start of `bytes`.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The bytes are too few or have an impossible value.
     pub fn decode_head(bytes: &mut &[u8]) -> Result<Self, FrameError> {
         let settings = take_settings(bytes)?.ok_or(FrameError::Value)?;
         let version = take_u64(bytes)?;
@@ -125,32 +126,32 @@ impl GroupState {
 }
 
 impl PartitionState {
-    /// The partition as a store has it: its version, and its groups with their members.
+    /// Creates a partition from a store's content: its version, and its groups with their members.
     pub fn restore(version: u64, groups: BTreeMap<GroupId, GroupState>) -> Self {
         Self { version, groups }
     }
 
-    /// How many changes the partition has seen.
+    /// Returns the number of changes of the partition.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The groups, in order.
+    /// Returns the groups, in order.
     pub fn groups(&self) -> &BTreeMap<GroupId, GroupState> {
         &self.groups
     }
 
-    /// One group, if it has members.
+    /// Returns the state of one group, if it has members.
     pub fn group(&self, group: GroupId) -> Option<&GroupState> {
         self.groups.get(&group)
     }
 
-    /// The node as it is a member of `group`.
+    /// Returns `node` as a member of `group`, if it is one.
     pub fn member(&self, group: GroupId, node: NodeId) -> Option<Member> {
         self.groups.get(&group)?.members.get(&node).copied()
     }
 
-    /// Makes `change`, whatever was there before; the version grows by one.
+    /// Applies `change` unconditionally. The version grows by one.
     pub fn apply(&mut self, change: &Change) {
         self.version += 1;
         match *change {
@@ -172,7 +173,7 @@ impl PartitionState {
         }
     }
 
-    /// The nodes that are in any group, in order.
+    /// Returns the nodes that are in any group, in order.
     pub fn nodes(&self) -> BTreeSet<NodeId> {
         self.groups.values().flat_map(|group| group.members.keys().copied()).collect()
     }
@@ -180,7 +181,7 @@ impl PartitionState {
     /// Asserts that no group is empty or newer than the partition.
     ///
     /// # Panics
-    /// If one is.
+    /// A group is empty or newer than the partition.
     pub fn check(&self) {
         for (group, state) in &self.groups {
             assert!(!state.members.is_empty(), "{group:?} is kept without members");

@@ -1,24 +1,22 @@
-//! The deciding half of a control process.
+//! Decision logic of a control process.
 //!
-//! A driver gives it what happens (links, bytes, the store's answers, who owns what, the time), and
-//! asks it what to do, in this order: [`Server::poll_commit`] until there is none,
-//! [`Server::poll_link`] until there is none, then it waits for the next input or until
-//! [`Server::poll_timeout`]. Between an input and the polls there may be more input: what is wished
-//! in between becomes one commit.
+//! A driver passes in connections, bytes, results of the store, ownership and the time. After that
+//! it calls [`Server::poll_commit`] until it returns `None`, then [`Server::poll_link`] until it
+//! returns `None`. Then it waits for the next input, or until [`Server::poll_timeout`]. Several
+//! inputs are possible before the polls: the changes that they request become one commit.
 //!
 //! # Partitions
 //!
-//! A partition is *followed* (loaded, and kept up to date by what the store's watch tells) or
-//! *owned*. Only an owned one is decided about here. The driver takes and loses ownership by the
-//! store's rules and says so by [`Server::own`] and [`Server::disown`]; two processes may believe
-//! for a moment that they own the same partition, and the store refuses the writes of one.
+//! A partition is *followed* (loaded, and kept up to date by the store's watch) or *owned*. Only an
+//! owner decides about a partition. The driver gains and loses ownership by the rules of the store,
+//! and reports it by [`Server::own`] and [`Server::disown`]. Two processes may briefly believe that
+//! they own the same partition. The store then refuses the writes of one.
 //!
 //! # Invariants
 //!
-//! - What is acknowledged, and what is told of a group, is in the store.
-//! - There is at most one commit of each partition on its way, made for the version that the state
-//!   has.
-//! - Every member of an owned partition has a session: a lease that runs, or is being removed.
+//! - Everything that is acknowledged, or reported of a group, is in the store.
+//! - At most one commit of each partition is in flight, for the version of the state.
+//! - Every member of an owned partition has a session with a running lease, or is being removed.
 
 mod audience;
 mod commits;
@@ -53,18 +51,19 @@ use crate::{Endpoint, GroupId, NodeId, Rng, Time, Timers, Wakeup};
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
-    /// Drawn at random at the start.
+    /// Random number, drawn at the start.
     process: u64,
     sessions: Sessions,
     /// One for each partition.
     ledgers: Vec<Ledger>,
     owners: Owners,
-    /// The groups of each node, in owned partitions, as stored.
+    /// Stored groups of each node in owned partitions.
     memberships: BTreeMap<NodeId, BTreeSet<GroupId>>,
-    /// Nodes that were taken for dead, up to which incarnation, until they are out of all groups.
+    /// Nodes that were declared dead, with the last incarnation concerned, until they are out of
+    /// all groups.
     expired: BTreeMap<NodeId, u32>,
     audience: Audience,
-    /// Partitions of which a commit may be made.
+    /// Partitions of which a commit may be possible.
     ready: BTreeSet<u16>,
     next_commit: u64,
     racks: racks::Racks,
@@ -77,24 +76,25 @@ pub struct Server {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// A link has to say who it is.
+    /// Time limit for the hello on a connection.
     Greet(LinkId),
     Lease(NodeId),
     Detector(NodeId),
     Observer(LinkId),
-    /// A commit may be tried again.
+    /// The next attempt of a commit.
     Retry(u16),
 }
 
-/// A link on which no hello has come within this time is closed, however long a lease is.
+/// Maximum time until the hello on a connection, for any lease.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// A control process that owns nothing yet. `seed` is the source of all its randomness.
+    /// Creates a control process that owns nothing. `seed` is the source of all its randomness.
     ///
     /// # Panics
-    /// If `config` is not valid: no partitions or more than 4096, a detection time below 100 ms, a
-    /// pause of zero, a name of more than 255 bytes, commits of no or more than 10000 changes.
+    /// `config` is invalid: no partitions or more than 4096, a detection time or ring time below
+    /// 100 ms, a retry interval of zero, a name of more than 255 bytes, or commits of no or more
+    /// than 10000 changes.
     pub fn new(config: ServerConfig, seed: u64) -> Self {
         config.validate();
         let mut rng = Rng::new(seed);
@@ -118,10 +118,10 @@ impl Server {
         }
     }
 
-    /// Somebody has opened a link from this address. The number is the driver's choice, and new.
+    /// Adds a connection that was accepted from this address. The driver chooses its number.
     ///
     /// # Panics
-    /// If the number is that of another link.
+    /// The number is that of another connection.
     pub fn handle_accepted(&mut self, now: Time, link: LinkId, from: Endpoint) {
         self.counters.links_accepted += 1;
         self.sessions.add_link(link, from);
@@ -139,7 +139,7 @@ impl Server {
         self.timers.set(Timer::Greet(link), now + within);
     }
 
-    /// Something happened to an accepted link.
+    /// Processes an event of an accepted connection.
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         match event {
             LinkEvent::Opened => {}
@@ -151,19 +151,20 @@ impl Server {
         }
     }
 
-    /// The store's content of a partition, to follow or to own it.
+    /// Sets the state of a partition from the store, to follow or to own it.
     ///
     /// # Panics
-    /// If the partition is owned: what it holds is newer than any copy.
+    /// The partition is owned, so its state is newer than any copy.
     pub fn load(&mut self, partition: u16, state: PartitionState) {
         let ledger = &mut self.ledgers[usize::from(partition)];
         assert!(!ledger.is_owned, "partition {partition} is owned and was loaded");
         (ledger.state, ledger.is_loaded) = (state, true);
     }
 
-    /// The store's watch tells of changes that another process made, after this version. Says
-    /// whether they fit: if not, the partition has to be loaded again. A partition that is owned
-    /// here and was changed by another is lost.
+    /// Applies changes of another process after version `after`, as reported by the store's watch.
+    ///
+    /// Returns `false` if they do not fit, and the partition must be loaded again. A partition that
+    /// is owned here and was changed by another process is lost.
     pub fn handle_applied(
         &mut self,
         now: Time,
@@ -175,7 +176,7 @@ impl Server {
         let version = ledger.state.version();
         let is_known = ledger.is_loaded && after + changes.len() as u64 <= version;
         if ledger.is_owned {
-            // What this process wrote itself comes back before or after its answer.
+            // A write of this process can be reported before or after its result.
             let is_own = is_known || (after == version && ledger.has_in_flight(changes));
             if !is_own {
                 self.disown(now, partition);
@@ -192,16 +193,17 @@ impl Server {
         ledger.is_loaded
     }
 
-    /// This process decides about the partition from now on, in the state that was loaded. Its
-    /// members have the adoption time to be heard from.
+    /// Takes ownership of the partition, in the state that was loaded.
     ///
-    /// Commits of an earlier ownership, of another process or of this one, must not take effect
-    /// after the state was loaded: the driver's writes compare something that is new with each
-    /// ownership. A driver that finds a partition not owned here which the store says is this
-    /// process's loads and owns it again.
+    /// Members without a session here have the adoption time to be heard.
+    ///
+    /// Commits of an earlier ownership, by this or another process, must not take effect after the
+    /// state was loaded. The driver's writes must therefore compare a value that is new for each
+    /// ownership. If the store names this process as the owner of a partition that is not owned
+    /// here, the driver loads and owns it again.
     ///
     /// # Panics
-    /// If the partition is not loaded.
+    /// The partition is not loaded.
     pub fn own(&mut self, now: Time, partition: u16) {
         let ledger = &mut self.ledgers[usize::from(partition)];
         assert!(ledger.is_loaded, "partition {partition} is owned before it is loaded");
@@ -221,8 +223,10 @@ impl Server {
         self.arrange_watch();
     }
 
-    /// This process does not decide about the partition any more. Whoever waits for an answer is
-    /// sent elsewhere; what was on its way to the store may have arrived or not.
+    /// Ends the ownership of the partition.
+    ///
+    /// Pending requests are answered by [`Frame::Elsewhere`]. A commit that was in flight may or
+    /// may not be stored.
     pub fn disown(&mut self, _now: Time, partition: u16) {
         let ledger = &mut self.ledgers[usize::from(partition)];
         if !ledger.is_owned {
@@ -243,7 +247,7 @@ impl Server {
             for link in self.audience.remove_group(group) {
                 if let Some(peer) = self.sessions.links.get_mut(&link) {
                     peer.groups.remove(&group);
-                    // It is not told of changes any more, and has to know.
+                    // It gets no more changes, and must be notified.
                     self.send_elsewhere(link, 0, group);
                 }
             }
@@ -251,10 +255,10 @@ impl Server {
         }
     }
 
-    /// Who owns which partition, this process included: told to everybody who is linked.
+    /// Sets the owners of the partitions, including this process, and sends them to all peers.
     ///
     /// # Panics
-    /// If the number of partitions is not the configured one.
+    /// The number of partitions is not the configured one.
     pub fn set_owners(&mut self, owners: Owners) {
         assert_eq!(owners.partitions, self.config.partitions, "another number of partitions");
         if self.owners == owners {
@@ -269,7 +273,7 @@ impl Server {
         }
     }
 
-    /// Time has passed.
+    /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.mind_stall(now);
         self.time_manager(now);
@@ -290,50 +294,50 @@ impl Server {
         }
     }
 
-    /// The next thing to be done with a link.
+    /// Returns the next command for a connection.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
         self.outbox.poll()
     }
 
-    /// When [`Server::handle_timeout`] should be called next, and why.
+    /// Returns the time of the next call of [`Server::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let own = self.timers.next_due().map(|at| Wakeup { at, reason: "membership service" });
         let manager = self.manager.as_ref().and_then(ManagerService::poll_timeout);
         Wakeup::earlier(own, manager.map(|at| Wakeup { at, reason: "multicast manager" }))
     }
 
-    /// The number that this process drew at its start.
+    /// Returns the random number that this process drew at its start.
     pub fn process(&self) -> u64 {
         self.process
     }
 
-    /// Whether the partition is decided about here.
+    /// Returns `true` if this process owns the partition.
     pub fn is_owned(&self, partition: u16) -> bool {
         self.ledgers.get(usize::from(partition)).is_some_and(|ledger| ledger.is_owned)
     }
 
-    /// The partition as it is known here; `None` if it was never loaded, or has to be again.
+    /// Returns the known state of the partition, or `None` if it must be loaded first.
     pub fn state(&self, partition: u16) -> Option<&PartitionState> {
         let ledger = self.ledgers.get(usize::from(partition))?;
         ledger.is_loaded.then_some(&ledger.state)
     }
 
-    /// Who owns which partition, as this process was told.
+    /// Returns the owners of the partitions, as last set.
     pub fn owners(&self) -> &Owners {
         &self.owners
     }
 
-    /// The nodes that are thought alive here.
+    /// Returns the sessions of the nodes that are believed to be alive.
     pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
         self.sessions.infos()
     }
 
-    /// Requests that wait for the store.
+    /// Returns the number of requests that wait for the store.
     pub fn open_requests(&self) -> usize {
         self.ledgers.iter().map(Ledger::open_requests).sum()
     }
 
-    /// All counters, by name.
+    /// Returns all counters with their names.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut stats = self.counters.by_name();
         stats.push(("frames_sent", self.outbox.frames_sent));
@@ -347,7 +351,7 @@ impl Server {
     /// Asserts the invariants.
     ///
     /// # Panics
-    /// If one of them is broken: that is a bug.
+    /// An invariant is broken, which is a bug.
     pub fn check(&self) {
         self.sessions.check();
         self.manager.iter().for_each(ManagerService::check);
@@ -380,7 +384,7 @@ impl Server {
         partition_of(group, self.config.partitions)
     }
 
-    /// The node's membership is another process's affair from now on.
+    /// Removes a node's membership that another process decides about from now on.
     fn release(&mut self, node: NodeId, group: GroupId) {
         let Some(groups) = self.memberships.get_mut(&node) else { return };
         groups.remove(&group);

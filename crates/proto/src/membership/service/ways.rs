@@ -1,9 +1,8 @@
-//! The ways to all control processes of a cluster, for those who talk to each of them and are in no
-//! group: detectors and observers.
+//! Connections to all control processes of a cluster, for detectors and observers.
 //!
-//! A way is an address and, most of the time, a link there. Each process names the others, so that
-//! one address is enough to begin with. Two addresses of one process become one way, because a
-//! process keeps one link to a detector.
+//! A way is an address and, most of the time, a connection to it. Each process names the others, so
+//! one address is enough at first. Two addresses of one process become one way, because a process
+//! keeps one connection to a detector.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -31,7 +30,7 @@ pub(super) struct Ways {
     counters: Counters,
 }
 
-/// Where to begin, and how patient to be.
+/// Initial addresses and time limits.
 #[derive(Clone, Debug)]
 pub(super) struct WaySettings {
     /// At least one.
@@ -40,18 +39,18 @@ pub(super) struct WaySettings {
     pub(super) retry_after: Duration,
 }
 
-/// What happened on a way.
+/// An event of a way.
 #[derive(Clone, Debug)]
 pub(super) enum News {
-    /// The process there takes what it is sent.
+    /// The process sent its welcome and accepts frames.
     Welcomed {
         lease: Duration,
-        /// Into how many the groups are split.
+        /// Number of partitions of the groups.
         partitions: u16,
     },
-    /// It says something that only detectors or observers understand.
+    /// A frame that only detectors or observers understand.
     Heard(Frame),
-    /// The link is gone, and what was said on it with it.
+    /// The connection has ended. What was received on it no longer applies.
     Lost,
 }
 
@@ -62,7 +61,7 @@ struct Way {
     reader: FrameReader,
     /// `None` until the process has sent its welcome.
     lease: Option<Duration>,
-    /// The number that the process drew at its start.
+    /// Number that the process drew when it started.
     process: u64,
     heard: Time,
 }
@@ -73,7 +72,7 @@ struct Counters {
     welcomed: u64,
     lost: u64,
     nonsense: u64,
-    /// Snapshots of groups of which this program does not know the settings.
+    /// Snapshots of groups whose settings this program does not know.
     settings_unknown: u64,
     refused: u64,
 }
@@ -86,10 +85,10 @@ enum Timer {
 }
 
 impl Ways {
-    /// Ways to `settings.addresses`, where this is said first.
+    /// Creates ways to `settings.addresses`. `hello` is the first frame of each connection.
     ///
     /// # Panics
-    /// If there is no address, or a pause of zero.
+    /// There is no address, or an interval is zero.
     pub(super) fn new(settings: WaySettings, hello: Hello, seed: u64) -> Self {
         assert!(!settings.addresses.is_empty(), "a service without an address");
         let is_patient = !settings.retry_after.is_zero() && !settings.greeting_time.is_zero();
@@ -112,7 +111,7 @@ impl Ways {
         ways
     }
 
-    /// Something happened to a link; what comes of it is polled as news.
+    /// Processes an event of a connection. The results are returned by `poll_news`.
     pub(super) fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         let mut ways = self.ways.iter();
         let Some((address, _)) = ways.find(|(_, way)| way.link == Some(link)) else { return };
@@ -127,7 +126,7 @@ impl Ways {
         }
     }
 
-    /// Time has passed.
+    /// Processes the timers that are due at `now`.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
@@ -138,12 +137,12 @@ impl Ways {
         }
     }
 
-    /// The next thing that happened, and where.
+    /// Returns the next event with its address.
     pub(super) fn poll_news(&mut self) -> Option<(Endpoint, News)> {
         self.news.pop_front()
     }
 
-    /// The next thing to be done with a link.
+    /// Returns the next command for a connection.
     pub(super) fn poll_link(&mut self) -> Option<LinkCommand> {
         self.outbox.poll()
     }
@@ -152,7 +151,7 @@ impl Ways {
         self.timers.next_due()
     }
 
-    /// Says it to the process there, if it has sent its welcome.
+    /// Sends `frame` to the process at `address`, if it has sent its welcome.
     pub(super) fn send(&mut self, address: Endpoint, frame: &Frame) {
         let way = self.ways.get(&address).filter(|way| way.lease.is_some());
         if let Some(link) = way.and_then(|way| way.link) {
@@ -160,20 +159,20 @@ impl Ways {
         }
     }
 
-    /// Says it to all processes.
+    /// Sends `frame` to all processes.
     pub(super) fn send_to_all(&mut self, frame: &Frame) {
         let welcomed = self.ways.values().filter(|way| way.lease.is_some());
         welcomed.filter_map(|way| way.link).for_each(|link| self.outbox.send(link, frame));
     }
 
-    /// What was heard last from there makes no sense: the link is given up.
+    /// Closes the connection after a frame that makes no sense, and discards its other frames.
     pub(super) fn on_nonsense(&mut self, now: Time, address: Endpoint) {
         self.counters.nonsense += 1;
         self.news.retain(|(from, _)| *from != address);
         self.drop_link(now, address);
     }
 
-    /// Ends all links, with a word to those that listen.
+    /// Closes all connections, with a goodbye to processes that sent a welcome.
     pub(super) fn shut_down(&mut self) {
         for way in self.ways.values_mut() {
             if let Some(link) = way.link.take() {
@@ -187,17 +186,17 @@ impl Ways {
         self.news.clear();
     }
 
-    /// The addresses, in order, and whether the process there has sent its welcome.
+    /// Returns the addresses in order, with `true` for those whose process has sent its welcome.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.ways.iter().map(|(address, way)| (*address, way.lease.is_some()))
     }
 
-    /// Why the last link was refused, if none was welcomed since.
+    /// Returns the reason of the last refusal, unless a welcome was received since.
     pub(super) fn last_refusal(&self) -> Option<&Refusal> {
         self.last_refusal.as_ref()
     }
 
-    /// All counters, by name.
+    /// Returns all counters with their names.
     pub(super) fn stats(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("links_tried", self.counters.tried),
@@ -278,8 +277,10 @@ impl Ways {
         self.on_owners(now, address, welcome.owners);
     }
 
-    /// A process keeps one link to a detector, the last one: another address that leads there would
-    /// take it away again.
+    /// Removes the other addresses of a process.
+    ///
+    /// A process keeps only the last connection of a detector, so another address of the same
+    /// process would end this one again.
     fn forget_other_ways_to(&mut self, address: Endpoint, process: u64) {
         let is_other = |(at, way): &(&Endpoint, &Way)| {
             **at != address && way.lease.is_some() && way.process == process
@@ -327,7 +328,7 @@ impl Ways {
         }
     }
 
-    /// The process is asked again later.
+    /// Schedules another attempt after the end of a connection.
     fn on_closed(&mut self, now: Time, address: Endpoint) {
         let Some(way) = self.ways.get_mut(&address) else { return };
         way.link = None;
@@ -341,7 +342,7 @@ impl Ways {
         let random = Duration::from_nanos(self.rng.below(half as usize + 1) as u64);
         let again = now + self.settings.retry_after * 3 / 4 + random;
         self.timers.set(Timer::Connect(address), again);
-        // The process may come back under an address that was given up for this one.
+        // The process may come back under an address that was removed in favor of this one.
         for configured in self.settings.addresses.clone() {
             if !self.ways.contains_key(&configured) {
                 self.add(again, configured);

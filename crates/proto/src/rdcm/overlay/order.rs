@@ -1,11 +1,12 @@
-//! The order of the members in a ring, which the paper leaves open.
+//! Order of the members in a ring, which the paper leaves open.
 //!
-//! Of a packet that a whole branch has lost the branch's proxy gets the first repair; from there
-//! it goes up by leaf rings and down again, receiver by receiver, around each ring. Who gets it
-//! from outside the ring is followed by those who lead up to higher rings, then by the proxies of
-//! branches, the largest first: they have the most to do yet. Last come those who pass it to
-//! nobody else. In a BCube(8,3) with 1000 receivers the way from a proxy to the receivers below is
-//! shorter by a fifth than in the order of branches, for the largest branches by a third.
+//! If a whole branch has lost a packet, its proxy gets the first repair. From there the repair
+//! travels up by leaf rings and down again, from receiver to receiver around each ring. The
+//! receiver that gets it from outside the ring is followed by those that lead up to higher rings,
+//! then by the proxies of branches, the largest branch first, because they have the most left to
+//! do. Receivers that do not pass it on come last. In a BCube(8,3) with 1000 receivers, the path
+//! from a proxy to the receivers below is a fifth shorter than in the order of branches, and a
+//! third shorter for the largest branches.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use super::{OverlayRing, RingMember};
 use crate::rdcm::topology::Vertex;
 
-/// The rings, by their tree parents.
+/// Rings by their tree parents.
 type Rings = BTreeMap<Vertex, OverlayRing>;
 
-/// Puts the members of all rings into order. A ring with the same members as in `previous` stays
-/// as it was. `receivers` says how many of them are below each branch.
+/// Orders the members of all rings. A ring with the same members as in `previous` keeps its order.
+/// `receivers` contains the number of receivers below each branch.
 pub(super) fn arrange(
     rings: &mut Rings,
     receivers: &BTreeMap<Vertex, usize>,
@@ -33,7 +34,7 @@ pub(super) fn arrange(
     }
     let highest = rings.iter().max_by_key(|(_, ring)| ring.level).map(|(vertex, _)| *vertex);
     let Some(highest) = highest else { return };
-    // Repairs enter the highest ring anywhere. What a whole branch of it lacks stays below it.
+    // Repairs can enter the highest ring anywhere. Losses of a whole branch are repaired below it.
     order.arrange(rings, highest, None);
     let entries: Vec<Vertex> = rings[&highest].members.iter().map(|it| it.proxy).collect();
     for entry in entries {
@@ -41,12 +42,12 @@ pub(super) fn arrange(
     }
 }
 
-/// What is known of the rings while they are put into order.
+/// State while the rings are ordered.
 struct Order<'a> {
-    /// How many receivers are below each branch, and below the tree parent of each ring.
+    /// Number of receivers below each branch, and below the tree parent of each ring.
     receivers: &'a BTreeMap<Vertex, usize>,
     sizes: BTreeMap<Vertex, usize>,
-    /// The proxy rings of the receivers, and all rings that each is in.
+    /// Proxy ring of each receiver, and all rings of each.
     proxy_rings: BTreeMap<Vertex, Vertex>,
     rings_of: BTreeMap<Vertex, Vec<Vertex>>,
     arranged: BTreeSet<Vertex>,
@@ -74,12 +75,12 @@ impl<'a> Order<'a> {
         order
     }
 
-    /// How many receivers are below a member's branch.
+    /// Returns the number of receivers below a member's branch.
     fn below(&self, member: &RingMember) -> usize {
         if member.is_leaf { 1 } else { self.receivers[&member.branch] }
     }
 
-    /// Puts a ring into order behind the member with which repairs come to it.
+    /// Orders a ring, beginning with the member at which repairs enter it.
     fn arrange(&mut self, rings: &mut Rings, vertex: Vertex, entry: Option<Vertex>) {
         if !self.arranged.insert(vertex) {
             return;
@@ -95,11 +96,11 @@ impl<'a> Order<'a> {
         });
     }
 
-    /// Follows a repair from its `entry` through the rings below the `highest`, and puts each into
-    /// order when it comes there.
+    /// Follows a repair from its `entry` through the rings below the `highest`, and orders each
+    /// ring when the repair reaches it.
     fn spread(&mut self, rings: &mut Rings, highest: Vertex, entry: Vertex) {
         let mut reached = BTreeSet::from([entry]);
-        // By the hops that a repair takes to come there.
+        // Ordered by the hops of a repair.
         let mut open = BinaryHeap::from([Reverse((0_u32, entry))]);
         while let Some(Reverse((hops, receiver))) = open.pop() {
             for vertex in self.rings_of[&receiver].clone() {
@@ -116,7 +117,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Whether these are the same members in whatever order.
+/// Returns `true` if both contain the same members, in any order.
 fn is_permuted(some: &[RingMember], others: &[RingMember]) -> bool {
     some.len() == others.len() && some.iter().all(|member| others.contains(member))
 }

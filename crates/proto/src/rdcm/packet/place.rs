@@ -1,4 +1,4 @@
-//! The place of a receiver on the wire.
+//! Wire format of a receiver's place.
 
 use alloc::vec::Vec;
 
@@ -9,59 +9,58 @@ use super::{take_list, take_node, take_number, take_u32};
 use crate::NodeId;
 use crate::wire::{DecodeError, HEADER_BYTES};
 
-/// The place of a receiver. On the wire it follows the receiver's id.
+/// Place of a receiver. On the wire it follows the id of the receiver.
 ///
 /// | bytes | field |
 /// |---|---|
-/// | 12 | epoch |
-/// | 16 | the first packet for it |
-/// | 24 | the first packet that it is owed |
-/// | 12 | receivers in the group |
-/// | 36 | seat in the leaf ring: ring u32, predecessor, successor and parent u64 each |
-/// | 9 | whether it has another in a proxy ring |
+/// | 4 | epoch |
+/// | 8 | first packet that it gets |
+/// | 8 | first packet to which it is entitled |
+/// | 4 | number of receivers in the group |
+/// | 28 | seat in the leaf ring: ring u32, predecessor, successor and parent u64 each |
+/// | 1 | 1 if it has a seat in a proxy ring, otherwise 0 |
 /// | 0 or 28 | that seat |
-/// | 12 | the ring of the overlay children |
-/// | 2 + 8 each | the overlay children |
-/// | 2 + 8 each | to whom it passes on what comes by the tree |
+/// | 4 | ring of the overlay children |
+/// | 2 + 8 each | overlay children |
+/// | 2 + 8 each | receivers to which it relays packets of the tree |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Of two places that of the higher epoch holds.
+    /// Epoch of the place. Of two places, the one with the later epoch applies. Epochs wrap around.
     pub epoch: u32,
-    /// The first packet that it gets.
+    /// First packet that the receiver gets.
     pub first: u64,
-    /// The first packet that it is owed. One that has had no place before has lost those from here
-    /// to `first`.
+    /// First packet to which the receiver is entitled. If it has had no place before, the packets
+    /// from this one up to `first` are lost.
     pub owed_from: u64,
-    /// How many receivers there are.
+    /// Number of receivers.
     pub receivers: u32,
-    /// Its seat in its leaf ring.
+    /// Seat in the leaf ring.
     pub leaf: Seat,
-    /// Its seat in its proxy ring.
+    /// Seat in the proxy ring, if any.
     pub proxy: Option<Seat>,
-    /// The ring whose overlay parent it is; 0 if it has no children.
+    /// Ring whose overlay parent the receiver is. 0 if it has no overlay children.
     pub children_ring: u32,
-    /// Its overlay children.
+    /// Overlay children of the receiver.
     pub children: Vec<NodeId>,
-    /// The receivers that multicast does not reach and to which it passes on what comes by the
-    /// tree.
+    /// Receivers without multicast to which this one relays packets of the tree.
     pub relays: Vec<NodeId>,
 }
 
-/// A seat in a ring. Who is alone in a ring is its own neighbour.
+/// A seat in a ring. A receiver that is alone in a ring is its own neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// The ring, by its vertex.
+    /// Number of the ring: that of its vertex.
     pub ring: u32,
-    /// Who repairs for it.
+    /// Node that repairs for the receiver.
     pub predecessor: NodeId,
-    /// For whom it repairs.
+    /// Node for which the receiver repairs.
     pub successor: NodeId,
-    /// Its overlay parent.
+    /// Overlay parent of the receiver.
     pub parent: NodeId,
 }
 
 impl Place {
-    /// Its seats: in its leaf ring, and perhaps in a proxy ring.
+    /// Returns the seats in the leaf ring and, if any, in the proxy ring.
     pub fn seats(&self) -> impl Iterator<Item = Seat> {
         [Some(self.leaf), self.proxy].into_iter().flatten()
     }
@@ -123,9 +122,9 @@ impl Seat {
     }
 }
 
-/// Bytes of the place of a receiver that has no overlay children and passes nothing on.
+/// Size of a datagram with the place of a receiver that has no overlay children and relays nothing.
 pub(in super::super) const PLACE_BYTES: usize =
     HEADER_BYTES + 8 + 4 + 8 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
 const SEAT_BYTES: usize = 28;
-/// Receivers to which one passes on what comes by the tree, at most.
+/// Maximum number of receivers to which one receiver relays.
 pub const MAX_RELAYS: usize = 16;

@@ -1,4 +1,4 @@
-//! Who passes data on to whom, where multicast does not reach all receivers.
+//! The sender's relay tree, for receivers that multicast does not reach.
 
 use alloc::vec::Vec;
 
@@ -8,17 +8,17 @@ use super::super::topology::Vertex;
 use super::Placing;
 use crate::{Hops, NodeId};
 
-/// Nobody waits for longer: 25 seconds by default.
+/// Maximum number of doublings of the pause between moves: up to 25 s by default.
 const MAX_DOUBLINGS: u32 = 6;
 
 impl Placing {
-    /// Multicast reaches others than before.
+    /// Notifies the sender that multicast reaches other nodes than before.
     pub(in super::super) fn on_reach(&mut self, around: &mut Around<'_>) {
         self.tell_changes(around);
     }
 
-    /// Gives those who have a place and are not reached by multicast their places in the relay
-    /// tree; whether any has changed.
+    /// Updates the places of unreached receivers in the relay tree. Returns `true` if any place has
+    /// changed.
     pub(super) fn arrange_relays(&mut self, around: &Around<'_>) -> bool {
         let place = |(node, receiver): (&NodeId, &super::Receiver)| {
             // One leaf ring is one rack.
@@ -42,13 +42,14 @@ impl Placing {
         has_changed
     }
 
-    /// What goes along the tree does not come to a receiver in the relay tree: it gets another
-    /// parent, unless that gets nothing itself. Nobody is moved again before that could have
-    /// helped, and to where others are below it ever later, until nobody was for long: where two do
-    /// not hear each other, one might push the other out for ever.
+    /// Moves a receiver that gets nothing through the relay tree to another parent, unless its
+    /// parent gets nothing itself. No receiver is moved again until the last move could have had an
+    /// effect. The pause between moves to a position with receivers below it doubles each time, and
+    /// is reset after a long time without such a move. Two receivers that do not hear each other
+    /// could otherwise displace each other forever.
     pub(super) fn move_relay(&mut self, around: &mut Around<'_>, node: NodeId) {
         let settle = around.config.cut_after * 2;
-        // What a parent got since then it must have got after the receiver was cut off.
+        // The parent must have received data after its child was cut off.
         let lately = around.config.cut_after / 2 + self.report_interval(around.config) * 2;
         let is_fed = |parent: NodeId| {
             let receiver = self.receivers.get(&parent);
@@ -73,12 +74,11 @@ impl Placing {
         self.tell_changes(around);
     }
 
-    /// Where data goes from the sender.
+    /// Returns the destinations of data from the sender.
     pub(in super::super) fn hops(&self) -> Hops<'_> {
         Hops { by_multicast: self.is_multicast, relays: self.relays.roots() }
     }
 
-    /// The relay tree.
     pub(in super::super) fn relays(&self) -> &RelayTree {
         &self.relays
     }

@@ -1,5 +1,5 @@
-//! What receivers report to the sender. Only who was told the place knows its epoch: what is
-//! reported with another one is not taken for a receiver's own word.
+//! Receivers' reports to the sender. The epoch of a place is known only to the receiver to which it
+//! was sent, so a report with another epoch is not trusted.
 
 use super::super::around::Around;
 use super::super::epochs;
@@ -8,7 +8,8 @@ use super::{Placing, Receiver};
 use crate::NodeId;
 
 impl Receiver {
-    /// Whether a report is of a place that the receiver was told, or of one near it.
+    /// Returns `true` if a report refers to the place that the receiver was last sent, or to one
+    /// near it.
     fn knows(&self, report: &Report) -> bool {
         let is_near = |(epoch, _)| epochs::are_near(epoch, report.epoch);
         report.epoch != epochs::NONE && self.told.is_some_and(is_near)
@@ -16,14 +17,15 @@ impl Receiver {
 }
 
 impl Placing {
-    /// How many receivers have got all packets before `mark`. One that came later was owed none of
-    /// them, and one that was left behind may have all by now.
+    /// Returns the number of receivers that have all packets before `mark`. A receiver that joined
+    /// later is not entitled to any of them and does not count. An evicted receiver counts if it
+    /// has them all by now.
     pub(in super::super) fn confirmed(&self, mark: u64) -> usize {
         let all = self.receivers.values();
         all.filter(|it| it.owed_from < mark && it.state.next >= mark).count()
     }
 
-    /// A receiver reports. Whether it is one whom the others wait for.
+    /// Handles a report. Returns `true` if the others wait for the receiver.
     pub(in super::super) fn on_report(
         &mut self,
         around: &mut Around<'_>,
@@ -33,8 +35,8 @@ impl Placing {
         let Some(receiver) = self.receivers.get_mut(&node) else { return false };
         let is_current = receiver.state.left_behind_at.is_none();
         if report.epoch == epochs::NONE {
-            // It has no place. Who was told one and does not say that it has taken it is left
-            // behind in time, and is given another one then.
+            // The receiver has no place. If it was sent one and does not report that it has taken
+            // it, it is evicted in time and then gets another one.
             return is_current;
         }
         if !receiver.knows(report) {
@@ -59,7 +61,7 @@ impl Placing {
         is_current
     }
 
-    /// Returns `true` if a receiver has ended the stream and taken it up again in a new place: it
+    /// Returns `true` if a receiver has ended the stream and resumed it in a new place. It then
     /// lacks packets that it had reported, because it drops an incomplete message when it ends a
     /// stream.
     pub(in super::super) fn has_restarted(&self, node: NodeId, report: &Report) -> bool {
@@ -73,16 +75,16 @@ impl Placing {
         })
     }
 
-    /// A receiver seems to have taken a place that nobody has told it, or has heard of none for
-    /// long: it is told its own again, in a later epoch than it says.
+    /// Sends a receiver its place again, with an epoch above the one that it reported. It seems to
+    /// have taken a place that was not sent by this node, or has got no place for a long time.
     fn correct(&mut self, around: &Around<'_>, node: NodeId, epoch: u32) {
         let every = around.config.report_every;
         let Some(receiver) = self.receivers.get_mut(&node) else { return };
         let is_recent = receiver.corrected_at.is_some_and(|at| around.now < at + every);
         let Some(place) = receiver.place.as_mut().filter(|_| !is_recent) else { return };
         receiver.corrected_at = Some(around.now);
-        // A restarted receiver may have taken a place meant for its former start: no epoch that was
-        // used before replaces that one.
+        // A restarted receiver may have taken a place meant for its previous incarnation. An epoch
+        // that was used before would not replace that place.
         if epochs::is_after(epoch, self.epoch) {
             place.epoch = epochs::after(epoch);
         } else {
@@ -93,8 +95,8 @@ impl Placing {
         self.tell_at = Some(around.now);
     }
 
-    /// Tells a receiver again a place that it had taken, in which it continues with packet `first`.
-    /// Returns `true` if it had taken one.
+    /// Assigns a receiver again a place that it had taken, in which it continues with packet
+    /// `first`. Returns `true` if it had taken one.
     pub(in super::super) fn tell_again(
         &mut self,
         around: &Around<'_>,
@@ -115,8 +117,8 @@ impl Placing {
         true
     }
 
-    /// The first packet that a receiver lacks, as it reports: what is reported without a place, or
-    /// with one that it was not told, may be said by anybody, and moves nothing on.
+    /// Returns the first packet that a receiver lacks, according to its report. A report without a
+    /// place, or with one that it was not sent, may be forged and does not advance the receiver.
     pub(in super::super) fn reported(&self, node: NodeId, report: &Report) -> u64 {
         let receiver = self.receivers.get(&node);
         match receiver.filter(|it| !it.knows(report)) {

@@ -1,4 +1,4 @@
-//! A receiver asks the sender for what nobody repairs (section 3.4), as long as it is there.
+//! Requests of a receiver to the sender for packets that no other receiver repairs (section 3.4).
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -10,27 +10,28 @@ use super::Reception;
 use crate::Time;
 
 impl Reception {
-    /// Whether the sender is there, as far as is known. One that has given way to another says
-    /// nothing any more, and not all may have heard of the other.
+    /// Returns `true` if the sender is online, as far as is known. A sender that has yielded to
+    /// another one falls silent, and some receivers may not have heard of the other one yet.
     pub(in super::super) fn hears_sender(&self, now: Time, config: &Config) -> bool {
         let silence = now.since(self.sender_heard_at).saturating_sub(self.stopped_for(now));
         !self.is_orphan() && silence < config.sender_gone_after()
     }
 
-    /// Whether another sender is followed, if there is one. The stream of one that was gone has
-    /// ended if the sender has left and joined again, and goes on if the view was wrong: it has to
-    /// be heard first.
+    /// Returns `true` if another sender may be followed. If the sender was reported as gone and is
+    /// a member again, its stream has ended if it left and rejoined, and continues if the view was
+    /// wrong. The sender is followed only once it is heard.
     pub(in super::super) fn follows_another(&self, now: Time, config: &Config) -> bool {
         let is_doubtful = self.sender_back_at.is_some_and(|back| self.sender_heard_at <= back);
         is_doubtful || !self.hears_sender(now, config)
     }
 
-    /// How long this node stood still, if it did: it can have heard nobody meanwhile.
+    /// Returns the time for which this node stood still and could hear no other node.
     pub(super) fn stopped_for(&self, now: Time) -> Duration {
         now.since(self.watch_at)
     }
 
-    /// The time in which this node stood still is no silence of the sender, nor of neighbours.
+    /// Excludes the time for which this node stood still from the silence of the sender and of
+    /// neighbors.
     pub(super) fn make_up_for_stop(&mut self, now: Time) {
         let stopped_for = self.stopped_for(now);
         let make_up = |heard_at: &mut Time| *heard_at = now.min(*heard_at + stopped_for);
@@ -39,13 +40,13 @@ impl Reception {
         self.window.successors_mut().for_each(|it| make_up(it.heard_at_mut()));
     }
 
-    /// When the sender is to be asked for what others do not repair.
+    /// Returns when to request packets from the sender that others do not repair.
     pub(super) fn ask_at(&self, config: &Config) -> Option<Time> {
         let next = self.window.own().next();
         if next >= self.known_to || next >= self.window.end() {
             return None;
         }
-        // What was asked for has come, and more is missing: it goes on like that.
+        // The requested packets have arrived and more are missing: the next request need not wait.
         let goes_on = self.asked_to.is_some_and(|end| next >= end);
         let wait = if goes_on { config.ack_delay } else { config.ask_after };
         Some(self.stuck_since + wait)
@@ -74,5 +75,5 @@ impl Reception {
     }
 }
 
-/// Packets that the sender is asked for at once.
+/// Maximum number of packets per request.
 const ASKED_AT_ONCE: u64 = 256;

@@ -1,4 +1,4 @@
-//! What a receiver hears of others: of its successors, and of its overlay children (section 3.3).
+//! Acknowledgments from successors and overlay children (section 3.3).
 
 use super::super::around::Around;
 use super::super::config::Config;
@@ -9,17 +9,17 @@ use crate::{NodeId, Time};
 /// An overlay child.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child {
-    /// Up to where it is known what its branch lacks.
+    /// Number below which all losses of its branch are known.
     pub(super) known_to: u64,
-    /// The number after the last packet that its branch expects.
+    /// Number after the last packet that its branch expects.
     pub(super) limit: u64,
-    /// When it was heard, or had nothing to say.
+    /// When it was last heard, or had nothing to report.
     pub(super) heard_at: Time,
     pub(super) is_silent: bool,
 }
 
 impl Reception {
-    /// Others of a ring have acknowledged packets.
+    /// Handles acknowledgments of other members of the rings.
     pub(in super::super) fn on_ack(
         &mut self,
         around: &mut Around<'_>,
@@ -43,31 +43,32 @@ impl Reception {
         self.send_repairs(around);
     }
 
-    /// Up to where it is known what nobody of the branch has: what this receiver lacks and a child
-    /// elsewhere below the branch lacks was lost above both, or by each, which is rare. To hear it
-    /// of all children would take as long as the last of them, in each ring on the way up.
+    /// Returns the number below which all losses of the whole branch are known. If both this
+    /// receiver and a child elsewhere below the branch lack a packet, it was lost above both, or
+    /// twice, which is rare. To wait for all children would take as long as the slowest of them, in
+    /// each ring on the way up.
     pub(super) fn branch_known_to(&self) -> u64 {
         let told = self.heard_children().map(|child| Some(child.known_to));
         let (most, second) = told.fold((None, None), |(most, second), told| match told > most {
             true => (told, most),
             false => (most, second.max(told)),
         });
-        // Who is no child itself shares its own way with one of them.
+        // A receiver that is not a child itself shares its path with one of them.
         let is_child = self.children.len() < self.place.children.len();
         let enough = if is_child { most } else { second };
         enough.unwrap_or(u64::MAX).min(self.known_to)
     }
 
-    /// The children who are not silent: who cannot be heard is served by the sender, which it asks,
-    /// and holds nobody up.
+    /// Returns the children that are not silent. A silent child requests packets from the sender,
+    /// and does not delay the others.
     pub(super) fn heard_children(&self) -> impl Iterator<Item = &Child> {
         self.children.values().filter(|child| !child.is_silent)
     }
 
-    /// Looks who of those that this node hears of is silent.
+    /// Determines which successors and children are silent.
     pub(super) fn look_for_silent(&mut self, now: Time, config: &Config) {
-        // A child that knows of all has nothing to say, unless the branch lacks something: one that
-        // has left the ring without our hearing of it would hold that for ever.
+        // A child that has accounted for all packets has nothing to report, unless the branch lacks
+        // some. A child that has left the ring unnoticed would otherwise hold packets forever.
         let is_whole = !self.window.branch_lacks();
         for child in self.children.values_mut() {
             if is_whole && child.known_to >= self.known_to {
@@ -79,7 +80,8 @@ impl Reception {
         self.window.look_for_silent(now, config.gone_after, is_branch_heard);
     }
 
-    /// A former successor needs no packets from `from` on of this receiver.
+    /// Releases the packets from `from` on, which a former successor no longer needs from this
+    /// receiver.
     pub(in super::super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
         self.window.on_release(node, ring, epoch, from);
     }

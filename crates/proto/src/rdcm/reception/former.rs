@@ -1,10 +1,12 @@
-//! A receiver that has left a ring stays with its former predecessor there until the new one serves
-//! it (section 3.4): what it lacks the new one may have let go before.
+//! Handover between predecessors (section 3.4). A receiver that has left a ring is served by its
+//! former predecessor until the new one serves it, because the new one may already have released
+//! packets that the receiver lacks.
 //!
-//! The new one keeps what comes once it knows of the receiver. That it does shows in its first
-//! repair: from that packet on it has all. If there is none, it knows within a time. So it is told
-//! to the former predecessor from which packet on it is not needed, and when it is not needed at
-//! all: it lets go what it kept for the receiver.
+//! The new predecessor keeps packets for the receiver once it has its own new place. Its first
+//! repair shows that it has all packets from that one on. Without a repair, this is assumed after a
+//! while. The receiver notifies the former predecessor of the first packet for which it is no
+//! longer needed, and repeats this once it is not needed at all. The former predecessor then
+//! releases what it kept for the receiver.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -15,28 +17,27 @@ use super::super::packet::{Packet, Place, RingAck, Seat};
 use super::Reception;
 use crate::{NodeId, Time};
 
-/// The former predecessors of a receiver that serve it yet.
+/// Former predecessors that still serve a receiver.
 #[derive(Debug, Default)]
 pub(super) struct Formers(Vec<Former>);
 
-/// A former predecessor.
 #[derive(Clone, Copy, Debug)]
 struct Former {
     ring: u32,
     node: NodeId,
-    /// Whether it served the receiver's branch, and not the receiver alone.
+    /// `true` if it served the receiver's branch, `false` if it served only the receiver.
     is_of_branch: bool,
-    /// From this packet on somebody else serves the receiver; `None` if that is not known yet.
+    /// First packet for which another receiver is responsible. `None` if it is not known yet.
     from: Option<u64>,
     left_at: Time,
-    /// When a repair came from it, or the receiver left.
+    /// When its last repair arrived, or the receiver left the ring.
     heard_at: Time,
-    /// How often it was told that it is not needed any more.
+    /// Number of notifications that it is no longer needed.
     told: u32,
 }
 
 impl Formers {
-    /// The receiver has left a seat.
+    /// Adds the predecessor of a seat that the receiver has left.
     fn push(&mut self, now: Time, seat: &Seat, is_of_branch: bool, from: Option<u64>) {
         let (ring, node) = (seat.ring, seat.predecessor);
         self.0.retain(|it| (it.ring, it.node) != (ring, node));
@@ -47,7 +48,7 @@ impl Formers {
         self.0.push(Former { ring, node, is_of_branch, from, left_at, heard_at, told: 0 });
     }
 
-    /// A repair has come from a node to the receiver in its place.
+    /// Records a repair from `node` to the receiver, which is in `place`.
     pub(super) fn on_repair(&mut self, now: Time, node: NodeId, number: u64, place: &Place) {
         for former in &mut self.0 {
             let seat = if former.is_of_branch { place.proxy } else { Some(place.leaf) };
@@ -61,13 +62,13 @@ impl Formers {
 }
 
 impl Reception {
-    /// The receiver has another place than `before`.
+    /// Updates the former predecessors after a change of the place from `before`.
     pub(super) fn leave_seats(&mut self, around: &Around<'_>, before: &Place) {
         let is_served_by = |ring: u32, node: NodeId| {
             self.place.seats().any(|seat| (seat.ring, seat.predecessor) == (ring, node))
         };
         self.formers.0.retain(|it| !is_served_by(it.ring, it.node));
-        // Who is no proxy any more does not speak for its branch.
+        // A former proxy no longer reports for its branch.
         let from = if self.place.proxy.is_none() { Some(0) } else { None };
         let left = [(Some(before.leaf), false, None), (before.proxy, true, from)];
         for (seat, is_of_branch, from) in left {
@@ -78,8 +79,8 @@ impl Reception {
         }
     }
 
-    /// Acknowledges to former predecessors what is acknowledged to those of now: what came here,
-    /// what came to the branch, or both.
+    /// Sends former predecessors the acknowledgments that the current ones get: those of the
+    /// receiver itself, of its branch, or both.
     pub(super) fn tell_formers(&mut self, around: &mut Around<'_>, own: bool, branch: bool) {
         if self.formers.0.is_empty() {
             return;
@@ -108,7 +109,7 @@ impl Reception {
     }
 
     fn tell_former(&self, around: &mut Around<'_>, former: &Former, ack: RingAck) {
-        // To who is the parent in the same ring it goes anyway.
+        // The parent in the same ring gets it anyway.
         if !self.place.seats().any(|seat| (seat.ring, seat.parent) == (former.ring, former.node)) {
             around.counters.acks_sent += 1;
             around.unicast(former.node, &Packet::Ack(alloc::vec![ack]));
@@ -121,13 +122,16 @@ impl Reception {
 }
 
 impl Config {
-    /// When the new predecessor of a receiver knows of it, if places are told again that were lost.
+    /// Returns the time after which the new predecessor is assumed to serve the receiver, even if
+    /// its place was lost and sent again.
     fn settles_after(&self) -> Duration {
         self.ask_after
     }
 }
 
-/// Two seats are left at once, and perhaps others soon after.
+/// Maximum number of former predecessors. Two seats are left at once, and perhaps two more soon
+/// after.
 const MOST: usize = 4;
-/// One who is not needed is told so as often: it may be lost.
+/// Number of times that a former predecessor is notified that it is not needed, because
+/// notifications may be lost.
 const TOLD: u32 = 3;

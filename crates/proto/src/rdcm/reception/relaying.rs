@@ -1,4 +1,4 @@
-//! A receiver passes on what comes by the tree to those of whom its place says so.
+//! Relaying of packets of the tree to the receivers listed in a receiver's place.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,33 +8,33 @@ use super::super::packet::{DataPacket, Packet, Way};
 use super::super::window::Arrival;
 use super::Reception;
 
-/// What is passed on.
+/// Queue of packets to pass on.
 #[derive(Debug, Default)]
 pub(super) struct Relaying {
-    /// Packets that wait until the network takes them.
+    /// Packets that wait until the network accepts them.
     waiting: VecDeque<DataPacket>,
     waiting_bytes: usize,
-    /// The number after the last packet that came by the tree for the first time.
+    /// Number after the last packet that arrived through the tree for the first time.
     next: u64,
 }
 
 impl Relaying {
-    /// Whether a packet is one to be passed on: each is once, however it came to be here first, so
-    /// that it goes in no circle while places change.
+    /// Returns `true` if a packet is to be passed on. Each packet is passed on once, even if it
+    /// arrived as a repair first, so that it does not circulate while places change.
     fn takes(&mut self, arrival: Arrival, data: &DataPacket) -> bool {
         let is_next = matches!(data.way, Way::Tree { .. }) && data.number >= self.next;
         if is_next {
             self.next = data.number + 1;
         }
         match arrival {
-            // Where it came from it is sent again, and it would be passed on again and again.
+            // It will be sent again, and would then be passed on again.
             Arrival::Beyond => false,
             Arrival::New => true,
             Arrival::Known => is_next,
         }
     }
 
-    /// Takes a packet, if there is room for it.
+    /// Adds a packet. Returns `false` if the queue is full.
     fn push(&mut self, data: DataPacket) -> bool {
         let has_room = self.waiting.len() < MOST_WAITING;
         if has_room {
@@ -50,14 +50,14 @@ impl Relaying {
         Some(data)
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes in the queue.
     pub(super) fn held_bytes(&self) -> usize {
         self.waiting_bytes
     }
 }
 
 impl Reception {
-    /// A packet that came by the tree is passed on. What there is no room for those below repair
+    /// Passes on a packet of the tree. If the queue is full, the receivers below repair the packet
     /// for each other.
     pub(super) fn relay(&mut self, around: &mut Around<'_>, arrival: Arrival, data: DataPacket) {
         let is_to_go = self.relaying.takes(arrival, &data) && !self.place.relays.is_empty();
@@ -66,12 +66,12 @@ impl Reception {
         }
     }
 
-    /// Whether something is to be passed on.
+    /// Returns `true` if a packet is waiting.
     pub(in super::super) fn has_to_relay(&self) -> bool {
         !self.relaying.waiting.is_empty()
     }
 
-    /// Appends the next packet that is passed on to `out`, if there is one.
+    /// Appends the next packet to pass on to `out`. Returns `false` if there is none.
     pub(in super::super) fn poll_data(
         &mut self,
         around: &mut Around<'_>,
@@ -91,7 +91,7 @@ impl Reception {
     }
 }
 
-/// Packets that wait for the network at most: as many as an interface's own queue takes.
+/// Maximum number of packets that wait for the network, as in an interface's transmit queue.
 const MOST_WAITING: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a receiver tells others: its neighbours in the rings, and the sender.
+//! Acknowledgments of a receiver to its neighbors in the rings, and reports to the sender.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,7 +10,8 @@ use super::Reception;
 use crate::{NodeId, Time};
 
 impl Reception {
-    /// What has come is told to the neighbours in the rings, with what comes soon after.
+    /// Schedules acknowledgments to the neighbors in the rings, together with those of packets that
+    /// follow soon.
     pub(super) fn tell_soon(&mut self, around: &Around<'_>) {
         let (every, delay) = (around.config.ack_every, around.config.ack_delay);
         let is_proxy = self.place.proxy.is_some();
@@ -27,14 +28,15 @@ impl Reception {
         }
     }
 
-    /// Something is missing here: what others of the branch have is another matter.
+    /// Schedules an immediate report of a gap at this receiver. Acknowledgments of the branch are
+    /// not affected.
     pub(super) fn tell_gap(&mut self, now: Time) {
         self.acks.at_once(now);
         self.parent_acks.at_once(now);
     }
 
-    /// A repair has come. Predecessors wait for that, and may be about to send it, too; the parent
-    /// in the leaf ring does not.
+    /// Schedules the acknowledgment of a repair. Predecessors get it at once, because they wait for
+    /// it and may be about to send the repair, too. The parent in the leaf ring gets it later.
     pub(super) fn tell_repaired(&mut self, around: &Around<'_>) {
         self.acks.at_once(around.now);
         self.parent_acks.within(around.now, around.config.ack_delay);
@@ -43,8 +45,8 @@ impl Reception {
         }
     }
 
-    /// A child has told something that is perhaps to be told further: what the branch lacks at
-    /// once, as soon as it is known.
+    /// Schedules acknowledgments of the branch, after one of a child. Packets that the branch is
+    /// now known to lack are reported at once.
     pub(super) fn on_child(&mut self, around: &Around<'_>) {
         if self.place.proxy.is_none() {
             return;
@@ -58,7 +60,7 @@ impl Reception {
         }
     }
 
-    /// Acknowledges what is due, in one packet to each neighbour.
+    /// Sends the acknowledgments that are due, in one packet per neighbor.
     pub(super) fn acknowledge(&mut self, around: &mut Around<'_>) {
         let (now, config) = (around.now, around.config);
         let mut to: BTreeMap<NodeId, Vec<RingAck>> = BTreeMap::new();
@@ -113,7 +115,7 @@ impl Reception {
         around.unicast(self.sender, &Packet::Report(report));
     }
 
-    /// Looks whether successors are reached by the tree, or at all.
+    /// Reports successors that are silent, or that the tree does not reach.
     pub(super) fn watch(&mut self, around: &mut Around<'_>) {
         let (now, config) = (around.now, around.config);
         let mut packets = Vec::new();
@@ -133,7 +135,7 @@ impl Reception {
         packets.iter().for_each(|packet| around.unicast(self.sender, packet));
     }
 
-    /// The number after the last packet that this receiver expects.
+    /// Returns the number after the last packet that this receiver expects.
     fn limit(&self, config: &Config) -> u64 {
         let room = self.window.end();
         let Some(bic) = &self.bic else { return room };

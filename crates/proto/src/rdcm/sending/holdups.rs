@@ -1,10 +1,11 @@
-//! Who holds the others up, and for how long: what the policy for the slowest receiver goes by.
+//! Waits of the sender for individual receivers: the input of the policy for the slowest receiver.
 //!
-//! A wait is a time in which there is something to send that the window does not let out. Short
-//! waits are how a window works. A wait that is longer than it takes all receivers to report is
-//! charged to those that expect no more, if at least half of the receivers do expect more. A
-//! receiver that is silent for as long, while the sender uses up its window, is charged for all of
-//! its silence: the sender paces what is left of the window, and waits less than it is slowed down.
+//! A wait is a time in which there is data to send that the window does not allow. Short waits are
+//! normal for a window. A wait that is longer than the time within which all receivers report is
+//! charged to the receivers that expect no more, if at least half of the receivers do expect more.
+//! A receiver that is silent for as long, while the sender uses up its window, is charged for its
+//! whole silence: the sender paces the rest of the window, and therefore waits less than it is
+//! slowed down.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -14,44 +15,44 @@ use super::super::placing::ReceiverState;
 use super::super::slowest::LONGEST_WAIT;
 use crate::{NodeId, Time};
 
-/// The waits of a sender for its receivers.
+/// The sender's waits for its receivers.
 #[derive(Debug, Default)]
 pub(super) struct Holdups {
-    /// Since when the sender waits, if it does.
+    /// Start of the current wait.
     waits_since: Option<Time>,
-    /// Who holds the others up in this wait.
+    /// Receivers that cause the current wait.
     suspects: Vec<NodeId>,
-    /// When suspects are looked for next.
+    /// When suspects are next determined.
     look_at: Time,
     held: BTreeMap<NodeId, Held>,
 }
 
-/// The waits for one receiver.
+/// Waits for one receiver.
 #[derive(Debug)]
 struct Held {
     since: Time,
-    /// When each wait of late ended, and how long it was.
+    /// Recent waits: the end of each, and its length.
     waits: VecDeque<(Time, Duration)>,
     named_at: Option<Time>,
 }
 
-/// By how much a receiver holds the others up.
+/// Delay that a receiver causes to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holdup {
     pub(super) node: NodeId,
-    /// How long the others waited for it in the time that the policy looks at.
+    /// Time for which the others waited for it, within the span of the policy.
     pub(super) held: Duration,
-    /// The same in the last [`LATELY`].
+    /// Time for which the others waited for it, within [`LATELY`].
     pub(super) held_lately: Duration,
-    /// When they first waited for it.
+    /// Start of the first wait for it.
     pub(super) since: Time,
-    /// Whether it is to be named now, if nothing else happens.
+    /// `true` if the application is to be notified of it now.
     pub(super) is_news: bool,
 }
 
 impl Holdups {
-    /// Whether the sender waits for its receivers now. `settled_after` is the time in which all of
-    /// them report.
+    /// Records whether the sender waits for its receivers. `settled_after` is the time within which
+    /// all of them report.
     pub(super) fn note(&mut self, now: Time, waits: bool, settled_after: Duration) {
         match (self.waits_since, waits) {
             (None, true) => {
@@ -66,7 +67,8 @@ impl Holdups {
         }
     }
 
-    /// Looks for whom the sender waits, if it is time. `next` is the packet that it cannot send.
+    /// Determines the receivers for which the sender waits, if this is due. `next` is the packet
+    /// that it cannot send.
     pub(super) fn look<'a>(
         &mut self,
         now: Time,
@@ -88,8 +90,8 @@ impl Holdups {
             }
         }
         if self.suspects.len() * 2 > count || is_any_silent {
-            // It is the network, or the pace of most of them. Who is silent holds up those who keep
-            // packets for it, and is charged for that itself.
+            // The network is slow, or most receivers are. A silent receiver delays those that keep
+            // packets for it, and is charged for its own silence.
             self.suspects.clear();
             self.waits_since = Some(now);
             self.look_at = now + settled_after;
@@ -102,7 +104,7 @@ impl Holdups {
         }
     }
 
-    /// The others waited for a receiver, up to now.
+    /// Charges a receiver for a wait that ends now.
     pub(super) fn charge(&mut self, now: Time, node: NodeId, wait: Duration) {
         let since = now.before(wait);
         let new = Held { since, waits: VecDeque::new(), named_at: None };
@@ -110,7 +112,7 @@ impl Holdups {
         held.waits.push_back((now, wait.min(LONGEST_WAIT)));
     }
 
-    /// The receivers that have held the others up within `span`, the worst first.
+    /// Returns the receivers for which the others waited within `span`, the slowest first.
     pub(super) fn of_late(&mut self, now: Time, span: Duration) -> Vec<Holdup> {
         for held in self.held.values_mut() {
             while held.waits.front().is_some_and(|(end, _)| now.since(*end) > span) {
@@ -133,7 +135,7 @@ impl Holdups {
         late
     }
 
-    /// A receiver was named.
+    /// Records that the application was notified of a receiver.
     pub(super) fn on_named(&mut self, now: Time, node: NodeId) {
         if let Some(held) = self.held.get_mut(&node) {
             held.named_at = Some(now);
@@ -141,13 +143,14 @@ impl Holdups {
     }
 }
 
-/// The time over which waits are added up for those that are named.
+/// Time over which waits are summed for notifications.
 pub(super) const LATELY: Duration = Duration::from_secs(1);
-/// A receiver that takes a fifth of the time is named.
+/// Inverse of the part of [`LATELY`] for which the others must wait for a receiver before it is
+/// reported.
 const NAMED_PART: u32 = 5;
-/// A receiver is named again after this time.
+/// Minimum time between two notifications of one receiver.
 const NAME_EVERY: Duration = Duration::from_secs(5);
-/// How often suspects are looked for, at most.
+/// Minimum time between two searches for suspects.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -169,7 +172,7 @@ mod tests {
         }
     }
 
-    /// One wait of so many milliseconds in which packet 100 is not expected by some of four.
+    /// One wait of `ms` milliseconds for packet 100, with the limits of four receivers.
     fn wait(holdups: &mut Holdups, from: Time, ms: u32, limits: [u64; 4]) -> Time {
         let states = limits.map(state);
         let named = (1..).map(NodeId).zip(&states);

@@ -1,4 +1,4 @@
-//! Receivers that the others do not wait for: who is not heard, or holds the others up.
+//! Eviction of receivers that are silent or slow the others down.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -13,17 +13,18 @@ use super::holdups::{Holdup, Holdups, LATELY};
 use crate::{Event, Limiting, NodeId, Slow, Time};
 
 impl Sending {
-    /// How long this node stood still, if it did for longer than a busy machine makes it late.
+    /// Returns the time for which this node stood still, or zero if it was only as late as on a
+    /// busy machine.
     pub(super) fn stopped_for(&self, now: Time, config: &Config) -> Duration {
         let late = now.since(self.watch_at);
         if late >= watch_every(config) / 4 { late } else { Duration::ZERO }
     }
 
-    /// A receiver does not acknowledge anything to its predecessor.
+    /// Handles a predecessor's report that a receiver acknowledges nothing.
     pub(in super::super) fn on_silent(&mut self, around: &mut Around<'_>, successor: NodeId) {
         around.counters.silences_heard += 1;
-        // A predecessor may be the one that was not run, or not heard: what counts is what the
-        // receiver reports itself.
+        // The predecessor may itself have stood still, or be cut off. The receiver's own reports
+        // decide.
         let interval = self.placing.report_interval(around.config);
         let gone_after = around.config.gone_after.max(interval * 2);
         let heard_at = self.placing.receiver(successor).map(|state| state.heard_at);
@@ -33,9 +34,8 @@ impl Sending {
         }
     }
 
-    /// The others go on without a receiver. The last one is waited for until it is no member any
-    /// more: there are no others, and what is sent to nobody is lost.
-    /// Returns `true` if they waited for it until now.
+    /// Evicts a receiver. The last one is never evicted: no other receiver would benefit, and data
+    /// sent to no receiver is lost. Returns `true` if the others waited for it until now.
     fn leave_behind(&mut self, around: &mut Around<'_>, node: NodeId, why: Why) -> bool {
         let Some(state) = self.placing.receiver(node) else { return false };
         if self.placing.current().all(|(other, _)| other == node) {
@@ -53,7 +53,8 @@ impl Sending {
         is_new
     }
 
-    /// A receiver that was left behind is there again.
+    /// Readmits an evicted receiver that is heard again, if it accepts more data and its pause has
+    /// ended.
     pub(super) fn readmit(&mut self, around: &mut Around<'_>, node: NodeId, report: &Report) {
         let Some(state) = self.placing.receiver(node) else { return };
         let takes_more = report.epoch == 0 || report.limit > report.next;
@@ -69,14 +70,14 @@ impl Sending {
         self.take_children(around.config);
     }
 
-    /// Tells a receiver a place again that has none any more, though it had taken one: it took the
-    /// sender for gone. Of what it lacks the part that nobody keeps any more is lost to it: only
-    /// the last receiver comes here so late, which is never left behind.
+    /// Assigns a place again to a receiver that has lost the one it had taken, because it took the
+    /// sender for gone. The packets that it lacks and that the sender no longer keeps are lost to
+    /// it. This happens only to the last receiver, which is never evicted.
     pub(super) fn resume(&mut self, around: &mut Around<'_>, node: NodeId, next: u64) {
         let Some(state) = self.placing.receiver(node) else { return };
         let missed = if next < self.base { state.next - next } else { 0 };
         let first = if next < self.base { state.next } else { next.min(state.next) };
-        // One that does not know of any packet has missed nothing.
+        // A receiver that does not know of any packet has missed nothing.
         if self.placing.tell_again(around, node, first) && missed > 0 && next > 0 {
             self.note_missed(node, missed);
             let behind = u32::try_from(missed).unwrap_or(u32::MAX);
@@ -84,7 +85,7 @@ impl Sending {
         }
     }
 
-    /// Looks for receivers that are not heard, or that hold the others up.
+    /// Evicts receivers that are silent or stall the others.
     pub(super) fn watch(&mut self, around: &mut Around<'_>) {
         let (now, config) = (around.now, around.config);
         let silent = (config.gone_after * 2).max(self.placing.report_interval(config) * 8);
@@ -109,15 +110,15 @@ impl Sending {
         }
     }
 
-    /// Notes whether there is something to send that the receivers' windows do not let out.
+    /// Records whether there is data to send that the receivers' windows do not allow.
     pub(super) fn note_wait(&mut self, around: &Around<'_>) {
         let has_data = self.starts_at.is_none() && self.next < self.end();
         let waits = has_data && !around.is_blocked && self.next >= self.limit();
         self.holdups.note(around.now, waits, self.settled_after(around.config));
     }
 
-    /// How long a receiver was silent that is heard now, if the sender waited for it: most of its
-    /// window was used up meanwhile, and most of the others were heard.
+    /// Returns the silence of a receiver that is heard now, if the sender waited for it: most of
+    /// its window was used up meanwhile, and most of the others were heard.
     pub(super) fn silence_of(&self, around: &Around<'_>, node: NodeId) -> Option<Duration> {
         let (now, settled_after) = (around.now, self.settled_after(around.config));
         let state = self.placing.receiver(node).filter(|it| it.left_behind_at.is_none())?;
@@ -134,7 +135,7 @@ impl Sending {
         (is_of_few && left * USED_UP <= window).then_some(silence)
     }
 
-    /// The receiver was silent for so long, if the report was its own word.
+    /// Charges a receiver for its silence, if the report is genuine.
     pub(super) fn charge_silence(&mut self, now: Time, node: NodeId, silence: Option<Duration>) {
         let is_heard = self.placing.receiver(node).is_some_and(|it| it.heard_at == now);
         if let Some(silence) = silence.filter(|_| is_heard) {
@@ -142,13 +143,13 @@ impl Sending {
         }
     }
 
-    /// The time in which all receivers report.
+    /// Returns the time within which all receivers report.
     pub(super) fn settled_after(&self, config: &Config) -> Duration {
         let interval = self.placing.report_interval(config);
         interval + interval / 4
     }
 
-    /// Names whoever slows the others down, and goes on without whoever slows them too much.
+    /// Reports receivers that slow the others down, and evicts those that slow them down too much.
     fn look_at_holdups(&mut self, around: &mut Around<'_>) {
         self.note_wait(around);
         let slowest = around.config.slowest;
@@ -166,15 +167,15 @@ impl Sending {
             around.events.push_back(Event::Limiting(limiting));
             self.holdups.on_named(around.now, node);
             if is_left_behind {
-                // Others may have waited for it, too.
+                // The others may have waited for more than one receiver.
                 self.holdups = Holdups::default();
                 return;
             }
         }
     }
 
-    /// The receiver that holds all others up, if there is one: there is something to be sent that
-    /// it does not expect yet, while the others expect much more.
+    /// Returns the receiver that stalls the others, if any: there is data beyond its window, while
+    /// the others' windows are much larger.
     fn find_slowest(&self) -> Option<NodeId> {
         if self.next >= self.end() || self.placing.current().count() < 2 {
             return None;
@@ -189,14 +190,15 @@ impl Sending {
     }
 }
 
-/// How often the sender looks for receivers that are not heard.
+/// Returns the interval between checks for silent receivers.
 pub(super) fn watch_every(config: &Config) -> Duration {
     config.gone_after / 4
 }
 
-/// A window is used up when less than this part of it is left.
+/// Inverse of the remaining part of a window below which it counts as used up.
 const USED_UP: u64 = 8;
-/// Packets by which a receiver's report may be behind what it expects by now.
+/// Maximum number of packets by which a receiver's report lags its current limit.
 const REPORT_LAG: u64 = 64;
-/// A window so many times smaller than all others holds them up.
+/// Ratio of the second smallest window to the smallest one from which on the latter stalls the
+/// others.
 const SLOW_PART: u64 = 4;

@@ -1,4 +1,4 @@
-//! The wire form, read: anything may have come.
+//! Decoding of packets, with any bytes as input.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -321,8 +321,8 @@ fn take_timestamp(bytes: &mut &[u8]) -> Result<Timestamp, DecodeError> {
     take_u64(bytes).map(Timestamp)
 }
 
-/// A count u16 and so many entries, each of at least `least` bytes: no more is set aside than can
-/// be there.
+/// Decodes a count u16 and that number of entries. Each entry has at least `least` bytes, so that
+/// no more memory is reserved than the input can fill.
 fn take_list<T>(
     bytes: &mut &[u8],
     least: usize,

@@ -1,4 +1,4 @@
-//! The wire form, written.
+//! Encoding of packets.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,5 @@
-//! The initiator: asks all members, brings them to one position, proposes the list they go on with.
+//! Initiator of a reformation: collects votes, brings all members to one position, proposes the
+//! list.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -65,7 +66,7 @@ impl Group {
                 self.consider(cx, false);
             }
             State::Proposing { proposal, acks } => {
-                // It has come further than the list says, or not as far: so it cannot accept.
+                // The voter's position differs from that of the list, so it cannot accept the list.
                 let is_in = proposal.view.contains(voter) && !acks.contains(&voter);
                 if is_in && proposal.position != position {
                     self.give_up(cx);
@@ -75,7 +76,8 @@ impl Group {
         }
     }
 
-    /// A list that a member of it votes without cannot hold any more: nobody need wait for it.
+    /// Refutes lists that a member of theirs has not accepted when it voted. They can no longer
+    /// hold, so no member has to wait for them.
     fn refute(&mut self) {
         let State::Initiating { votes, .. } = &mut self.reforming.state else { return };
         let lists: Vec<Accepted> =
@@ -94,7 +96,8 @@ impl Group {
         self.reforming.lists.refute(&refuted);
     }
 
-    /// Goes on with the list if all have voted and come as far; or at last with those who have.
+    /// Proposes a list if all members have voted at the same position. With `is_last` it proposes
+    /// one with the members that have.
     pub(super) fn consider(&mut self, cx: &mut Around<'_>, is_last: bool) {
         let Some(ring) = &self.ring else { return };
         let mine = self.position(ring);
@@ -112,7 +115,8 @@ impl Group {
         }
         let is_somebody_whole = votes.values().any(|vote| vote.position.is_whole);
         if !mine.is_whole && (is_somebody_whole || !is_last) {
-            // Somebody else must do it. What nobody has is given up.
+            // A member that has these messages completely must initiate. If there is none, they are
+            // given up.
             return self.on_minority(cx, &here);
         }
         let voted: Vec<Process> = votes.keys().copied().collect();
@@ -126,8 +130,8 @@ impl Group {
         self.on_minority(cx, &voted);
     }
 
-    /// Returns `true` if these members may continue: as many as the ring asks for, and of each list
-    /// that may hold already as many as that list asks for. Lists that cannot hold were
+    /// Returns `true` if these members may continue: as many as the ring requires, and of each list
+    /// that may already hold as many as that list requires. Lists that cannot hold were
     /// [refuted](Self::refute) before.
     fn is_enough(
         &self,
@@ -150,8 +154,9 @@ impl Group {
             && self.may_go_on(view, members)
     }
 
-    /// The voters could continue, but those that have accepted a list cannot come as far as the
-    /// others: they are released from it. Returns `false` if they were before.
+    /// Releases voters from the lists that they have accepted. The voters could continue, but those
+    /// that have accepted a list cannot reach the others' position. Returns `false` if they were
+    /// released before.
     fn release_voters(&mut self, cx: &mut Around<'_>, votes: &BTreeMap<Process, Vote>) -> bool {
         let lists = votes.values().flat_map(|vote| &vote.accepted).map(|list| list.ballot);
         let lists: BTreeSet<Epoch> =
@@ -167,9 +172,10 @@ impl Group {
         true
     }
 
-    /// Whether these are as many as the ring asks for. A joiner that has not taken the token yet
-    /// may be in another ring: those who were there before may go on as if it had not been let in.
-    /// Of two majorities, with and without the one joiner that there can be, a member is in both.
+    /// Returns `true` if these members are as many as the ring requires. A joiner that has not
+    /// taken the token yet may be in another ring, so the members before it may continue as if it
+    /// had not been admitted. Any two majorities, with and without the one possible joiner, have a
+    /// member in common.
     fn may_go_on(&self, view: &RingView, members: &[Process]) -> bool {
         let Some(ring) = &self.ring else { return false };
         let mut before = view.clone();
@@ -242,16 +248,17 @@ impl Group {
         self.back_off(cx, cx.config.back_off);
     }
 
-    /// Ends this member's own ballot, if there is one, as it goes out of the ring: the others would
-    /// wait for it.
+    /// Gives up this member's own ballot, if there is one, before it leaves the ring, because the
+    /// others would wait for it.
     pub(in crate::rmp) fn abandon_ballot(&mut self, cx: &mut Around<'_>) {
         if matches!(self.reforming.state, State::Initiating { .. } | State::Proposing { .. }) {
             self.give_up(cx);
         }
     }
 
-    /// Another member has begun a ballot before this one was over. It may do so each time, if this
-    /// member waits longer for votes: those who have voted lately tell whether they are too few.
+    /// Handles the ballot of another member that began before the own one was over. If this member
+    /// waits longer for votes, that can happen each time. The recent voters show whether they are
+    /// too few.
     pub(super) fn on_turn_lost(&mut self, cx: &mut Around<'_>) {
         let State::Initiating { votes, .. } = &self.reforming.state else { return };
         let Some(ring) = &self.ring else { return };
@@ -264,8 +271,8 @@ impl Group {
         }
     }
 
-    /// Tells the application that the members that have voted are too few. Returns how many of
-    /// them are voters.
+    /// Reports to the application that the members that have voted are too few. Returns the number
+    /// of voters of the view among them.
     fn note_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) -> usize {
         let Some(ring) = &self.ring else { return 0 };
         let (members, needed) = (ring.view().len(), ring.view().least());
@@ -284,13 +291,13 @@ impl Group {
         voters
     }
 
-    /// The members that have voted may not continue.
+    /// Gives up the ballot, because the members that have voted may not continue.
     fn on_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) {
         let voters = self.note_minority(cx, voted);
         if self.terms.partition.quorum().is_some() {
             let since = self.reforming.is_minority_for(cx.now);
             if voters == 0 && since >= cx.config.patience {
-                // Clients alone keep nobody from beginning a ring.
+                // Clients alone do not prevent other nodes from creating a ring.
                 return self.on_removed(cx, Removal::Removed);
             }
         }

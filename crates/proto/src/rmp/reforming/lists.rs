@@ -1,4 +1,4 @@
-//! The lists that a member has accepted in ballots of one ring.
+//! Lists that a member has accepted in ballots of one ring.
 
 use alloc::vec::Vec;
 
@@ -7,24 +7,25 @@ use super::super::packet::{Accepted, Proposal};
 use super::super::view::RingView;
 use crate::NodeId;
 
-/// Lists of the ring's ballots.
+/// The lists of the ring's ballots.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
-    /// Those that this member has accepted and that may hold.
+    /// Lists that this member has accepted and that may hold.
     pub(super) accepted: Vec<Proposal>,
-    /// Ballots of those that this member does not commit, so that it can come as far as others.
+    /// Ballots of the lists that this member does not commit, so that it can reach the others'
+    /// position.
     pub(super) released: Vec<Epoch>,
     /// Ballots that can never hold any more.
     pub(super) refuted: Vec<Epoch>,
 }
 
 impl Lists {
-    /// The last list that this member has accepted and was not released from.
+    /// Returns the last list that this member has accepted and was not released from.
     pub(super) fn last(&self) -> Option<&Proposal> {
         self.accepted.iter().rfind(|proposal| !self.released.contains(&proposal.view.epoch))
     }
 
-    /// This member commits none of these lists any more.
+    /// Releases this member from these lists: it commits none of them any more.
     pub(super) fn release(&mut self, ballots: &[Epoch]) {
         let accepted = self.accepted.iter().map(|proposal| proposal.view.epoch);
         let new = accepted.filter(|it| ballots.contains(it) && !self.released.contains(it));
@@ -32,14 +33,14 @@ impl Lists {
         self.released.extend(new);
     }
 
-    /// Returns `true` if no other list can be accepted until one of them is refuted: they are too
-    /// many, or have too many members for a vote.
+    /// Returns `true` if no other list can be accepted until one of them is refuted, because they
+    /// are too many or have too many members for a vote.
     pub(super) fn is_full(&self) -> bool {
         let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
         self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
     }
 
-    /// The lists as votes name them.
+    /// Returns the lists in the form that votes contain.
     pub(super) fn on_the_wire(&self) -> Vec<Accepted> {
         let lists = self.accepted.iter().map(|proposal| Accepted {
             ballot: proposal.view.epoch,
@@ -49,7 +50,8 @@ impl Lists {
         lists.collect()
     }
 
-    /// Lists after this one do not hold if they need this node, which has gone on with this one.
+    /// Refutes the lists after `ballot` that need `node`, which has continued with the list of
+    /// `ballot`.
     pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
         let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
         let theirs = later.filter(|it| it.view.process_of(node).is_some());
@@ -57,7 +59,7 @@ impl Lists {
         self.refute(&refuted);
     }
 
-    /// These ballots can never hold any more.
+    /// Refutes these ballots: they can never hold any more.
     pub(super) fn refute(&mut self, refuted: &[Epoch]) {
         self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
         self.released.retain(|ballot| !refuted.contains(ballot));
@@ -66,7 +68,7 @@ impl Lists {
                 continue;
             }
             if self.refuted.len() == MAX_ACCEPTED {
-                // Promises exclude the oldest ballot by now, unlike this one.
+                // Promises exclude the oldest ballot by now. They do not yet exclude this one.
                 self.refuted.remove(0);
             }
             self.refuted.push(*epoch);
@@ -74,7 +76,7 @@ impl Lists {
     }
 }
 
-/// Lists of one ring that are remembered.
+/// Maximum number of lists of one ring that are remembered.
 pub(super) const MAX_ACCEPTED: usize = 32;
-/// So many members of these lists, and no other list is remembered.
+/// Number of members of these lists from which on no other list is accepted.
 const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;

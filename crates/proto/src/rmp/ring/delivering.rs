@@ -1,4 +1,4 @@
-//! What is handed out, and when: the delivery times of figure 3.2.
+//! Delivery of messages and views, at the times of figure 3.2.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,8 +12,7 @@ use super::Ring;
 use crate::SeqNo;
 
 impl Ring {
-    /// Puts packets in the queue that follow each other from this place on; returns the place
-    /// behind them.
+    /// Queues consecutive packets, the first at place `first`. Returns the place after them.
     pub(super) fn enqueue(
         &mut self,
         round: Timestamp,
@@ -30,8 +29,8 @@ impl Ring {
         first.plus(count.into())
     }
 
-    /// Puts a view in the queue. While the ring lacks its quorum any number of members may come and
-    /// go: the views that are more than [`MAX_WAITING_VIEWS`] become one with the last of these.
+    /// Queues a view. While the ring lacks its quorum, any number of members may join and leave.
+    /// Views beyond [`MAX_WAITING_VIEWS`] are merged with the last one.
     pub(super) fn enqueue_view(&mut self, round: Timestamp, event: ViewEvent) {
         let views = || self.queue.iter().filter(|it| matches!(it, Queued::View { .. })).count();
         let is_long = self.queue.len() >= MAX_WAITING_VIEWS && views() >= MAX_WAITING_VIEWS;
@@ -50,27 +49,29 @@ impl Ring {
         self.queue.push_back(Queued::View { round, event: Box::new(event) });
     }
 
-    /// How many voters are here, and how many it takes, while those are too few for the ring to
-    /// work: it orders nothing, grants no lock, and delivers nothing until they are enough. A voter
-    /// that was let in is counted once it has taken the token: until then it may be in another
-    /// ring.
+    /// Returns the numbers of voters present and needed, while the ring has too few to work. It
+    /// then orders nothing, grants no lock, and delivers nothing. An admitted voter counts once it
+    /// has taken the token, because until then it may be in another ring.
     pub(in crate::rmp) fn shortage(&self) -> Option<(usize, usize)> {
         let quorum = self.view.quorum()?;
         let here = self.view.voters().filter(|voter| self.has_spoken(*voter)).count();
         (here < quorum).then_some((here, quorum))
     }
 
-    /// Whether nothing of this ring was ordered, and no view of it was delivered here.
+    /// Returns `true` if nothing of this ring was ordered, and none of its views was delivered
+    /// here.
     pub(in crate::rmp) fn is_unused(&self) -> bool {
         self.ordered == Timestamp(0) && self.shown.is_empty()
     }
 
-    /// The last round that has given a message its place, or changed a lock; 0 before the first.
+    /// Returns the last round that assigned a place to a message or changed a lock; 0 before the
+    /// first.
     pub(in crate::rmp) fn ordered(&self) -> Timestamp {
         self.ordered
     }
 
-    /// Whether a message or a lock waits, here or elsewhere, for more members to take the token.
+    /// Returns `true` if a message or a lock, here or elsewhere, waits for more members to take the
+    /// token.
     pub(in crate::rmp) fn waits_for_passes(&self) -> bool {
         if self.shortage().is_some() {
             return false;
@@ -81,16 +82,17 @@ impl Ring {
         is_awaited || matches!(self.queue.front(), Some(Queued::Packet { .. }))
     }
 
-    /// Whether the token has gone round without anything to do: all have all, and know it.
+    /// Returns `true` if the token has gone round without work, so that every member is known to
+    /// have everything.
     pub(in crate::rmp) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
 
-    /// The messages and views that can be delivered now, in order. `arrived` is a packet that may
-    /// be delivered whatever is missing before it.
+    /// Returns the messages and views that can be delivered now, in order. `arrived` is a packet
+    /// that may be delivered even if packets before it are missing.
     pub(in crate::rmp) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
         let mut out = Vec::new();
-        // A leaver is shown that it has left, whether those who stay are enough or not.
+        // A leaving member receives the view without it, whether or not the rest has a quorum.
         let is_in = self.view.contains(self.me);
         if self.is_out || (self.shortage().is_some() && (is_in || self.is_unused())) {
             return out;
@@ -99,8 +101,8 @@ impl Ring {
             self.deliver_early(source, Some(seqno), &mut out);
         }
         while let Some(front) = self.queue.front() {
-            // A leaver is given no message of a ring that lacks its quorum: those who stay may
-            // never be given it. Nor is it shown what comes after that message.
+            // A leaving member gets no message of a ring that lacks its quorum, because the
+            // remaining members may never get it. Views after that message are withheld as well.
             let is_withheld = !is_in && self.is_shown_short;
             if let Queued::Packet { round, place, source, seqno } = *front
                 && (is_withheld || !self.deliver_packet(round, place, (source, seqno), &mut out))
@@ -126,9 +128,9 @@ impl Ring {
         out
     }
 
-    /// This member has left a ring without a quorum, and is not shown that it has: the ring never
-    /// had one, or a message comes before that only those who stay may be given. Returns whether
-    /// that is so from now on.
+    /// Ends the delivery if this member has left a ring without a quorum and cannot receive the
+    /// view of its departure: the ring never had a quorum, or the next entry is a message that only
+    /// the remaining members may get. Returns `true` if it has ended the delivery.
     pub(in crate::rmp) fn leave_unseen(&mut self) -> bool {
         if self.view.contains(self.me) || self.is_out {
             return false;
@@ -143,7 +145,7 @@ impl Ring {
         is_unseen
     }
 
-    /// Tells of locks that a majority knows to be granted: no reformation will forget them.
+    /// Delivers grants that a majority is known to have. No reformation loses them.
     fn deliver_grants(&mut self, out: &mut Vec<Delivery>) {
         while let Some(Grant { round, name, holder }) = self.grants.front().copied()
             && self.is_held_enough(Qos::MajorityResilient, round)
@@ -154,7 +156,7 @@ impl Ring {
         }
     }
 
-    /// Finds out whose locks the view changes; gives the answer to who has asked for that.
+    /// Records the grants of a delivered view. Returns the answer to its lock request, if any.
     fn show_locks(&mut self, round: Timestamp, event: &ViewEvent) -> Option<Delivery> {
         let locks = &event.view.locks;
         self.grants.retain(|grant| locks.holder(grant.name) == Some(grant.holder));
@@ -173,7 +175,7 @@ impl Ring {
         Some(Delivery::Lock { process, request, news: LockNews { name, change } })
     }
 
-    /// Delivers a view; says whether this member is in it.
+    /// Delivers a view. Returns `true` if it contains this member.
     fn show(&mut self, round: Timestamp, event: Box<ViewEvent>, out: &mut Vec<Delivery>) -> bool {
         let gone = event.left.iter().chain(&event.failed);
         self.gone.extend(gone.map(|process| (*process, round)));
@@ -197,8 +199,8 @@ impl Ring {
         !self.is_out
     }
 
-    /// Drops the streams of processes that have gone once all members hold what they sent. A
-    /// process that has come back since, before its departure was delivered, keeps its stream.
+    /// Drops the streams of processes that are gone once all members have what they sent. A process
+    /// that has returned before its departure was delivered keeps its stream.
     pub(super) fn forget_gone(&mut self) {
         let settled = self.settled;
         let Self { streams, view, guests, .. } = self;
@@ -214,7 +216,8 @@ impl Ring {
         });
     }
 
-    /// Says whether the queue may go on.
+    /// Delivers the message that ends with this packet, if there is one. Returns `false` if the
+    /// queue has to wait.
     fn deliver_packet(
         &mut self,
         round: Timestamp,
@@ -229,7 +232,7 @@ impl Ring {
         }
         let stream = self.streams.get_mut(&source).expect("it was there");
         let Some(whole) = stream.take_whole_around(seqno) else { return false };
-        // Others may have been given a message of a lower level before.
+        // Below total order, other members may have delivered the message at another place.
         let place = Some(place).filter(|_| whole.qos >= Qos::TotallyOrdered);
         self.delivered = place.map_or(self.delivered, |place| place.at);
         out.push(Delivery::Message { source, whole, round: Some(round), place });
@@ -240,7 +243,8 @@ impl Ring {
         if !self.streams.get(&source).is_some_and(|stream| stream.may_have_early(arrived)) {
             return;
         }
-        // What came after the list of a reformation was accepted is not delivered before it.
+        // Packets that arrive after the list of a reformation was accepted are not delivered before
+        // it.
         let is_known = self.shown.contains(&source) && self.has_spoken(source);
         if self.is_forming || !(is_known || self.is_guest(source)) {
             return;
@@ -251,10 +255,10 @@ impl Ring {
         out.extend(early.map(|whole| Delivery::Message { source, whole, round, place }));
     }
 
-    /// Whether enough members are known to hold what this round orders.
+    /// Returns `true` if enough members are known to have everything that this round orders.
     ///
-    /// Only who has taken the token since is counted, not the source: it has the message, but not
-    /// its place.
+    /// Only members that have since taken the token count. The source does not: it has the message,
+    /// but not its place.
     fn is_held_enough(&mut self, qos: Qos, round: Timestamp) -> bool {
         if qos <= Qos::TotallyOrdered {
             return true;
@@ -279,7 +283,7 @@ impl Ring {
             _ => 0,
         };
         if needed > 0 {
-            // Clients take turns between the voters that are waited for.
+            // The turns of clients come between those of the awaited voters.
             let takers = if has_clients { self.view.len() } else { needed + 1 };
             let (last, most) = self.awaited;
             self.awaited = if round > last { (round, takers) } else { (last, most.max(takers)) };
@@ -287,8 +291,8 @@ impl Ring {
         round <= self.settled || holders >= needed
     }
 
-    /// How many voters are a majority: of the electorate, or else of the largest view that some
-    /// member may still be in (MaxN, 3.2).
+    /// Returns the number of voters that are a majority: of the electorate, or else of the largest
+    /// view that a member may still be in (MaxN, 3.2).
     fn majority(&self) -> usize {
         if let Some(quorum) = self.view.quorum() {
             return quorum;
@@ -302,5 +306,5 @@ impl Ring {
     }
 }
 
-/// Views that wait to be delivered before two in a row become one. Each has a list of all members.
+/// Number of queued views beyond which consecutive views are merged. Each contains all members.
 const MAX_WAITING_VIEWS: usize = 256;

@@ -1,9 +1,9 @@
 //! Callers that are not members: their streams, in the order of the ring (4.5).
 //!
-//! A guest's packets take their places like those of members. Which guests there are follows from
-//! the rounds alone, so all members know the same: a guest is one when a packet of its has a place,
-//! and of more than so many the one whose last place is the oldest is flushed. Before its first
-//! place a guest is tentative, and each member's own affair.
+//! A guest's packets take their places like those of members. The set of guests follows from the
+//! rounds alone, so it is the same at all members. A process is a guest once one of its packets has
+//! a place. Beyond the maximum number of guests, the one whose last place is the oldest is flushed.
+//! Before its first place a guest is tentative, and each member decides on its own to keep it.
 
 use alloc::vec::Vec;
 
@@ -20,25 +20,25 @@ use crate::SeqNo;
 /// A caller that is not a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guest {
-    /// The last round that gave a packet of its a place; `None` before the first.
+    /// Last round that assigned a place to one of its packets; `None` before the first.
     used: Option<Timestamp>,
 }
 
-/// What became of a guest's packet that arrived.
+/// Result of inserting a guest's packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rmp) enum GuestArrival {
-    /// As with a member's.
+    /// Result of the stream, like for a packet of a member.
     Kept(Arrival),
-    /// Nobody knows the guest, and this is not its first packet.
+    /// The guest is unknown, and this is not its first packet.
     Unknown,
-    /// The guest was here and is gone.
+    /// The guest was flushed before, or a later life of its node is a guest.
     Replayed,
-    /// There are as many tentative guests as are kept.
+    /// The maximum number of tentative guests is reached.
     Full,
 }
 
 impl Ring {
-    /// The heads of the requests and replies that have places and were not delivered yet.
+    /// Returns the heads of the requests and replies that have places and were not delivered yet.
     pub(in crate::rmp) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
         self.queue.iter().filter_map(|queued| {
             let Queued::Packet { source, seqno, .. } = queued else { return None };
@@ -46,7 +46,7 @@ impl Ring {
         })
     }
 
-    /// Takes a guest's data packet.
+    /// Inserts a guest's data packet.
     pub(in crate::rmp) fn insert_of_guest(
         &mut self,
         source: Process,
@@ -73,18 +73,17 @@ impl Ring {
         GuestArrival::Kept(stream.insert(seqno, data))
     }
 
-    /// Whether packets of this process may be given places.
+    /// Returns `true` if packets of this process may get places.
     pub(super) fn may_order(&self, source: Process) -> bool {
         self.view.contains(source) || self.guests.contains_key(&source)
     }
 
-    /// Whether this process is a guest.
     pub(in crate::rmp) fn is_guest(&self, source: Process) -> bool {
         self.guests.contains_key(&source)
     }
 
-    /// The round that is next orders packets of guests that this member has not heard of, or has
-    /// heard of otherwise: they are known from now on.
+    /// Adds the guests whose packets the next round orders and that this member does not have, or
+    /// has with other packet numbers.
     pub(super) fn admit_guests(&mut self) {
         let Some(round) = self.log.ready() else { return };
         let is_strange = |source: &Process| match self.guests.get(source) {
@@ -102,8 +101,8 @@ impl Ring {
         }
     }
 
-    /// Guests were given places: who calls in a new life is over in the one before, and there is
-    /// room for so many.
+    /// Records the places of guests. Flushes earlier lives of these guests, and the oldest guests
+    /// beyond the maximum number.
     pub(super) fn on_guests_ordered(&mut self, round: &Round) {
         let runs = round.runs().iter();
         let sources: Vec<Process> =
@@ -126,14 +125,15 @@ impl Ring {
         }
     }
 
-    /// All lives of the node of `source` that are guests.
+    /// Returns all lives of the node of `source` that are guests.
     fn guests_of(&self, source: Process) -> impl Iterator<Item = Process> {
         let first = Process { life: 0, ..source };
         let last = Process { life: u64::MAX, ..source };
         self.guests.range(first..=last).map(|(it, _)| *it)
     }
 
-    /// Forgets a guest when all that it was given a place for is delivered and stable.
+    /// Removes a guest. Its stream is dropped once all its packets with places are delivered and
+    /// stable.
     pub(super) fn flush(&mut self, source: Process, round: Timestamp) {
         let Some(guest) = self.guests.remove(&source) else { return };
         if guest.used.is_none() {
@@ -147,7 +147,7 @@ impl Ring {
         self.queue.push_back(Queued::Flushed { round, source });
     }
 
-    /// The guests, for who joins.
+    /// Returns the guests for a joiner.
     pub(super) fn guest_states(&self) -> Vec<GuestState> {
         let states = self.guests.iter().filter_map(|(source, guest)| {
             let (used, stream) = (guest.used?, self.streams.get(source)?);
@@ -157,7 +157,7 @@ impl Ring {
         states.collect()
     }
 
-    /// A joiner learns of the guests.
+    /// Adds the guests from a snapshot.
     pub(super) fn enter_guests(&mut self, guests: Vec<GuestState>) {
         for GuestState { source, open_from, ordered_to, used } in guests {
             self.guests.insert(source, Guest { used: Some(used) });
@@ -179,9 +179,10 @@ impl Ring {
     }
 }
 
-/// Guests that are remembered; who was flushed has to set its first packet flag again.
+/// Maximum number of guests. A flushed guest has to set its first-packet flag again.
 const MAX_GUESTS: usize = 256;
-/// Guests of which no packet has a place yet; one round may bring 64 more.
+/// Maximum number of guests of which no packet has a place yet. One round may add 64 more.
 const MAX_TENTATIVE: usize = 64;
-/// Guests that were flushed, and whose packets are not taken for a new one's.
+/// Maximum number of flushed guests that are remembered, so that their packets are not taken for
+/// those of a new guest.
 const MAX_FORMER: usize = 1024;

@@ -1,4 +1,4 @@
-//! How far a member has come, and what it lacks.
+//! Progress of a member, and the packets and rounds that it lacks.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -12,14 +12,14 @@ use super::super::view::{Member, Partition, RingView};
 use super::Ring;
 use crate::SeqNo;
 
-/// What a member has to ask for.
+/// Rounds and packets that a member has to request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::rmp) struct Lacks {
-    /// The first missing round.
+    /// First missing round.
     pub(in crate::rmp) from: Timestamp,
-    /// Where the missing rounds end.
+    /// End of the missing rounds.
     pub(in crate::rmp) to: Timestamp,
-    /// The missing packets.
+    /// Missing packets.
     pub(in crate::rmp) runs: Vec<Run>,
 }
 
@@ -28,20 +28,20 @@ pub(in crate::rmp) struct Lacks {
 pub(in crate::rmp) struct Former {
     epoch: Epoch,
     origin: Epoch,
-    /// The last place that was delivered here.
+    /// Last place that was delivered here.
     delivered: Timestamp,
 }
 
-/// Packets that are asked for at once, at most.
+/// Maximum number of packets that are requested at once.
 const LACKS_LIMIT: usize = 256;
 
 impl Lacks {
-    /// Whether nothing is missing.
+    /// Returns `true` if nothing is missing.
     pub(in crate::rmp) fn is_empty(&self) -> bool {
         self.from == self.to && self.runs.is_empty()
     }
 
-    /// Returns `true` if something is missing in both.
+    /// Returns `true` if a round or packet is missing in both.
     pub(in crate::rmp) fn overlaps(&self, other: &Self) -> bool {
         let overlap = |run: &Run, other: &Run| {
             run.source == other.source
@@ -55,10 +55,10 @@ impl Lacks {
 
 impl Former {
     /// Returns the number of places before the first view of another ring that were not delivered
-    /// here; `None` if that ring may have an order of its own.
+    /// here. `None` if that ring may have an order of its own.
     pub(in crate::rmp) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
         let view = &first.view;
-        // Of such a ring several parts may have continued.
+        // Several parts of such a ring may have continued.
         let has_parts = |it: &Member| matches!(it.partition, Partition::AtLeast(_));
         let is_one = view.origin == self.origin && !view.members.iter().any(has_parts);
         let missed = first.place.at.0.saturating_sub(self.delivered.0 + 1);
@@ -67,16 +67,17 @@ impl Former {
 }
 
 impl Ring {
-    /// Whether all that has a place is here. A joiner is given the beginnings of open messages
-    /// before it takes the token: nobody keeps them longer than until these messages end.
+    /// Returns `true` if all packets that have a place are here. A joiner receives the beginnings
+    /// of open messages before it takes the token, because the other members discard them once
+    /// these messages end.
     pub(in crate::rmp) fn is_whole(&self) -> bool {
         self.streams.values().all(|it| it.missing(it.needed_from(), it.ordered_to(), 1).is_empty())
     }
 
-    /// Returns how far this member has come. It counts the messages of members that have taken the
+    /// Returns the position of this member. It includes the messages of members that have taken the
     /// token, and of those that were `heard` in a reformation.
     pub(in crate::rmp) fn position(&self, heard: &BTreeSet<Process>) -> Position {
-        // Who has left has no more places to wait for, whether its view was delivered or not.
+        // A member that has left gets no more places, whether or not that view was delivered.
         let is_heard = |source| heard.contains(source) && self.view.contains(*source);
         let members = self.streams.iter();
         let members = members.filter(|(source, _)| self.has_spoken(**source) || is_heard(source));
@@ -87,7 +88,8 @@ impl Ring {
         Position { next: self.log.next(), is_whole: self.is_whole(), received: received.collect() }
     }
 
-    /// Whether a member is known to hold all that has a place: it has had the token since.
+    /// Returns `true` if a member is known to have everything that has a place, because it has
+    /// since taken the token.
     pub(in crate::rmp) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.settled.plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();
@@ -96,44 +98,44 @@ impl Ring {
             || last.is_none_or(|round| standing.is_some_and(|it| it.accepted >= round.at))
     }
 
-    /// Everything up to here was applied.
+    /// Returns the place up to which everything was applied.
     pub(in crate::rmp) fn reached(&self) -> Place {
         Place { ring: self.view.epoch, at: Timestamp(self.log.next().0.saturating_sub(1)) }
     }
 
-    /// Returns what is remembered of the ring once this node was removed.
+    /// Returns the part of the state that is kept after this node was removed.
     pub(in crate::rmp) fn as_former(&self) -> Former {
         let RingView { epoch, origin, .. } = self.view;
-        // Nothing was delivered yet to a joiner that has seen no view.
+        // Nothing was delivered yet to a joiner that has received no view.
         Former { epoch, origin, delivered: self.delivered.max(self.told_stable) }
     }
 
-    /// All members have everything that was delivered here up to this place.
+    /// Returns the place up to which all members have everything that was delivered here.
     fn stable(&self) -> Timestamp {
         let next = self.log.next();
-        // Who has taken the token in a round has all that the round orders.
+        // The site of a round has everything that the round orders.
         let open = self.log.range(self.settled.plus(1), next).next().map_or(next, |it| it.at);
         self.delivered.min(Timestamp(open.0.saturating_sub(1)))
     }
 
-    /// Whether all members have more than was told.
+    /// Returns `true` if the stable place has advanced since the last report.
     pub(in crate::rmp) fn is_more_stable(&self) -> bool {
         !self.is_out && self.told_stable < self.delivered && self.told_stable < self.stable()
     }
 
-    /// Up to where all members have everything: it is told.
+    /// Returns the stable place, and records it as reported.
     pub(in crate::rmp) fn take_stable(&mut self) -> Place {
         self.told_stable = self.stable();
         Place { ring: self.view.epoch, at: self.told_stable }
     }
 
-    /// What is missing of what is known to exist.
+    /// Returns everything that is missing and known to exist.
     pub(in crate::rmp) fn lacks(&self) -> Lacks {
         let from = self.log.next();
         let mut lacks = Lacks { from, to: self.log.gap_end().unwrap_or(from), runs: Vec::new() };
         let mut left = LACKS_LIMIT;
         for (source, stream) in &self.streams {
-            // Of who is gone only what has a place already is of interest.
+            // From a source that is gone only packets that already have a place are needed.
             let known =
                 if self.view.contains(*source) { stream.end() } else { stream.ordered_to() };
             let rounds = self.log.early().flat_map(Round::runs);
@@ -144,7 +146,7 @@ impl Ring {
         lacks
     }
 
-    /// What this member lacks to come as far as `target`.
+    /// Returns everything that this member lacks to reach `target`.
     pub(in crate::rmp) fn lacks_for(&self, target: &Position) -> Lacks {
         let from = self.log.next();
         let mut lacks = Lacks { from, to: target.next.max(from), runs: Vec::new() };

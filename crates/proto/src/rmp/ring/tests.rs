@@ -45,7 +45,6 @@ fn lives_that_ended_first_are_forgotten() {
             let (at, site) = (ring.log.next(), ring.token);
             let change = ListChange { process: member.process, request: 0, kind };
             let round = Round { at, site, next: site, what: What::List(vec![change]) };
-            // A joiner takes the token once.
             ring.change_list(&round, at, change);
             if let Some(standing) = ring.standings.get_mut(&member.process) {
                 standing.accepted = at;

@@ -1,4 +1,4 @@
-//! What applications do with a group: they send, lock, make requests, reply, and look at rings.
+//! Operations of applications on a group: messages, locks, requests, replies, and ring queries.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use carom_proto::{Engine, NodeId, SendOptions};
 use super::{GROUP, Told, World};
 
 impl World {
-    /// Sends a message that is promised this; see [`World::send_level`].
+    /// Sends a message with this QoS; see [`World::send_level`].
     pub(crate) fn send(&mut self, number: usize, qos: Qos, bytes: usize) {
         let level = crate::random::LEVELS.iter().position(|level| *level == qos);
         self.send_level(number, level.expect("a known level") as u8, bytes);
     }
 
-    /// Sends a message that names its sender, its number and its level.
+    /// Sends a message that names its sender, its number and its QoS level.
     pub(crate) fn send_level(&mut self, number: usize, level: u8, bytes: usize) {
         let (now, host) = (self.clock(number), &mut self.hosts[number]);
         let mut payload = vec![host.id.0 as u8; bytes.max(6)];
@@ -29,7 +29,7 @@ impl World {
         self.drain(number);
     }
 
-    /// Sends an unreliable message; it does not count among those that all must get.
+    /// Sends an unreliable message. It does not count among those that all members must receive.
     pub(crate) fn send_unreliable(&mut self, number: usize, payload: &'static [u8]) {
         let options = SendOptions { qos: Some(Qos::Unreliable), ..SendOptions::default() };
         let (now, payload) = (self.now, Bytes::from_static(payload));
@@ -68,7 +68,7 @@ impl World {
         self.drain(number);
     }
 
-    /// The hosts that may use a lock now.
+    /// Returns the hosts that may use a lock now.
     pub(crate) fn holders(&self, name: LockName) -> Vec<usize> {
         let holds = |number: &usize| {
             let host = &self.hosts[*number];
@@ -77,7 +77,8 @@ impl World {
         (0..self.hosts.len()).filter(holds).collect()
     }
 
-    /// Makes a request that names its caller, its number and its level; see [`World::send_level`].
+    /// Makes a request that names its caller, its number and its QoS level; see
+    /// [`World::send_level`].
     pub(crate) fn call(&mut self, number: usize, handler: Option<u8>, level: u8, bytes: usize) {
         self.call_for(number, handler, level, bytes, Duration::from_secs(120));
     }
@@ -108,7 +109,7 @@ impl World {
         self.drain(number);
     }
 
-    /// Makes a request by way of a member.
+    /// Makes a request through a member.
     pub(crate) fn call_via(&mut self, number: usize, via: Option<NodeId>) {
         let now = self.clock(number);
         let options = RequestOptions { via, ..RequestOptions::default() };
@@ -117,7 +118,7 @@ impl World {
         self.drain(number);
     }
 
-    /// The members that are to reply think for a while.
+    /// Schedules the reply of a member that has to reply, after a random delay.
     pub(super) fn on_request(&mut self, number: usize, request: Request) -> Told {
         if request.is_ours {
             let now = self.clock(number);
@@ -130,18 +131,19 @@ impl World {
         Told::Request { request }
     }
 
-    /// The members whose work is done reply.
+    /// Sends the replies of a member that are due.
     pub(super) fn reply(&mut self, number: usize) {
         let (now, host) = (self.clock(number), &mut self.hosts[number]);
         while let Some(entry) = host.work.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((_, id), reply) = entry.remove_entry();
-            // It may be closed by now: another has replied, or the member was removed.
+            // The request may be closed by now: another member has replied, or this one was
+            // removed.
             let _closed = host.engine.reply(now, GROUP, id, reply);
         }
         self.drain(number);
     }
 
-    /// Looks at the rings, for so long at most.
+    /// Queries the rings of the group.
     pub(crate) fn look(&mut self, number: usize, options: LookOptions) -> LookId {
         let now = self.clock(number);
         let id = self.hosts[number].engine.look(now, GROUP, options).expect("there is room");

@@ -1,4 +1,4 @@
-//! One host: its engine, what its application has and wants, and what it was told.
+//! One host: its engine, the state of its application, and the events that it was given.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,34 +9,34 @@ use carom_proto::rmp::{
 };
 use carom_proto::{Lost, NodeId, Safe, Time};
 
-/// One process of one host; a restart makes another host.
+/// One process of one host. A restart makes another `Host`.
 pub(crate) struct Host {
     pub(crate) id: NodeId,
     pub(crate) engine: Rmp,
     pub(crate) is_alive: bool,
     pub(crate) is_paused: bool,
     pub(crate) is_joined: bool,
-    /// When its link is free again.
+    /// Time at which its link is free again.
     pub(crate) is_free_at: Time,
-    /// It neither sends nor hears multicast.
+    /// `true` if it neither sends nor receives multicast.
     pub(crate) is_without_multicast: bool,
-    /// What its clock is ahead of the others'.
+    /// Time by which its clock is ahead of the others' clocks.
     pub(crate) ahead: Duration,
-    /// It was a member and is none any more, by its own will.
+    /// `true` if it was a member and left on its own request.
     pub(crate) has_left: bool,
     pub(crate) story: Vec<Told>,
     pub(crate) sent: u32,
-    /// Locks that it wants, or has.
+    /// Locks that it has requested or holds.
     pub(crate) wanted: BTreeSet<LockName>,
     /// Locks that it may use now.
     pub(crate) held: BTreeSet<LockName>,
-    /// Requests made, each with what was asked.
+    /// Payloads of the requests that it made.
     pub(crate) calls: BTreeMap<RequestId, Bytes>,
-    /// Requests that it works at, and when it is done.
+    /// Replies that it prepares, by the time at which they are due.
     pub(super) work: BTreeMap<(Time, RequestId), Bytes>,
 }
 
-/// What an application was told, in order.
+/// Event that an application was given.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
     Message { sender: NodeId, payload: Bytes, place: Option<Place> },
@@ -55,7 +55,7 @@ pub(crate) enum Told {
 }
 
 impl Host {
-    /// What is told is about the last that was asked, unless that was to leave.
+    /// Applies a lock event. It concerns the last request of the host, unless the host has left.
     pub(super) fn on_lock(&mut self, news: LockNews) -> Told {
         let is_wanted = self.wanted.contains(&news.name);
         match news.change {

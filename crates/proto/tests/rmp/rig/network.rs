@@ -1,4 +1,4 @@
-//! The network between the hosts: what it carries, loses, repeats and holds back.
+//! Network between the hosts: delivery, loss, duplication and holding back of datagrams.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use carom_proto::wire::Header;
 use super::{GROUP, MS, World};
 
 impl World {
-    /// A datagram arrives at a host, wherever it comes from.
+    /// Delivers a datagram to a host, whatever its origin.
     pub(crate) fn arrive(&mut self, number: usize, datagram: &[u8]) {
         let now = self.clock(number);
         self.hosts[number].engine.handle_datagram(now, datagram);
         self.drain(number);
     }
 
-    /// A packet arrives at a host, and seems to come from another.
+    /// Delivers a packet to a host in the name of another.
     pub(crate) fn forge(&mut self, from: usize, to: usize, packet: &Packet) {
         let mut datagram = Vec::new();
         packet.encode(&mut datagram, GROUP, self.hosts[from].id, 0);
         self.arrive(to, &datagram);
     }
 
-    /// The link of a host takes its time for a datagram; multicasts take it once.
+    /// Occupies the link of a host for the time that a datagram takes. A multicast takes it once.
     pub(super) fn occupy_link(&mut self, from: usize, bytes: usize) {
         if let Some(rate) = self.rate {
             let takes = Duration::from_nanos(bytes as u64 * 1_000_000_000 / rate);
@@ -54,14 +54,14 @@ impl World {
         }
     }
 
-    /// Lets time pass until so many datagrams of this kind were sent.
+    /// Runs until `count` datagrams of this kind have been sent.
     pub(crate) fn run_until_sent(&mut self, kind: u8, count: u64) {
         while self.datagrams_by_kind.get(&kind).is_none_or(|sent| *sent < count) {
             self.run_for(MS / 100);
         }
     }
 
-    /// Hands over the first packet of this kind that is held back; the others stay.
+    /// Delivers the first held-back packet that `is_it` accepts. The others stay held back.
     pub(crate) fn hand_over(&mut self, from: usize, to: usize, is_it: fn(&Packet) -> bool) {
         let held_back = self.held_back.as_mut().expect("datagrams are held back");
         let place = held_back.iter().position(|(sender, receiver, datagram)| {
@@ -71,7 +71,8 @@ impl World {
         self.arrive(to, &datagram);
     }
 
-    /// The clock of a host alone goes on to its next timer, so often until it sends such a packet.
+    /// Advances the clock of one host alone from timer to timer until it sends a packet that
+    /// `is_it` accepts.
     pub(crate) fn time_out_until(&mut self, number: usize, is_it: fn(&Packet) -> bool) {
         for _ in 0..100 {
             let sent = self.held_back.iter().flatten();
@@ -90,7 +91,7 @@ impl World {
     }
 }
 
-/// The packet in a datagram of an engine.
+/// Decodes the packet in a datagram of an engine.
 pub(crate) fn packet(datagram: &[u8]) -> Packet {
     let (header, body) = Header::decode(datagram).expect("an engine has written it");
     Packet::decode(&header, body).expect("an engine has written it")

@@ -20,7 +20,7 @@ fn subscription() -> Subscription {
     }
 }
 
-/// The datagram in hexadecimal without what precedes the length: `CA70 02 02`.
+/// Returns the datagram in hexadecimal without the bytes before the length: `CA70 02 02`.
 fn hex(packet: &Packet) -> String {
     let datagram = packet.encode(0, SENDER);
     assert_eq!(datagram[..4], [0xCA, 0x70, 2, 2]);
@@ -120,7 +120,7 @@ fn a_row_with_unknown_settings_hides_no_other_row() {
         unknown: 0,
     };
     let mut datagram = Packet::Changes(changes.clone()).encode(0, SENDER);
-    // The profile of the second row, behind its version, group and presence.
+    // The profile of the second row, after its version, group and presence.
     datagram[HEADER_BYTES + 20 + ROW_BYTES + 9] = 77;
     wire::seal(&mut datagram, 0);
     let expected = Changes { rows: vec![row(1), row(3)], unknown: 1, ..changes };

@@ -12,7 +12,7 @@ fn all(table: &Table) -> Vec<(GroupId, Subscription)> {
     table.subscriptions().collect()
 }
 
-/// What of `table` is sent for one gap, in parts of `capacity` rows.
+/// Returns the parts of `table` that are sent for one gap, with `capacity` rows each.
 fn parts(table: &Table, mut wanted: Wanted, capacity: usize) -> Vec<Changes> {
     let mut parts = Vec::new();
     while let Some(part) = table.changes(wanted, capacity) {
@@ -61,7 +61,7 @@ fn old_news_does_not_undo_what_is_newer() {
     assert_eq!(replica.absorb(&new, 9).0, []);
     assert_eq!(replica.absorb(&old, 9).0, []);
     assert_eq!((replica.version(), replica.len()), (2, 0));
-    // Told in the right order, the second takes the first back.
+    // In the right order, the second change revokes the first.
     let mut replica = Table::default();
     let gained = Difference { group: GroupId(7), now: Some(subscription(1)) };
     assert_eq!(replica.absorb(&old, 9).0, [gained]);
@@ -95,7 +95,7 @@ fn one_who_lags_too_far_catches_up_though_a_part_is_lost_and_another_lags_too() 
     let laggard = replica.clone();
     (0..2500).for_each(|group| owner.change(GroupId(group), None));
     let answer = parts(&owner, replica.gaps(OWNER, owner.version(), 1)[0], 50);
-    // The newest news comes first, then some of the rest, then old news of another replica.
+    // The newest changes arrive first, then some of the rest, then old changes of another replica.
     answer.iter().rev().step_by(2).for_each(|part| drop(replica.absorb(part, 9999)));
     assert!(replica.version() < owner.version());
     for gap in replica.gaps(OWNER, laggard.version(), 8) {
@@ -105,7 +105,7 @@ fn one_who_lags_too_far_catches_up_though_a_part_is_lost_and_another_lags_too() 
     while replica.version() < owner.version() {
         for gap in replica.gaps(OWNER, owner.version(), 8) {
             let answer = parts(&owner, gap, 50);
-            // No more than this fits into one answer.
+            // One answer has no more parts than this.
             answer.iter().take(5).for_each(|part| drop(replica.absorb(part, 9999)));
         }
         rounds += 1;

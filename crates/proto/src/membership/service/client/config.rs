@@ -1,4 +1,4 @@
-//! What can be set about a node's side of the membership service.
+//! Settings of a node's side of the membership service.
 
 use core::time::Duration;
 
@@ -8,24 +8,26 @@ use crate::Endpoint;
 /// Settings of the provider [`Service`](super::Service).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// TCP addresses of control processes; any one is enough, since each names the others. At
-    /// least one.
+    /// TCP addresses of control processes. One is enough, because each names the others. At least
+    /// one.
     pub addresses: Vec<Endpoint>,
-    /// The cluster's name, as the service has it. At most 255 bytes. Default: empty.
+    /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// Where the node stands, for the failure detectors. At most 255 bytes. Default: empty.
+    /// Rack of the node, for the failure detectors. At most 255 bytes. Default: empty.
     pub rack: String,
-    /// How long a link may take to be opened and welcomed. Default: 3 s.
+    /// Maximum time for opening a connection and receiving the welcome. Default: 3 s.
     pub greeting_time: Duration,
-    /// The pause after the first attempt that failed; each further one is half as long again,
-    /// give or take a quarter. Default: 100 ms.
+    /// Interval after the first failed attempt. Each further interval is 1.5 times as long, varied
+    /// by up to a quarter. Default: 100 ms.
     pub first_pause: Duration,
-    /// The longest pause between two attempts. With a quarter more, and the greeting time, it has
-    /// to be below the service's adoption time (6 s). Default: 2 s.
+    /// Maximum interval between two attempts.
+    ///
+    /// Five quarters of it plus the greeting time must be less than the service's adoption time
+    /// (6 s). Otherwise a restart of the service can fail healthy nodes. Default: 2 s.
     pub last_pause: Duration,
-    /// After how long without the service the node says so. Default: 3 s.
+    /// Time without the service after which the node reports it. Default: 3 s.
     pub away_after: Duration,
-    /// Requests of one link that wait for their answers at most: more wait here. Default: 256.
+    /// Maximum number of requests in flight per connection. Further requests wait. Default: 256.
     pub max_open_requests: usize,
 }
 

@@ -1,19 +1,19 @@
-//! What crossed the links and what happened.
+//! Counters of the provider: connections, frames and events.
 
-/// Plain counts since the node started.
+/// Counts since the node started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) links_tried: u64,
     pub(super) links_welcomed: u64,
     pub(super) links_refused: u64,
-    /// Attempts that came to nothing.
+    /// Attempts that failed.
     pub(super) links_failed: u64,
-    /// Links that had been welcomed and ended.
+    /// Welcomed connections that ended.
     pub(super) links_lost: u64,
-    /// Links that were given up because nothing came for a whole lease.
+    /// Connections that were not welcomed in time, or were silent for a whole lease.
     pub(super) links_silent: u64,
     pub(super) links_nonsense: u64,
-    /// Frames about groups of which this program does not know the settings.
+    /// Frames about groups whose settings this program does not know.
     pub(super) settings_unknown: u64,
     pub(super) frames_received: u64,
     pub(super) joins_sent: u64,
@@ -22,14 +22,14 @@ pub(super) struct Counters {
     pub(super) resyncs_sent: u64,
     pub(super) snapshots_received: u64,
     pub(super) updates_received: u64,
-    /// Updates that did not follow what was known.
+    /// Updates that did not follow the known version.
     pub(super) gaps: u64,
-    /// Answers to what is not asked any more.
+    /// Answers to requests that are no longer pending.
     pub(super) answers_late: u64,
     pub(super) sent_elsewhere: u64,
-    /// How often the service took this node for dead.
+    /// Times that the service declared this node dead.
     pub(super) expiries: u64,
-    /// How often the node went on without the service.
+    /// Times that the node continued without the service.
     pub(super) times_away: u64,
     pub(super) datagrams_malformed: u64,
 }

@@ -1,4 +1,4 @@
-//! The way to the multicast manager of the service.
+//! Connection to the multicast manager of the service.
 
 use alloc::collections::VecDeque;
 
@@ -9,26 +9,26 @@ use crate::Endpoint;
 use crate::membership::ManagerNews;
 use crate::membership::link::LinkId;
 
-/// What was told of the manager.
+/// State of the manager, as last reported.
 #[derive(Debug, Default)]
 pub(super) struct ManagerPath {
-    /// The link on which it was said to be reached.
+    /// Connection on which the manager was reported as reached.
     told: Option<(Endpoint, LinkId)>,
     answers: VecDeque<Vec<u8>>,
 }
 
 impl ManagerPath {
-    /// The process there says something as the manager.
+    /// Queues an answer of the manager, if it comes from its process.
     pub(super) fn on_answer(&mut self, from: Endpoint, answer: Vec<u8>) {
         if self.told.is_some_and(|(at, _)| at == from) {
             self.answers.push_back(answer);
         }
     }
 
-    /// The next news, if the manager is at the end of this link by now.
+    /// Returns the next report, given the connection on which the manager is reached now.
     pub(super) fn poll(&mut self, reached: Option<(Endpoint, LinkId)>) -> Option<ManagerNews> {
         if self.told != reached {
-            // Of two links one after the other the first one's end comes first.
+            // If the connection changed, the loss of the former one is reported first.
             self.answers.clear();
             let is_lost = self.told.is_some();
             self.told = if is_lost { None } else { reached };
@@ -39,7 +39,7 @@ impl ManagerPath {
 }
 
 impl Service {
-    /// Where the manager is, if it can be asked.
+    /// Returns the address and connection of the manager, if it can be reached.
     pub(super) fn manager_address(&self) -> Option<(Endpoint, LinkId)> {
         if self.phase != Phase::Running {
             return None;
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(path.poll(second), Some(ManagerNews::Lost));
         assert_eq!(path.poll(second), Some(ManagerNews::Reached));
         assert_eq!(path.poll(second), None);
-        // The same process, on another link.
+        // The same process, on another connection.
         assert_eq!(path.poll(Some((at(2), LinkId(3)))), Some(ManagerNews::Lost));
     }
 }

@@ -1,4 +1,4 @@
-//! The ways to the control processes: which are wanted, opened, lost and tried again.
+//! Connections to the control processes: which are needed, and their opening, loss and retry.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
@@ -21,30 +21,30 @@ pub(super) struct Path {
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// Nobody wants it.
+    /// The connection is not needed.
     Idle,
-    /// The last attempt failed; a timer runs.
+    /// The last attempt failed, and a timer runs.
     Pausing,
     Opening(LinkId),
-    /// The hello is sent.
+    /// The hello was sent.
     Greeting(LinkId, FrameReader),
     Ready(Ready),
 }
 
-/// A link on which requests are taken.
+/// A connection that accepts requests.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) link: LinkId,
     reader: FrameReader,
     heard: Time,
     lease: Duration,
-    /// The owner map that the process sent last, with its number among all maps received.
+    /// Last owner list from the process, with its number among all lists received.
     pub(super) owners: Option<(u64, Owners)>,
-    /// Groups of which something has to be asked here.
+    /// Groups with a pending request to this process.
     pub(super) queue: VecDeque<GroupId>,
-    /// Joins and leaves that wait for their answers.
+    /// Joins and leaves in flight.
     pub(super) open: BTreeMap<u32, GroupId>,
-    /// Groups whose summary is on its way.
+    /// Groups whose snapshot is in flight.
     pub(super) resyncing: BTreeSet<GroupId>,
 }
 
@@ -57,7 +57,7 @@ impl Path {
         matches!(self.state, State::Ready(_))
     }
 
-    /// Whether there are answers to come, or requests to be made.
+    /// Returns `true` if requests are pending or in flight.
     pub(super) fn is_busy(&self) -> bool {
         let State::Ready(ready) = &self.state else { return false };
         let open = ready.open.len() + ready.resyncing.len() + ready.queue.len();
@@ -68,7 +68,7 @@ impl Path {
         self.link().filter(|_| self.is_ready())
     }
 
-    /// The owner map received last on the link there.
+    /// Returns the last owner list received on the connection.
     pub(super) fn owners(&self) -> Option<&(u64, Owners)> {
         let State::Ready(ready) = &self.state else { return None };
         ready.owners.as_ref()
@@ -92,12 +92,12 @@ impl Path {
 }
 
 impl Service {
-    /// Opens what is wanted and not on its way.
+    /// Opens the connections that are needed and not open.
     pub(super) fn tend(&mut self, now: Time) {
         let mut known: BTreeSet<Endpoint> = self.config.addresses.iter().copied().collect();
         known.extend(self.owners.iter().flat_map(|it| it.owned.iter().map(|(_, at)| *at)));
         known.extend(self.owners_from);
-        // What is on its way or has a timer stays until it comes to its end.
+        // A path that is in use or has a timer stays until that ends.
         self.paths
             .retain(|address, path| known.contains(address) || !matches!(path.state, State::Idle));
         for address in known {
@@ -109,8 +109,10 @@ impl Service {
         }
     }
 
-    /// Whether a link there would be of use: without any, every address may help; otherwise those
-    /// of the owners of this node's groups, and of the process that knew best who they are.
+    /// Returns `true` if a connection to this address is needed.
+    ///
+    /// Without any connection, every address is. Otherwise only the owners of this node's groups
+    /// are, and the process that sent the last list with owners.
     fn is_wanted(&self, address: Endpoint) -> bool {
         if !self.is_linked() || self.owners_from == Some(address) {
             return true;
@@ -163,7 +165,7 @@ impl Service {
         if let Some(reader) = path.reader() {
             reader.push(bytes);
         }
-        // A frame may end this link, and the path may be on its next one.
+        // A frame may end this connection, and the path may then have another one.
         while let Some(path) = self.paths.get_mut(&address).filter(|it| it.link() == Some(link)) {
             let Some(reader) = path.reader() else { break };
             match reader.next_frame() {
@@ -176,8 +178,8 @@ impl Service {
         self.look_whether_back();
     }
 
-    /// A frame that is about a group with settings of a later version: only this group is not for
-    /// this node.
+    /// Processes a frame about a group with settings of a later version. Only this group is
+    /// unusable.
     fn on_unknown(&mut self, now: Time, address: Endpoint, unknown: UnknownSettings) {
         tracing::warn!(node = %self.member.node, %address, ?unknown, "settings that are unknown");
         self.counters.frames_received += 1;
@@ -229,8 +231,8 @@ impl Service {
         self.queue_all(address);
     }
 
-    /// The process does not want this node. It is asked again, but rarely: an operator may change
-    /// its mind.
+    /// Processes a refusal. The process is tried again at the longest interval, because an operator
+    /// may change its configuration.
     pub(super) fn on_refused(&mut self, now: Time, address: Endpoint, why: Refusal) {
         tracing::warn!(node = %self.member.node, %address, %why, "refused by the service");
         self.counters.links_refused += 1;
@@ -241,7 +243,7 @@ impl Service {
         self.drop_link(now, address);
     }
 
-    /// The link there is of no use any more.
+    /// Closes a connection that is of no further use.
     pub(super) fn drop_link(&mut self, now: Time, address: Endpoint) {
         if let Some(link) = self.paths.get(&address).and_then(Path::link) {
             self.outbox.close(link);
@@ -249,7 +251,8 @@ impl Service {
         }
     }
 
-    /// The link there is gone; another attempt follows after a pause, if the address is wanted.
+    /// Processes the end of a connection. Another attempt follows after an interval, if the address
+    /// is needed.
     pub(super) fn on_closed(&mut self, now: Time, address: Endpoint, why: Option<LinkEnd>) {
         let Some(path) = self.paths.get_mut(&address) else { return };
         let was_ready = path.is_ready();
@@ -281,7 +284,7 @@ impl Service {
         }
     }
 
-    /// Says that this node lives, and looks whether the process does.
+    /// Sends a sign of life, and checks that the process has sent one.
     pub(super) fn on_alive_timer(&mut self, now: Time, address: Endpoint) {
         let Some(Ready { link, heard, lease, .. }) = self.ready(address) else { return };
         let (link, heard, lease) = (*link, *heard, *lease);
@@ -293,7 +296,8 @@ impl Service {
         self.timers.set(Timer::Alive(address), now + lease / 3);
     }
 
-    /// This incarnation is over, everywhere: all links are opened anew, after a short pause.
+    /// Reopens all connections after a short interval, because this incarnation has ended
+    /// everywhere.
     pub(super) fn restart_links(&mut self, now: Time) {
         let pause = self.jittered(self.config.first_pause);
         for (address, path) in &mut self.paths {
@@ -309,14 +313,15 @@ impl Service {
         }
     }
 
-    /// Three to five quarters of `pause`, so that the nodes of a cluster do not come all at once.
+    /// Returns three to five quarters of `pause`, so that the nodes of a cluster do not connect at
+    /// the same time.
     fn jittered(&mut self, pause: Duration) -> Duration {
         let quarter = u64::try_from(pause.as_nanos() / 4).unwrap_or(u64::MAX / 8);
         let random = self.rng.below(2 * quarter as usize + 1) as u64;
         Duration::from_nanos(3 * quarter + random)
     }
 
-    /// Ends all links, with a word to those that listen.
+    /// Closes all connections, with a goodbye on those that were welcomed.
     pub(super) fn say_goodbye(&mut self) {
         for path in self.paths.values_mut() {
             if let State::Ready(ready) = &path.state {
@@ -330,7 +335,7 @@ impl Service {
         self.phase = Phase::Stopped;
     }
 
-    /// Asserts what must hold of the paths.
+    /// Asserts the invariants of the paths.
     pub(super) fn check_paths(&self) {
         for (address, path) in &self.paths {
             let timer = match &path.state {

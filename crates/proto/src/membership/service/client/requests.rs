@@ -1,4 +1,4 @@
-//! What this node wants of the service: to be in groups, to be out of them, to know who is there.
+//! Requests of this node to the service: joins, leaves and resyncs.
 
 use alloc::collections::BTreeSet;
 
@@ -16,31 +16,31 @@ use crate::{Endpoint, GroupId, GroupSettings, JoinError, Profile, Time};
 pub(super) struct Own {
     pub(super) settings: GroupSettings,
     pub(super) standing: Standing,
-    /// Where it is asked for or was told of last.
+    /// The process to which it was requested, or that reports its changes.
     at: Option<Endpoint>,
-    /// The version that the view shows.
+    /// Version of the view.
     version: u64,
-    /// Whether the service may have heard of the join.
+    /// `true` if the service may have received the join.
     pub(super) was_asked: bool,
-    /// Whether the view was ever as the service said.
+    /// `true` if the view was ever up to date.
     pub(super) was_current: bool,
-    /// The parts of a summary that came so far.
+    /// Parts of a snapshot received so far.
     incoming: Vec<Member>,
 }
 
-/// How far this node has come with a group.
+/// Progress of a group at the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// To be joined.
     Wanted,
-    /// The join is on its way, with this number: answers to earlier ones, for the group that was
-    /// left since, mean nothing.
+    /// The join with this number is in flight. Answers to earlier joins, of a group that was left
+    /// since, are ignored.
     Asked(u32),
-    /// This node is a member; what it knows of the group may be old.
+    /// This node is a member, but its view may be outdated.
     Stale,
-    /// The summary is on its way.
+    /// The snapshot is in flight.
     Resyncing,
-    /// The view is as the service said last, and updates come.
+    /// The view is up to date, and updates arrive.
     Current,
 }
 
@@ -51,7 +51,7 @@ impl Own {
         Self { settings, standing, at: None, version: 0, was_asked, was_current, incoming }
     }
 
-    /// The link is gone where this was asked: it has to be asked again, somewhere.
+    /// Resets the progress after the loss of the connection. The request must be sent again.
     fn lose(&mut self) {
         self.at = None;
         self.incoming.clear();
@@ -75,7 +75,7 @@ impl Service {
         self.owners.as_ref()?.owner_of(group)
     }
 
-    /// Something has to be asked about the group: now if its owner listens, else when it does.
+    /// Sends a request about the group, now or once its owner is connected.
     pub(super) fn request(&mut self, now: Time, group: GroupId) {
         let Some(owner) = self.owner_of(group) else { return };
         if let Some(ready) = self.ready(owner) {
@@ -86,7 +86,7 @@ impl Service {
         }
     }
 
-    /// Everything that has to be asked at this owner.
+    /// Queues all requests to this owner.
     pub(super) fn queue_all(&mut self, address: Endpoint) {
         let wanted = self
             .groups
@@ -102,7 +102,7 @@ impl Service {
         }
     }
 
-    /// Sends requests for as long as there is room in the window.
+    /// Sends requests while there is room in the window.
     pub(super) fn ask(&mut self, address: Endpoint) {
         let window = self.config.max_open_requests;
         let Some(path) = self.paths.get_mut(&address) else { return };
@@ -138,7 +138,7 @@ impl Service {
         }
     }
 
-    /// The link there is gone, and what was asked on it.
+    /// Resets the requests that were in flight on a lost connection.
     pub(super) fn lose_groups_at(&mut self, address: Endpoint) {
         self.groups.values_mut().filter(|own| own.at == Some(address)).for_each(Own::lose);
         let is_there = |at: &&mut Option<(Endpoint, u32)>| at.is_some_and(|it| it.0 == address);
@@ -162,8 +162,10 @@ impl Service {
         self.follow_owners(now);
     }
 
-    /// Goes by what was said last of the owners on a link that stands. A process that knows of no
-    /// owner has just started, or cannot tell.
+    /// Follows the last owner list of an open connection.
+    ///
+    /// A process that names no owner has just started or cannot know, so its list is ignored if
+    /// another one is known.
     pub(super) fn follow_owners(&mut self, now: Time) {
         let told = self.paths.values().filter_map(Path::owners);
         let latest = told.max_by_key(|(number, owners)| (!owners.owned.is_empty(), *number));
@@ -227,8 +229,7 @@ impl Service {
         let is_asked = |own: &&mut Own| own.standing == Standing::Asked(request);
         let Some(own) = self.groups.get_mut(&group).filter(is_asked) else { return };
         let error = match why {
-            // Who was a member before, and comes back, does not take the store's trouble for an
-            // answer.
+            // A former member that comes back tries again after a failure of the store.
             JoinRefusal::Unserved(why) if why == Unserved::Busy || own.was_current => {
                 own.lose();
                 return self.ask_again_later(now, address);
@@ -245,7 +246,7 @@ impl Service {
         };
         self.counters.joins_refused += 1;
         self.groups.remove(&group);
-        // Whom only this group knew is parted from after it.
+        // Nodes that only this group contained are reported as parted after it.
         self.views.events.push_back(MembershipEvent::Refused(group, error));
         self.views.leave(group);
         self.ask(address);
@@ -256,13 +257,15 @@ impl Service {
         if ready.open.remove(&request) != Some(group) {
             self.counters.answers_late += 1;
         } else if self.leaving.get(&group) == Some(&Some((address, request))) {
-            // If not, the group was joined and left again, and that is to be said yet.
+            // Otherwise the group was joined and left again, and the later leave is still to be
+            // sent.
             self.leaving.remove(&group);
         }
         self.ask(address);
     }
 
-    /// The process does not own the group: soon it will be known who does.
+    /// Schedules the request again: the process does not own the group, and the owner will be known
+    /// soon.
     pub(super) fn on_elsewhere(
         &mut self,
         now: Time,
@@ -317,7 +320,7 @@ impl Service {
         match self.groups.get_mut(&group).filter(is_awaited) {
             Some(own) if own.version == version => self.become_current(address, group),
             Some(own) => {
-                // An answer to what was not asked: everything is wanted.
+                // The answer does not match the request, so everything is requested.
                 own.version = 0;
                 own.lose();
                 self.forget_resync(address, group, false);
@@ -332,7 +335,7 @@ impl Service {
         let is_followed =
             |own: &&mut Own| own.standing == Standing::Current && own.at == Some(address);
         let group = update.group;
-        // Before a summary there may be updates of what the summary has.
+        // Before a snapshot, updates can arrive that it already contains.
         let Some(own) = self.groups.get_mut(&group).filter(is_followed) else { return };
         if update.after != own.version {
             self.counters.gaps += 1;
@@ -349,7 +352,7 @@ impl Service {
         }
     }
 
-    /// The service took this node for dead: it comes back as a later incarnation.
+    /// Comes back as a later incarnation, because the service declared this one dead.
     pub(super) fn on_expired(&mut self, now: Time, incarnation: u32) {
         if incarnation < self.member.incarnation {
             self.counters.answers_late += 1;
@@ -357,12 +360,12 @@ impl Service {
         }
         self.counters.expiries += 1;
         tracing::info!(node = %self.member.node, incarnation, "was taken for dead and comes back");
-        // What it left it is out of already.
+        // The service has already removed the node from the groups that it was leaving.
         self.leaving.clear();
         self.come_back(now, incarnation);
     }
 
-    /// Joins all groups anew as the incarnation after this one.
+    /// Joins all groups again as the incarnation after `after`.
     pub(super) fn come_back(&mut self, now: Time, after: u32) {
         self.member.incarnation = after.saturating_add(1);
         for own in self.groups.values_mut() {
@@ -377,7 +380,7 @@ impl Service {
         self.queue_all(address);
     }
 
-    /// Asserts that what is asked is asked somewhere, and what is not is in a queue.
+    /// Asserts that each group in flight is requested on an open connection.
     pub(super) fn check_requests(&self) {
         for (group, own) in &self.groups {
             match own.standing {

@@ -1,4 +1,4 @@
-//! The views of a node's groups, and the nodes in them, as the service tells.
+//! Views of a node's groups and the nodes in them, as reported by the service.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,7 +6,7 @@ use super::super::frame::Member;
 use crate::membership::MembershipEvent;
 use crate::{Endpoint, GroupId, NodeId, ViewChange, ViewChangeKind};
 
-/// Who shares this node's groups.
+/// The nodes that share this node's groups.
 #[derive(Debug)]
 pub(super) struct Views {
     own: NodeId,
@@ -37,13 +37,13 @@ impl Views {
         self.groups.entry(group).or_default();
     }
 
-    /// The group is no longer this node's: its view is not told of any more.
+    /// Removes a group that this node has left. Its view is no longer reported.
     pub(super) fn leave(&mut self, group: GroupId) {
         let view = self.groups.remove(&group).unwrap_or_default();
         view.members.into_iter().for_each(|node| self.release(node, group));
     }
 
-    /// The member is in the group, in this incarnation and at this endpoint.
+    /// Adds the member to the group, in this incarnation and at this endpoint.
     pub(super) fn admit(&mut self, group: GroupId, member: Member) {
         if member.node == self.own || !self.groups.contains_key(&group) {
             return;
@@ -66,7 +66,7 @@ impl Views {
         }
     }
 
-    /// The node is not in the group, or no longer shown.
+    /// Removes a node that has left the group or is no longer shown.
     pub(super) fn dismiss(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) {
         let Some(view) = self.groups.get_mut(&group) else { return };
         if view.members.remove(&node) {
@@ -76,7 +76,8 @@ impl Views {
         }
     }
 
-    /// These are the members of the group; who else was in the view is gone, nobody knows how.
+    /// Replaces the members of the group. It is not known why a removed one is gone, so it has
+    /// *left*.
     pub(super) fn replace(&mut self, group: GroupId, members: &[Member]) {
         let Some(view) = self.groups.get(&group) else { return };
         let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
@@ -91,7 +92,7 @@ impl Views {
         self.peers.iter().map(|(node, peer)| (*node, peer.member.endpoint)).collect()
     }
 
-    /// Asserts that peers and views name each other.
+    /// Asserts that peers and views refer to each other.
     pub(super) fn check(&self) {
         for (node, peer) in &self.peers {
             assert!(*node != self.own, "a node is its own peer");
@@ -114,7 +115,7 @@ impl Views {
         self.peers.insert(member.node, Peer { member, groups: BTreeSet::new() });
     }
 
-    /// The node came back somewhere else: for those who send to it, it went and came.
+    /// Moves a peer that came back at another address. For engines, it fails and joins again.
     fn move_peer(&mut self, member: Member) {
         let groups = self.peers.get(&member.node).map(|peer| peer.groups.clone());
         let groups = groups.unwrap_or_default();

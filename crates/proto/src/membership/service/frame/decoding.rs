@@ -1,4 +1,4 @@
-//! Bytes to frames. What is accepted is exactly what is encoded.
+//! Decoding of frames. Exactly the frames that can be encoded are accepted.
 
 use super::super::fields::{
     ENDPOINT_BYTES, MEMBER_BYTES, take_count, take_endpoint, take_flag, take_group, take_node,
@@ -11,10 +11,10 @@ use super::{
 use crate::GroupId;
 
 impl Frame {
-    /// Reads one frame: its kind and fields, without the length before them.
+    /// Decodes one frame from its kind and fields, without the length before them.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The bytes are not a valid frame.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, FrameError> {
         let kind = take_u8(&mut bytes)?;
         match Self::decode_fields(kind, &mut bytes) {
@@ -130,7 +130,7 @@ impl Refusal {
 }
 
 impl JoinRefusal {
-    /// Reads a refusal; `None` if it has settings that this program does not know.
+    /// Decodes a refusal, or returns `None` if it has settings that this program does not know.
     fn decode(bytes: &mut &[u8]) -> Result<Option<Self>, FrameError> {
         let unserved = match take_u8(bytes)? {
             1 => {
@@ -177,10 +177,10 @@ impl Update {
 }
 
 impl ChangeKind {
-    /// The kind of this number.
+    /// Returns the kind with this number.
     ///
     /// # Errors
-    /// If there is none.
+    /// There is none.
     pub fn from_wire(kind: u8) -> Result<Self, FrameError> {
         Ok(match kind {
             1 => Self::Joined,
@@ -218,7 +218,7 @@ fn take_request(bytes: &mut &[u8]) -> Result<(u32, GroupId), FrameError> {
     Ok((take_u32(bytes)?, take_group(bytes)?))
 }
 
-/// A list whose elements have at least `each` bytes.
+/// Decodes a list whose elements have at least `each` bytes.
 fn take_list<T>(
     bytes: &mut &[u8],
     each: usize,

@@ -1,4 +1,4 @@
-//! Frames to bytes.
+//! Encoding of frames.
 
 use bytes::BufMut;
 
@@ -8,10 +8,11 @@ use super::{
 };
 
 impl Frame {
-    /// Appends the frame to `out`, its length first.
+    /// Appends the frame to `out`, starting with its length.
     ///
     /// # Panics
-    /// If it is larger than [`MAX_FRAME_BYTES`]: who makes a frame keeps to its bounds.
+    /// The frame is larger than [`MAX_FRAME_BYTES`]. The creator of a frame must keep to its
+    /// limits.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u32(0);

@@ -29,7 +29,7 @@ fn hex(frame: &Frame) -> String {
     bytes[4..].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The wire forms of member 1 or 2 of these tests, and of their settings.
+/// Encoded members 1 and 2 of these tests, and their settings.
 const ONE: &str = "000000000000000100000003000000000000000d1ce8040a000007";
 const TWO: &str = "000000000000000200000003000000000000000d1ce8040a000007";
 const SETTINGS: &str = "01080500aabbccdd";
@@ -136,7 +136,7 @@ fn a_hello_of_another_version_says_which() {
         Hello { role: Role::Node, cluster: String::new(), member: member(1), rack: String::new() };
     Frame::Hello(hello).encode(&mut bytes);
     bytes[10] = 9;
-    // What a later version puts behind its version is not looked at.
+    // Fields that a later version has after its version number are not decoded.
     bytes.truncate(11);
     assert_eq!(Frame::decode(&bytes[4..]), Err(FrameError::Version { given: 9 }));
     bytes[5] = 0;
@@ -210,7 +210,7 @@ fn frames_with_unknown_settings_are_named_and_the_next_one_is_read() {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         let at = bytes.windows(known.len()).position(|bytes| bytes == known).expect("it has them");
-        // A profile that is not known.
+        // An unknown profile.
         bytes[at] = 77;
         let mut reader = FrameReader::default();
         reader.push(&bytes);

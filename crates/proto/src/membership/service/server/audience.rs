@@ -1,4 +1,4 @@
-//! Who is told of which group, and what they were told last.
+//! Subscriptions of connections to groups, with the version that each has.
 
 use alloc::collections::BTreeMap;
 use core::num::NonZeroUsize;
@@ -9,7 +9,7 @@ use super::super::registry::GroupState;
 use crate::membership::link::LinkId;
 use crate::{GroupId, NodeId, Rng};
 
-/// The links that are told of each group.
+/// The connections that receive each group.
 #[derive(Debug)]
 pub(super) struct Audience {
     view_size: Option<NonZeroUsize>,
@@ -23,11 +23,11 @@ pub(super) struct Audience {
 struct Told {
     node: NodeId,
     version: u64,
-    /// The members that the node is shown; `None` for all of them.
+    /// The members that the node is shown, or `None` for all.
     shown: Option<BTreeMap<NodeId, Member>>,
 }
 
-/// Members in one part of a snapshot.
+/// Maximum number of members in one part of a snapshot.
 const SNAPSHOT_PART: usize = 4000;
 
 impl Audience {
@@ -35,7 +35,7 @@ impl Audience {
         Self { view_size, rng, told: BTreeMap::new(), updates_sent: 0, snapshots_sent: 0 }
     }
 
-    /// Tells the link all of the group, and from now on what changes.
+    /// Sends the group's members, or a new partial view, and subscribes the connection to changes.
     pub(super) fn show(
         &mut self,
         outbox: &mut Outbox,
@@ -48,7 +48,8 @@ impl Audience {
         self.tell_all(outbox, link, group, state, (node, shown));
     }
 
-    /// Tells the link of all members, and from now on what changes: a partial view is for nodes.
+    /// Sends all members and subscribes the connection to changes. Partial views apply only to
+    /// nodes.
     pub(super) fn show_to_observer(
         &mut self,
         outbox: &mut Outbox,
@@ -86,7 +87,8 @@ impl Audience {
         self.told.entry(group).or_default().insert(link, Told { node, version, shown });
     }
 
-    /// The link has the group in its present version already, or is told all of it.
+    /// Subscribes the connection to changes. Returns `true` if it already has the current version,
+    /// and sends a snapshot otherwise.
     pub(super) fn resync(
         &mut self,
         outbox: &mut Outbox,
@@ -95,7 +97,7 @@ impl Audience {
         (group, have): (GroupId, u64),
         state: &GroupState,
     ) -> bool {
-        // Whom a partial view showed is not known any more.
+        // The members that a partial view showed are no longer known.
         let is_unchanged = have == state.version && self.view_size.is_none();
         if is_unchanged {
             let version = state.version;
@@ -108,8 +110,8 @@ impl Audience {
         is_unchanged
     }
 
-    /// Tells everybody what has changed in the group, which is now in this version with these
-    /// members.
+    /// Sends the changes of the group, which now has this version and these members, to its
+    /// subscribers.
     pub(super) fn update(
         &mut self,
         outbox: &mut Outbox,
@@ -149,7 +151,7 @@ impl Audience {
         }
     }
 
-    /// Nobody is told of the group any more; says who was.
+    /// Removes all subscriptions to the group. Returns their connections.
     pub(super) fn remove_group(&mut self, group: GroupId) -> Vec<LinkId> {
         let links = self.told.remove(&group);
         links.into_iter().flat_map(BTreeMap::into_keys).collect()
@@ -168,13 +170,14 @@ impl Audience {
     }
 }
 
-/// A partial view that follows its group: as uniform after each change as if it were drawn anew
-/// (Slingshot 3.3).
+/// A partial view that follows its group.
+///
+/// After each change it is as uniform as if it were drawn again (Slingshot 3.3).
 struct Partial<'a> {
     node: NodeId,
     size: usize,
     shown: &'a mut BTreeMap<NodeId, Member>,
-    /// The group after all changes.
+    /// Members of the group after all changes.
     members: &'a BTreeMap<NodeId, Member>,
     rng: &'a mut Rng,
 }
@@ -196,7 +199,7 @@ impl Partial<'_> {
         said
     }
 
-    /// A new one is shown with the probability that any other has (reservoir sampling).
+    /// Shows a new member with the same probability as every other member (reservoir sampling).
     fn on_joined(&mut self, member: Member, said: &mut Vec<MemberChange>) {
         let joined = MemberChange { kind: ChangeKind::Joined, member };
         let is_member_still = self.members.get(&member.node) == Some(&member);

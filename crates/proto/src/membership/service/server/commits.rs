@@ -1,4 +1,4 @@
-//! Between the ledgers and the store: what is committed, and what follows from it.
+//! Commits to the store, and their effects.
 
 use alloc::collections::BTreeMap;
 
@@ -9,9 +9,11 @@ use super::{Server, Timer};
 use crate::{GroupId, Time};
 
 impl Server {
-    /// The next changes to be stored. Of each partition one commit is on its way at a time; what is
-    /// wished meanwhile becomes the next one together. It is drained before [`Server::poll_link`],
-    /// because some wishes are answered without a commit.
+    /// Returns the next changes to be stored.
+    ///
+    /// One commit of each partition is in flight at a time. Changes that are requested meanwhile
+    /// become the next one. Drain this method before [`Server::poll_link`], because some requests
+    /// are answered without a commit.
     pub fn poll_commit(&mut self) -> Option<Commit> {
         while let Some(partition) = self.ready.pop_first() {
             let ledger = &mut self.ledgers[usize::from(partition)];
@@ -35,7 +37,7 @@ impl Server {
         None
     }
 
-    /// The store has all of this commit, durably.
+    /// Processes the success of a commit, which is stored durably.
     pub fn handle_committed(&mut self, now: Time, id: CommitId) {
         let Some(partition) = self.partition_in_flight(id) else { return };
         let (changes, requests) = self.ledgers[usize::from(partition)].committed();
@@ -49,8 +51,10 @@ impl Server {
         self.ready.insert(partition);
     }
 
-    /// The commit did not take place, or nobody knows. Joins in it are refused, leaves and removals
-    /// are tried again after a pause that grows; what is unknown is tried again as it is.
+    /// Processes the failure of a commit, or a missing result.
+    ///
+    /// Joins of a failed commit are refused. Leaves and removals are tried again after a growing
+    /// interval. A commit without a result is repeated unchanged.
     pub fn handle_commit_failed(&mut self, now: Time, id: CommitId, why: CommitFailure) {
         let Some(partition) = self.partition_in_flight(id) else { return };
         tracing::warn!(partition, %why, "a commit failed");
@@ -72,7 +76,7 @@ impl Server {
         refused.into_iter().for_each(|answer| self.answer(answer));
     }
 
-    /// Puts a wish into the ledger of its partition, which must be owned.
+    /// Adds a request to the ledger of its partition, which must be owned.
     pub(super) fn wish(&mut self, request: Request) {
         let partition = partition_of(request.group, self.config.partitions);
         if let Some(origin) = request.origin
@@ -90,7 +94,7 @@ impl Server {
         place.map(|place| place as u16)
     }
 
-    /// The state has these changes: indexes and members follow.
+    /// Updates indexes and subscribers after changes were applied to the state.
     fn tell(&mut self, now: Time, changes: &[Change]) {
         let mut by_group: BTreeMap<GroupId, Vec<MemberChange>> = BTreeMap::new();
         for change in changes {
@@ -106,7 +110,7 @@ impl Server {
                 self.audience.update(&mut self.outbox, group, version, members, &changes);
                 self.show_to_observers(group);
             } else {
-                // Of those who are told only observers can be left.
+                // Only observers can still be subscribed.
                 let (version, members) = (state.version(), BTreeMap::new());
                 self.audience.update(&mut self.outbox, group, version, &members, &changes);
                 self.forget_group(group);
@@ -144,7 +148,7 @@ impl Server {
         }
     }
 
-    /// Tells who asked, if the link is there still.
+    /// Sends the answer of a request, if its connection still exists.
     pub(super) fn answer(&mut self, Answer { request, outcome }: Answer) {
         let Request { group, wish, origin } = request;
         let Some(origin) = origin else { return };
@@ -156,7 +160,7 @@ impl Server {
                 let partition = partition_of(group, self.config.partitions);
                 let state = self.ledgers[usize::from(partition)].state.group(group);
                 let Some(state) = state.filter(|it| it.members.contains_key(&member.node)) else {
-                    // It was removed by the same commit's followers; its link hears of that.
+                    // A later change removed it, of which its connection is notified.
                     return;
                 };
                 let version = state.version;

@@ -1,4 +1,4 @@
-//! What can be set about a control process.
+//! Settings of a control process.
 
 use core::num::NonZeroUsize;
 use core::time::Duration;
@@ -6,51 +6,62 @@ use core::time::Duration;
 use super::super::frame::{MAX_PARTITIONS, MAX_TEXT_BYTES};
 use crate::rdcm::Network;
 
-/// Settings of a control process. Cluster, partitions and detection time must be the same at all
-/// processes of a cluster.
+/// Settings of a control process.
+///
+/// Cluster, partitions and detection time must be the same at all processes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// The cluster's name; who says another one is refused. At most 255 bytes. Default: empty.
+    /// Cluster name. A connection that names another one is refused. At most 255 bytes.
+    /// Default: empty.
     pub cluster: String,
-    /// Into how many partitions the groups are split, 1 to 4096. Default: 16.
+    /// Number of partitions of the groups, 1 to 4096. Default: 16.
     pub partitions: u16,
-    /// A node that is silent for so long is taken for dead: its lease. A node sends three times in
-    /// that time if it has nothing else to say. From 100 ms on. Default: 3 s.
+    /// Maximum silence of a node before it is declared dead: its lease.
+    ///
+    /// A node without other traffic sends three signs of life per lease. At least 100 ms.
+    /// Default: 3 s.
     pub detection_time: Duration,
-    /// How long members that were never heard here have when this process begins to own their
-    /// partition: longer than a node's longest pause between two attempts to come back, since
-    /// otherwise a restart of the service would fail nodes that are well. Nodes that died with the
-    /// partition's last owner are noticed after this time. At least the detection time counts.
+    /// Time for members to be heard after this process took ownership of their partition.
+    ///
+    /// It must be longer than a node's longest interval between two attempts to reconnect.
+    /// Otherwise a restart of the service would fail healthy nodes. Nodes that died with the
+    /// partition's last owner are detected after this time. The minimum is the detection time.
     /// Default: 6 s.
     pub adoption_time: Duration,
-    /// How many of a group's other members a node is shown, drawn uniformly at random (Slingshot
-    /// 3.3); `None` shows all. Default: `None`.
+    /// Number of a group's other members that a node is shown, drawn uniformly at random (Slingshot
+    /// 3.3). Default: `None`, all of them.
     pub view_size: Option<NonZeroUsize>,
-    /// Whether each node is told to ping the next one (Slingshot's ring). Default: false.
+    /// `true` if each node pings the next one (Slingshot's ring). Default: `false`.
     pub ring: bool,
-    /// With the ring: a node reports the next one if that answers no ping for so long, from 100 ms
-    /// on. Default: `None`, the detection time.
+    /// Time without an answer to a ping after which a node reports the next one in the ring.
+    ///
+    /// At least 100 ms. Default: `None`, the detection time.
     pub ring_time: Option<Duration>,
-    /// The network, for the multicast manager of bulk groups. All processes of a cluster should
-    /// have the same: the owner of one partition runs the manager. Default: `None`, no manager.
+    /// The network, for the multicast manager of bulk groups.
+    ///
+    /// It should be the same at all processes of a cluster, since the owner of one partition runs
+    /// the manager. Default: `None`, no manager.
     pub network: Option<Network>,
-    /// The pause before a commit that failed is tried again; each further one is twice as long, up
-    /// to twenty times this. Default: 50 ms.
+    /// Interval before a failed commit is tried again. Each further interval is twice as long, up
+    /// to 20 times this one. Default: 50 ms.
     pub retry_after: Duration,
-    /// Links at most; more are refused. Default: 8192.
+    /// Maximum number of connections. A further one replaces the oldest without a hello, or is
+    /// refused if there is none. Default: 8192.
     pub max_links: usize,
-    /// Maximum number of links whose peers have not sent a hello yet: a further one takes the
-    /// place of the oldest of them, so that idle connections keep no node away. Default: 256.
+    /// Maximum number of connections without a hello.
+    ///
+    /// A further connection replaces the oldest of them, so that idle ones keep no node away.
+    /// Default: 256.
     pub max_new_links: usize,
-    /// Groups of one node at most, in the partitions of one process. Default: 16384.
+    /// Maximum number of groups per node, in the partitions of one process. Default: 16384.
     pub max_groups_per_node: usize,
-    /// Members of one group at most. Default: 16384.
+    /// Maximum number of members per group. Default: 16384.
     pub max_members_per_group: usize,
-    /// Requests of one link that wait for the store at most; more are refused as
-    /// [`Busy`](super::super::Unserved::Busy). Default: 1024.
+    /// Maximum number of requests per connection that wait for the store. Further joins are refused
+    /// with [`Busy`](super::super::Unserved::Busy). Default: 1024.
     pub max_requests_per_link: usize,
-    /// Changes in one commit at most: what the store takes in one transaction. 1 to
-    /// 10000. Default: 1024.
+    /// Maximum number of changes in one commit, limited by the store's transactions. 1 to 10000.
+    /// Default: 1024.
     pub max_commit_changes: usize,
 }
 

@@ -1,18 +1,18 @@
-//! What crossed the links and what happened.
+//! Counters of a control process: connections, frames and events.
 
-/// Plain counts since the process started.
+/// Counts since the process started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) links_accepted: u64,
     pub(super) links_refused: u64,
-    /// Links without a hello that were closed to make room for newer ones.
+    /// Connections without a hello that were closed to make room for newer ones.
     pub(super) links_displaced: u64,
-    /// Links that were closed because what came was no frame, or made no sense.
+    /// Connections that were closed after an invalid or unexpected frame, or without a hello.
     pub(super) links_nonsense: u64,
     pub(super) frames_received: u64,
     pub(super) bytes_received: u64,
     pub(super) sessions_opened: u64,
-    /// A node came back on a new link before its old one was known to be broken.
+    /// Sessions continued on a new connection before the loss of the old one was detected.
     pub(super) sessions_replaced: u64,
     pub(super) sessions_ended: u64,
     /// Leases that ended.
@@ -27,7 +27,7 @@ pub(super) struct Counters {
     pub(super) commits_failed: u64,
     pub(super) commits_unknown: u64,
     pub(super) commits_repeated: u64,
-    /// Answers of the store to commits that nobody waits for any more.
+    /// Results of commits that are no longer pending.
     pub(super) commits_late: u64,
     pub(super) changes_committed: u64,
     pub(super) reports_received: u64,
@@ -35,15 +35,16 @@ pub(super) struct Counters {
     pub(super) reports_contradicted: u64,
     pub(super) detectors_failed: u64,
     pub(super) observers_opened: u64,
-    /// Observers whose links were ended because nothing was heard for a lease.
+    /// Observers that were disconnected because they were silent for a lease.
     pub(super) observers_silent: u64,
-    /// How often nothing came from any of several linked nodes, so that nobody was taken for dead.
+    /// Times that several nodes were connected and none was heard, so that no node was declared
+    /// dead.
     pub(super) times_cut_off: u64,
-    /// Requests to a multicast manager that is not here that made no sense.
+    /// Malformed requests to a multicast manager that is not here.
     pub(super) manage_malformed: u64,
     pub(super) partitions_owned: u64,
     pub(super) partitions_lost: u64,
-    /// Calls that came much later than this process had asked for.
+    /// Calls that came much later than requested.
     pub(super) stalls: u64,
 }
 

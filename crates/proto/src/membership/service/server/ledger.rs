@@ -1,4 +1,4 @@
-//! What is to be changed in one partition, in order, one commit at a time.
+//! Pending changes of one partition, in order, with one commit at a time.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
@@ -9,50 +9,51 @@ use super::config::ServerConfig;
 use crate::membership::link::LinkId;
 use crate::{GroupId, GroupSettings, Incarnation, NodeId};
 
-/// Changes that the store has to make together, or not at all.
+/// Changes that the store must make together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The commit's number at this process.
+    /// Number of the commit at this process.
     pub id: CommitId,
     /// The partition.
     pub partition: u16,
-    /// The version that the partition must have before the first change; each change adds one. A
-    /// store that has the version after the last one already, from this owner, has the commit: it
-    /// was tried before.
+    /// Version that the partition must have before the first change. Each change adds one.
+    ///
+    /// If this owner has already written the version after the last change, the store has the
+    /// commit from an earlier attempt.
     pub after: u64,
-    /// What to change, in order; at least one.
+    /// The changes, in order. At least one.
     pub changes: Vec<Change>,
 }
 
-/// The number of a commit, never used again by its process.
+/// Number of a commit, never reused by its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitId(pub u64);
 
-/// What went wrong with a commit.
+/// Result of a commit that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitFailure {
-    /// Nothing of it is stored, for want of room: disk or quota.
+    /// Nothing was stored, because the disk or quota is full.
     #[error("the store is full")]
     Full,
-    /// Nothing of it is stored, for another reason; not by an earlier attempt either, whose answer
-    /// was [`CommitFailure::Unknown`].
+    /// Nothing was stored for another reason, nor by an earlier attempt that ended with
+    /// [`CommitFailure::Unknown`].
     #[error("the store failed")]
     Failed,
-    /// The store did not answer: it may have the commit, or get it yet. It is tried again as it is,
-    /// until it is known.
+    /// The store did not answer. It may have the commit, or still receive it. The commit is
+    /// repeated unchanged until its result is known.
     #[error("the store did not answer")]
     Unknown,
-    /// Nothing of it is stored: another process owns the partition.
+    /// Nothing was stored, because another process owns the partition.
     #[error("another process owns the partition")]
     Deposed,
 }
 
-/// One wish for a change.
+/// One request for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) group: GroupId,
     pub(super) wish: Wish,
-    /// Who wants to be told.
+    /// Recipient of the answer.
     pub(super) origin: Option<Origin>,
 }
 
@@ -62,11 +63,11 @@ pub(super) enum Wish {
         settings: GroupSettings,
         member: Member,
     },
-    /// The node in this incarnation or an earlier one is to be out of the group.
+    /// The node must leave the group, in this incarnation or an earlier one.
     Part {
         node: NodeId,
         incarnation: u32,
-        /// Only this start of it; `None`: whichever.
+        /// Only this start of the node, or `None` for any.
         start: Option<Incarnation>,
         has_failed: bool,
     },
@@ -78,7 +79,7 @@ pub(super) struct Origin {
     pub(super) request: u32,
 }
 
-/// What became of a request.
+/// Answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) request: Request,
@@ -87,14 +88,14 @@ pub(super) struct Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is as wished, in the store.
+    /// The store has the requested state.
     Done,
     Refused(JoinRefusal),
     /// A later incarnation of the node is a member.
     Outdated,
 }
 
-/// One partition: what the store has, and what it is to have.
+/// One partition: the stored state, and the pending requests.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) state: PartitionState,
@@ -102,9 +103,9 @@ pub(super) struct Ledger {
     pub(super) is_owned: bool,
     waiting: VecDeque<Request>,
     in_flight: Option<InFlight>,
-    /// A commit failed, and the pause is not over.
+    /// `true` if a commit failed and the interval before the next attempt has not passed.
     pub(super) is_paused: bool,
-    /// Whether the commit in flight has to be given to the store again.
+    /// `true` if the commit in flight must be repeated.
     is_repeated: bool,
     failures: u32,
 }
@@ -112,11 +113,12 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 struct InFlight {
     commit: Commit,
-    /// The requests of its changes, one each.
+    /// The requests, one for each change.
     requests: Vec<Request>,
 }
 
-/// What a commit under construction touches: a request that depends on it waits for it.
+/// The entries that a commit under construction touches. A request that depends on them waits for
+/// it.
 #[derive(Default)]
 struct Batch {
     changes: Vec<Change>,
@@ -129,7 +131,7 @@ struct Batch {
 enum Verdict {
     Change(Change),
     Answer(Outcome),
-    /// It depends on a change that is not stored yet.
+    /// The request depends on a change that is not stored yet.
     Later,
 }
 
@@ -138,12 +140,12 @@ impl Ledger {
         self.waiting.push_back(request);
     }
 
-    /// Requests of this partition that are not decided.
+    /// Returns the number of undecided requests.
     pub(super) fn open_requests(&self) -> usize {
         self.waiting.len() + self.in_flight.as_ref().map_or(0, |it| it.requests.len())
     }
 
-    /// Whether a commit could be made now.
+    /// Returns `true` if a commit may be possible now.
     pub(super) fn has_work(&self) -> bool {
         let is_free = self.in_flight.is_none() || self.is_repeated;
         self.is_owned
@@ -152,8 +154,9 @@ impl Ledger {
             && (self.is_repeated || !self.waiting.is_empty())
     }
 
-    /// The next commit, made of as many waiting requests as can be decided together, with the
-    /// answers to those that need none.
+    /// Returns the next commit, with as many waiting requests as can be decided together.
+    ///
+    /// Adds the answers of requests that need no commit to `answers`.
     pub(super) fn next_commit(
         &mut self,
         config: &ServerConfig,
@@ -183,17 +186,17 @@ impl Ledger {
         Some(commit)
     }
 
-    /// The commit in flight, if this is its number.
+    /// Returns `true` if the commit in flight has this number.
     pub(super) fn is_in_flight(&self, id: CommitId) -> bool {
         self.in_flight.as_ref().is_some_and(|it| it.commit.id == id)
     }
 
-    /// Whether these are the changes of the commit in flight.
+    /// Returns `true` if the commit in flight has these changes.
     pub(super) fn has_in_flight(&self, changes: &[Change]) -> bool {
         self.in_flight.as_ref().is_some_and(|it| it.commit.changes == changes)
     }
 
-    /// Whether anything about this node in this group is not decided.
+    /// Returns `true` if a request about this node in this group is undecided.
     pub(super) fn is_open(&self, group: GroupId, node: NodeId) -> bool {
         let in_flight = self.in_flight.iter().flat_map(|it| &it.requests);
         in_flight.chain(&self.waiting).any(|request| {
@@ -205,7 +208,7 @@ impl Ledger {
         })
     }
 
-    /// The store has the commit in flight: its changes and their requests. The state has them too.
+    /// Applies the commit in flight, which is stored. Returns its changes and their requests.
     pub(super) fn committed(&mut self) -> (Vec<Change>, Vec<Request>) {
         self.failures = 0;
         self.is_repeated = false;
@@ -216,8 +219,9 @@ impl Ledger {
         (commit.changes, requests)
     }
 
-    /// Nothing of the commit in flight is stored: joins are refused, and what must happen in any
-    /// case waits again, in its old place.
+    /// Ends the commit in flight, of which nothing is stored. Returns the refusals of its joins.
+    ///
+    /// Its other requests must succeed eventually, and wait again in their old order.
     pub(super) fn failed(&mut self, why: Unserved) -> Vec<Answer> {
         let Some(InFlight { requests, .. }) = self.in_flight.take() else { return Vec::new() };
         let mut refused = Vec::new();
@@ -233,19 +237,20 @@ impl Ledger {
         refused
     }
 
-    /// Gives the commit in flight to the store once more after the pause.
+    /// Repeats the commit in flight after the interval.
     pub(super) fn repeat(&mut self) {
         self.is_repeated = self.in_flight.is_some();
     }
 
-    /// The pause before the next attempt.
+    /// Returns the interval before the next attempt.
     pub(super) fn next_pause(&mut self, config: &ServerConfig) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let factor = 1_u32.checked_shl(self.failures - 1).unwrap_or(u32::MAX).min(20);
         config.retry_after * factor
     }
 
-    /// The link is gone: nobody waits for its joins any more, and they are asked again on the next.
+    /// Drops the waiting joins of a lost connection, which are sent again on the next one, and the
+    /// recipients of its other requests.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         let is_of_link = |request: &Request| request.origin.is_some_and(|it| it.link == link);
         self.waiting
@@ -258,7 +263,7 @@ impl Ledger {
         }
     }
 
-    /// The partition is another's: all requests that somebody waits for.
+    /// Resets the partition, which has another owner. Returns all requests that have a recipient.
     pub(super) fn give_up(&mut self) -> Vec<Request> {
         let old = core::mem::take(self);
         let in_flight = old.in_flight.into_iter().flat_map(|it| it.requests);
@@ -325,7 +330,7 @@ impl Ledger {
         Verdict::Change(Change::Join { group, settings, member })
     }
 
-    /// Asserts what must hold of the partition.
+    /// Asserts the invariants of the partition.
     pub(super) fn check(&self) {
         self.state.check();
         if let Some(InFlight { commit, requests }) = &self.in_flight {
@@ -346,7 +351,7 @@ impl Batch {
                 *self.joined.entry(group).or_default() += 1;
                 self.groups.entry(group).or_insert(Some(settings));
             }
-            // The group may be gone afterwards, and with it its settings.
+            // The group may end with this change, and its settings with it.
             Change::Part { .. } => {
                 self.groups.insert(group, None);
             }

@@ -1,4 +1,4 @@
-//! The multicast manager in a control process: the way to it and back.
+//! Access to the multicast manager in a control process.
 
 use super::super::frame::{Frame, MANAGER_PARTITION};
 use super::Server;
@@ -8,12 +8,12 @@ use crate::rdcm::manager_service::ManagerService;
 use crate::{NodeId, Time};
 
 impl Server {
-    /// The multicast manager, if this process knows the network.
+    /// Returns the multicast manager, if this process knows the network.
     pub fn manager(&self) -> Option<&ManagerService> {
         self.manager.as_ref()
     }
 
-    /// A node asks the manager.
+    /// Passes a request of a node to the manager.
     pub(super) fn on_manage(&mut self, now: Time, link: LinkId, request: &[u8]) {
         let Some(member) = self.sessions.member_on(link) else { return };
         let is_here = self.is_owned(MANAGER_PARTITION);
@@ -24,7 +24,7 @@ impl Server {
         self.send_managed();
     }
 
-    /// The manager is elsewhere, or nowhere.
+    /// Refuses a request, because the manager is at another process or does not exist.
     fn refuse_to_manage(&mut self, link: LinkId, request: &[u8]) {
         let Ok(Request { group, opening, number, what }) = Request::decode(request) else {
             self.counters.manage_malformed += 1;
@@ -37,7 +37,7 @@ impl Server {
         }
     }
 
-    /// What the manager says goes to those who asked.
+    /// Sends the manager's answers to the nodes that requested them.
     fn send_managed(&mut self) {
         let Some(manager) = &mut self.manager else { return };
         while let Some((node, answer)) = manager.poll_answer() {
@@ -48,7 +48,7 @@ impl Server {
         }
     }
 
-    /// The node, or the link that it asked on, is gone.
+    /// Removes the state of a node that has ended, or whose connection has.
     pub(super) fn forget_managed(&mut self, node: NodeId) {
         if let Some(manager) = &mut self.manager {
             manager.forget(node);

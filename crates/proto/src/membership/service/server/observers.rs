@@ -1,8 +1,7 @@
-//! Those who are told who is in which group, and are in none: operators.
+//! Observers: clients such as operators that receive the members of groups and are in none.
 //!
-//! An observer asks once, for one group or for all; it is told of them by whichever process owns
-//! them, at the moment and whenever that changes. It has no part in views, and whether it is there
-//! changes nothing for nodes.
+//! An observer requests one group or all groups once. The owner of each group sends it the current
+//! members and all changes. Observers are in no view and have no effect on nodes.
 
 use super::super::frame::Frame;
 use super::sessions::{Observer, Standing};
@@ -20,7 +19,7 @@ impl Server {
         self.timers.set(Timer::Observer(link), now + self.config.detection_time);
     }
 
-    /// The observer wants to know of this group, or of all; what it wanted before is forgotten.
+    /// Subscribes the observer to this group or to all groups, instead of its previous request.
     pub(super) fn on_observe(&mut self, link: LinkId, group: GroupId) {
         let Some(observer) = self.sessions.observers.get_mut(&link) else { return };
         observer.wants = Some(group);
@@ -34,7 +33,7 @@ impl Server {
         }
     }
 
-    /// The partition is owned here from now on.
+    /// Sends a partition to the observers when it becomes owned here.
     pub(super) fn tell_observers(&mut self, partition: u16) {
         let observers = self.sessions.observers.iter();
         let observers: Vec<(LinkId, GroupId)> =
@@ -44,7 +43,7 @@ impl Server {
         }
     }
 
-    /// The group has members: who wants to know of it and was never told is told now.
+    /// Sends a group that has members to observers that request it and are not subscribed yet.
     pub(super) fn show_to_observers(&mut self, group: GroupId) {
         let partition = self.partition(group);
         let Some(state) = self.ledgers[usize::from(partition)].state.group(group) else { return };
@@ -60,7 +59,8 @@ impl Server {
         }
     }
 
-    /// The group has no members any more, as everybody was told: it would be new if it came back.
+    /// Ends the subscriptions to a group without members, after its last change was sent. It is new
+    /// if it comes back.
     pub(super) fn forget_group(&mut self, group: GroupId) {
         for link in self.audience.remove_group(group) {
             if let Some(peer) = self.sessions.links.get_mut(&link) {
@@ -80,8 +80,7 @@ impl Server {
         }
     }
 
-    /// Tells what the observer wants to know of the partition, if it is owned here, and that this
-    /// was all.
+    /// Sends the requested groups of the partition and the end mark, if it is owned here.
     fn tell_observer(&mut self, link: LinkId, wants: GroupId, partition: u16) {
         let is_concerned = wants == GroupId::NONE || self.partition(wants) == partition;
         let ledger = &self.ledgers[usize::from(partition)];

@@ -1,4 +1,4 @@
-//! Those who are linked: how they come, what they ask, and how they go.
+//! Connected peers: hellos, frames, leases and ends.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::membership::link::LinkId;
 use crate::{GroupId, GroupSettings, NodeId, Time};
 
 impl Server {
-    /// Reads what came, frame by frame, until the link ends.
+    /// Processes received bytes frame by frame, until the connection ends.
     pub(super) fn on_bytes(&mut self, now: Time, link: LinkId, bytes: &[u8]) {
         let Some(peer) = self.sessions.links.get_mut(&link) else { return };
         peer.reader.push(bytes);
@@ -82,19 +82,19 @@ impl Server {
         self.end_link(link);
     }
 
-    /// Ends the link after what was sent. The session it carried stays for its lease.
+    /// Closes the connection after its pending data. Its session continues for its lease.
     pub(super) fn end_link(&mut self, link: LinkId) {
         self.forget_link(link);
         self.outbox.close(link);
     }
 
-    /// Nothing more comes from the link or goes there.
+    /// Removes a connection, without closing it.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         self.timers.cancel(Timer::Greet(link));
         self.timers.cancel(Timer::Observer(link));
         let Some(peer) = self.sessions.remove_link(link) else { return };
         if let Standing::Detector(_) = peer.standing {
-            // It watches nobody any more for a process that it does not hear.
+            // Without a connection it watches no nodes for this process.
             self.arrange_watch();
         }
         if let Standing::Node(node) = peer.standing {
@@ -143,8 +143,10 @@ impl Server {
         self.arrange_watch();
     }
 
-    /// The incarnation up to which the node is over, if this one is among them: it was taken for
-    /// dead, a later one is known, or the node was started again and has to go on from this one.
+    /// Returns the last incarnation of the node that has ended, if `member` is not later than it.
+    ///
+    /// `member` has ended if it was declared dead, if a later incarnation is known, or if the node
+    /// was started again, so that the new start must continue with the next incarnation.
     fn over(&self, member: Member) -> Option<u32> {
         let known = self.sessions.nodes.get(&member.node).map(|it| it.member);
         let other = known.filter(|known| member.is_over(known));
@@ -179,7 +181,7 @@ impl Server {
         self.end_link(link);
     }
 
-    /// The member is to be in a lease, and out of the group again if its session is over.
+    /// Starts a lease for a stored member, or removes the member if its session has ended.
     pub(super) fn hold_lease(&mut self, now: Time, group: GroupId, member: Member) {
         let Member { node, incarnation, start, .. } = member;
         let session = self.sessions.nodes.get(&node);
@@ -189,7 +191,7 @@ impl Server {
         }
         let has_later = known.is_some_and(|(known, _)| member.is_over(&known));
         if has_later || self.expired.get(&node).is_some_and(|over| *over >= incarnation) {
-            // A later start of the node may have asked to be let in meanwhile.
+            // A later start of the node may have requested to join meanwhile.
             let start = Some(start);
             let wish = Wish::Part { node, incarnation, start, has_failed: true };
             return self.wish(Request { group, wish, origin: None });
@@ -206,8 +208,8 @@ impl Server {
         }
     }
 
-    /// This life of a node is over, and is to be out of the groups in which it is stored. That may
-    /// have been asked of a process that did not live to store it.
+    /// Removes an ended incarnation of a node from the groups in which it is stored. A process may
+    /// have stopped before it stored an earlier request for this.
     fn wish_life_out(&mut self, over: Member) {
         let groups = self.memberships.get(&over.node).cloned().unwrap_or_default();
         for group in groups {
@@ -242,7 +244,7 @@ impl Server {
         self.wish(Request { group, wish, origin });
     }
 
-    /// A node wants to join with settings of a later version: only this group is refused to it.
+    /// Refuses a join with settings of a later version. Other groups of the node are not affected.
     fn on_unknown_join(&mut self, link: LinkId, request: u32, group: GroupId) {
         self.counters.frames_received += 1;
         let is_of = |it: &Peer| matches!(it.standing, Standing::Node(_));
@@ -266,7 +268,7 @@ impl Server {
         }
         let Some(Member { node, incarnation, .. }) = self.sessions.member_on(link) else { return };
         if self.is_busy(link) {
-            // A leave cannot be refused, and a node keeps far below this bound.
+            // A leave cannot be refused, and a correct node stays far below this limit.
             return self.on_nonsense(link);
         }
         let wish = Wish::Part { node, incarnation, start: None, has_failed: false };
@@ -305,7 +307,7 @@ impl Server {
         self.outbox.send(link, &Frame::Elsewhere { request, group });
     }
 
-    /// The node stops: it leaves all its groups.
+    /// Removes a node that stops from all its groups.
     fn on_goodbye(&mut self, link: LinkId, node: NodeId) {
         self.counters.sessions_ended += 1;
         self.end_link(link);
@@ -316,9 +318,11 @@ impl Server {
         self.arrange_watch();
     }
 
-    /// A process that is called much later than it asked for stood still, and what its nodes have
-    /// sent meanwhile waits unread: that time does not count, nor as much more as a node may take
-    /// until it says again that it lives.
+    /// Postpones the ends of all leases if this process was stalled.
+    ///
+    /// A call that comes much later than requested shows a stall, and data that nodes sent
+    /// meanwhile is still unread. The stall does not count for any lease, nor does the time until
+    /// the next sign of life of a node.
     pub(super) fn mind_stall(&mut self, now: Time) {
         let lease = self.config.detection_time;
         let late = self.timers.next_due().map_or(Duration::ZERO, |due| now.since(due));
@@ -329,7 +333,7 @@ impl Server {
         }
     }
 
-    /// The node has not been heard for its lease.
+    /// Processes the end of a node's lease, unless it was extended.
     pub(super) fn on_lease(&mut self, now: Time, node: NodeId) {
         let Some(session) = self.sessions.nodes.get(&node) else { return };
         let end = session.grace.max(session.heard + self.config.detection_time);
@@ -343,9 +347,10 @@ impl Server {
         }
     }
 
-    /// Whether it is this process that is cut off, and not its nodes that died: several are linked,
-    /// and nothing has come from anybody for half a lease, in which each would have said that it
-    /// lives. Nobody is taken for dead until somebody is heard again.
+    /// Returns `true` if this process appears to be disconnected, rather than its nodes being dead.
+    ///
+    /// Several nodes are connected, and none was heard for half a lease, in which each would have
+    /// sent a sign of life. No node is declared dead until one is heard again.
     fn is_cut_off(&mut self, now: Time) -> bool {
         let peers = self.sessions.links.values();
         let linked = peers.filter(|peer| matches!(peer.standing, Standing::Node(_))).take(2);
@@ -359,7 +364,7 @@ impl Server {
         is_cut_off
     }
 
-    /// Takes the node for dead: it is to be out of all groups, and is told so if it comes back.
+    /// Declares the node dead: removes it from all groups, and notifies it if it is connected.
     pub(super) fn expire(&mut self, node: NodeId) {
         let Some(session) = self.sessions.nodes.get(&node) else { return };
         let (incarnation, link) = (session.member.incarnation, session.link);
@@ -374,7 +379,7 @@ impl Server {
         self.wish_out(node, incarnation, true);
     }
 
-    /// The node of this link was taken for dead while it was somewhere else.
+    /// Declares the node of this connection dead, because another process has removed it.
     pub(super) fn expire_link(&mut self, link: LinkId) {
         if let Some(member) = self.sessions.member_on(link) {
             self.expire(member.node);
@@ -386,11 +391,11 @@ impl Server {
         self.end_link(link);
     }
 
-    /// The node, in this incarnation or an earlier one, is to be out of all its groups.
+    /// Requests the removal of the node, in this or an earlier incarnation, from all its groups.
     fn wish_out(&mut self, node: NodeId, incarnation: u32, has_failed: bool) {
         let mut groups = self.memberships.get(&node).cloned().unwrap_or_default();
         if has_failed && !groups.is_empty() {
-            // What is wished already is not wished once more: the store may fail for long.
+            // A removal is not requested twice, since the store may fail for a long time.
             let wished = self.expired.get(&node).copied();
             self.expired.insert(node, wished.unwrap_or(0).max(incarnation));
             if let Some(wished) = wished {

@@ -1,13 +1,13 @@
-//! Who watches whom: detectors their racks, detectors each other in a chain, and, if it is so set,
-//! each node the next one in a ring.
+//! Assignment of watchers: detectors to racks, detectors in a chain, and optionally nodes in a
+//! ring.
 //!
-//! A detector whose link is broken loses its rack at once, because it follows only those whom it
-//! hears; it stays in the chain until it is found silent or its lease ends. Likewise a node without
-//! a link stays in the ring.
+//! Ricochet 3.2.3 has a failure detector in each rack, and detectors that ping each other in a
+//! chain. In Slingshot's setup each node pings another one. A rack without a detector, or whose
+//! detector failed, is watched by the previous detector in the chain.
 //!
-//! Ricochet 3.2.3 has one failure detector on each rack, and detectors that ping each other in a
-//! chain; Slingshot's set-up has each node ping one other. A rack without a detector, or whose
-//! detector failed, is watched by the one before it in the chain.
+//! A detector whose connection broke loses its rack at once, because a detector follows only the
+//! processes that it hears. It stays in the chain until it is found silent or its lease ends. A
+//! node without a connection likewise stays in the ring.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -18,33 +18,33 @@ use super::{Server, Timer};
 use crate::membership::link::LinkId;
 use crate::{NodeId, Time};
 
-/// What detectors and nodes were told.
+/// Assignments that were sent to detectors and nodes.
 #[derive(Debug, Default)]
 pub(super) struct Racks {
     watched: BTreeMap<NodeId, BTreeMap<NodeId, Member>>,
     successors: BTreeMap<NodeId, Told>,
 }
 
-/// Whom to ping, as was said on this link.
+/// Node to ping, as sent on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     link: LinkId,
     next: Option<Member>,
 }
 
-/// What an operator sees of a failure detector.
+/// State of a failure detector, as shown to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorInfo {
-    /// Its id and endpoint, its rack, and whether it is there.
+    /// Its id, endpoint, rack and connection.
     pub session: SessionInfo,
-    /// The nodes that it was told to watch, in order.
+    /// The nodes that it was assigned, in order.
     pub watched: Vec<NodeId>,
     /// The next detector in the chain, which it pings as well.
     pub next: Option<NodeId>,
 }
 
 impl Server {
-    /// The failure detectors that are thought alive here, in order of their ids.
+    /// Returns the failure detectors that are believed to be alive, in order of their ids.
     pub fn detectors(&self) -> impl Iterator<Item = DetectorInfo> {
         self.sessions.detectors.iter().map(|(node, session)| DetectorInfo {
             session: session.info(),
@@ -60,14 +60,15 @@ impl Server {
         })
     }
 
-    /// The node or detector that this one was told to ping: the next in the ring or the chain.
+    /// Returns the node or detector that this one was assigned to ping: the next in the ring or
+    /// chain.
     pub fn next_of(&self, node: NodeId) -> Option<NodeId> {
         Some(self.racks.successors.get(&node)?.next?.node)
     }
 
     pub(super) fn open_detector(&mut self, now: Time, link: LinkId, member: Member, rack: String) {
         let node = member.node;
-        // It knows of no node yet, whatever an earlier link was told.
+        // It has no assignments yet, although an earlier connection may have had some.
         self.racks.watched.remove(&node);
         let session = Session { member, rack, link: Some(link), heard: now, grace: now };
         let old = self.sessions.detectors.insert(node, session);
@@ -91,8 +92,10 @@ impl Server {
         }
     }
 
-    /// Somebody does not answer pings. It is believed unless the accused was heard here in the
-    /// later half of the time for which it is said to be silent.
+    /// Processes a report that a node or detector does not answer pings.
+    ///
+    /// The report is accepted unless that node was heard here in the second half of its reported
+    /// silence.
     pub(super) fn on_report(&mut self, now: Time, node: NodeId, incarnation: u32, silent_ms: u32) {
         self.counters.reports_received += 1;
         let silent = Duration::from_millis(silent_ms.into());
@@ -110,7 +113,7 @@ impl Server {
         self.arrange_watch();
     }
 
-    /// Tells everybody whom to watch, where that has changed.
+    /// Sends changed assignments to detectors and nodes.
     pub(super) fn arrange_watch(&mut self) {
         self.assign_racks();
         let mut successors = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Who is linked to this process, and which nodes it holds leases of.
+//! Connections of this process, and the leases that it holds.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -8,61 +8,61 @@ use super::super::reader::FrameReader;
 use crate::membership::link::LinkId;
 use crate::{Endpoint, GroupId, NodeId, Time};
 
-/// All links and sessions.
+/// All connections and sessions.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     pub(super) links: BTreeMap<LinkId, Peer>,
-    /// The links on which no hello has come, the oldest first.
+    /// Connections without a hello, the oldest first.
     pub(super) new_links: BTreeSet<LinkId>,
     pub(super) nodes: BTreeMap<NodeId, Session>,
     pub(super) detectors: BTreeMap<NodeId, Session>,
     pub(super) observers: BTreeMap<LinkId, Observer>,
-    /// When anything came last, from anybody.
+    /// Time of the last bytes from any peer.
     pub(super) last_heard: Time,
-    /// Whether nothing has come for so long that this process may be cut off.
+    /// `true` if no peer was heard for so long that this process may be disconnected.
     pub(super) is_cut_off: bool,
 }
 
-/// The other end of a link.
+/// Peer of a connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) from: Endpoint,
     pub(super) reader: FrameReader,
     pub(super) standing: Standing,
-    /// The groups that the link is told of.
+    /// Groups that the connection is subscribed to.
     pub(super) groups: BTreeSet<GroupId>,
-    /// Requests that wait for the store.
+    /// Number of requests that wait for the store.
     pub(super) open_requests: usize,
 }
 
-/// How far a link has come.
+/// Role of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It has not said who it is.
+    /// No hello was received.
     New,
     Node(NodeId),
     Detector(NodeId),
     Observer,
 }
 
-/// Somebody who is told of groups without being in any.
+/// A client that receives groups and is in none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observer {
-    /// The group, or [`GroupId::NONE`] for all; `None` until it has asked.
+    /// The group, or [`GroupId::NONE`] for all. `None` until it was requested.
     pub(super) wants: Option<GroupId>,
     pub(super) heard: Time,
 }
 
-/// A node, or a detector, that this process thinks alive.
+/// A node or detector that this process believes to be alive.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) member: Member,
     pub(super) rack: String,
-    /// `None` while it is away within its lease.
+    /// `None` while it is disconnected within its lease.
     pub(super) link: Option<LinkId>,
-    /// [`Time::ZERO`] if nothing was ever heard here.
+    /// [`Time::ZERO`] if it was never heard here.
     pub(super) heard: Time,
-    /// Until when it may be silent in any case.
+    /// Time before which it does not expire.
     pub(super) grace: Time,
 }
 
@@ -77,16 +77,16 @@ impl Session {
     }
 }
 
-/// What an operator sees of a session.
+/// Session of a node or detector, as shown to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The node with its incarnation and endpoint.
     pub member: Member,
-    /// Its rack; empty if it did not say.
+    /// Its rack, empty if unknown.
     pub rack: String,
-    /// Whether it has a link to this process now.
+    /// `true` if it has a connection to this process.
     pub is_linked: bool,
-    /// When anything was heard from it last; [`Time::ZERO`] if never here.
+    /// Time at which it was last heard, or [`Time::ZERO`] if it was never heard here.
     pub heard: Time,
 }
 
@@ -100,8 +100,8 @@ impl Sessions {
         self.new_links.insert(link);
     }
 
-    /// Something was heard on the link: who it is lives. Says whether this process was cut off
-    /// until now.
+    /// Records that the peer of the connection was heard. Returns `true` if this process appeared
+    /// disconnected until now.
     pub(super) fn hear(&mut self, link: LinkId, now: Time) -> bool {
         self.last_heard = now;
         let session = match self.links.get(&link).map(|peer| peer.standing) {
@@ -121,14 +121,14 @@ impl Sessions {
         core::mem::take(&mut self.is_cut_off)
     }
 
-    /// Nobody's lease ends before this time.
+    /// Extends all leases to at least `grace`.
     pub(super) fn grant(&mut self, grace: Time) {
         for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
             session.grace = session.grace.max(grace);
         }
     }
 
-    /// All leases, those that have ended at `now` among them, end by `span` later.
+    /// Extends all leases by `span`, including those that have ended at `now`.
     pub(super) fn put_off_ends(&mut self, now: Time, lease: Duration, span: Duration) {
         for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
             let end = session.grace.max(session.heard + lease);
@@ -136,7 +136,7 @@ impl Sessions {
         }
     }
 
-    /// Takes the link out; the session that it carried stays for its lease.
+    /// Removes a connection. Its session continues for its lease.
     pub(super) fn remove_link(&mut self, link: LinkId) -> Option<Peer> {
         self.new_links.remove(&link);
         let peer = self.links.remove(&link)?;
@@ -155,7 +155,7 @@ impl Sessions {
         Some(peer)
     }
 
-    /// The node that speaks on this link, in the incarnation that it said.
+    /// Returns the node of this connection, in the incarnation of its hello.
     pub(super) fn member_on(&self, link: LinkId) -> Option<Member> {
         let Standing::Node(node) = self.links.get(&link)?.standing else { return None };
         self.nodes.get(&node).map(|session| session.member)
@@ -165,7 +165,7 @@ impl Sessions {
         self.nodes.values().map(Session::info)
     }
 
-    /// Asserts that links and sessions point at each other.
+    /// Asserts that connections and sessions refer to each other.
     pub(super) fn check(&self) {
         for (node, session) in &self.nodes {
             let standing = session.link.map(|link| self.links[&link].standing);
