@@ -1,10 +1,11 @@
-//! What order costs over real sockets: messages of 1 KiB from one sender to the other members of a
-//! group on loopback, totally ordered, beside the same runtime's plain unreliable multicast in the
-//! same run. `cargo bench -p carom --bench ordered`; the ratio is what counts.
+//! The cost of total order over real sockets: messages of 1 KiB from one sender to the other
+//! members of a group on loopback, in total order, compared with the plain unreliable multicast of
+//! the same runtime in the same run. `cargo bench -p carom --bench ordered`; the ratio is the
+//! result.
 //!
-//! The two take turns of a quarter of a second, so that whatever else the machine does concerns
-//! both. Messages are sent as fast as they leave, and what receivers lose of the unreliable ones is
-//! not counted: the figure is what the slowest receiver got.
+//! The two alternate in turns of 0.25 s, so that other load on the machine affects both. Messages
+//! are sent as fast as possible. Unreliable messages that receivers lose are not counted: the
+//! result is the rate of the slowest receiver.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
@@ -47,7 +48,7 @@ fn main() {
     tell(&turns);
 }
 
-/// Counts the messages that a group is given.
+/// Counts the messages delivered to a group.
 fn count(group: &Group, given: &AtomicU64, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         if let Ok(Some(Event::Message(_))) = group.recv_timeout(Duration::from_millis(20)) {
@@ -56,7 +57,7 @@ fn count(group: &Group, given: &AtomicU64, is_over: &AtomicBool) {
     }
 }
 
-/// Messages per second that the slowest of the other members was given during a turn.
+/// Returns the messages per second that the slowest of the other members received during a turn.
 fn rate(sender: &Group, qos: Qos, given: &[AtomicU64]) -> f64 {
     let counts = || given.iter().map(|it| it.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let (before, start) = (counts(), Instant::now());
@@ -64,7 +65,7 @@ fn rate(sender: &Group, qos: Qos, given: &[AtomicU64]) -> f64 {
         drop(sender.publish_with(vec![7; BYTES], qos).expect("an open group"));
     }
     let (after, took) = (counts(), start.elapsed().as_secs_f64());
-    // What is still under way must not count for the next turn.
+    // Messages still in flight must not count for the next turn.
     let mut last = after.clone();
     loop {
         thread::sleep(Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! Which node is reached at which address.
+//! The addresses of nodes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,12 +7,12 @@ use carom_proto::{Endpoint, NodeId, Time};
 
 use crate::strangers::Strangers;
 
-/// The addresses of the nodes that were met, and of some that were only heard.
+/// Addresses of the known nodes, and of strangers.
 #[derive(Debug)]
 pub(crate) struct AddressBook {
     addresses: HashMap<NodeId, SocketAddr>,
     pub(crate) strangers: Strangers,
-    /// The node that was heard last and need not be looked up again.
+    /// Last node that was heard, if it need not be looked up again.
     heard: Option<(NodeId, SocketAddr)>,
 }
 
@@ -21,7 +21,7 @@ impl AddressBook {
         Self { addresses: HashMap::new(), strangers: Strangers::new(seed), heard: None }
     }
 
-    /// Enters `node`; refuses an address that no node can have.
+    /// Enters `node`. Returns `false` for an address that no node can have.
     pub(crate) fn enter(&mut self, node: NodeId, endpoint: Endpoint) -> bool {
         let usable = is_usable(endpoint.0);
         if usable {
@@ -31,8 +31,8 @@ impl AddressBook {
         usable
     }
 
-    /// A whole datagram of this node came from `source`. Returns what the node must be probed with,
-    /// if it is a stranger that is to be probed now.
+    /// Handles a whole datagram of this node from `source`. Returns the nonce of the probe that
+    /// must be sent now, if the node is a stranger.
     pub(crate) fn hear(
         &mut self,
         now: Time,
@@ -61,8 +61,8 @@ impl AddressBook {
     }
 }
 
-/// Whether a single host can be reached at `address` by our sockets. What others tell about
-/// addresses must not make this node send to a broadcast or multicast address.
+/// Returns `true` if `address` is that of a single host that the sockets can reach. An address
+/// reported by other nodes must never make this node send to a broadcast or multicast address.
 pub(crate) fn is_usable(address: SocketAddr) -> bool {
     match address.ip() {
         IpAddr::V4(ip) => {

@@ -1,7 +1,7 @@
-//! Whether the node's interface still has the address that the node sends from.
+//! Monitoring of the address of the node's interface.
 //!
-//! The kernel does not report it on a socket that an address has gone: it refuses to send from it,
-//! or others answer to where nobody is. So the addresses are listed now and then.
+//! The kernel does not report to a socket that an address is gone: it refuses to send from it, or
+//! peers answer to an address without a host. The addresses are therefore listed periodically.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use carom_proto::Time;
 
 use crate::interfaces::Interface;
 
-/// The address of an interface, looked at every two seconds.
+/// Monitor of the address of an interface, which checks it every two seconds.
 #[derive(Debug)]
 pub(crate) struct AddressWatch {
     interface: String,
@@ -19,19 +19,19 @@ pub(crate) struct AddressWatch {
     next: Option<Time>,
 }
 
-/// What has become of the address.
+/// Change of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The interface has another one instead.
+    /// The interface has another address instead.
     Moved {
-        /// The address that has gone.
+        /// Previous address.
         from: Ipv4Addr,
-        /// The interface's address now.
+        /// Current address.
         to: Ipv4Addr,
     },
-    /// The interface has none any more.
+    /// The interface no longer has an address.
     Missing(Ipv4Addr),
-    /// The one that was missing is there again.
+    /// The missing address is back.
     Back(Ipv4Addr),
 }
 
@@ -40,12 +40,12 @@ impl AddressWatch {
         Self { interface: interface.to_owned(), address, is_missing: false, next: None }
     }
 
-    /// When [`AddressWatch::look`] has something to do.
+    /// Returns the time of the next check.
     pub(crate) fn due(&self) -> Option<Time> {
         self.next
     }
 
-    /// Lists the addresses if it is time, and returns what has changed.
+    /// Lists the addresses if a check is due, and returns the change.
     pub(crate) fn look(&mut self, now: Time) -> Option<Change> {
         if self.next.is_some_and(|next| now < next) {
             return None;
@@ -54,7 +54,7 @@ impl AddressWatch {
         if is_first {
             return None;
         }
-        // If they cannot be listed nothing is known to have changed.
+        // If they cannot be listed, no change is known.
         self.compare(&Interface::list().ok()?)
     }
 

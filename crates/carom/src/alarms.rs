@@ -1,4 +1,4 @@
-//! Tasks that wait for a time.
+//! Timers of sleeping tasks.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -10,9 +10,9 @@ use carom_proto::Time;
 
 use crate::home::Home;
 
-/// The tasks that sleep on one driver or in one simulated world, in the order in which they are to
-/// be woken. As many as the application has tasks asleep: an alarm that nobody waits for any more
-/// is taken out.
+/// Tasks that sleep on one driver or in one simulated world, in the order of their wake-up times.
+/// There are as many as the application has sleeping tasks: a timer whose task no longer waits is
+/// removed.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms(Mutex<Set>);
 
@@ -23,17 +23,17 @@ struct Set {
     is_closed: bool,
 }
 
-/// An alarm: when it rings, and its number among those of the same time.
+/// Key of a timer: its time, and its number among timers of the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct AlarmKey(Time, u64);
 
 impl Alarms {
-    /// The time of the earliest.
+    /// Returns the time of the earliest timer.
     pub(crate) fn next(&self) -> Option<Time> {
         self.lock().wakers.first_key_value().map(|(key, _)| key.0)
     }
 
-    /// Wakes everybody whose time has come by `now`.
+    /// Wakes all tasks that are due by `now`.
     pub(crate) fn ring(&self, now: Time) {
         let due = {
             let set = &mut *self.lock();
@@ -46,7 +46,7 @@ impl Alarms {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// Nobody will ring any more: wakes all, and lets nobody sleep from now on.
+    /// Wakes all tasks, and prevents further sleeping, because no timer will fire any more.
     pub(crate) fn close(&self) {
         let all = {
             let set = &mut *self.lock();
@@ -61,7 +61,7 @@ impl Alarms {
     }
 }
 
-/// Completes at a time of its node's clock; [`crate::Node::sleep`].
+/// Future that completes at a time of its node's clock; see [`crate::Node::sleep`].
 pub(crate) struct Sleep {
     home: Arc<Home>,
     until: Time,
@@ -73,8 +73,8 @@ impl Sleep {
         Self { home, until, key: None }
     }
 
-    /// Enters the alarm, or its newest waker; says whether it is the earliest of all. `None` if
-    /// nobody would ring it.
+    /// Enters the timer, or its latest waker. Returns `true` if it is the earliest, and `None` if
+    /// no timer will fire any more.
     fn enter(&mut self, waker: &Waker) -> Option<bool> {
         let waker = waker.clone();
         let (replaced, is_first) = {
@@ -89,7 +89,7 @@ impl Sleep {
             let replaced = set.wakers.insert(key, waker);
             (replaced, set.wakers.first_key_value().is_some_and(|(first, _)| *first == key))
         };
-        // What is replaced is dropped here, where the lock is free: a waker may own anything.
+        // The replaced waker is dropped here, without the lock: its destructor may run any code.
         Some(replaced.is_none() && is_first)
     }
 }
@@ -113,13 +113,13 @@ impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let removed = self.home.alarms().lock().wakers.remove(&key);
-            // The lock is free again: a waker may own anything.
+            // The lock is released: the destructor of a waker may run any code.
             drop(removed);
         }
     }
 }
 
-/// The output of `future`, or `None` if `sleep` is over before.
+/// Returns the output of `future`, or `None` if `sleep` completes first.
 pub(crate) async fn before<F: Future>(sleep: Sleep, future: F) -> Option<F::Output> {
     let (mut sleep, mut future) = (pin!(sleep), pin!(future));
     poll_fn(|context| match future.as_mut().poll(context) {

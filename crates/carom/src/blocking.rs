@@ -1,4 +1,4 @@
-//! Waiting for a future on the calling thread, with a limit.
+//! Waiting for a future on the calling thread, with a timeout.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// The output of `future`, or `None` if it takes longer than `timeout`. No async runtime needed.
+/// Returns the output of `future`, or `None` if it takes longer than `timeout`. Needs no async
+/// runtime.
 pub(crate) fn within<F: Future>(timeout: Duration, future: F) -> Option<F::Output> {
     let deadline = Instant::now().checked_add(timeout);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));

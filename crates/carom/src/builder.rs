@@ -60,7 +60,7 @@ pub struct Builder {
     driver: Option<Driver>,
 }
 
-/// Makes the engine of a node from its origin and a seed.
+/// Constructor of a node's custom engine from the node's origin and a seed.
 struct MakeGuest(Box<dyn FnOnce(Origin, u64) -> Box<dyn Engine> + Send>);
 
 impl fmt::Debug for MakeGuest {
@@ -97,136 +97,160 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The network interface, by name or IPv4 address. Default: the first that is up, carries
-    /// multicast and is not loopback; loopback if there is none. [`Status`] tells which and why.
+    /// Sets the network interface, by name or IPv4 address.
+    ///
+    /// Default: the first interface that is up, carries multicast and is not loopback; loopback if
+    /// there is none. [`Status`] reports the interface and the reason for the choice.
     pub fn interface(mut self, name_or_ip: impl Into<String>) -> Self {
         self.interface = Some(name_or_ip.into());
         self
     }
 
-    /// The UDP port for unicast; 0 for any free one. Default: 7400, or any free one if that is
-    /// taken.
+    /// Sets the UDP port for unicast. 0 selects any free port.
+    ///
+    /// Default: 7400, or any free port if 7400 is taken. Set a fixed port if this node is a seed of
+    /// others.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// The UDP port for multicast, which all nodes of the host share: 1 to 65535. Default: 7401. It
-    /// also names the network: nodes with different ones ignore each other, also where one is a
-    /// seed of the other, or is started at an address that a member of the other network had
-    /// before.
+    /// Sets the UDP port for multicast, 1 to 65535. All nodes of the host share it.
+    ///
+    /// Default: 7401. The port also identifies the network: nodes with different multicast ports
+    /// ignore each other, even if one is a seed of the other, or starts at an address that a member
+    /// of the other network had before.
     pub fn multicast_port(mut self, port: u16) -> Self {
         self.multicast_port = port;
         self
     }
 
-    /// The multicast addresses that groups are spread over; the same for all nodes.
+    /// Sets the multicast addresses that groups are spread over. It must be the same on all nodes.
+    ///
+    /// Default: `239.77.0.1+1024`.
     pub fn pool(mut self, pool: MulticastPool) -> Self {
         self.pool = pool;
         self
     }
 
-    /// Nodes to find the others through, each as `HOST:PORT` or `HOST`. Default: none; the others
-    /// of this host are found at port 7400, and those of the local network by multicast. If seeds
-    /// are given and none answers, joining a group is an error.
+    /// Adds nodes for the first contact, each as `HOST:PORT` or `HOST`.
+    ///
+    /// Default: none. Other nodes of this host are then found at port 7400, and nodes of the local
+    /// network by multicast. Give seeds where multicast does not reach the other nodes. If seeds
+    /// are given and none answers, joining a group fails.
     pub fn seeds<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.as_ref().to_owned()));
         self
     }
 
-    /// Static membership: exactly these nodes are in every group, whether they are there or not.
-    /// The node itself may be among them. Default: nodes find each other.
+    /// Sets a static membership: exactly these nodes are in every group, whether or not they are
+    /// online.
+    ///
+    /// The list may contain the node itself. Default: nodes find each other.
     pub fn static_members(mut self, members: Vec<(NodeId, SocketAddr)>) -> Self {
         self.static_members = Some(members);
         self
     }
 
-    /// Membership by a service: the addresses of `carom control` processes, each as `HOST:PORT` or
-    /// `HOST`. Any one is enough, it names the others. The node then finds others by it alone, goes
-    /// on with those it knows while the service is away, and joining a group is an error if it does
-    /// not answer. Default: none.
+    /// Adds addresses of membership services (`carom control` processes), each as `HOST:PORT` or
+    /// `HOST`.
+    ///
+    /// One address is enough, because each service knows the others. The node then finds other
+    /// nodes only through the service. While the service is unreachable, the node continues with
+    /// the members it knows, and joining a group fails. Default: none.
     pub fn control<S: AsRef<str>>(mut self, addresses: impl IntoIterator<Item = S>) -> Self {
         self.controls.extend(addresses.into_iter().map(|address| address.as_ref().to_owned()));
         self
     }
 
-    /// The name of the cluster that the membership service must be that of. Default: empty.
+    /// Sets the cluster name expected of the membership service, at most 255 bytes. Default: empty.
     pub fn cluster(mut self, name: impl Into<String>) -> Self {
         self.cluster = name.into();
         self
     }
 
-    /// Where the node stands, for the failure detectors of the membership service. Default: empty.
+    /// Sets the rack of this host, for the failure detectors of the membership service, at most 255
+    /// bytes. Default: empty.
     pub fn rack(mut self, name: impl Into<String>) -> Self {
         self.rack = name.into();
         self
     }
 
-    /// The node's id. Default: random. A later process may use it again, at the same address: the
-    /// others take it for a new start of the node by the incarnation in its datagrams.
+    /// Sets the node's id. Default: random.
+    ///
+    /// A later process may reuse the id at the same address. Other nodes recognize it as a restart
+    /// by the incarnation in its datagrams.
     pub fn node_id(mut self, id: NodeId) -> Self {
         self.node_id = Some(id);
         self
     }
 
-    /// How members are reached. Default: by multicast where they confirm that they hear it.
+    /// Sets how members are reached. Default: by multicast, with unicast copies for members that
+    /// have not confirmed that they receive it.
     pub fn path(mut self, path: PathChoice) -> Self {
         self.path = path;
         self
     }
 
-    /// Datagrams to lose on receipt, for trying things out. Default: none.
+    /// Sets the injected loss: datagrams to drop on receipt, for tests and experiments. Default:
+    /// none.
     pub fn loss(mut self, loss: Loss) -> Self {
         self.loss = loss;
         self
     }
 
-    /// The seed of all random choices but the node's id. Default: from the operating system.
+    /// Sets the seed of all random choices except the node's id and its incarnation. Default: from
+    /// the operating system.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Bytes of the largest IP packet that this node sends, for all engines alike: fewer than an
-    /// interface carries, or more than 1500 where the network has jumbo frames. Default: the
-    /// `path_mtu` of each engine's settings, which is 1500. What the interface carries and the
-    /// paths to the other nodes were found to carry is the limit in any case; more than 1500 is
-    /// sent to nobody before a probe of that size was answered.
+    /// Sets the size in bytes of the largest IP packet that this node sends, for all engines.
+    ///
+    /// Default: the `path_mtu` of each engine's settings, which is 1500. Lower it for a network
+    /// that carries less than its interfaces do, and raise it above 1500 for jumbo frames. The MTU
+    /// of the interface and the sizes that the paths to other nodes were found to carry always
+    /// limit it. Packets of more than 1500 bytes are sent only to nodes that have answered a probe
+    /// of that size.
     pub fn mtu(mut self, bytes: u16) -> Self {
         self.mtu = Some(bytes);
         self
     }
 
-    /// The settings of the lateral engine. An interface with a smaller MTU lowers its `path_mtu`.
+    /// Sets the settings of the lateral engine. An interface with a smaller MTU lowers its
+    /// `path_mtu`.
     pub fn lateral(mut self, config: lateral::Config) -> Self {
         self.lateral = config;
         self
     }
 
-    /// The settings of the engine of ordered groups. An interface with a smaller MTU lowers its
-    /// `path_mtu`.
+    /// Sets the settings of the engine of ordered groups. An interface with a smaller MTU lowers
+    /// its `path_mtu`.
     pub fn ordered(mut self, config: rmp::Config) -> Self {
         self.ordered = config;
         self
     }
 
-    /// The settings of the engine of bulk groups. An interface with a smaller MTU lowers its
+    /// Sets the settings of the engine of bulk groups. An interface with a smaller MTU lowers its
     /// `path_mtu`.
     pub fn bulk(mut self, config: rdcm::Config) -> Self {
         self.bulk = config;
         self
     }
 
-    /// An engine of the caller's own, for whoever wants to run a protocol on this runtime and
-    /// compare it with ours. It carries the groups that are joined with
-    /// [`Profile::guest`](crate::Profile::guest), side by side with the others. `make` is called
-    /// once, with the node's id and incarnation, and a seed for all random choices.
+    /// Adds a custom engine, for running another protocol on this runtime and comparing it with
+    /// Carom's.
     ///
-    /// The engine keeps the [contract](carom_proto::engine). Its datagrams begin with the common
-    /// [header](carom_proto::wire) and say [`Protocol::Guest`](carom_proto::wire::Protocol::Guest);
-    /// they must fit the path MTU. All nodes of such a group must have the same engine. A group
-    /// whose engine never answers [`Engine::confirm`] has no use for
-    /// [`Group::confirm`](crate::Group::confirm): it times out.
+    /// It carries the groups that are joined with [`Profile::guest`](crate::Profile::guest), next
+    /// to the groups of the other engines. `make` is called once, with the node's id and
+    /// incarnation and a seed for all random choices.
+    ///
+    /// The engine follows the [contract](carom_proto::engine). Its datagrams begin with the common
+    /// [header](carom_proto::wire), carry [`Protocol::Guest`](carom_proto::wire::Protocol::Guest),
+    /// and must fit the path MTU. All nodes of such a group must have the same engine.
+    /// [`Group::confirm`](crate::Group::confirm) times out if the engine never answers
+    /// [`Engine::confirm`].
     pub fn guest(
         mut self,
         make: impl FnOnce(Origin, u64) -> Box<dyn Engine> + Send + 'static,
@@ -235,15 +259,20 @@ impl Builder {
         self
     }
 
-    /// Events that wait for the application in each group at most; what finds no room is told as
-    /// lost. Default: 65536; at least 1. Messages of more than 64 MiB in all do not wait either.
+    /// Sets the capacity of each group's event queue. Default: 65536; at least 1.
+    ///
+    /// A queue also holds at most 64 MiB of messages. In a time-critical group, or one with a
+    /// custom engine, messages that do not fit are reported as [`Event::Lost`](crate::Event::Lost).
+    /// A bulk group keeps them and stops the sender until the application catches up. An ordered
+    /// group keeps them and slows the ring down; a member that falls behind by more than one
+    /// additional queue is removed from the ring ([`Removal::TooSlow`](crate::Removal::TooSlow)).
     pub fn queue(mut self, events: usize) -> Self {
         self.queue_events = events;
         self
     }
 
-    /// Has the node driven by the thread of `driver`, which may drive several. Default: a thread
-    /// of its own.
+    /// Runs the node on the thread of `driver`, which may drive several nodes. Default: a thread of
+    /// its own.
     pub fn on(mut self, driver: &Driver) -> Self {
         self.driver = Some(driver.share());
         self
@@ -252,12 +281,12 @@ impl Builder {
     /// Starts the node.
     ///
     /// # Errors
-    /// The settings make no sense or do not fit the host, or the system refuses something. Nothing
-    /// is left running then.
+    /// The settings are invalid or do not fit the host, or the operating system refuses an
+    /// operation. Nothing is left running then.
     pub fn start(mut self) -> Result<Node, StartError> {
         self.check()?;
         let choice = Choice::new(self.interface.as_deref(), Interface::list()?)?;
-        // The sockets refuse what would have to be fragmented.
+        // The sockets refuse datagrams that would have to be fragmented.
         let carried = choice.interface.mtu().unwrap_or(COMMON_MTU);
         let each =
             [&mut self.lateral.path_mtu, &mut self.ordered.path_mtu, &mut self.bulk.path_mtu];
@@ -288,7 +317,7 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), StartError> {
-        // Each node would have another free port, and hear none of the others.
+        // With port 0, each node would get another free port and receive nothing from the others.
         if self.multicast_port == 0 {
             return Err(StartError::MulticastPort);
         }
@@ -307,7 +336,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The node for the driver, and what its handles know.
+    /// Returns the node for the driver, and the parts for its handles.
     fn host(
         mut self,
         choice: &Choice,
@@ -379,9 +408,9 @@ impl Builder {
         Host::new(founding, network)
     }
 
-    /// The explicit seeds; or where there are none the default port of this host, so that the
-    /// nodes of a host find each other without multicast. Another multicast port means another
-    /// network, whose nodes do not look there.
+    /// Returns the explicit seeds, or without them the default port of this host: nodes of one host
+    /// find each other without multicast. Another multicast port means another network, whose nodes
+    /// are not at the default port.
     fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
         let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
         let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;
@@ -405,7 +434,7 @@ fn first_notices(choice: &Choice, sockets: &Sockets) -> Notices {
     let Interface { name, address, .. } = &choice.interface;
     if choice.reason != ASKED_FOR {
         let text = format!("interface {name} ({address}): {}", choice.reason);
-        // On loopback alone nobody else is reached: that must be seen.
+        // With loopback alone, no other host is reachable. The user must see that.
         let is_routine = !choice.interface.is_loopback;
         notices.add(Notice { is_routine, ..Notice::plain(text) });
     }
@@ -413,7 +442,7 @@ fn first_notices(choice: &Choice, sockets: &Sockets) -> Notices {
     notices
 }
 
-/// 64 bits from the operating system, by way of the standard library's hasher keys.
+/// Returns 64 random bits from the operating system, by way of the standard library's hasher keys.
 fn system_random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

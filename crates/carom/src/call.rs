@@ -14,35 +14,37 @@ use crate::error::NotAnswered;
 use crate::group::Group;
 use crate::node::Node;
 
-/// The answer to a request.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// The reply of the member that holds the handler's lock.
+    /// Reply of the member that holds the handler's lock.
     Reply {
-        /// Who has replied.
+        /// Member that replied.
         by: NodeId,
-        /// The reply.
+        /// Payload of the reply.
         payload: Bytes,
     },
-    /// No handler was named: the request was delivered to the group, as promised.
+    /// No handler was named, and the request was delivered to the group with the requested quality
+    /// of service.
     Acknowledged,
 }
 
-/// Where a caller waits.
+/// Reply channel of a waiting caller.
 pub(crate) type Caller = Sender<Result<Answered, NotAnswered>>;
 
 impl Group {
-    /// Makes a request to the group, and waits for the answer; on any async runtime. It has its
-    /// place among the messages: all members are told of it by
-    /// [`RingNews::Request`](crate::RingNews::Request). With a
-    /// [`Handler`](crate::rmp::Handler) the member that holds the handler's lock replies, by
-    /// [`Group::reply`]; a handler that dies is followed by the next that waits for its lock, so
-    /// the work may be done twice, but there is one answer. Without a handler the request is
-    /// acknowledged when it is delivered as its `qos` says.
+    /// Sends a request to the group and waits for the answer, on any async runtime.
+    ///
+    /// The request has its place in the order of messages: all members receive it as
+    /// [`RingNews::Request`](crate::RingNews::Request). With a [`Handler`](crate::rmp::Handler),
+    /// the member that holds the handler's lock replies with [`Group::reply`]. If it fails, the
+    /// next member that waits for the lock takes over, so that the work can be done twice, but
+    /// there is only one answer. Without a handler the request is acknowledged when it is delivered
+    /// with its `qos`.
     ///
     /// # Errors
-    /// There was no answer within the patience of the request, the group cannot take it, or it is
-    /// closed.
+    /// There was no answer within the patience of the request, the group cannot accept the request,
+    /// or it is closed.
     pub async fn request(
         &self,
         payload: impl Into<Bytes>,
@@ -57,10 +59,10 @@ impl Group {
         answered(self.ask(request)).await
     }
 
-    /// As [`Group::request`], blocking the thread.
+    /// Like [`Group::request`], but blocks the thread.
     ///
     /// # Errors
-    /// As [`Group::request`].
+    /// See [`Group::request`].
     ///
     /// # Panics
     /// On a simulated node: see [`Group::request`].
@@ -74,12 +76,14 @@ impl Group {
         blocking(self.request(payload, options))
     }
 
-    /// Replies to a request that [is this member's](crate::rmp::Request::is_ours) to reply to; on
-    /// any async runtime. Ends when the reply is on its way, which is then seen to.
+    /// Replies to a request that [this member has to answer](crate::rmp::Request::is_ours), on any
+    /// async runtime.
+    ///
+    /// Returns when the reply is queued. The engine then delivers it reliably.
     ///
     /// # Errors
-    /// The request is not open, the reply is too large or too much waits to be sent, or the group
-    /// is closed.
+    /// The request is not open, the reply is too large, too many replies wait to be sent, or the
+    /// group is closed.
     pub async fn reply(
         &self,
         request: RequestId,
@@ -90,10 +94,10 @@ impl Group {
         answer.recv().await.unwrap_or(Err(ReplyError::NotJoined))
     }
 
-    /// As [`Group::reply`], blocking the thread.
+    /// Like [`Group::reply`], but blocks the thread.
     ///
     /// # Errors
-    /// As [`Group::reply`].
+    /// See [`Group::reply`].
     ///
     /// # Panics
     /// On a simulated node: see [`Group::reply`].
@@ -109,11 +113,11 @@ impl Group {
 }
 
 impl Node {
-    /// As [`Group::request`], to the ordered group called `group`, in which this node need not be:
-    /// it need not hear what the group says.
+    /// Like [`Group::request`], but to the ordered group called `group`, which this node need not
+    /// have joined.
     ///
     /// # Errors
-    /// As [`Group::request`]. If there is no such group there is no answer.
+    /// See [`Group::request`]. If no such group exists, there is no answer.
     pub async fn request(
         &self,
         group: &str,
@@ -126,10 +130,10 @@ impl Node {
         answered(self.ask(request)).await
     }
 
-    /// As [`Node::request`], blocking the thread.
+    /// Like [`Node::request`], but blocks the thread.
     ///
     /// # Errors
-    /// As [`Node::request`].
+    /// See [`Node::request`].
     ///
     /// # Panics
     /// On a simulated node: see [`Node::request`].
@@ -155,7 +159,7 @@ fn blocking<T>(future: impl Future<Output = T>) -> T {
     within(std::time::Duration::MAX, future).expect("this time never ends")
 }
 
-/// What the caller is told.
+/// Returns the caller's result of an outcome.
 pub(crate) fn told(outcome: Outcome) -> Result<Answered, NotAnswered> {
     match outcome {
         Outcome::Reply { by, payload } => Ok(Answered::Reply { by, payload }),

@@ -1,12 +1,12 @@
-//! The driver's clock.
+//! The clock of a driver.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use carom_proto::Time;
 
-/// Nanoseconds since the Unix epoch: anchored once at the system's clock and then advanced by the
-/// monotonic clock, so that it never steps back and the delays between hosts with synchronised
-/// clocks make sense.
+/// Clock that returns nanoseconds since the Unix epoch. It is set once from the system's clock and
+/// advanced by the monotonic clock, so that it never steps back, and delays between hosts with
+/// synchronized clocks are meaningful.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     anchor: Instant,

@@ -1,4 +1,4 @@
-//! What handles ask of the driver.
+//! Commands of handles to the driver.
 
 use std::io;
 use std::sync::Arc;
@@ -21,31 +21,32 @@ use crate::profile::Profile;
 use crate::status::Status;
 use crate::udp::UdpNetwork;
 
-/// A request to a driver.
+/// Command to a driver.
 pub(crate) enum Command {
-    /// Drive this node too, under this key.
+    /// Attaches a node under this key.
     Attach { key: usize, host: Box<Host<UdpNetwork>>, reply: SyncSender<io::Result<()>> },
-    /// Something for one node.
+    /// Passes a command to one node.
     Node { key: usize, command: NodeCommand },
 }
 
-/// A request to one node. Each reply has room for one answer; if nobody waits for it any more it
-/// is closed. What comes by the handle of a group that was left is not done, even if the node is
-/// in the group again by another handle: the reply is dropped, which says so.
+/// Command to one node. Each reply channel has room for one reply and is closed if the caller no
+/// longer waits. A command with a handle of a group that was left is not executed, even if the node
+/// has joined the group again through another handle: the reply channel is dropped, which the
+/// caller notices.
 pub(crate) enum NodeCommand {
-    /// Join a group.
+    /// Joins a group.
     Join { name: String, profile: Profile, reply: Joiner },
-    /// Leave a group, if this handle of it is still the one in use.
+    /// Leaves a group, if this handle of it is still in use.
     Leave { shared: Arc<GroupShared> },
-    /// Find out whether all members have what was sent.
+    /// Waits until what was sent is settled at all members.
     Confirm {
         shared: Arc<GroupShared>,
-        /// The number of the message in question; `None` for all that were published.
+        /// Number of the message; `None` for all that were published.
         message: Option<u64>,
         timeout: Duration,
         reply: Sender<Result<Safe, NotSafe>>,
     },
-    /// Make a request to a group: as a member by this handle, or as a node that need not be in it.
+    /// Sends a request to a group: as a member with this handle, or from outside the group.
     Request {
         group: GroupId,
         shared: Option<Arc<GroupShared>>,
@@ -53,30 +54,30 @@ pub(crate) enum NodeCommand {
         options: RequestOptions,
         reply: Caller,
     },
-    /// Reply to a request.
+    /// Replies to a request.
     Reply {
         shared: Arc<GroupShared>,
         request: RequestId,
         payload: Bytes,
         reply: Sender<Result<(), ReplyError>>,
     },
-    /// Look at the rings of a group.
+    /// Queries the rings of a group.
     Look { group: GroupId, options: LookOptions, reply: Looker },
-    /// Ask the members of a ring to continue without a quorum.
+    /// Requests the members of a ring to continue without a quorum.
     ForceQuorum { group: GroupId, epoch: Epoch, lost: Vec<NodeId> },
-    /// Ask for a lock; whether it is waited for.
+    /// Requests a lock, and waits for it if `waits` is `true`.
     Lock { shared: Arc<GroupShared>, name: LockName, waits: bool, reply: lock::Reply },
-    /// A task waits for a lock no more.
+    /// Withdraws the lock requests of tasks that no longer wait.
     GiveUpLock { shared: Arc<GroupShared>, name: LockName },
-    /// Give a lock back that was granted with this number.
+    /// Releases a lock that was granted with this number.
     Unlock { shared: Arc<GroupShared>, name: LockName, grant: u64 },
-    /// The application has made room in the group's queue of events.
+    /// Reports that the application has made room in the group's event queue.
     Room { group: GroupId },
-    /// Tell the status.
+    /// Returns the status.
     Status { reply: Sender<Status> },
-    /// Stumble, to see what the handles say.
+    /// Panics, to test the handles.
     #[cfg(test)]
     Panic,
-    /// Say good-bye to the others and stop.
+    /// Notifies the other nodes, and closes the node.
     Close { reply: Sender<()> },
 }

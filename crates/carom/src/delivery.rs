@@ -1,4 +1,4 @@
-//! Events on their way to a group's application, over a bounded queue.
+//! Delivery of a group's events to the application, through a bounded queue.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,10 +7,10 @@ use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 use crate::mailbox::{Inlet, Mailbox, Waiting, bytes_of, mailbox};
 
-/// The driver's end of a group's queue of events. What a turn brings is staged here, up to a bound,
-/// until it is [handed over](Delivery::hand_over). What does not fit becomes [`Event::Lost`] with
-/// [`LossCause::QueueFull`], which waits here and is delivered before anything later; or, in a
-/// group that promises all messages in order, it waits here itself.
+/// The driver's end of a group's event queue. The events of a turn are staged here, up to a bound,
+/// until they are [handed over](Delivery::hand_over). Messages that do not fit become
+/// [`Event::Lost`] with [`LossCause::QueueFull`], which waits here and is delivered before anything
+/// later. In a group that guarantees all messages in order, they wait here themselves.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     group: GroupId,
@@ -19,25 +19,26 @@ pub(crate) struct Delivery {
     keeps_all: bool,
     staged: VecDeque<Event>,
     staged_bytes: usize,
-    /// What is staged, and what waited in the mailbox when that was last looked at: there may be
-    /// less by now, never more.
+    /// Staged events, and those in the mailbox as of the last check. The actual number may be
+    /// smaller, but never larger.
     waiting: Waiting,
     overflow: Overflow,
 }
 
-/// What found no room.
+/// Events that did not fit into the queue.
 #[derive(Debug, Default)]
 struct Overflow {
     lost: BTreeMap<NodeId, VecDeque<(SeqNo, SeqNo)>>,
     ranges: usize,
     others: VecDeque<Event>,
-    /// Of the messages among them.
+    /// Size of the messages among them.
     bytes: usize,
     dropped: u64,
 }
 
 impl Delivery {
-    /// A queue for `capacity` events of `group`; whether it keeps what does not fit.
+    /// Creates a queue for `capacity` events of `group`. If `keeps_all` is `true`, events that do
+    /// not fit are kept.
     pub(crate) fn new(group: GroupId, capacity: usize, keeps_all: bool) -> (Self, Inlet) {
         let capacity = capacity.max(1);
         let (mailbox, inlet) = mailbox(Waiting { events: capacity / 2, bytes: QUEUE_BYTES / 2 });
@@ -54,7 +55,7 @@ impl Delivery {
         (delivery, inlet)
     }
 
-    /// Stages `event` for the application, or keeps a note of it.
+    /// Stages `event` for the application, or records it in the overflow.
     pub(crate) fn deliver(&mut self, event: Event) {
         if !self.overflow.is_empty() {
             self.flush();
@@ -67,15 +68,15 @@ impl Delivery {
             return self.stage(event);
         }
         self.overflow.add(event, self.keeps_all);
-        // Asks for room, or finds that there is some by now.
+        // Requests room, or finds that there is some by now.
         self.flush();
     }
 
-    /// Stages what is kept as far as there is room.
+    /// Stages overflow events while there is room.
     pub(crate) fn flush(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
-            // The application may have emptied the queue before it was asked for room, and would
-            // never say so then: what it left behind counts only after it was asked.
+            // The application may have emptied the queue before room was requested, and would not
+            // report that. The remaining events are therefore checked after the request.
             if !self.has_room_for(&event) {
                 let waiting = self.mailbox.ask_for_room();
                 self.look_at(waiting);
@@ -87,7 +88,7 @@ impl Delivery {
         }
     }
 
-    /// Hands what is staged to the application.
+    /// Hands the staged events over to the application.
     pub(crate) fn hand_over(&mut self) {
         if !self.staged.is_empty() {
             self.waiting = self.mailbox.put(&mut self.staged);
@@ -95,20 +96,20 @@ impl Delivery {
         }
     }
 
-    /// How much waits beyond the capacity, as a part of it: 1 is as much again, in events or in
-    /// bytes.
+    /// Returns the backlog beyond the capacity, as a fraction of it: 1 is another full queue, in
+    /// events or in bytes.
     pub(crate) fn backlog(&self) -> f64 {
         let events = self.overflow.others.len() as f64 / self.capacity as f64;
         let bytes = self.overflow.bytes as f64 / QUEUE_BYTES as f64;
         events.max(bytes)
     }
 
-    /// Events that wait for the application, here or in the mailbox.
+    /// Returns the number of events that wait for the application, here or in the mailbox.
     pub(crate) fn unread(&self) -> usize {
         self.mailbox.waiting().events + self.staged.len() + self.overflow.others.len()
     }
 
-    /// Events that found no room.
+    /// Returns the number of events that were dropped for lack of room.
     pub(crate) fn dropped(&self) -> u64 {
         self.overflow.dropped
     }
@@ -121,14 +122,14 @@ impl Delivery {
         !self.is_full_with(event)
     }
 
-    /// Whether `event` is too much, by what is known to wait.
+    /// Returns `true` if `event` does not fit, as far as known.
     fn is_full_with(&self, event: &Event) -> bool {
         let (bytes, waiting) = (bytes_of(event), self.waiting);
         let are_too_many = bytes > 0 && waiting.bytes > 0 && waiting.bytes + bytes > QUEUE_BYTES;
         waiting.events >= self.capacity || are_too_many
     }
 
-    /// So much waits in the mailbox.
+    /// Updates the number of waiting events from that of the mailbox.
     fn look_at(&mut self, waiting: Waiting) {
         self.waiting = Waiting {
             events: waiting.events + self.staged.len(),
@@ -142,7 +143,7 @@ impl Delivery {
         self.waiting.bytes += bytes;
         self.staged_bytes += bytes;
         self.staged.push_back(event);
-        // What is staged takes room, and nobody can make any.
+        // The application cannot make room while events are only staged.
         if self.staged.len() >= MOST_STAGED.min(self.capacity.div_ceil(4)) {
             self.hand_over();
         }
@@ -150,8 +151,8 @@ impl Delivery {
 }
 
 impl Drop for Delivery {
-    /// Nobody asks for what is kept once the queue is closed, and what is lost must not end
-    /// untold: it is little, and goes beyond the capacity.
+    /// Delivers the overflow beyond the capacity. Room is no longer requested after the queue is
+    /// closed, and losses must be reported before its end. The overflow is small.
     fn drop(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
             self.staged.push_back(event);
@@ -167,7 +168,7 @@ impl Overflow {
 
     fn add(&mut self, event: Event, keeps_all: bool) {
         match event {
-            // Only the last one counts.
+            // Only the last event counts.
             event if is_of_stability(&event) && self.others.back().is_some_and(is_of_stability) => {
                 self.others.pop_back();
                 self.others.push_back(event);
@@ -186,8 +187,8 @@ impl Overflow {
         }
     }
 
-    /// Extends the sender's last range if the numbers are next to it. When there are too many
-    /// ranges it is widened up to them, so that nothing lost goes untold.
+    /// Extends the sender's last range if the numbers are adjacent. If there are too many ranges,
+    /// it is widened to include them, so that no loss is unreported.
     fn add_lost(&mut self, sender: NodeId, first: SeqNo, last: SeqNo) {
         let ranges = self.lost.entry(sender).or_default();
         if let Some(range) = ranges.back_mut() {
@@ -239,13 +240,13 @@ fn ranges_are_many(ranges: usize) -> bool {
     ranges >= MAX_RANGES
 }
 
-/// Bytes of messages in a queue at most; one that is larger fits while it is alone.
+/// Maximum size of the messages in a queue. A larger message fits if it is alone.
 const QUEUE_BYTES: usize = 64 << 20;
-/// Events that are handed over together, unless that is a quarter of the queue or more.
+/// Maximum number of events handed over together, unless a quarter of the queue is smaller.
 const MOST_STAGED: usize = 256;
-/// Ranges of lost messages that are kept apart.
+/// Maximum number of separate ranges of lost messages.
 const MAX_RANGES: usize = 1024;
-/// Events other than messages that are kept.
+/// Maximum number of overflow events other than messages.
 const MAX_OTHERS: usize = 4096;
 
 #[cfg(test)]
@@ -270,7 +271,7 @@ mod tests {
         })
     }
 
-    /// What the application is given once the driver's turn is over.
+    /// Returns the next event of the application after the driver's turn.
     fn given(delivery: &mut Delivery, inlet: &Inlet) -> Option<Event> {
         delivery.hand_over();
         match inlet.take() {
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!((delivery.backlog(), delivery.dropped()), (0.0, 0));
     }
 
-    /// A message of half the bytes that a queue takes.
+    /// Returns a message of half the bytes that a queue accepts.
     fn large(seqno: u32) -> Event {
         match message(7, seqno) {
             Event::Message(message) => {

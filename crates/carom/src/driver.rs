@@ -1,4 +1,4 @@
-//! The thread that does all the work.
+//! The thread that drives nodes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,10 +18,12 @@ use crate::receive::Landing;
 use crate::timer::{Timer, sharpen};
 use crate::udp::{TOKENS, UdpNetwork};
 
-/// A thread that drives nodes: it owns their sockets and their state, so that a packet is never
-/// handed from one thread to another. Each node has one of its own unless it is started
-/// [on](crate::Builder::on) a shared one. The thread ends with the last handle of the driver and
-/// of its nodes.
+/// Thread that drives nodes: it owns their sockets and their state, so that packets are never
+/// passed between threads.
+///
+/// Each node has its own driver unless it is started [on](crate::Builder::on) a shared one. Share a
+/// driver between nodes to save threads; give each node its own for the lowest latency. The thread
+/// ends with the last handle of the driver and of its nodes.
 #[derive(Debug)]
 pub struct Driver {
     shared: Arc<Shared>,
@@ -29,7 +31,7 @@ pub struct Driver {
 
 #[derive(Debug)]
 struct Shared {
-    /// Unbounded, but each handle has at most one request under way, and one for its end.
+    /// Unbounded, but each handle has at most one request in flight, and one for its end.
     commands: Option<Sender<Command>>,
     waker: Waker,
     clock: Clock,
@@ -43,7 +45,7 @@ impl Driver {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system gives no poll, timer or thread.
+    /// The operating system refuses the poll, the timer or the thread.
     pub fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
@@ -74,17 +76,17 @@ impl Driver {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Another handle of the same thread.
+    /// Returns another handle to the same thread.
     pub(crate) fn share(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 
-    /// Whether the caller is the driver's thread, which must not wait for itself.
+    /// Returns `true` if the caller runs on the driver's thread, which must not wait for itself.
     pub(crate) fn is_this_thread(&self) -> bool {
         self.shared.is_this_thread()
     }
 
-    /// Gives the thread a node to drive; returns its key. `None` if the thread has stopped.
+    /// Attaches a node to the thread and returns its key. Returns `None` if the thread has stopped.
     pub(crate) fn attach(&self, host: Host<UdpNetwork>) -> Option<io::Result<usize>> {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = sync_channel(1);
@@ -92,8 +94,8 @@ impl Driver {
         answer.recv().ok().map(|attached| attached.map(|()| key))
     }
 
-    /// Sends a request. If the thread has stopped it is dropped, which wakes whoever waits for
-    /// the reply.
+    /// Sends a command. If the thread has stopped, the command is dropped, which wakes callers that
+    /// wait for its reply.
     pub(crate) fn command(&self, command: Command) {
         if let Some(commands) = &self.shared.commands {
             let _ = commands.send(command);
@@ -101,12 +103,12 @@ impl Driver {
         }
     }
 
-    /// The clock of the nodes that the thread drives.
+    /// Returns the time of the clock of the nodes on this thread.
     pub(crate) fn now(&self) -> Time {
         self.shared.clock.now()
     }
 
-    /// Who sleeps by that clock.
+    /// Returns the timers of tasks that sleep by that clock.
     pub(crate) fn alarms(&self) -> &Alarms {
         &self.shared.alarms
     }
@@ -126,24 +128,24 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The thread ends when nobody can send it commands any more.
+        // The thread ends when all senders of commands are gone.
         self.commands = None;
         let woken = self.waker.wake().is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken && !self.is_this_thread()) {
-            // If it panicked it has said so itself.
+            // A panic of the thread was already reported by the panic hook.
             let _ = thread.join();
         }
     }
 }
 
 impl Drop for Loop {
-    /// Also when it panics: whoever sleeps would never be woken.
+    /// Also runs after a panic. Otherwise sleeping tasks would never be woken.
     fn drop(&mut self) {
         self.alarms.close();
     }
 }
 
-/// What the thread owns.
+/// State of the driver thread.
 struct Loop {
     poll: Poll,
     timer: Timer,
@@ -153,7 +155,7 @@ struct Loop {
     landing: Landing,
     hosts: BTreeMap<usize, Host<UdpNetwork>>,
     has_more_commands: bool,
-    /// There are no handles any more.
+    /// `true` when no handles are left.
     is_let_go: bool,
 }
 
@@ -175,7 +177,7 @@ impl Loop {
             if !self.is_let_go && !self.take_commands() {
                 self.let_all_go();
             }
-            // Who was closed by a task on this very thread is not waited for there: it still
+            // A node that was closed by a task on this thread has no waiting caller. It still
             // leaves its rings in order.
             if self.is_let_go && self.hosts.is_empty() {
                 return;
@@ -193,7 +195,7 @@ impl Loop {
         }
     }
 
-    /// Nobody is left to ask for anything: all nodes are to go, those too that nobody closed.
+    /// Closes all nodes, as no handle is left to use them, including nodes that were never closed.
     fn let_all_go(&mut self) {
         self.is_let_go = true;
         let now = self.clock.now();
@@ -207,7 +209,7 @@ impl Loop {
         }
     }
 
-    /// Lets a node go that has come to its end.
+    /// Removes a node that has closed.
     fn let_go(&mut self, now: Time, key: usize) {
         let Some(host) = self.hosts.get_mut(&key) else { return };
         if let Some(reply) = host.closed(now) {
@@ -218,7 +220,7 @@ impl Loop {
         }
     }
 
-    /// Waits until a socket, a handle or a deadline calls.
+    /// Waits for a socket, a command or a timer.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let now = self.clock.now();
         let due: Option<Time> = match self.has_more_commands {
@@ -238,8 +240,8 @@ impl Loop {
         }
     }
 
-    /// Takes up to so many commands that the sockets need not wait long: several threads can ask
-    /// as fast as they are answered. Says whether more can ever come.
+    /// Executes a limited number of commands, so that threads that send commands continuously do
+    /// not starve the sockets. Returns `false` if no more commands can arrive.
     fn take_commands(&mut self) -> bool {
         self.has_more_commands = false;
         for _ in 0..COMMANDS_PER_TURN {
@@ -272,7 +274,7 @@ impl Loop {
 const WAKER: Token = Token(0);
 const TIMER: Token = Token(1);
 const FIRST_HOST: usize = 2;
-/// Commands between two turns of the nodes.
+/// Maximum number of commands between two turns of the nodes.
 const COMMANDS_PER_TURN: usize = 16;
-/// What one poll reports at most; the rest comes with the next.
+/// Maximum number of events per poll. The rest is returned by the next poll.
 const EVENTS: usize = 256;

@@ -1,4 +1,4 @@
-//! What can go wrong, each with its cause and its fix.
+//! Errors of the public API, each with its cause and its fix.
 
 mod fix;
 
@@ -14,115 +14,117 @@ use carom_proto::{GroupSettings, JoinError, NodeId, lateral, rdcm};
 use crate::pool::MulticastPool;
 use crate::sockets::DEFAULT_MULTICAST_PORT;
 
-/// Why a node could not be started. `Display` gives the cause in one line, [`StartError::fix`]
-/// the remedy in another.
+/// Error of a node that could not be started. `Display` gives the cause in one line,
+/// [`StartError::fix`] the fix in another.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The port that was asked for belongs to another socket.
+    /// The requested port belongs to another socket.
     #[error("port {port} is in use")]
     AddressInUse {
-        /// The UDP port.
+        /// UDP port.
         port: u16,
-        /// Whether it is the port for multicast.
+        /// `true` if it is the multicast port.
         multicast: bool,
     },
     /// No interface has this name or address.
     #[error("unknown interface {name:?}")]
     UnknownInterface {
-        /// What was asked for.
+        /// Requested name or address.
         name: String,
-        /// The interfaces that there are, each as `name (address)`.
+        /// Interfaces of this host, each as `name (address)`.
         known: Vec<String>,
     },
     /// The host has no interface with an IPv4 address, not even loopback.
     #[error("no network interface is up and has an IPv4 address")]
     NoInterface,
-    /// The operating system does not let this process do it.
+    /// The operating system does not permit the operation to this process.
     #[error("no permission to {action}")]
     Permission {
-        /// What was not permitted.
+        /// Operation that was not permitted.
         action: String,
     },
     /// A seed is not an address, or its name does not resolve to an IPv4 address.
     #[error("seed {seed:?}: {reason}")]
     Seed {
-        /// The seed as given.
+        /// Seed as given.
         seed: String,
-        /// What is wrong with it.
+        /// Reason for the refusal.
         reason: String,
     },
-    /// The address of a membership service is none, or its name does not resolve to an IPv4
+    /// The address of a membership service is invalid, or its name does not resolve to an IPv4
     /// address.
     #[error("membership service {address:?}: {reason}")]
     Control {
-        /// The address as given.
+        /// Address as given.
         address: String,
-        /// What is wrong with it.
+        /// Reason for the refusal.
         reason: String,
     },
     /// The name of a cluster or rack is longer than 255 bytes.
     #[error("the name {name:?} is longer than 255 bytes")]
     LongName {
-        /// The beginning of the name.
+        /// Beginning of the name.
         name: String,
     },
-    /// The pool holds addresses that are not for multicast.
+    /// The pool is empty, or contains addresses that are not for multicast.
     #[error("{pool} is not a pool of multicast addresses")]
     Pool {
-        /// The pool.
+        /// Pool as given.
         pool: MulticastPool,
     },
-    /// The multicast port is 0: all nodes share one, so that none can choose a free one.
+    /// The multicast port is 0. All nodes share the port, so that no node can select a free one.
     #[error("multicast port 0 is invalid: expected 1 to 65535")]
     MulticastPort,
-    /// A rate outside 0 to 1 or a burst of 0.
+    /// The injected loss has a rate outside 0 to 1, or a burst length of 0.
     #[error("impossible loss: {loss}")]
     Loss {
-        /// What was asked for.
+        /// Injected loss as given.
         loss: Loss,
     },
-    /// The lateral engine's settings cannot work.
+    /// The settings of the lateral engine are invalid.
     #[error("lateral engine: {0}")]
     Lateral(#[from] lateral::ConfigError),
-    /// The settings of the engine of ordered groups cannot work.
+    /// The settings of the engine of ordered groups are invalid.
     #[error("ordered groups: {0}")]
     Ordered(#[from] rmp::ConfigError),
-    /// The bulk engine cannot be set like that.
+    /// The settings of the engine of bulk groups are invalid.
     #[error("bulk groups: {0}")]
     Bulk(#[from] rdcm::ConfigError),
-    /// The driver that the node was to share has stopped.
+    /// The shared driver of the node has stopped.
     #[error("the driver has stopped")]
     DriverStopped,
-    /// The operating system refused something else.
+    /// The operating system refused another operation.
     #[error("cannot {action}: {}", plain(error))]
     System {
-        /// What was attempted.
+        /// Operation that was attempted.
         action: String,
-        /// Its answer. It is part of the text, and therefore not a [`source`](std::error::Error).
+        /// Error of the operating system. It is part of the text, and therefore not a
+        /// [`source`](std::error::Error).
         error: io::Error,
     },
 }
 
-/// Why a group could not be joined.
+/// Error of a group that could not be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinGroupError {
-    /// The settings are out of bounds or contradict those of the node or of the group's members.
+    /// The settings are out of bounds, or conflict with those of the node or of the group's
+    /// members.
     #[error(transparent)]
     Refused(#[from] JoinError),
-    /// Seeds were given, and nobody was met through any of them.
+    /// Seeds were given, and no node was found through any of them.
     #[error("no seed answered: {}", seeds.join(", "))]
     NoSeedAnswered {
-        /// The seeds as given.
+        /// Seeds as given.
         seeds: Vec<String>,
     },
-    /// The node has a membership service, and it has not answered.
+    /// The membership service has not answered.
     #[error("no answer from the membership service at {}{}", addresses.join(", "), because(why))]
     ServiceAway {
-        /// Its addresses as given.
+        /// Addresses of the service as given.
         addresses: Vec<String>,
-        /// What is known of the reason.
+        /// Reason, if it is known.
         why: Option<String>,
     },
     /// The node is closed.
@@ -130,86 +132,87 @@ pub enum JoinGroupError {
     Closed,
 }
 
-/// Why a message was not published. Nothing of it was sent.
+/// Error of a message that was not published. No part of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The message does not fit into a packet whose repairs fit into the path MTU.
+    /// The message is larger than [`Group::payload_limit`](crate::Group::payload_limit), or an
+    /// unreliable message in an ordered group is larger than one packet.
     #[error("message of {bytes} bytes, where at most {limit} fit")]
     TooLarge {
-        /// The message's size.
+        /// Size of the message in bytes.
         bytes: usize,
-        /// The largest size.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// The group does not give this guarantee.
+    /// The group does not offer this quality of service.
     #[error("this group cannot promise that a message is {asked}")]
     Qos {
-        /// What was asked for.
+        /// Requested quality of service.
         asked: Qos,
     },
-    /// The group was left, refused later on, or its node is closed.
+    /// The group was left, its join was refused later, or its node is closed.
     #[error("the group is closed")]
     Closed,
 }
 
-/// Why a message was not taken without waiting. Nothing of it was sent.
+/// Error of a message that was not accepted without waiting. No part of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryPublishError {
     /// The group's outgoing queue is full.
     #[error("the queue is full{}", held_back(*held_back_by))]
     Full {
-        /// The member that the group waits for, and how many messages it is behind; `None` if
-        /// the messages come faster than they can be sent.
+        /// Member that the group waits for, and the number of messages by which it lags; `None` if
+        /// messages are published faster than they can be sent.
         held_back_by: Option<(NodeId, u32)>,
-        /// The message, the caller's again.
+        /// The message, returned to the caller.
         payload: Bytes,
     },
-    /// As [`PublishError::TooLarge`].
+    /// See [`PublishError::TooLarge`].
     #[error("message of {bytes} bytes, where at most {limit} fit")]
     TooLarge {
-        /// The message's size.
+        /// Size of the message in bytes.
         bytes: usize,
-        /// The largest size.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// As [`PublishError::Qos`].
+    /// See [`PublishError::Qos`].
     #[error("this group cannot promise that a message is {asked}")]
     Qos {
-        /// What was asked for.
+        /// Requested quality of service.
         asked: Qos,
     },
-    /// As [`PublishError::Closed`].
+    /// See [`PublishError::Closed`].
     #[error("the group is closed")]
     Closed,
 }
 
-/// Why it is not known that a message's promise is kept.
+/// Error of a message whose guarantee is not known to hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotDelivered {
-    /// The ring went on without this node before the message had its place here: the others may
-    /// have been given it, or not.
+    /// This node was removed from the ring before it delivered the message. The other members may
+    /// or may not have delivered it.
     #[error("this node was removed from the group's ring before it knew")]
     Removed {
-        /// Why it was removed.
+        /// Cause of the removal.
         why: Removal,
     },
-    /// Members have lost messages that were sent up to this one.
+    /// Members have lost messages up to and including this one.
     #[error("lost by {}", counts(lost_by))]
     Incomplete {
-        /// Who, and how many messages of this node.
+        /// Each of these members, with the number of this node's messages that it lost.
         lost_by: Vec<(NodeId, u32)>,
     },
-    /// It was given up before it was confirmed: another node sends in the bulk group. Members may
-    /// have it, or not.
+    /// The message was given up before it was confirmed, because another node sends in the bulk
+    /// group. Members may or may not have it.
     #[error("it was given up before it was confirmed: another node sends in the group")]
     GivenUp,
-    /// There was no other member, or none any more, to get it: nobody is known to have it.
+    /// No other member was in the group, or all have left. No node is known to have the message.
     #[error("no other member was there to get it")]
     Nobody,
-    /// Nothing was heard in this time; the promise may still be kept.
+    /// No confirmation arrived within this time. The guarantee may still be fulfilled.
     #[error("not known within {0:?}")]
     Timeout(Duration),
     /// The group or its node was closed.
@@ -217,18 +220,18 @@ pub enum NotDelivered {
     Closed,
 }
 
-/// Why a request has no answer.
+/// Error of a request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAnswered {
-    /// Nobody has answered within the patience of the request, or this node has left the group
+    /// No answer arrived within the patience of the request, or this node has left the group
     /// meanwhile. The request may have been executed.
     #[error("no answer in time")]
     Unanswered,
-    /// The request was not made.
+    /// The request was not sent.
     #[error(transparent)]
     Refused(#[from] rmp::RequestError),
-    /// The group is not an ordered one: it takes no requests.
+    /// The group is not ordered, and has no requests.
     #[error("this group is not ordered: it takes no requests")]
     NoRequests,
     /// The node is closed.
@@ -236,32 +239,33 @@ pub enum NotAnswered {
     Closed,
 }
 
-/// The error of a lock that could not be acquired.
+/// Error of a lock that could not be acquired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another node holds it.
+    /// Another node holds the lock.
     #[error("{}", refused(*holder))]
     Refused {
-        /// Who; `None` if nobody does, and the group has as many locks as it can keep.
+        /// Holder of the lock; `None` if the lock is free, but the group has the maximum number of
+        /// locks.
         holder: Option<NodeId>,
     },
-    /// Another task of this node holds it or waits for it.
+    /// Another task of this node holds the lock or waits for it.
     #[error("this node holds the lock or waits for it already")]
     HeldHere,
-    /// The ring went on without this node before it was granted.
+    /// This node was removed from the ring before the lock was granted.
     #[error("this node was removed from the group's ring before it had the lock")]
     Lost,
-    /// So many requests for locks wait already.
+    /// Too many lock requests are waiting.
     #[error("{asked} requests for locks wait already")]
     TooMany {
-        /// How many.
+        /// Number of waiting requests.
         asked: usize,
     },
-    /// It was not granted within this time.
+    /// The lock was not granted within this time.
     #[error("not granted within {0:?}")]
     Timeout(Duration),
-    /// The group is not an ordered one: it has no locks.
+    /// The group is not ordered, and has no locks.
     #[error("this group is not ordered: it has no locks")]
     NoLocks,
     /// The group or its node was closed.
@@ -269,21 +273,21 @@ pub enum LockError {
     Closed,
 }
 
-/// Why it is not known that everything that was sent is settled at all members.
+/// Error of a confirmation: the messages are not known to be settled at all members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotSafe {
     /// Not all members have confirmed in time.
     #[error("{}", not_confirmed(waiting_for))]
     Timeout {
-        /// The members that have not, as far as known.
+        /// Members that have not confirmed, as far as known.
         waiting_for: Vec<NodeId>,
     },
     /// Messages were given up before they were confirmed: another node sends in the bulk group, or
-    /// the ring of the ordered group went on without this node. Members may have them, or not.
+    /// this node was removed from the ring of the ordered group. Members may or may not have them.
     #[error("messages were given up before they were confirmed")]
     GivenUp,
-    /// No other member was there to receive the messages, or all have left since.
+    /// No other member was in the group to receive the messages, or all have left since.
     #[error("no other member was there to get the messages")]
     Nobody,
     /// The group or its node was closed.
@@ -291,13 +295,13 @@ pub enum NotSafe {
     Closed,
 }
 
-/// The time ran out before anything happened.
+/// No event arrived within this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing happened within {0:?}")]
 pub struct Timeout(pub Duration);
 
 impl StartError {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::AddressInUse { port, multicast: false } => {
@@ -338,7 +342,7 @@ impl StartError {
         }
     }
 
-    /// The error of the operating system while `action` was attempted.
+    /// Returns the error of the operating system while `action` was attempted.
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
         let action = action.into();
         match source.kind() {
@@ -347,7 +351,7 @@ impl StartError {
         }
     }
 
-    /// The error of the operating system when `port` of `address` was bound.
+    /// Returns the error of the operating system while `port` of `address` was bound.
     pub(crate) fn bind(address: IpAddr, port: u16, multicast: bool, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::AddrInUse => Self::AddressInUse { port, multicast },
@@ -357,7 +361,7 @@ impl StartError {
 }
 
 impl JoinGroupError {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Refused(error) => refused_fix(error),
@@ -433,7 +437,7 @@ impl From<PublishError> for TryPublishError {
     }
 }
 
-/// The text of a system error without its number, in lower case as the rest of the line.
+/// Returns the text of a system error without its number, in lower case like the rest of the line.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -475,7 +479,7 @@ fn default_pool() -> MulticastPool {
     MulticastPool::default()
 }
 
-/// `EMFILE` of every Unix.
+/// `EMFILE` on every Unix.
 const TOO_MANY_FILES: i32 = 24;
 
 #[cfg(test)]

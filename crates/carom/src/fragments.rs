@@ -1,9 +1,9 @@
 //! Datagrams in parts.
 //!
-//! Engines cut messages to the path MTU as it is known. A datagram that was made before a path
-//! turned out to be narrower, or is relayed or sent again along another path, does not fit. It is
-//! sent in parts, and put together again by the node that it is for. Parts are not repeated: with
-//! one of them the datagram is lost.
+//! Engines cut messages to the current path MTU. A datagram does not fit if it was made before the
+//! path MTU decreased, or if it is relayed or retransmitted along another path. It is sent in
+//! parts, and reassembled by its destination. Parts are not retransmitted: if one is lost, the
+//! datagram is lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use carom_proto::{Endpoint, NodeId, Origin, Time};
 
 use crate::paths::{PART_OVERHEAD, Packet, Part};
 
-/// Appends `datagram` to `out` in parts, as datagrams of up to `most` bytes. All but the last are
-/// of the size that is returned.
+/// Appends `datagram` to `out` in parts, as datagrams of up to `most` bytes. Returns the size of
+/// all parts but the last.
 pub(crate) fn split(
     origin: Origin,
     id: u32,
@@ -30,19 +30,19 @@ pub(crate) fn split(
     room + PART_OVERHEAD
 }
 
-/// Datagrams of which some parts have come.
+/// Datagrams of which some parts have arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     begun: VecDeque<Begun>,
     pub(crate) counters: FragmentCounters,
 }
 
-/// What became of parts.
+/// Counters of datagrams in parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FragmentCounters {
-    /// Datagrams that were put together.
+    /// Datagrams that were reassembled.
     pub(crate) joined: u64,
-    /// Datagrams of which some parts never came, or for which there was no room.
+    /// Datagrams of which some parts never arrived, or for which there was no room.
     pub(crate) given_up: u64,
 }
 
@@ -53,12 +53,12 @@ struct Begun {
     id: u32,
     since: Time,
     bytes: Vec<u8>,
-    /// Where each part begins that has come, and where it ends.
+    /// Ranges of the parts that have arrived: first byte, and end.
     come: Vec<(u16, u16)>,
 }
 
 impl Fragments {
-    /// Takes a part; returns the datagram that is whole with it.
+    /// Adds a part. Returns the datagram that it completes.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -104,9 +104,9 @@ impl Fragments {
     }
 }
 
-/// A datagram has at most some 1100 parts.
+/// Limits a datagram to about 1100 parts.
 const LEAST_PART: usize = 60;
-/// Each takes up to 64 KiB.
+/// Maximum number of incomplete datagrams, each of up to 64 KiB.
 const MOST_BEGUN: usize = 64;
 const MOST_AGE: Duration = Duration::from_secs(1);
 

@@ -1,23 +1,23 @@
-//! Messages that were given up, and which of them a confirmation has reported.
+//! Messages that were given up, and those of them that a confirmation has reported.
 
 use std::collections::VecDeque;
 
-/// The messages of a group that this node has given up, by their numbers in the order in which they
-/// were published: the first has the number 1.
+/// Messages of a group that this node has given up, by their numbers in the order of publishing.
+/// The first message has the number 1.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
-    /// The first and the last of each, in order.
+    /// First and last number of each range, in order.
     ranges: VecDeque<(u64, u64)>,
-    /// Up to here a confirmation has failed because of them.
+    /// Number up to which a confirmation has failed because of given-up messages.
     reported: u64,
 }
 
-/// The messages that a confirmation covers.
+/// Messages that a confirmation covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Covered {
-    /// The number before the first.
+    /// Number before the first message.
     since: u64,
-    /// The number of the last.
+    /// Number of the last message.
     pub(crate) last: u64,
     is_one: bool,
 }
@@ -34,13 +34,13 @@ impl GivenUp {
             && let Some((first, _)) = self.ranges.pop_front()
             && let Some((begin, _)) = self.ranges.front_mut()
         {
-            // All in between counts as given up, so that nothing that is lost is ever called safe.
+            // All messages in between count as given up, so that no lost message is ever confirmed.
             *begin = first;
         }
     }
 
-    /// Returns what a confirmation covers that is asked for after `published` messages: those
-    /// after the ones that were reported, or if there are none, all.
+    /// Returns what a confirmation covers that is requested after `published` messages: those after
+    /// the reported ones, or all if there are none.
     pub(crate) fn covered(&self, published: u64) -> Covered {
         let since = if published > self.reported { self.reported } else { 0 };
         Covered { since, last: published, is_one: false }
@@ -52,7 +52,7 @@ impl GivenUp {
         self.ranges.iter().any(overlaps)
     }
 
-    /// A confirmation has failed because of messages that were given up.
+    /// Records a confirmation that has failed because of given-up messages.
     pub(crate) fn note_reported(&mut self, covered: Covered) {
         if !covered.is_one {
             self.reported = self.reported.max(covered.last);
@@ -61,13 +61,13 @@ impl GivenUp {
 }
 
 impl Covered {
-    /// One message.
+    /// Covers one message.
     pub(crate) fn one(number: u64) -> Self {
         Self { since: number.saturating_sub(1), last: number, is_one: true }
     }
 }
 
-/// The most ranges that are kept. Beyond them the two oldest become one.
+/// Maximum number of ranges. Beyond it the two oldest are merged.
 const MOST_RANGES: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A group that the application is in.
+//! A group that the application has joined.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -23,16 +23,17 @@ mod publishing;
 
 pub use self::publishing::Deadline;
 
-/// Membership in a group: publishes to the other members and receives what they publish. Dropping
-/// it leaves the group. It can be used from several threads at once; each event goes to one of
-/// those who receive.
+/// Membership in a group: publishes to the other members and receives what they publish.
+///
+/// Dropping it leaves the group. It can be used from several threads at once; each event goes to
+/// one of the receivers.
 pub struct Group {
     shared: Arc<GroupShared>,
     inlet: Inlet,
     node: Arc<NodeShared>,
 }
 
-/// What the driver and the application know of a group.
+/// State of a group that the driver and the application share.
 #[derive(Debug)]
 pub(crate) struct GroupShared {
     pub(crate) name: String,
@@ -46,12 +47,12 @@ pub(crate) struct GroupShared {
     members: Mutex<View>,
 }
 
-/// The largest messages of a group in bytes.
+/// Maximum sizes of a group's messages in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PayloadLimits {
-    /// Of any that is promised something.
+    /// Limit of messages with any guarantee.
     pub(crate) message: usize,
-    /// Of unreliable ones in an ordered group, at first: it follows the path MTU.
+    /// Initial limit of unreliable messages in an ordered group. The limit follows the path MTU.
     pub(crate) unreliable: usize,
 }
 
@@ -68,33 +69,35 @@ impl Group {
         Self { shared, inlet, node }
     }
 
-    /// The group's name.
+    /// Returns the group's name.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The group's id: the hash of its name.
+    /// Returns the group's id: the hash of its name.
     pub fn id(&self) -> GroupId {
         self.shared.id
     }
 
-    /// The largest message in bytes: 16 MiB, unless the settings of the engine say otherwise.
+    /// Returns the maximum size of a message in bytes: 16 MiB, unless the engine's settings set
+    /// another limit.
     pub fn payload_limit(&self) -> usize {
         self.shared.limits.message
     }
 
-    /// The other members as this node sees them now, in order of their ids.
+    /// Returns the other members in this node's current view, in order of their ids.
     pub fn members(&self) -> Vec<NodeId> {
         self.shared.members()
     }
 
-    /// The next event; `None` once the group is closed and all events were taken. On any async
-    /// runtime.
+    /// Receives the next event, on any async runtime.
+    ///
+    /// Returns `None` once the group is closed and all events were received.
     pub async fn recv(&self) -> Option<Event> {
         self.taken(self.inlet.next().await)
     }
 
-    /// As [`Group::recv`], blocking the thread.
+    /// Like [`Group::recv`], but blocks the thread.
     ///
     /// # Panics
     /// On a simulated node: see [`Group::recv`].
@@ -104,10 +107,10 @@ impl Group {
         self.taken(self.inlet.next_blocking())
     }
 
-    /// As [`Group::recv_blocking`], for no longer than `timeout`.
+    /// Like [`Group::recv_blocking`], but for at most `timeout`.
     ///
     /// # Errors
-    /// Nothing happened in that time.
+    /// No event arrived within `timeout`.
     ///
     /// # Panics
     /// On a simulated node: see [`Group::recv_timeout_async`].
@@ -120,15 +123,15 @@ impl Group {
         within(timeout, self.recv()).ok_or(Timeout(timeout))
     }
 
-    /// As [`Group::recv`], for no longer than `timeout` of the node's clock.
+    /// Like [`Group::recv`], but for at most `timeout` of the node's clock.
     ///
     /// # Errors
-    /// Nothing happened in that time.
+    /// No event arrived within `timeout`.
     pub async fn recv_timeout_async(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
         before(self.node.sleep(timeout), self.recv()).await.ok_or(Timeout(timeout))
     }
 
-    /// The next event if there is one already.
+    /// Returns the next event if one has arrived, without waiting.
     pub fn try_recv(&self) -> Option<Event> {
         match self.inlet.take() {
             Found::Event(event, room) => self.taken(Some((event, room))),
@@ -136,25 +139,26 @@ impl Group {
         }
     }
 
-    /// The events as a stream, which ends once the group is closed.
+    /// Returns the events as a stream that ends once the group is closed.
     pub fn stream(&self) -> impl Stream<Item = Event> + Unpin + '_ {
         Events { group: self, arrival: Arrival::default() }
     }
 
-    /// Blocks until everything that was published here so far is settled at all members: each has
-    /// the message, or knows that it lost it ([`Safe::incomplete`] names those). Where nothing was
-    /// published that is so at once.
+    /// Blocks until everything that was published here so far is settled at all members.
     ///
-    /// Messages that were given up are never safe: those of a bulk group's sender that has yielded
-    /// to another, and those of an ordered group that were not confirmed when this node was removed
-    /// from its ring. Each confirmation that covers one fails, and so do all later ones until
-    /// something is published again. A confirmation then covers what was published after the one
-    /// that failed. Of a single message [`Published::delivered`](crate::Published::delivered)
-    /// reports what became of it.
+    /// A message is settled at a member that has it, or knows that it lost it; [`Safe::incomplete`]
+    /// lists the members that lost messages. If nothing was published, the call returns at once.
+    ///
+    /// Messages that were given up are never confirmed: those of a bulk group's sender that has
+    /// yielded to another, and those of an ordered group that were not confirmed when this node was
+    /// removed from its ring. Each confirmation that covers such a message fails, and so do all
+    /// later ones until something is published again. A confirmation then covers what was published
+    /// after the failed one. [`Published::delivered`](crate::Published::delivered) reports the
+    /// outcome of a single message.
     ///
     /// # Errors
-    /// Not within `timeout`, which names the members that are waited for; there is no other member
-    /// to get the messages; messages were given up; the group was closed.
+    /// Members have not confirmed within `timeout`, and are listed; no other member is in the
+    /// group; messages were given up; the group was closed.
     ///
     /// # Panics
     /// On a simulated node: see [`Group::confirm_async`].
@@ -165,10 +169,10 @@ impl Group {
         answer.recv_blocking().unwrap_or(Err(NotSafe::Closed))
     }
 
-    /// As [`Group::confirm`], on any async runtime.
+    /// Like [`Group::confirm`], but on any async runtime.
     ///
     /// # Errors
-    /// As [`Group::confirm`].
+    /// See [`Group::confirm`].
     pub async fn confirm_async(&self, timeout: Duration) -> Result<Safe, NotSafe> {
         let answer = self.ask_to_confirm(None, timeout);
         answer.recv().await.unwrap_or(Err(NotSafe::Closed))
@@ -180,9 +184,10 @@ impl Group {
         answer.recv().await.unwrap_or(Err(NotSafe::Closed))
     }
 
-    /// Leaves the group. The node stays in it unseen until the members have what it has sent, for
-    /// at most 2 s. Messages that are still held back are not sent any more; see
-    /// [`Group::confirm`].
+    /// Leaves the group.
+    ///
+    /// The node remains a member in the background until the other members have what it has sent,
+    /// for at most 2 s. Messages that are still held back are not sent; see [`Group::confirm`].
     pub fn leave(self) {
         drop(self);
     }
@@ -200,12 +205,13 @@ impl Group {
         &self.shared
     }
 
-    /// The node that is in the group.
+    /// Returns the id of the node that has joined the group.
     pub fn node_id(&self) -> NodeId {
         self.node.parts.first_status.id
     }
 
-    /// Asks the node; the answer's channel is closed without one if the node is.
+    /// Sends a command to the node. If the node is closed, the returned channel is closed without a
+    /// reply.
     pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> NodeCommand) -> Receiver<T> {
         self.node.ask(command)
     }
@@ -214,13 +220,13 @@ impl Group {
         self.node.home.tell(command);
     }
 
-    /// Refuses a call that would block for ever.
+    /// Panics if the call would block forever.
     #[track_caller]
     pub(crate) fn must_not_block(&self, call: &str, instead: &str) {
         self.node.home.must_not_block(call, instead);
     }
 
-    /// A time of the node's clock.
+    /// Returns a sleep of `span` on the node's clock.
     pub(crate) fn sleep(&self, span: Duration) -> Sleep {
         self.node.sleep(span)
     }
@@ -231,8 +237,8 @@ impl Group {
         }
     }
 
-    /// The event that the application has taken, after the driver was told of room that it waits
-    /// for.
+    /// Returns the event that the application has taken, after notifying the driver if it waits for
+    /// room.
     fn taken(&self, found: Option<(Event, Room)>) -> Option<Event> {
         let (event, room) = found?;
         if room == Room::Wanted {
@@ -269,7 +275,7 @@ impl GroupShared {
         }
     }
 
-    /// Bytes of the largest message with this promise.
+    /// Returns the maximum size in bytes of a message with this quality of service.
     fn limit(&self, qos: Option<Qos>) -> Result<usize, PublishError> {
         let partition = match self.profile.settings() {
             Engine::Ordered(partition) => Some(partition),
@@ -284,7 +290,7 @@ impl GroupShared {
         }
     }
 
-    /// The path MTU has changed.
+    /// Follows a change of the path MTU.
     pub(crate) fn set_unreliable_limit(&self, bytes: usize) {
         self.unreliable_limit.store(bytes, Relaxed);
     }
@@ -313,7 +319,7 @@ impl GroupShared {
     }
 }
 
-/// [`Group::stream`].
+/// Stream of [`Group::stream`].
 struct Events<'a> {
     group: &'a Group,
     arrival: Arrival,

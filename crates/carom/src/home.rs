@@ -1,4 +1,4 @@
-//! Where a node lives: who drives it.
+//! The connection from the handles of a node to its driver.
 
 use carom_proto::Time;
 
@@ -8,18 +8,17 @@ use crate::driver::Driver;
 #[cfg(feature = "sim")]
 use crate::sim::Line;
 
-/// What the handles of a node reach it through.
+/// Access of handles to their node.
 pub(crate) enum Home {
-    /// A thread that owns its sockets, and the node's key there.
+    /// A thread that owns the node's sockets, and the node's key there.
     Thread { driver: Driver, key: usize },
-    /// A simulated world.
     #[cfg(feature = "sim")]
     Simulated(Line),
 }
 
 impl Home {
-    /// Tells the node, if it still is there. A command that nobody answers is dropped, and its
-    /// reply with it.
+    /// Sends a command to the node, if it still exists. Otherwise the command is dropped, with its
+    /// reply channel.
     pub(crate) fn tell(&self, command: NodeCommand) {
         match self {
             Self::Thread { driver, key } => {
@@ -30,7 +29,7 @@ impl Home {
         }
     }
 
-    /// The node has something to do that it was not told by a command.
+    /// Wakes the node for work that no command announces.
     pub(crate) fn wake(&self) {
         match self {
             Self::Thread { driver, .. } => driver.wake(),
@@ -39,17 +38,16 @@ impl Home {
         }
     }
 
-    /// The earliest alarm is another one.
+    /// Reports that the earliest timer has changed.
     pub(crate) fn alarms_have_changed(&self) {
         match self {
             Self::Thread { driver, .. } => driver.wake(),
-            // The world looks at the alarms before it lets time pass.
+            // The world checks the timers before it advances the time.
             #[cfg(feature = "sim")]
             Self::Simulated(_) => {}
         }
     }
 
-    /// The node's clock.
     pub(crate) fn now(&self) -> Time {
         match self {
             Self::Thread { driver, .. } => driver.now(),
@@ -58,7 +56,7 @@ impl Home {
         }
     }
 
-    /// Who sleeps by the node's clock.
+    /// Returns the timers of tasks that sleep by the node's clock.
     pub(crate) fn alarms(&self) -> &Alarms {
         match self {
             Self::Thread { driver, .. } => driver.alarms(),
@@ -67,8 +65,8 @@ impl Home {
         }
     }
 
-    /// Whether the node moves on while the calling thread waits for it. A task that the driver
-    /// itself woke runs on its thread, which must not wait for itself.
+    /// Returns `true` if the node makes progress while the calling thread waits for it. A task that
+    /// the driver has woken runs on the driver's thread, which must not wait for itself.
     pub(crate) fn moves_without_caller(&self) -> bool {
         match self {
             Self::Thread { driver, .. } => !driver.is_this_thread(),
@@ -77,7 +75,7 @@ impl Home {
         }
     }
 
-    /// Refuses a call that would block for ever.
+    /// Refuses a call that would block forever.
     ///
     /// # Panics
     /// If the node is simulated.

@@ -1,4 +1,4 @@
-//! One node, its groups' queues and those who wait for its answers, over whatever network.
+//! One node with its groups' queues and the callers that wait for its replies, over any network.
 
 mod commands;
 mod events;
@@ -29,9 +29,8 @@ use crate::status::{Notice, Stats, Status};
 use crate::udp::UdpNetwork;
 use crate::waiting::PendingConfirm;
 
-/// All that one node needs, in the hands of whoever drives it. Over sockets a turn drains these
-/// before anything else; then the timers, the publishers and the engines have their turn, and what
-/// they have to send is sent.
+/// Runtime of one node, run by a driver. Over sockets, a turn first drains the sockets. Then the
+/// timers, the publishers and the engines run, and their packets are sent.
 pub(crate) struct Host<N> {
     pub(crate) node: Node,
     pub(crate) network: N,
@@ -48,67 +47,64 @@ pub(crate) struct Host<N> {
     state: State,
 }
 
-/// What a host begins with.
+/// Initial parts of a host.
 pub(crate) struct Founding {
     pub(crate) lateral: lateral::Config,
     pub(crate) ordered: rmp::Config,
     pub(crate) bulk: rdcm::Config,
-    /// The caller's own engine, if there is one.
     pub(crate) guest: Option<Box<dyn Engine>>,
     pub(crate) membership: Box<dyn Membership>,
-    /// The node, and which start of it.
     pub(crate) origin: Origin,
-    /// Of the node's random choices.
     pub(crate) seed: u64,
-    /// Seeds that were given, one of which must answer.
+    /// Seeds given by the caller, one of which must answer.
     pub(crate) seeds: Vec<String>,
-    /// Membership services that were given, one of which must answer.
+    /// Membership services given by the caller, one of which must answer.
     pub(crate) controls: Vec<String>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) first_status: Status,
     pub(crate) queue_events: usize,
 }
 
-/// What changes while a host runs.
+/// State that changes while a host runs.
 #[derive(Debug, Default)]
 struct State {
     groups: BTreeMap<GroupId, HostedGroup>,
-    /// Groups whose queues have something, to be served in turn.
+    /// Groups with queued messages, served in turn.
     active: VecDeque<GroupId>,
-    /// Groups whose first message the engine did not take.
+    /// Groups whose first message the engine did not accept.
     held: Vec<GroupId>,
     /// Groups with events that are not handed over yet.
     fresh: BTreeSet<GroupId>,
     joins: PendingJoins,
     confirms: Vec<PendingConfirm>,
-    /// Callers that wait for answers, by the group and the number of the request.
+    /// Callers that wait for answers, by group and number of the request.
     calls: BTreeMap<(GroupId, u32), Caller>,
-    /// Those who wait for what is to be seen of a group.
+    /// Callers of ring queries.
     looks: BTreeMap<LookId, Looker>,
-    /// Groups that the application has left and the node has not, each with its multicast address:
-    /// what is sent there still has to be heard.
+    /// Groups that the application has left and the node has not, each with its multicast address,
+    /// which is still received.
     leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,
-    /// The end of the node, while it leaves its groups.
+    /// Shutdown in progress, while the node leaves its groups.
     closing: Option<Closing>,
     /// Counters of groups that were left.
     left: Stats,
     has_met_anyone: bool,
-    /// Bytes of the largest packet that the engines make.
+    /// Size in bytes of the largest packet that the engines make.
     path_mtu: u16,
-    /// A command or a writable socket asks for a turn.
+    /// `true` if a command or a writable socket requires a turn.
     is_called: bool,
 }
 
 /// A node that is about to be gone.
 #[derive(Debug)]
 struct Closing {
-    /// When it goes, whatever it has not left by then.
+    /// Time at which it goes, even if it has not left all groups.
     deadline: Time,
     reply: Latch<()>,
 }
 
 impl<N: Network> Host<N> {
-    /// The host, and what the handles of its node know.
+    /// Returns the host, and the parts for the handles of its node.
     pub(crate) fn new(founding: Founding, network: N) -> (Self, NodeParts) {
         let Founding { first_status, notices, .. } = founding;
         let (latch, settling) = async_channel::bounded(1);
@@ -140,13 +136,13 @@ impl<N: Network> Host<N> {
         (host, NodeParts { ready, notices, settled, endpoint, away, settling, first_status })
     }
 
-    /// Takes what the membership knows from the start: it comes out with the first call.
+    /// Handles what the membership knows from the start, which it reports with the first call.
     pub(crate) fn begin(&mut self, now: Time) {
         self.node.handle_timeout(now);
         self.take_events(now);
     }
 
-    /// When the next turn is due; `now` if there is something to do already.
+    /// Returns the time of the next turn; `now` if there is work already.
     pub(crate) fn due(&self, now: Time) -> Option<Time> {
         let state = &self.state;
         if !state.active.is_empty() {
@@ -160,14 +156,15 @@ impl<N: Network> Host<N> {
         waiting.into_iter().chain(engines.map(|it| it.at)).min()
     }
 
-    /// Lets the timers, the publishers, the engines and those who wait have their turn.
+    /// Runs the timers, the publishers and the engines, and answers waiting callers.
     pub(crate) fn serve(&mut self, now: Time) {
         self.handle_timeouts(now);
-        // Who was removed from a ring hears what became of earlier messages before later ones,
-        // which begin with the same numbers, are sent.
+        // After a removal from a ring, later messages begin with the same numbers as earlier ones.
+        // The outcome of the earlier ones must be reported before the later ones are sent.
         self.take_events(now);
         self.publish(now);
-        // The application has a message before its sender is told so: confirmed means there.
+        // The application receives a message before its sender receives the confirmation: confirmed
+        // means delivered.
         self.take_events(now);
         self.transmit(now);
         self.answer_those_who_wait(now);
@@ -184,7 +181,7 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// The node is reached at `endpoint` from now on.
+    /// Adopts `endpoint` as the node's new endpoint.
     fn on_move(&mut self, now: Time, endpoint: SocketAddr) {
         self.first_status.endpoint = endpoint;
         self.endpoint.set(endpoint);
@@ -195,8 +192,8 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// Serves the groups in turn, a share each, up to a limit after which the sockets come first
-    /// again.
+    /// Serves the groups in turn, each with a share of messages, up to a limit after which the
+    /// sockets are drained again.
     fn publish(&mut self, now: Time) {
         let state = &mut self.state;
         self.ready.take(&mut state.active);
@@ -220,7 +217,7 @@ impl<N: Network> Host<N> {
         self.network.transmit(now, &mut self.node);
     }
 
-    /// What is cut from now on fits the paths as they are known now.
+    /// Sets the limits of new packets to the current path MTU.
     fn follow_path_mtu(&mut self) {
         let bytes = self.network.path_mtu();
         if std::mem::replace(&mut self.state.path_mtu, bytes) == bytes {
@@ -237,7 +234,7 @@ impl<N: Network> Host<N> {
 }
 
 impl Host<UdpNetwork> {
-    /// Registers the sockets; `token` is the first of those of this host.
+    /// Registers the sockets. `token` is the first token of this host.
     pub(crate) fn attach(
         &mut self,
         now: Time,
@@ -249,31 +246,30 @@ impl Host<UdpNetwork> {
         Ok(())
     }
 
-    /// One of the sockets can be read or written.
+    /// Handles a socket that has become readable or writable.
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
         self.state.is_called = true;
         self.network.on_socket(which, is_writable);
     }
 
-    /// When the driver must come back at the latest; `now` if there is something to do already.
+    /// Returns the latest time of the driver's next turn; `now` if there is work already.
     pub(crate) fn wakeup(&self, now: Time) -> Option<Time> {
         if self.network.is_readable() { Some(now) } else { self.due(now) }
     }
 
-    /// Whether there is something to do at `now`.
     pub(crate) fn has_work(&self, now: Time) -> bool {
         let is_due = self.wakeup(now).is_some_and(|due| due <= now);
         is_due || self.state.is_called || !self.ready.is_empty()
     }
 
-    /// Does what the membership wants done with its links. A link that cannot be had is told at
-    /// once, which may change what there is to do.
+    /// Executes the membership's link commands. A link that cannot be opened is reported at once,
+    /// which may cause more work.
     pub(crate) fn carry_links(&mut self, now: Time, registry: &Registry) {
         self.network.links.carry(now, registry, &mut self.node);
         self.take_events(now);
     }
 
-    /// Does whatever there is to do.
+    /// Does all pending work of the node.
     pub(crate) fn turn(&mut self, clock: &Clock, landing: &mut Landing, registry: &Registry) {
         self.state.is_called = false;
         self.network.receive(landing);
@@ -286,7 +282,8 @@ impl Host<UdpNetwork> {
     }
 }
 
-/// Messages that a group may publish before it is another group's turn: enough to leave together.
+/// Maximum number of messages that a group publishes before another group's turn: enough to send
+/// them together.
 const SHARE: usize = 32;
-/// Messages that are published before the sockets are drained again.
+/// Maximum number of messages that are published before the sockets are drained again.
 const MESSAGES_PER_TURN: usize = 256;

@@ -17,44 +17,47 @@ use crate::outgoing::Outgoing;
 use crate::published::Receipt;
 use crate::status::{GroupStatus, RingStatus};
 
-/// A group that the node is in: its queues to and from the application.
+/// A joined group, with its queues to and from the application.
 #[derive(Debug)]
 pub(crate) struct HostedGroup {
     pub(crate) shared: Arc<GroupShared>,
     pub(crate) delivery: Delivery,
     pub(crate) locks: Locks,
-    /// Its multicast address, if the node has multicast.
+    /// Multicast address of the group, if the node has multicast.
     pub(crate) address: Option<Ipv4Addr>,
-    /// Messages out of the queue, which are next.
+    /// Messages taken out of the queue, to be sent next.
     next: VecDeque<Outgoing>,
-    /// Own messages whose senders wait until they come back, each at its place.
+    /// Receipts of own messages that are delivered at their place in the order, by sequence number.
     awaited: BTreeMap<u32, Receipt>,
-    /// Those whose messages are staged for the application, or kept until it makes room for them.
+    /// Receipts of messages that are staged for the application, or kept until it makes room for
+    /// them.
     delivered: Vec<Receipt>,
     is_held: bool,
-    /// Something waited for the application of an ordered group when that was last looked at.
+    /// `true` if events beyond the queue were waiting at the last check, in a group that guarantees
+    /// all messages.
     is_behind: bool,
     accepted: u64,
     last: Option<SeqNo>,
     dropped: u64,
     given_up: GivenUp,
-    /// The last confirmation, and the number of the last message that it covers.
+    /// Last confirmation, and the number of the last message that it covers.
     confirmed: Option<(u64, Safe)>,
 }
 
-/// How far publishing came.
+/// Result of publishing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The queue is empty.
     Empty,
-    /// There is more, for the next round.
+    /// The queue has more messages, for the next round.
     More,
-    /// A member is too far behind, the engine has enough, or the group is still being joined.
+    /// A member lags too far behind, the engine is full, or the group is still being joined.
     Held,
 }
 
 impl HostedGroup {
-    /// The group and the application's ends of its queues; room for `capacity` events.
+    /// Returns the group, with room for `capacity` events, and the application's ends of its
+    /// queues.
     pub(crate) fn new(
         shared: GroupShared,
         address: Option<Ipv4Addr>,
@@ -87,7 +90,8 @@ impl HostedGroup {
         self.shared.id
     }
 
-    /// Sends up to `share` messages, as far as the engine takes them; returns how many it took.
+    /// Sends up to `share` messages while the engine accepts them. Returns the number of accepted
+    /// messages.
     pub(crate) fn publish(
         &mut self,
         node: &mut Node,
@@ -98,7 +102,8 @@ impl HostedGroup {
             let Some(mut outgoing) = self.next(share - taken) else {
                 return (taken, Progress::Empty);
             };
-            // The engine keeps the payload only if it takes it; a reference is cheap.
+            // The engine keeps the payload only if it accepts the message. Cloning copies a
+            // reference.
             match node.send(now, self.id(), outgoing.payload.clone(), outgoing.options) {
                 Ok(seqno) => {
                     self.accepted += 1;
@@ -121,13 +126,13 @@ impl HostedGroup {
                     }
                     return (taken, Progress::Held);
                 }
-                // All of this is checked where the application publishes, so this is a leave that
-                // overtook the message.
+                // The application's call has already checked these conditions, so the group was
+                // left before the message was sent.
                 Err(SendError::NotJoined | SendError::TooLarge { .. } | SendError::Qos { .. }) => {
                     self.drop_message(&outgoing);
                 }
-                // Another member of a bulk group sends there, which it did not yet when this was
-                // published, or the topology has no place for this one.
+                // Another member of the bulk group has started to send since the message was
+                // published, or the topology has no place for this node.
                 Err(SendError::HasSender { .. } | SendError::NoPlace) => {
                     self.drop_message(&outgoing);
                     self.delivery.deliver(unnumbered(self.shared.id, node.id()));
@@ -138,14 +143,14 @@ impl HostedGroup {
         (share, Progress::More)
     }
 
-    /// Sends what is in the queue now, as far as the engine takes it. What others go on to publish
-    /// meanwhile is not waited for: there might be no end to it.
+    /// Sends the messages that are queued now, while the engine accepts them. Later ones are not
+    /// waited for, as there might be no end to them.
     pub(crate) fn publish_rest(&mut self, node: &mut Node, now: Time) {
         let _ = self.publish(node, now, self.unpublished());
     }
 
-    /// How much waits for the application of a group that promises all messages beyond its queue;
-    /// `None` if nothing does, and nothing did when this was last asked.
+    /// Returns the backlog of events beyond the queue, in a group that guarantees all messages;
+    /// `None` if there is none and was none at the last call.
     pub(crate) fn changed_backlog(&mut self) -> Option<f64> {
         if !self.shared.profile.promises_all() {
             return None;
@@ -155,18 +160,18 @@ impl HostedGroup {
         (was_behind || self.is_behind).then_some(backlog)
     }
 
-    /// An own message has come back: its sender is told once it is handed over.
+    /// Handles the delivery of an own message. Its sender is notified after the hand-over.
     pub(crate) fn on_delivered(&mut self, seqno: SeqNo) {
         self.delivered.extend(self.awaited.remove(&seqno.0));
     }
 
-    /// Gives the application what a turn has brought it.
+    /// Hands the events of a turn over to the application.
     pub(crate) fn hand_over(&mut self) {
         self.delivery.hand_over();
         self.delivered.drain(..).for_each(|receipt| receipt.tell(Ok(())));
     }
 
-    /// Nobody will tell any more what became of own messages; later ones begin with the first
+    /// Gives up own messages whose outcome will never be known. Later messages begin with the first
     /// number again.
     pub(crate) fn on_removed(&mut self, why: Removal) {
         self.give_up_unconfirmed();
@@ -175,29 +180,29 @@ impl HostedGroup {
         }
     }
 
-    /// Another member sends here: what this one has sent is lost, and later messages begin with
-    /// the first number again.
+    /// Gives up what this node has sent, because another member sends here. Later messages begin
+    /// with the first number again.
     pub(crate) fn on_given_way(&mut self) {
         self.give_up_unconfirmed();
     }
 
-    /// The messages that a confirmation of `message` covers, or of all that was published so far.
+    /// Returns the messages that a confirmation covers: `message`, or everything published so far.
     pub(crate) fn covered(&self, message: Option<u64>) -> Covered {
         let published = self.taken() + self.unpublished() as u64;
         message.map_or_else(|| self.given_up.covered(published), Covered::one)
     }
 
-    /// Returns `true` if one of these messages was given up.
     pub(crate) fn has_given_up(&self, covered: Covered) -> bool {
         self.given_up.has_any(covered)
     }
 
-    /// A confirmation of these messages has failed because some were given up.
+    /// Records that a confirmation of these messages has failed because some were given up.
     pub(crate) fn note_reported(&mut self, covered: Covered) {
         self.given_up.note_reported(covered);
     }
 
-    /// These messages, and all before them that were not given up, are settled at all members.
+    /// Records that these messages, and all earlier ones that were not given up, are settled at all
+    /// members.
     pub(crate) fn note_confirmed(&mut self, covered: Covered, safe: &Safe) {
         let confirmed = self.confirmed.as_ref().map_or(0, |(last, _)| *last);
         if covered.last >= confirmed && !safe.is_unconfirmed() {
@@ -205,8 +210,8 @@ impl HostedGroup {
         }
     }
 
-    /// The answer for these messages, which have all left the queue, if the engine need not give
-    /// it.
+    /// Returns the result for these messages, which have all left the queue, if no query of the
+    /// engine is necessary.
     pub(crate) fn known(&mut self, covered: Covered) -> Option<Result<Safe, NotSafe>> {
         if self.has_given_up(covered) {
             self.note_reported(covered);
@@ -223,22 +228,23 @@ impl HostedGroup {
         Some(Ok(Safe { group, up_to, members, incomplete: Vec::new() }))
     }
 
-    /// How many messages the engine has not taken yet.
+    /// Returns the number of messages that the engine has not accepted yet.
     fn unpublished(&self) -> usize {
         self.shared.queue.len() + self.next.len()
     }
 
-    /// How many messages have come out of the queue, whether the engine took them or not.
+    /// Returns the number of messages that have left the queue, whether or not the engine accepted
+    /// them.
     pub(crate) fn taken(&self) -> u64 {
         self.accepted + self.dropped
     }
 
-    /// The number of the last message that the engine has taken.
+    /// Returns the sequence number of the last message that the engine has accepted.
     pub(crate) fn last(&self) -> Option<SeqNo> {
         self.last
     }
 
-    /// Messages that were never sent, counting those still queued.
+    /// Returns the number of messages that were never sent, including those still queued.
     pub(crate) fn unsent(&self) -> u64 {
         self.dropped + self.unpublished() as u64
     }
@@ -247,7 +253,7 @@ impl HostedGroup {
         self.dropped
     }
 
-    /// As it is now; `address` is where it is multicast to.
+    /// Returns the current status; `address` is the multicast address.
     pub(crate) fn status(
         &self,
         address: Option<SocketAddr>,
@@ -265,9 +271,9 @@ impl HostedGroup {
         }
     }
 
-    /// The next message, one of up to `share` that are taken out of the queue together. The mark
-    /// is cleared before the queue is found empty for good, so that a message which comes right
-    /// after enters the group anew.
+    /// Returns the next message, one of up to `share` that are taken out of the queue together. The
+    /// mark is cleared before the last check of the queue, so that a message that arrives later
+    /// enters the group again.
     fn next(&mut self, share: usize) -> Option<Outgoing> {
         if self.next.is_empty() {
             self.shared.queue.take(share, &mut self.next);
@@ -286,8 +292,8 @@ impl HostedGroup {
         self.shared.queue.sent(outgoing);
     }
 
-    /// Nobody will confirm any more what was sent; later messages begin with the first number
-    /// again.
+    /// Gives up sent messages that will never be confirmed. Later messages begin with the first
+    /// number again.
     fn give_up_unconfirmed(&mut self) {
         self.last = None;
         let confirmed = self.confirmed.as_ref().map_or(0, |(last, _)| *last);
@@ -308,7 +314,7 @@ impl Drop for HostedGroup {
     }
 }
 
-/// What an application is told of an own message that was never given a number.
+/// Returns the loss event of an own message that never received a sequence number.
 fn unnumbered(group: GroupId, sender: NodeId) -> Event {
     let (first, last, cause) = (SeqNo(0), SeqNo(0), LossCause::AnotherSender);
     Event::Lost(Lost { group, sender, first, last, cause })

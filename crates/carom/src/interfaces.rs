@@ -1,7 +1,7 @@
-//! The host's network interfaces, and the choice of one.
+//! The network interfaces of the host, and the choice of one.
 //!
-//! They are listed by `getifaddrs` of the crate `nix`, which is needed for timers anyway and tells
-//! the flags (up, loopback, multicast) that crates made only for this leave out.
+//! They are listed by `getifaddrs` of the crate `nix`, which is needed for timers anyway. It
+//! returns the flags (up, loopback, multicast) that crates made only for this omit.
 
 use std::net::Ipv4Addr;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -14,26 +14,27 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::StartError;
 
-/// An interface with one of its IPv4 addresses.
+/// Network interface with one of its IPv4 addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The name, such as `eth0`.
+    /// Name, such as `eth0`.
     pub name: String,
-    /// The address.
+    /// IPv4 address.
     pub address: Ipv4Addr,
-    /// Whether it is up.
+    /// `true` if the interface is up.
     pub is_up: bool,
-    /// Whether it only leads back to this host.
+    /// `true` if it is a loopback interface, which leads only to this host.
     pub is_loopback: bool,
-    /// Whether the system says that it carries multicast. Loopback often does without saying so.
+    /// `true` if the operating system reports that it carries multicast. Loopback often carries it
+    /// without this flag.
     pub is_multicast: bool,
 }
 
 impl Interface {
-    /// All interfaces with their IPv4 addresses, in the system's order.
+    /// Returns all interfaces with their IPv4 addresses, in the order of the operating system.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The operating system cannot list the interfaces.
     pub fn list() -> Result<Vec<Self>, StartError> {
         let addresses = getifaddrs()
             .map_err(|errno| StartError::system("list the network interfaces", errno.into()))?;
@@ -53,16 +54,17 @@ impl Interface {
 }
 
 impl Interface {
-    /// Bytes of the largest IP packet that it carries; `None` where the system does not tell.
+    /// Returns the size in bytes of the largest IP packet that the interface carries; `None` if the
+    /// operating system does not report it.
     ///
-    /// The kernel is asked by a socket: files under `/sys` may be those of another network
-    /// namespace.
+    /// The kernel is queried through a socket, because files under `/sys` may belong to another
+    /// network namespace.
     pub fn mtu(&self) -> Option<u16> {
         mtu_at(self.address)
     }
 }
 
-/// Bytes of the largest IP packet that the interface with this address carries.
+/// Returns the size in bytes of the largest IP packet that the interface with this address carries.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn mtu_at(address: Ipv4Addr) -> Option<u16> {
     use nix::sys::socket::{getsockopt, sockopt};
@@ -79,11 +81,11 @@ pub(crate) fn mtu_at(_address: Ipv4Addr) -> Option<u16> {
     None
 }
 
-/// Nothing is sent there.
+/// Port to which nothing is sent.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const ANY_PORT: u16 = 9;
 
-/// The interface of a node, and why it is this one.
+/// The interface of a node, and the reason for its choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) interface: Interface,
@@ -91,8 +93,8 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// The interface called `wanted` (a name or an address), or without such a wish the first
-    /// that leads to other hosts and carries multicast, or else loopback.
+    /// Chooses the interface called `wanted` (a name or an address). Without it, chooses the first
+    /// interface that leads to other hosts and carries multicast, or loopback if there is none.
     pub(crate) fn new(wanted: Option<&str>, all: Vec<Interface>) -> Result<Self, StartError> {
         match wanted {
             Some(wanted) => Self::named(wanted, all),
@@ -129,7 +131,7 @@ impl Choice {
     }
 }
 
-/// Why an interface was taken that the user named: nobody need be told.
+/// Reason for an interface that the user named. It needs no notice.
 pub(crate) const ASKED_FOR: &str = "asked for";
 
 #[cfg(test)]

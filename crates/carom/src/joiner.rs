@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
-/// Joins multicast addresses on one interface. A socket holds 20 memberships without the
-/// administrator's help, and memberships on a receiving socket cost time with every packet, so
-/// they are spread over sockets of their own that are bound to nothing.
+/// Holder of multicast memberships on one interface. By default a socket can hold 20 memberships,
+/// and memberships on a receiving socket cost time per packet. They are therefore spread over
+/// separate, unbound sockets.
 #[derive(Debug)]
 pub(crate) struct Joiner {
     interface: Ipv4Addr,
@@ -34,7 +34,7 @@ impl Joiner {
         Self { interface, sockets: Vec::new(), joined: HashMap::new(), failures: 0 }
     }
 
-    /// Joins `address`, or counts one user more if it is joined already.
+    /// Joins `address`, or increments its number of users if it is already joined.
     pub(crate) fn join(&mut self, address: Ipv4Addr) -> io::Result<()> {
         if let Some(membership) = self.joined.get_mut(&address) {
             membership.users += 1;
@@ -52,7 +52,7 @@ impl Joiner {
         }
     }
 
-    /// Leaves `address` if nobody uses it any more.
+    /// Leaves `address` if it has no users left.
     pub(crate) fn leave(&mut self, address: Ipv4Addr) {
         let Some(membership) = self.joined.get_mut(&address) else { return };
         membership.users -= 1;
@@ -67,15 +67,15 @@ impl Joiner {
         holder.memberships -= 1;
     }
 
-    /// Holds all memberships on the interface that has this address now. Those that cannot be had
-    /// there are counted; the first error is returned.
+    /// Moves all memberships to the interface that now has this address. Failures are counted; the
+    /// first error is returned.
     pub(crate) fn move_to(&mut self, interface: Ipv4Addr) -> io::Result<()> {
         self.interface = interface;
         let mut result = Ok(());
         for (address, membership) in &self.joined {
             let socket = &self.sockets[membership.holder].socket;
-            // The kernel forgets a membership when the interface's last address goes, the socket
-            // does not.
+            // The kernel drops a membership when the interface loses its last address, but the
+            // socket keeps it.
             let _ = socket.leave_multicast_v4(address, &interface);
             if let Err(error) = socket.join_multicast_v4(address, &interface) {
                 self.failures += 1;
@@ -85,18 +85,17 @@ impl Joiner {
         result
     }
 
-    /// How many sockets hold memberships.
+    /// Returns the number of sockets that hold memberships.
     pub(crate) fn sockets(&self) -> u64 {
         self.sockets.iter().filter(|holder| holder.memberships > 0).count() as u64
     }
 
-    /// How many times an address could not be joined.
     pub(crate) fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Joins on the first socket that has room. A system that allows fewer memberships than usual
-    /// says so, and the next socket is tried, at last a new one.
+    /// Joins on the first socket that has room. If the operating system allows fewer memberships
+    /// than usual, the next socket is tried, and finally a new one.
     fn hold(&mut self, address: Ipv4Addr) -> io::Result<usize> {
         for place in 0..self.sockets.len() {
             let holder = &mut self.sockets[place];
@@ -123,7 +122,7 @@ fn is_exhausted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::errno::Errno::ENOBUFS as i32)
 }
 
-/// Linux' default of `net.ipv4.igmp_max_memberships`.
+/// Default of `net.ipv4.igmp_max_memberships` on Linux.
 const MEMBERSHIPS_PER_SOCKET: usize = 20;
 
 #[cfg(test)]

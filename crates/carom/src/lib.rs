@@ -1,20 +1,19 @@
-//! Time-critical reliable multicast: losses are repaired in milliseconds, by the receivers
-//! themselves.
+//! Low-latency reliable multicast: receivers repair each other's losses in milliseconds.
 //!
-//! A [`Node`] is one process' place in the network; a [`Group`] is a name under which nodes
-//! publish messages to one another. Nodes find each other: on one host without any settings, on
-//! one local network by multicast, elsewhere through [seeds](Builder::seeds). Where a member is
-//! not reached by multicast it gets unicast copies. What could not be repaired is told as
+//! A [`Node`] is one running instance with its own sockets. A [`Group`] is a name under which nodes
+//! publish messages to each other. Nodes find each other without settings on one host, by multicast
+//! on one local network, and through [seeds](Builder::seeds) elsewhere. A member that multicast
+//! does not reach receives unicast copies. A message that could not be repaired is reported as
 //! [`Event::Lost`]; nothing is lost silently.
 //!
-//! One thread per node, or per [`Driver`] that several nodes share, does all the work. The calls
-//! come in blocking and in async form; no particular async runtime is needed.
+//! One thread per node does all the work, or one per [`Driver`] that several nodes share. Calls
+//! exist in a blocking and an async form; no particular async runtime is needed.
 //!
-//! [`Node`] and [`Group`] close and leave when they are dropped.
+//! Dropping a [`Group`] leaves it, and dropping a [`Node`] closes it.
 //!
-//! With the feature `sim` there is the module `sim`, which runs programs on this API in a simulated
-//! world, to test them under faults; with the feature `topology` the module `topology`, which reads
-//! the network of bulk groups from a file.
+//! The feature `sim` adds the module `sim`, which runs programs on this API in a simulated world,
+//! to test them under faults. The feature `topology` adds the module `topology`, which reads the
+//! network of bulk groups from a file.
 //!
 //! ```
 //! use carom::{Event, Node, Profile};
@@ -131,12 +130,12 @@ pub use status::{
     Buffers, GroupStatus, MemberPath, MemberStatus, Notice, RingStatus, Stats, Status,
 };
 
-/// The page about simulation is tested with the documentation's examples.
+/// Holder of the page about simulation, whose code is tested as documentation examples.
 #[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../../../docs/simulation.md")]
 struct SimulationPage;
 
-/// The README's program is compiled with the documentation's examples.
+/// Holder of the README, whose program is compiled as a documentation example.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

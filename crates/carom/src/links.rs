@@ -1,9 +1,9 @@
-//! Reliable byte streams to services, over TCP: what a membership with a service talks through.
+//! Links: TCP connections to membership services.
 //!
-//! The membership says which links it wants and what goes over them
-//! ([`carom_proto::membership::link`] has the promises that are kept here). The sockets are
-//! non-blocking and belong to the driver's poll, so that a service that does not answer costs the
-//! packets nothing.
+//! The membership opens and closes links, and sends bytes over them
+//! ([`carom_proto::membership::link`] defines the guarantees that are kept here). The sockets are
+//! non-blocking and belong to the driver's poll, so that an unresponsive service does not delay
+//! packets.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,22 +14,19 @@ use carom_proto::{Endpoint, Time};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-/// The links of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// By the place of their token, those that still have something to write after their end
-    /// among them.
+    /// Links by token, including closed ones with bytes left to write.
     places: [Option<Link>; MAX_LINKS],
     by_id: BTreeMap<LinkId, usize>,
     first_token: usize,
     pub(crate) counters: LinkCounters,
 }
 
-/// What crossed the links of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkCounters {
     pub(crate) opened: u64,
-    /// Of these, ended by the other side or by the network.
+    /// Open links that were closed by the service or by the network.
     pub(crate) broken: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
@@ -40,10 +37,10 @@ struct Link {
     id: LinkId,
     stream: TcpStream,
     state: State,
-    /// What the socket has not taken yet, after the first `sent` bytes.
+    /// Bytes not yet written to the socket, after the first `sent` bytes.
     waiting: Vec<u8>,
     sent: usize,
-    /// The poll has said something of it that was not looked at.
+    /// `true` if the poll has reported an event that was not handled yet.
     is_ready: bool,
 }
 
@@ -51,36 +48,36 @@ struct Link {
 enum State {
     Connecting,
     Open,
-    /// The membership has closed it; what waits is still written.
+    /// Closed by the membership; waiting bytes are still written.
     Closing,
 }
 
-/// Links of a node at the same time; tokens of the driver are set aside for so many.
+/// Maximum number of links of a node. The driver reserves a token for each.
 pub(crate) const MAX_LINKS: usize = 14;
-/// Bytes that are read from a link before it is another's turn: news of a thousand members, after
-/// which the sockets may have to be drained and the service told that this node lives.
+/// Maximum number of bytes read from a link before the next link's turn: changes of a thousand
+/// members. After them the sockets may have to be drained, and a keepalive may be due.
 const BYTES_PER_TURN: usize = 32 << 10;
 const BUFFER_BYTES: usize = BYTES_PER_TURN;
 
 impl Links {
-    /// `first_token` is the first of [`MAX_LINKS`].
+    /// Sets the first of [`MAX_LINKS`] tokens.
     pub(crate) fn attach(&mut self, first_token: usize) {
         self.first_token = first_token;
     }
 
-    /// A link can be read or written, stands or has ended.
+    /// Handles a link that has become readable or writable, is established, or has ended.
     pub(crate) fn on_socket(&mut self, place: usize) {
         if let Some(link) = self.places.get_mut(place).and_then(Option::as_mut) {
             link.is_ready = true;
         }
     }
 
-    /// Whether there is something to do that the poll has told.
+    /// Returns `true` if a link has events that were not handled yet.
     pub(crate) fn are_ready(&self) -> bool {
         self.places.iter().flatten().any(|link| link.is_ready)
     }
 
-    /// Hands what has come to the node, and writes what waited for room.
+    /// Passes received bytes to the node, and writes bytes that waited for room.
     pub(crate) fn receive(&mut self, now: Time, registry: &Registry, node: &mut Node) {
         if !self.are_ready() {
             return;
@@ -104,7 +101,7 @@ impl Links {
         }
     }
 
-    /// Does what the node wants done with its links.
+    /// Executes the link commands of the node.
     pub(crate) fn carry(&mut self, now: Time, registry: &Registry, node: &mut Node) {
         while let Some(command) = node.poll_link() {
             let (id, result) = match command {
@@ -138,7 +135,8 @@ impl Links {
         Ok(())
     }
 
-    /// A place without a link; one whose last bytes nobody takes makes room for another.
+    /// Returns a place without a link. If there is none, a closed link whose last bytes are not
+    /// accepted makes room.
     fn vacant_place(&mut self, registry: &Registry) -> Option<usize> {
         let vacant = self.places.iter().position(Option::is_none);
         vacant.or_else(|| {
@@ -152,7 +150,7 @@ impl Links {
     }
 
     fn send(&mut self, id: LinkId, bytes: &[u8]) -> io::Result<()> {
-        // It may have ended while the membership wrote.
+        // The link may have ended while the membership wrote.
         let place = self.by_id.get(&id).copied();
         let Some(link) = place.and_then(|place| self.places[place].as_mut()) else {
             return Ok(());
@@ -164,7 +162,7 @@ impl Links {
         link.flush(&mut self.counters)
     }
 
-    /// The membership has no use for it any more: it goes when all is written.
+    /// Closes a link. It is removed when all bytes are written.
     fn close(&mut self, registry: &Registry, id: LinkId) {
         let Some(place) = self.by_id.remove(&id) else { return };
         let Some(link) = &mut self.places[place] else { return };
@@ -195,7 +193,7 @@ impl Links {
         if let Some(mut link) = self.places[place].take() {
             self.counters.broken += u64::from(link.state == State::Open);
             self.by_id.retain(|_, other| *other != place);
-            // What cannot be deregistered goes with its socket.
+            // An error is harmless: the registration ends with the socket.
             let _ = registry.deregister(&mut link.stream);
         }
     }
@@ -215,7 +213,7 @@ impl Link {
                 return Ok(());
             }
             self.state = State::Open;
-            // It is only slower where that is refused.
+            // The link is only slower without this option.
             let _ = self.stream.set_nodelay(true);
             counters.opened += 1;
             node.handle_link(now, self.id, LinkEvent::Opened);
@@ -241,10 +239,10 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the connection stands.
+    /// Returns `true` if the connection is established.
     ///
     /// # Errors
-    /// It was refused, or nobody is there.
+    /// The connection was refused, or the service is unreachable.
     fn is_connected(&self) -> io::Result<bool> {
         if let Some(error) = self.stream.take_error()? {
             return Err(error);
@@ -256,7 +254,7 @@ impl Link {
         }
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket accepts.
     fn flush(&mut self, counters: &mut LinkCounters) -> io::Result<()> {
         while self.state != State::Connecting && self.sent < self.waiting.len() {
             match self.stream.write(&self.waiting[self.sent..]) {

@@ -1,4 +1,4 @@
-//! A lock of a group: the handle of whoever holds it, and the tasks of one node that wait for it.
+//! Locks of a group: the handle of a held lock, and the tasks of one node that wait for locks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -15,36 +15,36 @@ use crate::command::NodeCommand;
 use crate::error::LockError;
 use crate::group::Group;
 
-/// A lock of an ordered group, held until this is dropped.
+/// A lock of an ordered group, held until this handle is dropped.
 ///
-/// It can be lost before: when the ring goes on without this node another may be given the lock.
-/// Whoever writes to something that others write to as well gives [`Lock::fence`] along, so that a
-/// late write of a holder that has lost the lock is refused there.
+/// It can be lost earlier: when this node is removed from the ring, the lock may be granted to
+/// another node. Pass [`Lock::fence`] with each write to a shared resource, so that the resource
+/// can reject late writes of a holder that has lost the lock.
 pub struct Lock<'a> {
     group: &'a Group,
     name: LockName,
     grant: Grant,
 }
 
-/// What a task is given that waited for a lock.
+/// A grant of a lock to a waiting task.
 #[derive(Debug)]
 pub(crate) struct Grant {
     fence: Timestamp,
-    /// Its number among all grants of the group's locks to tasks of this node.
+    /// Number among all grants of the group's locks to tasks of this node.
     number: u64,
     /// Closes when the lock is lost.
     lost: Receiver<()>,
 }
 
-/// Where a task waits for a lock.
+/// Reply channel of a task that waits for a lock.
 pub(crate) type Reply = Sender<Result<Grant, LockError>>;
 
-/// The locks of one group that tasks of this node hold or wait for. The ring knows of one request
-/// of the node for each of them; the tasks take turns.
+/// Locks of one group that tasks of this node hold or wait for. The ring sees one request of this
+/// node per lock; the tasks take turns.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     by_name: BTreeMap<LockName, Local>,
-    /// How many locks were granted to tasks so far.
+    /// Number of locks granted to tasks so far.
     grants: u64,
 }
 
@@ -56,7 +56,6 @@ struct Local {
 
 #[derive(Debug)]
 struct Holder {
-    /// The number of its grant.
     grant: u64,
     /// Dropped when the lock is lost.
     _lost: Sender<()>,
@@ -67,18 +66,21 @@ impl<'a> Lock<'a> {
         Self { group, name, grant }
     }
 
-    /// The lock.
+    /// Returns the name of the lock.
     pub fn name(&self) -> LockName {
         self.name
     }
 
-    /// A number that is larger each time that the lock is granted to anybody in this ring, or in
-    /// one that follows it by reformations, whoever has died or was removed meanwhile. What the
-    /// lock protects remembers the largest that it has seen, and refuses smaller ones.
+    /// Returns the fence: a number that increases with each grant of the lock.
     ///
-    /// It begins anew with a ring that is begun anew: after all members were gone at once, or when
-    /// this node has given up a ring of its own for a larger one ([`Removal::Merged`]). Rings that
-    /// were born apart, and parts that go on apart ([`Partition::AtLeast`]), number apart.
+    /// It increases for grants to any node of this ring and of the rings that follow it by
+    /// reformations, whichever members fail or are removed meanwhile. The resource that the lock
+    /// protects remembers the largest fence it has seen, and rejects smaller ones.
+    ///
+    /// The numbers start again with a new ring: after all members were gone at once, or when this
+    /// node has given up its own ring for a larger one ([`Removal::Merged`]). Rings that were
+    /// formed separately, and parts that continue separately ([`Partition::AtLeast`]), number their
+    /// grants independently.
     ///
     /// [`Removal::Merged`]: crate::Removal::Merged
     /// [`Partition::AtLeast`]: crate::Partition::AtLeast
@@ -86,14 +88,14 @@ impl<'a> Lock<'a> {
         self.grant.fence.0
     }
 
-    /// Whether the lock is not known to be lost.
+    /// Returns `true` if the lock is not known to be lost.
     pub fn is_held(&self) -> bool {
         !self.grant.lost.is_closed()
     }
 
-    /// Waits until the lock is lost: this node is not in the group's ring any more, or is closed.
+    /// Waits until the lock is lost: this node is no longer in the group's ring, or is closed.
     pub async fn lost(&self) {
-        // It closes without ever holding anything.
+        // The channel never carries a value. It only closes.
         let _ = self.grant.lost.recv().await;
     }
 }
@@ -110,12 +112,13 @@ impl fmt::Debug for Lock<'_> {
     }
 }
 
-/// A lock that a task waits for. If the task gives up nobody would ever give back what it is given.
+/// A pending lock request of a task. Without it, the grant to a task that gives up would never be
+/// released.
 pub(crate) struct Asking<'a> {
     pub(crate) group: &'a Group,
     pub(crate) name: LockName,
     pub(crate) answer: Receiver<Result<Grant, LockError>>,
-    /// Whether the answer was taken.
+    /// `true` if the answer was taken.
     is_answered: bool,
 }
 
@@ -124,7 +127,7 @@ impl Drop for Asking<'_> {
         if self.is_answered {
             return;
         }
-        // From here on the host finds that nobody waits.
+        // From here on the host finds the channel closed.
         self.answer.close();
         match self.answer.try_recv() {
             Ok(Ok(grant)) => self.group.give_back(self.name, &grant),
@@ -138,21 +141,22 @@ impl Drop for Asking<'_> {
 }
 
 impl Group {
-    /// Waits for a lock of an ordered group, behind all who have asked before, on any async
-    /// runtime. A lock is named by a text, or by a [`Handler`](crate::rmp::Handler). If the future
-    /// is dropped before it ends, the lock is not waited for any more.
+    /// Waits for a lock of an ordered group, behind all earlier requests, on any async runtime.
+    ///
+    /// A lock is named by a text, or by a [`Handler`](crate::rmp::Handler). Dropping the future
+    /// before it completes withdraws the request.
     ///
     /// # Errors
-    /// The group is not ordered, the ring has gone on without this node, too many wait, or the
-    /// group is closed.
+    /// The group is not ordered, this node was removed from the ring, too many requests wait, or
+    /// the group is closed.
     pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
         self.ask_for_lock(name.into(), true).await
     }
 
-    /// As [`Group::lock`], for no longer than `timeout` of the node's clock.
+    /// Like [`Group::lock`], but for at most `timeout` of the node's clock.
     ///
     /// # Errors
-    /// As [`Group::lock`], or the time was over before.
+    /// See [`Group::lock`]; also if `timeout` has passed.
     pub async fn lock_timeout_async(
         &self,
         name: impl Into<LockName>,
@@ -162,10 +166,10 @@ impl Group {
         before(self.sleep(timeout), lock).await.unwrap_or(Err(LockError::Timeout(timeout)))
     }
 
-    /// As [`Group::lock`], blocking the thread for no longer than `timeout`.
+    /// Like [`Group::lock`], but blocks the thread, for at most `timeout`.
     ///
     /// # Errors
-    /// As [`Group::lock`], or the time was over before.
+    /// See [`Group::lock`]; also if `timeout` has passed.
     ///
     /// # Panics
     /// On a simulated node: see [`Group::lock_timeout_async`].
@@ -180,10 +184,10 @@ impl Group {
         within(timeout, lock).unwrap_or(Err(LockError::Timeout(timeout)))
     }
 
-    /// As [`Group::lock`], but does not wait while another holds the lock.
+    /// Like [`Group::lock`], but does not wait while another node or task holds the lock.
     ///
     /// # Errors
-    /// As [`Group::lock`], or another holds it; the error says who.
+    /// See [`Group::lock`]; also if the lock is held. The error names the holder.
     pub async fn try_lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
         self.ask_for_lock(name.into(), false).await
     }
@@ -206,7 +210,7 @@ impl Group {
     }
 }
 
-/// Where a group's locks are: in the ring.
+/// The ring in which a group's locks are kept.
 pub(crate) struct Ring<'a> {
     pub(crate) now: Time,
     pub(crate) group: GroupId,
@@ -214,7 +218,7 @@ pub(crate) struct Ring<'a> {
 }
 
 impl Locks {
-    /// A task wants a lock, and waits for it or not.
+    /// Requests a lock for a task, which waits for it if `waits` is `true`.
     pub(crate) fn ask(&mut self, ring: &mut Ring<'_>, name: LockName, waits: bool, reply: Reply) {
         if let Some(local) = self.by_name.get_mut(&name) {
             match (waits, local.waiting.len() < MAX_WAITING) {
@@ -237,7 +241,8 @@ impl Locks {
         }
     }
 
-    /// Tasks wait for a lock no more: where no other does, the ring is told so.
+    /// Drops the tasks that no longer wait for a lock. If no other task does, the request is
+    /// withdrawn.
     pub(crate) fn give_up(&mut self, ring: &mut Ring<'_>, name: LockName) {
         let Some(local) = self.by_name.get_mut(&name) else { return };
         local.waiting.retain(|reply| !reply.is_closed());
@@ -246,7 +251,7 @@ impl Locks {
         }
     }
 
-    /// A task gives a lock back, if it still has it.
+    /// Releases a lock, if this grant still holds it.
     pub(crate) fn give_back(&mut self, ring: &mut Ring<'_>, name: LockName, grant: u64) {
         let Some(local) = self.by_name.get_mut(&name) else { return };
         if local.holder.as_ref().is_some_and(|holder| holder.grant == grant) {
@@ -255,7 +260,7 @@ impl Locks {
         }
     }
 
-    /// The ring says something about a lock.
+    /// Handles a change of a lock in the ring.
     pub(crate) fn hear(&mut self, ring: &mut Ring<'_>, news: LockNews) {
         let name = news.name;
         let Some(local) = self.by_name.get_mut(&name) else { return };
@@ -285,12 +290,12 @@ impl Locks {
                     local.waiting.iter().for_each(|reply| refuse(reply, LockError::Lost));
                 }
             }
-            // It was given back here, and is asked for anew where somebody waits.
+            // The lock was released here, and was requested again if tasks wait.
             LockChange::Released => {}
         }
     }
 
-    /// No task of this node has the lock any more: others have their turn first.
+    /// Releases a lock that no task of this node holds. Other nodes have their turn first.
     fn pass_on(&mut self, ring: &mut Ring<'_>, name: LockName) {
         if let Err(error) = ring.engine.unlock(ring.now, ring.group, name) {
             tracing::debug!(?name, %error, "a lock was not given back: it is lost");
@@ -298,7 +303,7 @@ impl Locks {
         self.ask_again(ring, name);
     }
 
-    /// Asks for the lock for those who still wait; forgets it if nobody does.
+    /// Requests the lock for the tasks that still wait, or forgets it if there are none.
     fn ask_again(&mut self, ring: &mut Ring<'_>, name: LockName) {
         let Some(local) = self.by_name.get_mut(&name) else { return };
         local.waiting.retain(|reply| !reply.is_closed());
@@ -315,13 +320,13 @@ impl Locks {
 }
 
 fn refuse(reply: &Reply, error: LockError) {
-    // Who does not wait any more need not be told.
+    // A task that no longer waits has closed its channel.
     if let Err(TrySendError::Full(_)) = reply.try_send(Err(error)) {
         tracing::warn!("a lock was answered twice");
     }
 }
 
-/// Tasks of one node that wait for one lock.
+/// Maximum number of tasks of one node that wait for one lock.
 const MAX_WAITING: usize = 1024;
 
 #[cfg(test)]
@@ -333,7 +338,7 @@ mod tests {
     const GROUP: GroupId = GroupId(1);
     const LOCK: LockName = LockName(9);
 
-    /// A ring of one, which is asked for locks; what it grants is made up.
+    /// Returns the engine of a ring of one, to which locks are requested. Its grants are made up.
     fn engine(now: Time) -> Rmp {
         let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
         let settings = GroupSettings::new("jobs", Profile::Ordered(Partition::Majority));
@@ -358,7 +363,7 @@ mod tests {
         let first = granted(&mut locks, &mut ring);
         locks.hear(&mut ring, LockNews { name: LOCK, change: LockChange::Lost });
         assert!(first.lost.is_closed());
-        // The ring was begun anew, and its numbers with it.
+        // The ring was formed anew, and its numbers start again.
         let mut ring = Ring { now, group: GROUP, engine: &mut later };
         let second = granted(&mut locks, &mut ring);
         locks.give_back(&mut ring, LOCK, first.number);

@@ -1,4 +1,4 @@
-//! Looks at the rings of ordered groups, as a node that need not be in them.
+//! Queries of the rings of ordered groups, also by nodes that have not joined them.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::command::NodeCommand;
 use crate::node::Node;
 use crate::status::RingStatus;
 
-/// Why the rings of a group were not looked at.
+/// Error of a ring query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LookError {
-    /// So many looks of this node are not over.
+    /// Too many queries of this node are in progress.
     #[error("{open} looks at groups are not over")]
     TooMany {
-        /// How many.
+        /// Number of queries in progress.
         open: usize,
     },
     /// The node is closed.
@@ -26,11 +26,11 @@ pub enum LookError {
     Closed,
 }
 
-/// Where somebody waits for what there is to be seen.
+/// Reply channel of a ring query.
 pub(crate) type Looker = Sender<Result<Vec<RingStatus>, LookError>>;
 
 impl LookError {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::TooMany { .. } => "wait for earlier looks to be over".into(),
@@ -55,15 +55,17 @@ impl From<RingSight> for RingStatus {
 }
 
 impl Node {
-    /// Looks at the ordered group called `group`, in which this node need not be, and is not
-    /// afterwards: its rings, each as one of its members knows it. There are several while the
-    /// network is in parts. None if nobody has answered within `timeout`; whoever is there answers
-    /// in about a tenth of a second. At the members nothing changes. On any async runtime.
+    /// Queries the rings of the ordered group called `group`, on any async runtime.
     ///
-    /// A node that is in the group knows its own ring, and asks nobody.
+    /// Each ring is returned as one of its members knows it. There are several rings while the
+    /// network is partitioned. The list is empty if no member has answered within `timeout`;
+    /// members that are online answer in about 0.1 s. This node need not have joined the group, and
+    /// does not join it. The query changes nothing at the members.
+    ///
+    /// A node that has joined the group returns its own ring without sending a query.
     ///
     /// # Errors
-    /// Too many looks of this node are not over, or it is closed.
+    /// Too many queries of this node are in progress, or the node is closed.
     pub async fn look(&self, group: &str, timeout: Duration) -> Result<Vec<RingStatus>, LookError> {
         let name_check = GroupId::name_check(group);
         let options = LookOptions { name_check, patience: timeout, via: None };
@@ -72,27 +74,29 @@ impl Node {
         looked.recv().await.unwrap_or(Err(LookError::Closed))
     }
 
-    /// Asks the members of a ring of the ordered group called `group` to continue without a quorum
-    /// of its [electorate](crate::Profile::quorum_of), for an operator who knows that the voters in
-    /// `lost` do not come back. This node need not be in the group.
+    /// Requests that a ring of the ordered group called `group` continue without a quorum of its
+    /// [electorate](crate::Profile::quorum_of).
     ///
-    /// The ring is named by the epoch of its view, as [`Node::look`] shows it. Nothing happens
-    /// while the ring works, if a voter is silent that is not named, or if one that is named
-    /// answers. Whether it has happened, another look shows; at the members the next view says
-    /// that it was forced. It is sent once: ask again if it was lost.
+    /// This is for an operator who knows that the voters in `lost` will not return. This node need
+    /// not have joined the group.
+    ///
+    /// `epoch` identifies the ring by its view, as [`Node::look`] returns it. The request has no
+    /// effect while the ring works, if a voter that is not in `lost` is silent, or if a voter in
+    /// `lost` answers. [`Node::look`] shows the result; the next view at the members is marked as
+    /// forced. The request is sent once: repeat it if it was lost.
     ///
     /// # Danger
-    /// If the voters that are named work elsewhere there are two rings from now on, each with its
-    /// own order and its own locks.
+    /// If the voters in `lost` are still working elsewhere, there are two rings from now on, each
+    /// with its own order and its own locks.
     pub fn force_quorum(&self, group: &str, epoch: Epoch, lost: &[NodeId]) {
         let (group, lost) = (GroupId::of_name(group), lost.to_vec());
         self.tell(NodeCommand::ForceQuorum { group, epoch, lost });
     }
 
-    /// As [`Node::look`], blocking the thread.
+    /// Like [`Node::look`], but blocks the thread.
     ///
     /// # Errors
-    /// As [`Node::look`].
+    /// See [`Node::look`].
     ///
     /// # Panics
     /// On a simulated node: see [`Node::look`].

@@ -1,5 +1,5 @@
-//! A group's events between its driver and its application: the driver puts in a turn's worth at
-//! once, under one lock and with one wake-up, and the application takes them one by one.
+//! A group's event queue between its driver and its application. The driver adds the events of a
+//! turn under one lock and with one wake-up, and the application takes them one by one.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use carom_proto::Event;
 use event_listener::{Event as Signal, EventListener, Listener};
 
-/// The driver's end. When it is dropped the mailbox is closed.
+/// The driver's end. Dropping it closes the mailbox.
 #[derive(Debug)]
 pub(crate) struct Mailbox(Arc<Shared>);
 
@@ -18,29 +18,29 @@ pub(crate) struct Mailbox(Arc<Shared>);
 #[derive(Clone, Debug)]
 pub(crate) struct Inlet(Arc<Shared>);
 
-/// What the application finds.
+/// Result of taking an event.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Found {
-    /// The next event, and whether the driver has waited for the room that there is now.
+    /// The next event. [`Room::Wanted`] if the driver waits for the room that there is now.
     Event(Event, Room),
-    /// Nothing at present.
+    /// No event at present.
     Nothing,
-    /// Nothing, for ever.
+    /// No event, and the mailbox is closed.
     End,
 }
 
-/// Whether the driver is to be told that there is room.
+/// Request of the driver to be notified of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Wanted,
     NotWanted,
 }
 
-/// What waits for the application.
+/// Amount of waiting events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) events: usize,
-    /// Bytes of the messages among them.
+    /// Size of the messages among them.
     pub(crate) bytes: usize,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct Waiting {
 struct Shared {
     content: Mutex<Content>,
     arrived: Signal,
-    /// There is room for those who asked for it when no more than this waits, so that the driver is
-    /// not woken for each event.
+    /// Amount of waiting events at or below which the driver is notified of room, so that it is not
+    /// woken for each event.
     enough_room: Waiting,
 }
 
@@ -61,7 +61,8 @@ struct Content {
     is_closed: bool,
 }
 
-/// The two ends of a mailbox; there is room again when no more than `enough_room` waits.
+/// Creates the two ends of a mailbox. The driver is notified of room when at most `enough_room`
+/// waits.
 pub(crate) fn mailbox(enough_room: Waiting) -> (Mailbox, Inlet) {
     let (content, arrived) = (Mutex::new(Content::default()), Signal::new());
     let shared = Arc::new(Shared { content, arrived, enough_room });
@@ -69,7 +70,7 @@ pub(crate) fn mailbox(enough_room: Waiting) -> (Mailbox, Inlet) {
 }
 
 impl Mailbox {
-    /// Puts these events in, and says what waits now.
+    /// Adds these events. Returns the amount of waiting events.
     pub(crate) fn put(&self, events: &mut VecDeque<Event>) -> Waiting {
         let waiting = {
             let mut content = self.0.lock();
@@ -77,21 +78,20 @@ impl Mailbox {
             content.events.append(events);
             content.waiting()
         };
-        // All who wait: one that was told before may not look for long, or never, as a stream does
-        // that is kept and not polled.
+        // All waiting tasks are notified. A task that was notified earlier may not poll for a long
+        // time, or ever, such as a stream that is kept and not polled.
         self.0.arrived.notify(usize::MAX);
         waiting
     }
 
-    /// What waits now. When the application has taken enough of it, or the next one if little
-    /// waits as it is, it will say so.
+    /// Requests a notification of room. Returns the amount of waiting events. The notification
+    /// comes with the event that leaves at most `enough_room` waiting.
     pub(crate) fn ask_for_room(&self) -> Waiting {
         let mut content = self.0.lock();
         content.is_room_wanted = true;
         content.waiting()
     }
 
-    /// What waits now.
     pub(crate) fn waiting(&self) -> Waiting {
         self.0.lock().waiting()
     }
@@ -123,12 +123,12 @@ impl Inlet {
         Found::Event(event, Room::Wanted)
     }
 
-    /// The next event, once there is one; `None` at the end.
+    /// Waits for the next event; `None` at the end.
     pub(crate) fn next(&self) -> Next<'_> {
         Next { inlet: self, arrival: Arrival::default() }
     }
 
-    /// As [`Inlet::next`], blocking the thread.
+    /// Like [`Inlet::next`], but blocks the thread.
     pub(crate) fn next_blocking(&self) -> Option<(Event, Room)> {
         loop {
             if let Some(next) = self.take().settled() {
@@ -142,7 +142,7 @@ impl Inlet {
         }
     }
 
-    /// The next event if there is one, the end, or a promise to wake this task for either.
+    /// Returns the next event or the end, or registers the task to be woken for either.
     pub(crate) fn poll_next(
         &self,
         context: &mut Context<'_>,
@@ -153,7 +153,8 @@ impl Inlet {
                 arrival.0 = None;
                 return Poll::Ready(next);
             }
-            // What comes before the task listens wakes nobody: it looks once more.
+            // An event that arrives before the task listens does not wake it, so it checks once
+            // more.
             match &mut arrival.0 {
                 None => arrival.0 = Some(self.0.arrived.listen()),
                 Some(listener) => {
@@ -165,11 +166,11 @@ impl Inlet {
     }
 }
 
-/// Where a task waits for what arrives; dropping it hands a wake-up that it was given to the next.
+/// Listener of a waiting task. Dropping it passes a received wake-up on to the next task.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival(Option<EventListener>);
 
-/// [`Inlet::next`].
+/// Future of [`Inlet::next`].
 #[derive(Debug)]
 pub(crate) struct Next<'a> {
     inlet: &'a Inlet,
@@ -186,7 +187,7 @@ impl Future for Next<'_> {
 }
 
 impl Found {
-    /// The event or the end; `None` if there is nothing yet.
+    /// Returns the event or the end; `None` if there is nothing yet.
     fn settled(self) -> Option<Option<(Event, Room)>> {
         match self {
             Self::Event(event, room) => Some(Some((event, room))),
@@ -214,10 +215,10 @@ impl Content {
     }
 }
 
-/// An empty mailbox keeps room for so many events.
+/// Capacity that an empty mailbox keeps.
 const KEPT_EVENTS: usize = 1024;
 
-/// Bytes of the message, if the event is one.
+/// Returns the size of the message; 0 for other events.
 pub(crate) fn bytes_of(event: &Event) -> usize {
     match event {
         Event::Message(message) => message.payload.len(),

@@ -8,27 +8,25 @@ use carom_proto::membership::service::client::{Service, ServiceConfig};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::{Endpoint, NodeId, Origin};
 
-/// Who finds the other nodes.
+/// Settings from which the membership provider of a node is chosen.
 pub(crate) struct Provider {
     pub(crate) origin: Origin,
     pub(crate) endpoint: SocketAddr,
-    /// The nodes of a static membership.
     pub(crate) static_members: Option<Vec<(NodeId, SocketAddr)>>,
-    /// Membership services; where there are any, nothing else finds the other nodes.
+    /// Membership services. If there are any, no other provider is used.
     pub(crate) controls: Vec<SocketAddr>,
     pub(crate) cluster: String,
     pub(crate) rack: String,
-    /// The network, where nodes find each other by gossip.
+    /// Number of the network, for nodes that find each other by gossip.
     pub(crate) network: u32,
-    /// Addresses to begin with.
+    /// Addresses for the first contact.
     pub(crate) seeds: Vec<SocketAddr>,
-    /// Whether there is a local network to say hello to by multicast.
+    /// `true` if there is a local network for multicast hellos.
     pub(crate) has_lan: bool,
     pub(crate) seed: u64,
 }
 
 impl Provider {
-    /// The provider.
     pub(crate) fn start(self) -> Box<dyn Membership> {
         if let Some(members) = self.static_members {
             let nodes = members.into_iter().map(|(node, address)| (node, Endpoint(address)));
@@ -54,6 +52,6 @@ impl Provider {
     }
 }
 
-/// Fits into any path that is fit for use, tunnels included, with the headers of UDP and IP: the
-/// sockets refuse what would have to be fragmented.
+/// Fits, with the headers of UDP and IP, into any usable path, including tunnels. The sockets
+/// refuse datagrams that would have to be fragmented.
 const MAX_DATAGRAM_BYTES: usize = 1200;

@@ -1,4 +1,4 @@
-//! What carries a node's datagrams, as its host sees it.
+//! The network of a node, as its host uses it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,53 +7,53 @@ use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
 
 use crate::status::{MemberPath, Stats};
 
-/// Sockets, or a simulated network. Everything else of a host is the same over either.
+/// Network of a host: sockets, or a simulated network. The rest of a host is the same over both.
 pub(crate) trait Network {
-    /// What is sent to `group` is heard from now on; its multicast address, if it has one.
+    /// Starts receiving what is sent to `group`, and returns its multicast address if it has one.
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr>;
 
-    /// What is sent to `group`, which had this address, need not be heard any more.
+    /// Stops receiving what is sent to `group`, which had this address.
     fn stop_listening(&mut self, group: GroupId, address: Option<Ipv4Addr>);
 
-    /// `node` is reached there from now on; says whether a node can be.
+    /// Adds `node` at this endpoint. Returns `false` if no node can be reached there.
     fn meet(&mut self, now: Time, node: NodeId, endpoint: Endpoint) -> bool;
 
-    /// `node` is gone.
+    /// Removes `node`, which is gone.
     fn part(&mut self, node: NodeId);
 
-    /// A view has changed: what was derived from it is out of date.
+    /// Drops what was derived from views, after one has changed.
     fn forget_views(&mut self);
 
-    /// How what is sent to a group reaches `node`.
+    /// Returns the path of group messages to `node`.
     fn path(&self, node: NodeId) -> MemberPath;
 
-    /// Whether the path of every member is decided.
+    /// Returns `true` if the path to every member is decided.
     fn are_paths_known(&self) -> bool;
 
-    /// Bytes of the largest IP packet that reaches every node that was met.
+    /// Returns the size in bytes of the largest IP packet that reaches every known node.
     fn path_mtu(&self) -> u16;
 
-    /// Bytes of the largest IP packet that reaches `node`; `None` if that is not known.
+    /// Returns the size in bytes of the largest IP packet that reaches `node`; `None` if it is not
+    /// known.
     fn path_mtu_to(&self, node: NodeId) -> Option<u16>;
 
-    /// The endpoint of a group that has this multicast address.
+    /// Returns the endpoint of a group that has this multicast address.
     fn group_endpoint(&self, address: Ipv4Addr) -> Option<SocketAddr>;
 
-    /// Time has passed.
+    /// Advances the time to `now`.
     fn handle_timeout(&mut self, now: Time);
 
-    /// When [`Network::handle_timeout`] should be called next, and why.
+    /// Returns the time of the next call of [`Network::handle_timeout`], and its reason.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
-    /// Where this node is reached from now on, if that has changed since the last call. Default: it
-    /// never does.
+    /// Returns the new endpoint of this node if it has changed since the last call. Default: never.
     fn take_move(&mut self) -> Option<SocketAddr> {
         None
     }
 
-    /// Sends all that the node, and the network itself, have to send.
+    /// Sends all pending packets of the node, and of the network itself.
     fn transmit(&mut self, now: Time, node: &mut Node);
 
-    /// Enters what was counted here.
+    /// Enters the network's counters into `stats`.
     fn count(&self, stats: &mut Stats);
 }

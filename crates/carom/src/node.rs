@@ -1,4 +1,4 @@
-//! A node: the handle.
+//! The handle of a node.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,50 +21,50 @@ use crate::outgoing::ReadyList;
 use crate::profile::Profile;
 use crate::status::{Notice, Status};
 
-/// A node of the network: its sockets, its place among the other nodes, its groups. A process
-/// needs one, however many groups it is in, so that repairs can use all of its traffic. Dropping
-/// it closes it.
+/// A node: one running instance of Carom, with its own sockets and its groups.
+///
+/// One node per process is enough for any number of groups, and allows repairs to use all of its
+/// traffic. Dropping the node closes it.
 pub struct Node {
     shared: Arc<NodeShared>,
 }
 
-/// What the handles of a node share with one another and with the driver.
+/// State that the handles of a node share with each other and with the driver.
 pub(crate) struct NodeShared {
     pub(crate) home: Arc<Home>,
     pub(crate) parts: NodeParts,
 }
 
-/// What a node's host leaves with its handles.
+/// Parts of a node that its host leaves with the handles.
 pub(crate) struct NodeParts {
     pub(crate) ready: Arc<ReadyList>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) settled: Arc<AtomicBool>,
     pub(crate) endpoint: Arc<CurrentEndpoint>,
-    /// Whether the membership service is away.
+    /// `true` while the membership service is unreachable.
     pub(crate) away: Arc<AtomicBool>,
-    /// Closes when the node has settled, or is closed.
+    /// Closes when the node has settled or is closed.
     pub(crate) settling: Receiver<()>,
-    /// The status at the start, for when there is nobody left to tell another one.
+    /// Status at the start, returned when the driver no longer runs.
     pub(crate) first_status: Status,
 }
 
-/// Where a node is reached, which may change.
+/// Current endpoint of a node, which can change.
 #[derive(Debug)]
 pub(crate) struct CurrentEndpoint(Mutex<SocketAddr>);
 
-/// The latest notices of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Notices(Mutex<Told>);
 
 #[derive(Debug, Default)]
 struct Told {
     latest: VecDeque<Notice>,
-    /// How many there were before these.
+    /// Number of earlier notices that are no longer kept.
     forgotten: usize,
 }
 
 impl Node {
-    /// Settings for a new node.
+    /// Returns the default settings of a new node.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -73,38 +73,45 @@ impl Node {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The node's id: random, and another one whenever the process starts.
+    /// Returns the node's id: random for each start, unless set with [`Builder::node_id`].
     pub fn id(&self) -> NodeId {
         self.shared.parts.first_status.id
     }
 
-    /// Where the others reach this node now: its interface's address and its unicast port.
+    /// Returns the current endpoint of the node: the address of its interface, and its unicast
+    /// port.
     pub fn endpoint(&self) -> SocketAddr {
         self.shared.parts.endpoint.get()
     }
 
-    /// The node's clock. On real sockets it counts nanoseconds since the Unix epoch and never steps
-    /// back; in a simulated world it is the world's time.
+    /// Returns the time of the node's clock.
+    ///
+    /// On real sockets it counts nanoseconds since the Unix epoch and never steps back. In a
+    /// simulated world it is the world's time.
     pub fn now(&self) -> Time {
         self.shared.home.now()
     }
 
-    /// Waits for `span` of the node's clock, on any async runtime; in a simulated world that takes
-    /// no real time. Ends early only if the node's driver has died.
+    /// Waits for `span` of the node's clock, on any async runtime.
+    ///
+    /// In a simulated world this takes no real time. It ends early only if the node's driver has
+    /// stopped.
     pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
         self.shared.sleep(span)
     }
 
-    /// Joins the group called `name`. Blocks until the node has found its place among the others,
-    /// for two seconds at most, so that settings which contradict those of the group's members
-    /// are an error here. With a membership service ([`Builder::control`]) it blocks until the
-    /// service has the join. For the ring of an ordered group it blocks for two seconds at most:
-    /// one that waits for its quorum forms later.
+    /// Joins the group called `name`.
+    ///
+    /// Blocks for at most two seconds until the node has settled, so that settings that conflict
+    /// with those of the group's members are reported here. With a membership service
+    /// ([`Builder::control`]) it blocks until the service has confirmed the join. For an ordered
+    /// group it blocks for at most two seconds until the ring has formed; a ring that waits for its
+    /// quorum forms later.
     ///
     /// # Errors
-    /// The settings are out of bounds or contradict others; seeds were given and none answered
-    /// within three seconds; the service has answered none of this node's joins for five seconds;
-    /// the node is closed.
+    /// The settings are out of bounds or conflict with those of the group; seeds were given and
+    /// none answered within three seconds; the membership service has answered none of this node's
+    /// joins for five seconds; the node is closed.
     ///
     /// # Panics
     /// On a simulated node: see [`Node::join_async`].
@@ -115,18 +122,20 @@ impl Node {
         self.joined(answer.recv_blocking().unwrap_or(Err(JoinGroupError::Closed)))
     }
 
-    /// As [`Node::join`], on any async runtime. If the future is dropped before it ends, the group
-    /// is left again.
+    /// Like [`Node::join`], but on any async runtime. If the future is dropped before it completes,
+    /// the group is left again.
     ///
     /// # Errors
-    /// As [`Node::join`].
+    /// See [`Node::join`].
     pub async fn join_async(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
         let joining = Joining { answer: self.ask_to_join(name, profile), shared: &self.shared };
         self.joined(joining.answer.recv().await.unwrap_or(Err(JoinGroupError::Closed)))
     }
 
-    /// Waits until the node has found its place among the others and knows how it reaches them;
-    /// says whether it has.
+    /// Waits until the node has settled, and returns `true` if it has.
+    ///
+    /// A node has settled when it has learned what its contacts know, or has found that it is the
+    /// first node, and when it knows how it reaches the other nodes.
     ///
     /// # Panics
     /// On a simulated node: see [`Node::settled_async`].
@@ -134,13 +143,13 @@ impl Node {
     pub fn settled(&self, timeout: Duration) -> bool {
         self.shared.home.must_not_block("Node::settled", "settled_async");
         if !self.is_settled() {
-            // It closes without ever holding anything.
+            // The channel never carries a value. It only closes.
             let _ = within(timeout, self.shared.parts.settling.recv());
         }
         self.is_settled()
     }
 
-    /// As [`Node::settled`], on any async runtime.
+    /// Like [`Node::settled`], but on any async runtime.
     pub async fn settled_async(&self, timeout: Duration) -> bool {
         if !self.is_settled() {
             let settling = self.shared.parts.settling.recv();
@@ -149,7 +158,7 @@ impl Node {
         self.is_settled()
     }
 
-    /// The node as it is now.
+    /// Returns a snapshot of the node's state and counters.
     ///
     /// # Panics
     /// On a simulated node: see [`Node::status_async`].
@@ -160,35 +169,40 @@ impl Node {
         answer.recv_blocking().unwrap_or_else(|_| self.last_status())
     }
 
-    /// As [`Node::status`], on any async runtime.
+    /// Like [`Node::status`], but on any async runtime.
     pub async fn status_async(&self) -> Status {
         let answer = self.shared.ask(|reply| NodeCommand::Status { reply });
         answer.recv().await.unwrap_or_else(|_| self.last_status())
     }
 
-    /// The latest 256 notices for the user, oldest first. A notice that repeats the one before it
-    /// counts once.
+    /// Returns the latest 256 notices for the user, oldest first. A notice that repeats the one
+    /// before it is stored once.
     pub fn notices(&self) -> Vec<Notice> {
         self.notices_since(0).0
     }
 
-    /// Like [`Node::notices`], but without the first `known` of all that there ever were; and how
-    /// many there have been, for the next call. It costs next to nothing where there are no others.
+    /// Like [`Node::notices`], but skips the first `known` of all notices ever reported.
+    ///
+    /// Also returns the total number of notices so far, to be passed to the next call. A call
+    /// without new notices is cheap.
     pub fn notices_since(&self, known: usize) -> (Vec<Notice>, usize) {
         self.shared.parts.notices.since(known)
     }
 
-    /// Whether the membership service (`Builder::control`) has not been reached for about 3 s: the
-    /// node goes on with the members that it knew last, and nobody who joins or fails meanwhile is
-    /// noticed. False again when the views are as the service says; always false without a
-    /// service.
+    /// Returns `true` if the membership service ([`Builder::control`]) has been unreachable for
+    /// about 3 s.
+    ///
+    /// The node continues with the members that it knew last; nodes that join or fail meanwhile are
+    /// not noticed. It becomes `false` again when the views match those of the service. It is
+    /// always `false` without a service.
     pub fn is_away(&self) -> bool {
         self.shared.parts.away.load(Ordering::SeqCst)
     }
 
-    /// Tells the others that this node stops, and stops it. Its groups are closed: whoever waits
-    /// on them is woken. This blocks while members confirm what was sent, and rings let the node
-    /// go: for at most 3 s.
+    /// Closes the node and notifies the other nodes.
+    ///
+    /// Its groups are closed, which wakes all tasks that wait on them. Blocks for at most 3 s while
+    /// members confirm what was sent and rings release the node.
     pub fn close(self) {
         drop(self);
     }
@@ -210,7 +224,7 @@ impl Node {
         self.shared.parts.settled.load(Ordering::SeqCst)
     }
 
-    /// The status of a node whose driver has died.
+    /// Returns the status of a node whose driver has stopped.
     fn last_status(&self) -> Status {
         Status { endpoint: self.endpoint(), ..self.shared.parts.first_status.clone() }
     }
@@ -230,7 +244,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Waits until the node is gone where it can go while this thread waits.
+    /// Waits until the node is gone, unless it cannot make progress while this thread waits.
     fn drop(&mut self) {
         let gone = self.shared.ask(|reply| NodeCommand::Close { reply });
         if self.shared.home.moves_without_caller() {
@@ -239,7 +253,8 @@ impl Drop for Node {
     }
 }
 
-/// A join under way in a task. If the task gives it up nobody would ever leave the group.
+/// A pending join of a task. Without it, a join whose task gives up would leave the node in the
+/// group.
 struct Joining<'a> {
     answer: Receiver<Result<GroupParts, JoinGroupError>>,
     shared: &'a NodeShared,
@@ -247,7 +262,7 @@ struct Joining<'a> {
 
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
-        // From here on the host finds that nobody waits, and leaves the group itself.
+        // From here on the host finds the channel closed, and leaves the group itself.
         self.answer.close();
         if let Ok(Ok(parts)) = self.answer.try_recv() {
             self.shared.home.tell(NodeCommand::Leave { shared: parts.shared });
@@ -266,7 +281,8 @@ impl NodeShared {
         Self { home: Arc::new(home), parts }
     }
 
-    /// Asks the node. The answer's channel is closed without one if the node is.
+    /// Sends a command to the node. If the node is closed, the returned channel is closed without a
+    /// reply.
     pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> NodeCommand) -> Receiver<T> {
         let (reply, answer) = async_channel::bounded(1);
         self.home.tell(command(reply));
@@ -313,7 +329,7 @@ impl CurrentEndpoint {
     }
 }
 
-/// Notices that are kept.
+/// Maximum number of notices that are kept.
 const MAX_NOTICES: usize = 256;
 
 #[cfg(test)]
@@ -334,7 +350,7 @@ mod tests {
             assert_eq!(sleeping.join().expect("it ends"), Some(()));
             assert_eq!(waiting.join().expect("it ends"), None);
         });
-        // The thread takes its groups down one queue after the other.
+        // The thread closes the queues of its groups one after another.
         while group.publish("too late").is_ok() {}
         assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
         assert_eq!(group.confirm(Duration::MAX), Err(NotSafe::Closed));

@@ -1,4 +1,4 @@
-//! Messages on their way from the applications to the engine, over bounded queues.
+//! Outgoing messages from applications to the engine, in bounded queues.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,14 @@ use crate::published::Receipt;
 pub(crate) struct Outgoing {
     pub(crate) payload: Bytes,
     pub(crate) options: SendOptions,
-    /// Who wants to know what becomes of it, in an ordered group.
+    /// Receipt for the caller that waits for the outcome, in an ordered group.
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// The messages of one group that wait to be sent. Large ones need a place, of which there are
-/// few: so the queue is bounded in bytes as well. Who waits for room goes on when half the queue
-/// is free, so that not every message is a wake-up; until then there is none for anybody, or those
-/// who come later would leave none to those who wait.
+/// Queue of one group's messages that wait to be sent. Large messages need one of a few places,
+/// which bounds the queue in bytes as well. Waiting publishers continue when half of the queue is
+/// free, so that not every message is a wake-up. Until then no publisher gets room, because later
+/// ones would otherwise take it from those that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     content: Mutex<Content>,
@@ -32,11 +32,11 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Content {
     messages: VecDeque<Outgoing>,
-    /// How many were ever put in.
+    /// Number of messages ever added.
     published: u64,
-    /// Large messages that the engine has not taken.
+    /// Large messages that the engine has not accepted.
     large: usize,
-    /// How many publishers wait for room.
+    /// Number of publishers that wait for room.
     waiting: usize,
     is_closed: bool,
 }
@@ -44,40 +44,40 @@ struct Content {
 /// A publisher that waits for room.
 struct Waiter<'a>(&'a Queue);
 
-/// The result of putting a message whose publisher may wait for room.
+/// Result of adding a message whose publisher may wait for room.
 enum Put {
-    /// It is in the queue, and has this number.
+    /// The message is in the queue, and has this number.
     In(u64),
-    /// There is no room for it; of some that is made this hears.
+    /// There is no room. The listener is notified when there is.
     Waits(Outgoing, EventListener),
 }
 
-/// Why a message is not in the queue.
+/// Reason for which a message was not added.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// There is no room for it at present.
+    /// There is no room at present.
     Full(Outgoing),
-    /// Nobody takes messages any more.
+    /// The queue is closed.
     Closed,
 }
 
-/// Nobody takes messages any more.
+/// The queue is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// The groups of a node whose queues have something, each at most once. Publishers enter their
-/// group and wake the driver only if it was not entered yet.
+/// Groups of a node with queued messages, each at most once. Publishers enter their group, and wake
+/// the driver only if the list was empty.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyList {
     groups: Mutex<Vec<GroupId>>,
 }
 
-/// Whether a group is in the [`ReadyList`].
+/// `true` while a group is in the [`ReadyList`].
 #[derive(Debug, Default)]
 pub(crate) struct ReadyMark(AtomicBool);
 
 impl ReadyList {
-    /// Enters `group`; says whether the driver must be woken for it.
+    /// Enters `group`. Returns `true` if the driver must be woken for it.
     pub(crate) fn enter(&self, group: GroupId, mark: &ReadyMark) -> bool {
         if mark.0.swap(true, Ordering::SeqCst) {
             return false;
@@ -87,7 +87,6 @@ impl ReadyList {
         groups.len() == 1
     }
 
-    /// Whether no group is entered.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
@@ -103,7 +102,7 @@ impl ReadyList {
 }
 
 impl Queue {
-    /// Puts a message in, if there is room; returns its number. The first has the number 1.
+    /// Adds a message if there is room, and returns its number. The first message has the number 1.
     pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<u64, Refused> {
         let mut content = self.lock();
         if content.is_closed {
@@ -118,7 +117,7 @@ impl Queue {
         Ok(content.published)
     }
 
-    /// Puts a message in once there is room; returns its number.
+    /// Adds a message once there is room, and returns its number.
     pub(crate) async fn put(&self, outgoing: Outgoing) -> Result<u64, Closed> {
         let mut outgoing = match self.try_put(outgoing) {
             Ok(number) => return Ok(number),
@@ -137,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::put`], blocking the thread.
+    /// Like [`Queue::put`], but blocks the thread.
     pub(crate) fn put_blocking(&self, mut outgoing: Outgoing) -> Result<u64, Closed> {
         let waiter = Waiter::new(self);
         loop {
@@ -151,8 +150,8 @@ impl Queue {
         }
     }
 
-    /// Moves up to `count` of the messages that have waited longest to the end of `into`. Whoever
-    /// takes a large one says when [it is sent](Queue::sent).
+    /// Moves up to `count` of the oldest messages to the end of `into`. For each large one,
+    /// [`Queue::sent`] must be called later.
     pub(crate) fn take(&self, count: usize, into: &mut VecDeque<Outgoing>) {
         let mut content = self.lock();
         let before = content.messages.len();
@@ -164,7 +163,7 @@ impl Queue {
         }
     }
 
-    /// The engine has taken this message, or it was given up: if it is large its place is free.
+    /// Frees the place of a large message that the engine has accepted, or that was given up.
     pub(crate) fn sent(&self, outgoing: &Outgoing) {
         if outgoing.is_large() {
             self.lock().large -= 1;
@@ -172,16 +171,16 @@ impl Queue {
         }
     }
 
-    /// How many messages wait.
     pub(crate) fn len(&self) -> usize {
         self.lock().messages.len()
     }
 
-    /// Nobody takes messages any more: who publishes, or waits for room, is told so.
+    /// Closes the queue. Publishers, including waiting ones, receive an error.
     pub(crate) fn close(&self) {
         let mut content = self.lock();
         content.is_closed = true;
-        // With a message goes its receipt: who waits for one is told that nobody will send it.
+        // Dropping a message drops its receipt, which notifies the caller that waits for its
+        // outcome.
         let unsent = std::mem::take(&mut content.messages);
         drop(content);
         drop(unsent);
@@ -199,14 +198,15 @@ impl<'a> Waiter<'a> {
         Self(queue)
     }
 
-    /// Puts a message in, or says how to learn of room for it.
+    /// Adds a message, or returns a listener for room.
     fn put_or_listen(&self, outgoing: Outgoing) -> Result<Put, Closed> {
         let outgoing = match self.0.try_put(outgoing) {
             Ok(number) => return Ok(Put::In(number)),
             Err(Refused::Closed) => return Err(Closed),
             Err(Refused::Full(outgoing)) => outgoing,
         };
-        // Of room that is made before it listens it hears nothing: it looks once more.
+        // Room that was made before the listener existed does not notify it, so the queue is
+        // checked once more.
         let room = self.0.room.listen();
         match self.0.try_put(outgoing) {
             Ok(number) => Ok(Put::In(number)),
@@ -237,19 +237,20 @@ impl Outgoing {
 }
 
 impl ReadyMark {
-    /// To be called before the group's queue is emptied: what comes later enters it anew.
+    /// Removes the mark. It must be called before the group's queue is emptied, so that later
+    /// messages enter the group again.
     pub(crate) fn clear(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
 
-/// Messages that a group's queue holds.
+/// Maximum number of messages in a group's queue.
 const QUEUE_MESSAGES: usize = 1024;
-/// When so few are left, who waits for room goes on.
+/// Queue length at or below which waiting publishers continue.
 const HALF: usize = QUEUE_MESSAGES / 2;
-/// Of these, how many may be large.
+/// Maximum number of large messages among them.
 const LARGE_MESSAGES: usize = 4;
-/// A message of more bytes is large.
+/// Size in bytes above which a message is large.
 const LARGE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(queue.lock().large, 0);
     }
 
-    /// Ends only if nobody who waits is forgotten.
+    /// Completes only if every waiting publisher is woken.
     #[test]
     fn publishers_that_wait_for_room_all_go_on() {
         const EACH: usize = 20 * QUEUE_MESSAGES;
@@ -340,7 +341,8 @@ mod tests {
         });
     }
 
-    /// Ends only if the one who waits is not kept out by who puts in what it can.
+    /// Completes only if the waiting publisher is not starved by others that add messages whenever
+    /// they can.
     fn does_not_starve(put_another: impl Fn(&Queue) -> bool) {
         let queue = Queue::default();
         let is_over = AtomicBool::new(false);

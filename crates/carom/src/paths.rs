@@ -1,12 +1,13 @@
-//! Which members hear our multicast.
+//! The paths to members: which of them multicast of this node reaches.
 //!
-//! A node says hello by multicast: several times quickly when it meets somebody new, then every
-//! two seconds. The hello names members that have not confirmed yet; each that hears it answers
-//! by unicast and counts as reached by multicast from then on. A member that no longer hears the
-//! hellos of a node which it had answered says so, by unicast. A member that has not confirmed
-//! gets unicast copies, so a wrong belief costs copies, never messages.
+//! A node sends hellos by multicast: several in quick succession when it meets a new member, then
+//! one every two seconds. A hello lists members that have not confirmed yet. Each listed member
+//! that receives it answers by unicast, and counts as reached by multicast from then on. A member
+//! that no longer receives the hellos of a node that it had answered reports that by unicast. A
+//! member that has not confirmed receives unicast copies, so that a wrong assumption costs copies,
+//! but never messages.
 //!
-//! How large packets may be that go to a member is found by probes: see [`mtu`].
+//! The largest packet that a path to a member carries is found with probes: see [`mtu`].
 
 mod mtu;
 mod packet;
@@ -21,7 +22,7 @@ use mtu::PathMtu;
 pub(crate) use mtu::{COMMON_MTU, IP_UDP_BYTES};
 pub(crate) use packet::{LEAST_PROBE_BYTES, PART_OVERHEAD, Packet, Part};
 
-/// The paths of one node, driven as an engine is.
+/// Paths of one node, driven like an engine.
 #[derive(Debug)]
 pub(crate) struct Paths {
     own: NodeId,
@@ -43,37 +44,37 @@ pub(crate) struct Paths {
 /// Counters of path packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathCounters {
-    /// Packets that were not understood or make no sense.
+    /// Packets that could not be decoded, or are not valid.
     pub(crate) unknown: u64,
-    /// Answers that were not given because too many waited.
+    /// Answers that were not sent because too many were waiting.
     pub(crate) answers_dropped: u64,
-    /// Packets that name a member but came from another address.
+    /// Packets that name a member, but came from another address.
     pub(crate) elsewhere: u64,
 }
 
-/// What a packet about paths brings to others.
+/// Content of a path packet for other components.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Brought {
-    /// A part of another datagram, and who sent that.
+    /// Part of another datagram, and the sender of that datagram.
     Part(NodeId, Part),
-    /// A stranger has answered the probe with this number.
+    /// Answer of a stranger to the probe with this number.
     Answer(NodeId, u32),
 }
 
 #[derive(Debug)]
 struct Peer {
     met: Time,
-    /// Whether it hears us.
+    /// Path of this node's multicast to the peer.
     path: MemberPath,
-    /// When we last heard its hello, if we did and it may rely on that.
+    /// Time of the last hello of the peer, if one arrived and the peer relies on multicast.
     heard: Option<Time>,
-    /// How often we still tell it that we no longer hear it.
+    /// Number of remaining reports to the peer that its hellos no longer arrive.
     complaints: u8,
 }
 
 impl Paths {
-    /// `says_hello`: whether the node sends multicast at all; `ceiling`: bytes of the largest
-    /// packet that it sends.
+    /// Creates the paths of a node. `says_hello` is `true` if the node sends multicast; `ceiling`
+    /// is the size in bytes of the largest packet that it sends.
     pub(crate) fn new(
         origin: impl Into<Origin>,
         says_hello: bool,
@@ -99,7 +100,7 @@ impl Paths {
         }
     }
 
-    /// `node` is there.
+    /// Adds `node`.
     pub(crate) fn meet(&mut self, now: Time, node: NodeId) {
         let path = if self.says_hello { MemberPath::Unknown } else { MemberPath::Unicast };
         let peer = Peer { met: now, path, heard: None, complaints: 0 };
@@ -114,7 +115,7 @@ impl Paths {
         self.next_hello = Some(soonest.max(now));
     }
 
-    /// `node` is gone.
+    /// Removes `node`.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.has_changed |= self.peers.remove(&node).is_some();
         self.mtu.part(node);
@@ -123,29 +124,30 @@ impl Paths {
         }
     }
 
-    /// How what we send to a group reaches `node`.
+    /// Returns the path of group messages to `node`.
     pub(crate) fn path(&self, node: NodeId) -> MemberPath {
         self.peers.get(&node).map_or(MemberPath::Unknown, |peer| peer.path)
     }
 
-    /// Those whom our multicast does not reach, as far as is known.
+    /// Returns the members that multicast of this node does not reach, as far as known.
     pub(crate) fn unreached(&self) -> BTreeSet<NodeId> {
         let unreached =
             |(node, peer): (&NodeId, &Peer)| (peer.path != MemberPath::Multicast).then_some(*node);
         self.peers.iter().filter_map(unreached).collect()
     }
 
-    /// Whether the path of every member is decided.
+    /// Returns `true` if the path to every member is decided.
     pub(crate) fn are_known(&self) -> bool {
         self.peers.values().all(|peer| peer.path != MemberPath::Unknown)
     }
 
-    /// Whether a path has changed since this was asked last.
+    /// Returns `true` if a path has changed since the last call.
     pub(crate) fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// The system says that multicast leads nowhere.
+    /// Changes all paths to unicast, because the operating system reports that multicast is
+    /// unreachable.
     pub(crate) fn multicast_failed(&mut self) {
         for peer in self.peers.values_mut() {
             self.has_changed |= peer.path != MemberPath::Unicast;
@@ -153,7 +155,8 @@ impl Paths {
         }
     }
 
-    /// This node does not hear all multicast that it should: the others are to send it copies.
+    /// Reports to all members that this node does not receive all multicast, so that they send it
+    /// copies.
     pub(crate) fn stop_hearing(&mut self) {
         self.is_deaf = true;
         for peer in self.peers.values_mut() {
@@ -163,7 +166,7 @@ impl Paths {
         }
     }
 
-    /// A datagram of [`carom_proto::wire::Protocol::Path`] arrived.
+    /// Handles a datagram of [`carom_proto::wire::Protocol::Path`].
     pub(crate) fn handle_datagram(
         &mut self,
         now: Time,
@@ -198,13 +201,13 @@ impl Paths {
         None
     }
 
-    /// Probes an address that may not be that of the node that named it.
+    /// Probes an address that may not belong to the node that named it.
     pub(crate) fn probe(&mut self, endpoint: Endpoint, sequence: u32) {
         let probe = Packet::Probe { sequence, bytes: LEAST_PROBE_BYTES };
         self.answer(Destination::Endpoint(endpoint), probe);
     }
 
-    /// Time has passed.
+    /// Advances the time to `now`.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         self.mtu.handle_timeout(now);
         if self.next_hello.is_none_or(|due| due > now) {
@@ -242,14 +245,14 @@ impl Paths {
         Some(Transmit { destination: Destination::Lan, class: Class::Control })
     }
 
-    /// When [`Paths::handle_timeout`] should be called next.
+    /// Returns the time of the next call of [`Paths::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Wakeup> {
         let hello = self.next_hello.map(|at| Wakeup { at, reason: "hello" });
         let probe = self.mtu.poll_timeout().map(|at| Wakeup { at, reason: "path MTU" });
         hello.into_iter().chain(probe).min_by_key(|wakeup| wakeup.at)
     }
 
-    /// Enters what was counted.
+    /// Enters the counters into `stats`.
     pub(crate) fn count(&self, stats: &mut Stats) {
         stats.path_mtu_probes = self.mtu.probes_sent;
         stats.path_unknown = self.counters.unknown;
@@ -282,7 +285,7 @@ impl Paths {
 
     fn on_answer(&mut self, sender: NodeId, whose: NodeId, path: MemberPath) {
         match self.peers.get_mut(&sender) {
-            // The answer to an earlier process at our address.
+            // An answer to an earlier process at this node's address.
             _ if whose != self.own => self.counters.unknown += 1,
             Some(peer) if self.says_hello => {
                 self.has_changed |= peer.path != path;
@@ -292,7 +295,7 @@ impl Paths {
         }
     }
 
-    /// Members that had time enough to answer are held to be deaf until they do.
+    /// Changes members that had enough time to answer to unicast, until they do.
     fn give_up_waiting(&mut self, now: Time) {
         for peer in self.peers.values_mut() {
             if peer.path == MemberPath::Unknown && now.since(peer.met) >= PATIENCE {
@@ -320,7 +323,8 @@ impl Paths {
         }
     }
 
-    /// The members that have not confirmed; if they are too many for one hello, others each time.
+    /// Returns the members that have not confirmed. If there are too many for one hello, each hello
+    /// lists others.
     fn whom_to_ask(&self) -> Vec<NodeId> {
         let unconfirmed =
             |(node, peer): (&NodeId, &Peer)| (peer.path != MemberPath::Multicast).then_some(*node);
@@ -342,7 +346,7 @@ impl Paths {
     }
 }
 
-/// For the fuzz target: decodes a packet about paths and encodes it again; `None` if it is none.
+/// Decodes a path packet and encodes it again, for the fuzz target; `None` if it is not one.
 #[cfg(fuzzing)]
 pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
     let (_, packet) = Packet::decode(datagram).ok()?;
@@ -352,8 +356,8 @@ pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
     Some(again)
 }
 
-/// Between the hellos after somebody was met, until all have confirmed: enough of them that 20 %
-/// loss in both directions seldom spoils all, and done after a second.
+/// Gaps between the hellos after a member is met, until all members have confirmed. With 20 % loss
+/// in both directions they rarely all fail, and they are over after a second.
 const HELLO_GAPS: [Duration; 6] = [
     Duration::from_millis(20),
     Duration::from_millis(40),
@@ -363,13 +367,13 @@ const HELLO_GAPS: [Duration; 6] = [
     Duration::from_millis(320),
 ];
 const HELLO_PERIOD: Duration = Duration::from_secs(2);
-/// How long a member may take to confirm before it counts as deaf.
+/// Maximum time for a member to confirm before it counts as unreached.
 const PATIENCE: Duration = Duration::from_millis(900);
-/// Five hellos missed: at 20 % loss that happens by accident once in 3000 periods.
+/// Time of five missed hellos. With 20 % loss this happens by accident once in 3000 periods.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How often a complaint is repeated, because it may be lost.
+/// Number of repetitions of a complaint, because it may be lost.
 const COMPLAINTS: u8 = 3;
-/// Answers that may wait to be sent.
+/// Maximum number of answers that wait to be sent.
 const MAX_ANSWERS: usize = 1024;
 
 #[cfg(test)]
@@ -379,7 +383,7 @@ mod tests {
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
 
-    /// Two nodes whose multicast reaches each other or not, in virtual time.
+    /// Two nodes whose multicast does or does not reach the other, in virtual time.
     struct Pair {
         now: Time,
         nodes: [Paths; 2],

@@ -1,4 +1,4 @@
-//! Joins that wait for an answer, by their groups and by their deadlines.
+//! Pending joins, by group and by deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use carom_proto::{GroupId, Time};
 use crate::error::JoinGroupError;
 use crate::group::GroupParts;
 
-/// The caller of a join.
+/// Reply channel of a join.
 pub(crate) type Joiner = Sender<Result<GroupParts, JoinGroupError>>;
 
-/// A join that waits until the node has found its place, so that a contradiction with members
-/// that are there already is its error.
+/// A join that waits until the node has settled, so that a conflict with existing members is its
+/// error.
 #[derive(Debug)]
 pub(crate) struct PendingJoin {
     pub(crate) group: GroupId,
@@ -22,28 +22,28 @@ pub(crate) struct PendingJoin {
     pub(crate) reply: Joiner,
 }
 
-/// The joins of a node, at most one for each group. A program may join thousands of groups at once,
-/// so each is looked at only when something has changed for it, or when its time is over.
+/// Pending joins of a node, at most one per group. A program may join thousands of groups at once.
+/// Each join is therefore examined only after a change for it, or when its time is over.
 #[derive(Debug, Default)]
 pub(crate) struct PendingJoins {
     by_group: BTreeMap<GroupId, PendingJoin>,
     by_deadline: BTreeSet<(Time, GroupId)>,
-    /// Groups that may have been joined since they were looked at.
+    /// Groups whose join may have completed since the last check.
     changed: BTreeSet<GroupId>,
-    /// When the membership service has answered last.
+    /// Time of the last answer of the membership service.
     last_answer: Option<Time>,
-    /// Those that it has answered.
+    /// Groups whose join the service has confirmed.
     admitted: BTreeSet<GroupId>,
 }
 
 impl PendingJoin {
-    /// Refuses the join.
+    /// Fails the join.
     pub(crate) fn refuse(self, error: JoinGroupError) {
         // The send fails if the caller has dropped its receiver.
         let _ = self.reply.try_send(Err(error));
     }
 
-    /// Hands the group to the caller; gives it back if the caller is gone.
+    /// Passes the group to the caller. Returns it if the caller is gone.
     pub(crate) fn succeed(self) -> Result<(), GroupParts> {
         match self.reply.try_send(Ok(self.parts)) {
             Err(TrySendError::Closed(Ok(parts)) | TrySendError::Full(Ok(parts))) => Err(parts),
@@ -53,7 +53,7 @@ impl PendingJoin {
 }
 
 impl PendingJoins {
-    /// Adds a join, which is to be looked at. Its group has no other.
+    /// Adds a join, to be examined. Its group has no other.
     pub(crate) fn insert(&mut self, join: PendingJoin) {
         let group = join.group;
         self.by_deadline.insert((join.deadline, group));
@@ -62,7 +62,6 @@ impl PendingJoins {
         debug_assert!(former.is_none(), "{group} is joined already");
     }
 
-    /// Takes the join of `group` out.
     pub(crate) fn remove(&mut self, group: GroupId) -> Option<PendingJoin> {
         let join = self.by_group.remove(&group)?;
         self.by_deadline.remove(&(join.deadline, group));
@@ -71,7 +70,8 @@ impl PendingJoins {
         Some(join)
     }
 
-    /// The membership service has answered the join of `group`: from now on it waits for a ring.
+    /// Handles the membership service's confirmation of the join of `group`. From now on it waits
+    /// for a ring.
     pub(crate) fn admit(&mut self, now: Time, group: GroupId) {
         self.last_answer = Some(now);
         if self.by_group.contains_key(&group) {
@@ -81,25 +81,25 @@ impl PendingJoins {
         }
     }
 
-    /// Something has changed for `group`.
+    /// Marks the join of `group` as changed.
     pub(crate) fn note_change(&mut self, group: GroupId) {
         if self.by_group.contains_key(&group) {
             self.changed.insert(group);
         }
     }
 
-    /// Something has changed for all groups.
+    /// Marks all joins as changed.
     pub(crate) fn note_change_of_all(&mut self) {
         self.changed.extend(self.by_group.keys());
     }
 
-    /// The next group that may have been joined since it was looked at.
+    /// Returns the next group whose join may have completed.
     pub(crate) fn pop_changed(&mut self) -> Option<GroupId> {
         self.changed.pop_first()
     }
 
-    /// Takes out a join whose time is over. While the service gets on with others, those that it
-    /// has not answered yet wait on.
+    /// Removes a join whose time is over. While the service answers other joins, those without an
+    /// answer continue to wait.
     pub(crate) fn pop_late(&mut self, now: Time) -> Option<PendingJoin> {
         loop {
             let &(deadline, group) = self.by_deadline.first()?;
@@ -115,7 +115,7 @@ impl PendingJoins {
         }
     }
 
-    /// When [`PendingJoins::pop_late`] is to be called.
+    /// Returns the time of the next call of [`PendingJoins::pop_late`].
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
@@ -128,10 +128,10 @@ impl PendingJoins {
     }
 }
 
-/// How long a join waits for the node to find its place, or for a ring that it was admitted to.
+/// Maximum wait of a join for the node to settle, or for a ring to form.
 pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
-/// The same wait for a node with seeds, one of which must answer.
+/// Maximum wait of a join on a node with seeds, one of which must answer.
 pub(crate) const SEED_WAIT: Duration = Duration::from_secs(3);
-/// The same wait for a node with a membership service. It starts again with each answer of the
-/// service, so that a node may join many groups at once.
+/// Maximum wait of a join on a node with a membership service. It starts again with each answer of
+/// the service, so that a node can join many groups at once.
 pub(crate) const SERVICE_WAIT: Duration = Duration::from_secs(5);

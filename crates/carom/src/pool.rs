@@ -6,39 +6,42 @@ use std::str::FromStr;
 
 use carom_proto::GroupId;
 
-/// A budget of multicast addresses: kernels, network cards and switches hold few, so the groups
-/// share the addresses of a pool and are told apart by the header. All nodes that are to hear one
-/// another must have the same pool.
+/// Range of multicast addresses for groups.
 ///
-/// Written as `FIRST+COUNT`, such as `239.77.0.1+1024`; the hello address may follow after a
-/// slash: `239.77.0.1+1024/239.77.255.1`. A network from /17 to /32, such as `239.200.0.0/24`, is
-/// the pool of all its addresses.
+/// Kernels, network cards and switches support few multicast addresses. Groups therefore share the
+/// addresses of a pool, and are distinguished by the header of datagrams. All nodes that
+/// communicate must have the same pool.
+///
+/// Written as `FIRST+COUNT`, such as `239.77.0.1+1024`. The hello address can follow after a slash:
+/// `239.77.0.1+1024/239.77.255.1`. A network from /17 to /32, such as `239.200.0.0/24`, is the pool
+/// of all its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MulticastPool {
-    /// The first address.
+    /// First address.
     pub first: Ipv4Addr,
-    /// How many addresses, at least 1.
+    /// Number of addresses, at least 1.
     pub count: u16,
-    /// Where nodes say hello; outside of the pool.
+    /// Multicast address of hellos; outside the pool.
     pub hello: Ipv4Addr,
 }
 
 impl MulticastPool {
-    /// The address of `group`: its id, which is a hash already, spread over the pool.
+    /// Returns the address of `group`: its id, which is a hash, modulo the size of the pool.
     pub fn address(&self, group: GroupId) -> Ipv4Addr {
         let place = group.0 % u32::from(self.count.max(1));
         Ipv4Addr::from(u32::from(self.first).wrapping_add(place))
     }
 
-    /// Returns the pool of all addresses of a network, `None` if they are too many, or if `address`
-    /// is not the first one.
+    /// Returns the pool of all addresses of a network; `None` if there are too many, or if
+    /// `address` is not the first one.
     fn of_network(address: Ipv4Addr, prefix: u8) -> Option<Self> {
         let count = u16::try_from(1_u32.checked_shl(32_u8.checked_sub(prefix)?.into())?).ok()?;
         let is_first = u32::from(address).is_multiple_of(count.into());
         is_first.then_some(Self { first: address, count, hello: DEFAULT_HELLO })
     }
 
-    /// Whether all addresses are for multicast and not reserved for routing on the local link.
+    /// Returns `true` if all addresses are multicast addresses outside the block reserved for
+    /// routing on the local link.
     pub fn is_valid(&self) -> bool {
         let first = u32::from(self.first);
         let Some(last) = first.checked_add(u32::from(self.count).saturating_sub(1)) else {
@@ -49,7 +52,8 @@ impl MulticastPool {
 }
 
 impl Default for MulticastPool {
-    /// `239.77.0.1+1024/239.77.255.1`, of the block for use within an organisation (RFC 2365).
+    /// Returns `239.77.0.1+1024/239.77.255.1`, from the block for use within an organization (RFC
+    /// 2365).
     fn default() -> Self {
         Self { first: Ipv4Addr::new(239, 77, 0, 1), count: 1024, hello: DEFAULT_HELLO }
     }
@@ -70,7 +74,7 @@ impl fmt::Display for MulticastPool {
 pub struct PoolParseError(pub String);
 
 impl PoolParseError {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         "give 239.77.0.1+1024, or another pool inside 239.0.0.0/8".into()
     }
@@ -100,7 +104,7 @@ fn is_usable(address: u32) -> bool {
 }
 
 const DEFAULT_HELLO: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 1);
-/// 224.0.0.x is for protocols of the local link and flooded by every switch.
+/// 224.0.0.x is for protocols of the local link, and is flooded by every switch.
 const FIRST_USABLE: u32 = 0xE000_0100;
 const LAST_USABLE: u32 = 0xEFFF_FFFF;
 

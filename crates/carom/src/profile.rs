@@ -1,11 +1,15 @@
-//! How a group is carried.
+//! The profile of a group: the engine that carries it, and its settings.
 
 use std::fmt;
 
 use carom_proto::rmp::Partition;
 use carom_proto::{self as proto, RateOfFire};
 
-/// The engine of a group with the settings that all its members must share.
+/// Engine of a group, with the settings on which all its members must agree.
+///
+/// Choose [`Profile::time_critical`] for the lowest latency, without order between messages;
+/// [`Profile::ordered`] if all members must deliver all messages in the same order; and
+/// [`Profile::bulk`] for much data from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     settings: proto::Profile,
@@ -14,57 +18,71 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Losses are repaired in milliseconds by the receivers themselves; messages are delivered at
-    /// once and possibly out of order. The rate-of-fire is (8,5) unless set.
+    /// Returns the profile of a time-critical group: receivers repair losses in milliseconds.
+    ///
+    /// Messages are delivered at once and possibly out of order. The rate-of-fire is (8,5) unless
+    /// set.
     pub fn time_critical() -> Self {
         Self::of(proto::Profile::TimeCritical(RateOfFire::default()))
     }
 
-    /// For every `r` packets (1 to 32, the same in all groups of a node) that a member receives it
-    /// sends repairs of them to `c` other members on average. The group is time-critical then.
+    /// Sets the rate-of-fire: for every `r` data packets, a member sends repairs to `c` other
+    /// members on average.
+    ///
+    /// `r` is 1 to 32 and must be the same in all groups of a node. The profile becomes
+    /// time-critical.
     #[must_use]
     pub fn rate_of_fire(self, r: u8, c: u8) -> Self {
         Self { settings: proto::Profile::TimeCritical(RateOfFire::new(r, c)), ..self }
     }
 
-    /// All members, the sender among them, are given the messages in the same order, and each
-    /// message has a [`Qos`](crate::Qos) of its own. The members form a ring, of which
-    /// [`RingEvent`](crate::RingEvent) tells. After a fault the part with a majority of the members
-    /// goes on, unless [`Profile::partition`] says otherwise.
+    /// Returns the profile of an ordered group: all members, including the sender, deliver the
+    /// messages in the same order.
+    ///
+    /// Each message has its own [`Qos`](crate::Qos). The members form a ring, whose changes are
+    /// reported as [`RingEvent`](crate::RingEvent). After a fault the part with a majority of the
+    /// members continues, unless [`Profile::partition`] is set.
     pub fn ordered() -> Self {
         Self::of(proto::Profile::Ordered(Partition::Majority))
     }
 
-    /// Which part of the ring goes on after a fault; the same for all members. The group is ordered
-    /// then. With [`Partition::AtLeast`] two parts may go on side by side, each with an order of
-    /// its own, until they meet again.
+    /// Sets which part of the ring continues after a fault. It must be the same on all members.
+    ///
+    /// The profile becomes ordered. With [`Partition::AtLeast`] two parts can continue side by
+    /// side, each with its own order, until they merge.
     #[must_use]
     pub fn partition(self, partition: Partition) -> Self {
         Self { settings: proto::Profile::Ordered(partition), ..self }
     }
 
-    /// The group has so many voters, 1 to [`Partition::MAX_ELECTORATE`]; the same for all members.
-    /// While fewer than a majority of them are in the ring nothing is ordered, acknowledged or
-    /// locked, not even before the first two have met. [`RingNews::Minority`](crate::RingNews)
-    /// tells how many are waited for. The group is ordered then.
+    /// Sets the number of voters of the group, 1 to [`Partition::MAX_ELECTORATE`]. It must be the
+    /// same on all members.
     ///
-    /// A ring admits no more voters than that, and it is up to whoever starts them that there are
-    /// no more: two rings of different voters do not know of each other. Clients
-    /// ([`Profile::voter`]) may come and go in any number.
+    /// While fewer than a majority of the voters are in the ring, nothing is ordered, acknowledged
+    /// or locked, even before the first two members have met.
+    /// [`RingNews::Minority`](crate::RingNews) reports how many voters are needed. The profile
+    /// becomes ordered.
+    ///
+    /// A ring admits no more voters than this number. The operator must not start more of them: two
+    /// rings of different voters do not know of each other. Clients ([`Profile::voter`]) may join
+    /// and leave in any number.
     #[must_use]
     pub fn quorum_of(self, voters: u16) -> Self {
         self.partition(Partition::QuorumOf(voters))
     }
 
-    /// Whether this node is one of the voters of [`Profile::quorum_of`], or a client: one that
-    /// publishes, calls and locks, and whose coming and going moves no quorum. Without an
-    /// electorate every member counts. Default: a voter.
+    /// Sets whether this node is a voter of [`Profile::quorum_of`] or a client. Default: `true`, a
+    /// voter.
+    ///
+    /// A client publishes, makes requests and takes locks, but does not count toward the quorum.
+    /// Without an electorate every member counts.
     #[must_use]
     pub fn voter(self, is_voter: bool) -> Self {
         Self { is_voter, ..self }
     }
 
-    /// How many voters must be in the ring for it to work; `None` without an electorate.
+    /// Returns the number of voters that must be in the ring for it to work; `None` without an
+    /// electorate.
     pub fn quorum(self) -> Option<usize> {
         match self.settings {
             proto::Profile::Ordered(partition) => partition.quorum(),
@@ -72,24 +90,31 @@ impl Profile {
         }
     }
 
-    /// Much data from one member to all others: the first who publishes is the sender, and the
-    /// others' messages are refused ([`LossCause::AnotherSender`](crate::LossCause)) until it has
-    /// left. Messages are delivered in order; receivers repair for each other; who publishes waits
-    /// for the slowest receiver, until that is [left behind](crate::Slow).
+    /// Returns the profile of a bulk group: much data from one member to all others.
+    ///
+    /// The first member that publishes is the sender. Messages of other members are refused
+    /// ([`LossCause::AnotherSender`](crate::LossCause)) until the sender has left. Messages are
+    /// delivered in order, and receivers repair for each other. The sender waits for the slowest
+    /// receiver until that receiver is [evicted](crate::Slow).
     pub fn bulk() -> Self {
         Self::of(proto::Profile::Bulk)
     }
 
-    /// Whether this node joins an ordered group again, as a new member that does not know what was
-    /// delivered meanwhile, when the ring has gone on without it. If not the group is closed then.
-    /// In both cases [`RingNews::Removed`](crate::RingNews::Removed) says so first. Default: yes.
+    /// Sets whether this node rejoins an ordered group after it was removed from the ring. Default:
+    /// `true`.
+    ///
+    /// It rejoins as a new member that does not know what was delivered meanwhile. With `false` the
+    /// group is closed instead. In both cases [`RingNews::Removed`](crate::RingNews::Removed) is
+    /// reported first.
     #[must_use]
     pub fn rejoin(self, rejoins: bool) -> Self {
         Self { rejoins, ..self }
     }
 
-    /// The group is carried by the engine that the node was given by
-    /// [`Builder::guest`](crate::Builder::guest); without one the join is refused.
+    /// Returns the profile of a group carried by the custom engine of
+    /// [`Builder::guest`](crate::Builder::guest).
+    ///
+    /// Joining fails if the node has no such engine.
     pub fn guest() -> Self {
         Self::of(proto::Profile::Guest)
     }
@@ -110,7 +135,7 @@ impl Profile {
         self.rejoins
     }
 
-    /// Whether messages wait for an application that does not take them.
+    /// Returns `true` if messages are kept for an application that is slow to take them.
     pub(crate) fn promises_all(self) -> bool {
         self.is_ordered() || self.is_bulk()
     }

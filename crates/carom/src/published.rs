@@ -1,4 +1,4 @@
-//! A message that was accepted: what becomes of it.
+//! An accepted message, and its outcome.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -11,26 +11,28 @@ use crate::blocking::within;
 use crate::error::NotDelivered;
 use crate::group::Group;
 
-/// A message that a group has accepted. Whoever wants to know when its promise is kept asks for
-/// that here; others drop this.
+/// A message that a group has accepted.
 ///
-/// * In an ordered group the promise is the message's [`Qos`](crate::Qos): it is kept when this
-///   node, too, has been given the message, at its place and with the resilience asked for.
-/// * In other groups it is kept when all members have the message, or know that they lost it, as
-///   with [`Group::confirm`]. Without any other member it is not: [`NotDelivered::Nobody`]. Nor is
-///   it for a message that a bulk group has given up: [`NotDelivered::GivenUp`].
+/// Wait on it to learn when the message's guarantee is fulfilled, or drop it if that does not
+/// matter.
+///
+/// * In an ordered group the guarantee is the message's [`Qos`](crate::Qos). It is fulfilled when
+///   this node, too, has delivered the message, at its place and with the requested resilience.
+/// * In other groups it is fulfilled when all members have the message, or know that they lost it,
+///   as with [`Group::confirm`]. Without any other member it fails: [`NotDelivered::Nobody`]. It
+///   also fails for a message that a bulk group has given up: [`NotDelivered::GivenUp`].
 pub struct Published<'a> {
     group: &'a Group,
-    /// The number of the message, in the order in which they were published.
+    /// Number of the message, in the order of publishing.
     number: u64,
-    /// `None` where the group has to be asked.
+    /// `None` if the group must be queried.
     answer: Option<Mutex<Answer>>,
 }
 
-/// Where what became of a message comes. It is not [`Sync`] by itself.
+/// Receiver of a message's outcome. It is not [`Sync`] by itself.
 pub(crate) type Answer = Receiver<Result<(), NotDelivered>>;
 
-/// Who tells what became of a message.
+/// Sender of a message's outcome.
 #[derive(Debug)]
 pub(crate) struct Receipt(Sender<Result<(), NotDelivered>>);
 
@@ -39,11 +41,11 @@ impl<'a> Published<'a> {
         Self { group, number, answer: answer.map(Mutex::new) }
     }
 
-    /// Waits until the promise is kept, on any async runtime.
+    /// Waits until the guarantee is fulfilled, on any async runtime.
     ///
     /// # Errors
-    /// It will not be, or nobody can tell any more; in groups that are not ordered, members have
-    /// lost messages.
+    /// The guarantee will not be fulfilled, or its outcome can no longer be determined. In groups
+    /// that are not ordered, also if members have lost messages.
     pub async fn delivered(self) -> Result<(), NotDelivered> {
         match self.answer {
             Some(answer) => {
@@ -60,10 +62,10 @@ impl<'a> Published<'a> {
         }
     }
 
-    /// As [`Published::delivered`], blocking the thread.
+    /// Like [`Published::delivered`], but blocks the thread.
     ///
     /// # Errors
-    /// As [`Published::delivered`].
+    /// See [`Published::delivered`].
     ///
     /// # Panics
     /// On a simulated node: see [`Published::delivered`].
@@ -72,10 +74,10 @@ impl<'a> Published<'a> {
         self.delivered_timeout(Duration::MAX)
     }
 
-    /// As [`Published::delivered_blocking`], for no longer than `timeout`.
+    /// Like [`Published::delivered_blocking`], but for at most `timeout`.
     ///
     /// # Errors
-    /// As [`Published::delivered`], or the time was over before.
+    /// See [`Published::delivered`]; also if `timeout` has passed.
     ///
     /// # Panics
     /// On a simulated node: see [`Published::delivered_timeout_async`].
@@ -85,10 +87,10 @@ impl<'a> Published<'a> {
         within(timeout, self.delivered()).unwrap_or(Err(NotDelivered::Timeout(timeout)))
     }
 
-    /// As [`Published::delivered`], for no longer than `timeout` of the node's clock.
+    /// Like [`Published::delivered`], but for at most `timeout` of the node's clock.
     ///
     /// # Errors
-    /// As [`Published::delivered`], or the time was over before.
+    /// See [`Published::delivered`]; also if `timeout` has passed.
     pub async fn delivered_timeout_async(self, timeout: Duration) -> Result<(), NotDelivered> {
         let sleep = self.group.sleep(timeout);
         before(sleep, self.delivered()).await.unwrap_or(Err(NotDelivered::Timeout(timeout)))
@@ -102,20 +104,20 @@ impl fmt::Debug for Published<'_> {
 }
 
 impl Receipt {
-    /// A receipt, and where its answer comes.
+    /// Returns a receipt and the receiver of its outcome.
     pub(crate) fn new() -> (Self, Answer) {
         let (sender, answer) = oneshot::channel();
         (Self(sender), answer)
     }
 
-    /// Whether anybody waits for it.
+    /// Returns `true` if a caller still waits for the outcome.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.0.is_closed()
     }
 
-    /// Tells what became of the message.
+    /// Reports the outcome of the message.
     pub(crate) fn tell(self, what: Result<(), NotDelivered>) {
-        // Whoever does not wait any more does not want to know.
+        // The send fails if the caller no longer waits.
         let _ = self.0.send(what);
     }
 }

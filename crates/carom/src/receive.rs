@@ -1,4 +1,4 @@
-//! Datagrams in: many per system call, split, thinned by injected loss, into the bounded buffer.
+//! Receiving of datagrams: many per system call, split, with injected loss, into a bounded buffer.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 
@@ -10,8 +10,8 @@ use quinn_udp::{BATCH_SIZE, RecvMeta};
 
 use crate::sockets::Socket;
 
-/// The memory that system calls fill. One for all sockets of a driver: what is received is copied
-/// into the inbox of its node at once.
+/// Memory into which system calls receive. All sockets of a driver share it, because received
+/// datagrams are copied into the receive buffer of their node at once.
 pub(crate) struct Landing {
     bytes: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
@@ -23,24 +23,22 @@ impl Landing {
     }
 }
 
-/// The receiving side of one node.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     own: NodeId,
-    /// Of the unicast and of the multicast socket.
+    /// Receive buffers of the unicast and of the multicast socket.
     inboxes: [Inbox; 2],
     injector: LossInjector,
     pub(crate) counters: ReceiveCounters,
 }
 
-/// Which socket a datagram came from.
+/// Socket from which a datagram was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Unicast = 0,
     Multicast = 1,
 }
 
-/// What arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveCounters {
     pub(crate) datagrams: u64,
@@ -58,12 +56,12 @@ impl Receiver {
         }
     }
 
-    /// Takes what waits in `socket`; says whether something may still be there because a full turn
-    /// has been taken.
+    /// Reads the datagrams that wait in `socket`. Returns `true` if more may wait, because the
+    /// limit of one turn was reached.
     ///
-    /// The unicast socket is to be drained first and its datagrams come out last: whatever led a
-    /// peer to send a repair was multicast before, so it has been read by then, and a packet that
-    /// is merely still in the other socket is not taken for missing.
+    /// The unicast socket must be drained first, and its datagrams are returned last. The packets
+    /// that caused a peer to send a repair were multicast earlier, so they have been read by then.
+    /// A packet that still waits in the other socket is therefore not taken for missing.
     pub(crate) fn drain(
         &mut self,
         from: From,
@@ -80,7 +78,7 @@ impl Receiver {
                 Ok(count) => taken += self.take(from, landing, count),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(false),
-                    // What an earlier datagram of ours met with; it says nothing about receiving.
+                    // An error of an earlier sent datagram, which does not affect receiving.
                     ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
                     _ => return Err(error),
                 },
@@ -89,13 +87,13 @@ impl Receiver {
         Ok(true)
     }
 
-    /// The datagram that has waited longest, those that came by multicast first.
+    /// Returns the datagram that has waited longest. Multicast comes before unicast.
     pub(crate) fn pop(&mut self) -> Option<(Endpoint, &[u8])> {
         let [unicast, multicast] = &mut self.inboxes;
         multicast.pop().or_else(|| unicast.pop())
     }
 
-    /// What waits, in the order in which it comes out.
+    /// Returns the waiting datagrams, in the order of [`Receiver::pop`].
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &[u8]> {
         let [unicast, multicast] = &self.inboxes;
         multicast.waiting().chain(unicast.waiting())
@@ -133,7 +131,8 @@ impl Receiver {
         self.counters.datagrams += 1;
         self.counters.bytes += datagram.len() as u64;
         if Header::peek(datagram).is_some_and(|peek| peek.sender == self.own) {
-            // Not a loss of anybody's: the injector is not asked.
+            // An own datagram is not subject to injected loss, because its drop would be no loss
+            // for any node.
             self.counters.own_echo += 1;
         } else if !self.injector.drops_next() {
             self.inboxes[from as usize].push(source, datagram);
@@ -141,14 +140,14 @@ impl Receiver {
     }
 }
 
-/// Room for the largest train of segments that the kernel can hand over at once.
+/// Size of the largest run of segments that the kernel returns at once.
 const SLOT_BYTES: usize = 1 << 16;
-/// What one system call may bring beyond that: trains of segments.
+/// Maximum number of datagrams that the last system call of a turn adds: runs of segments.
 const BATCH_DATAGRAMS: usize = BATCH_SIZE * 128;
-/// As many as the kernel's buffer holds if it is granted, so that a pause of the thread costs
-/// nothing and only a lasting overload does.
+/// Capacity equal to that of the kernel's buffer, if it is granted. A pause of the thread then
+/// loses nothing; only a lasting overload does.
 const INBOX_DATAGRAMS: usize = 4 * Inbox::DEFAULT_CAPACITY;
-/// Keeps the draws of losses apart from those of the inbox.
+/// Separates the random draws of losses from those of the receive buffer.
 const LOSS_STREAM: u64 = 0x1055;
 
 #[cfg(test)]

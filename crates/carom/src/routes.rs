@@ -1,4 +1,4 @@
-//! Where a destination leads: which addresses get a datagram.
+//! The routes of a node: the addresses to which each destination leads.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,30 +11,33 @@ use crate::paths::Paths;
 use crate::pool::MulticastPool;
 use crate::status::MemberPath;
 
-/// How a node reaches the members of its groups.
+/// Means by which a node reaches the members of its groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathChoice {
-    /// Multicast, with unicast copies for the members that have not confirmed that they hear it.
+    /// Multicast, and unicast copies for members that have not confirmed that they receive it. The
+    /// default.
     #[default]
     Auto,
-    /// Multicast only: nothing is ever copied.
+    /// Multicast only. No unicast copies are sent. Choose it if all members are known to receive
+    /// multicast.
     Multicast,
-    /// Unicast copies only: the node neither sends nor receives multicast.
+    /// Unicast copies only: the node neither sends nor receives multicast. Choose it where
+    /// multicast is blocked.
     Unicast,
 }
 
-/// The addresses that get a datagram.
+/// Addresses to which a datagram is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) multicast: Option<SocketAddr>,
     pub(crate) unicast: Vec<SocketAddr>,
-    /// Whether the unicast addresses stand in for multicast.
+    /// `true` if the unicast addresses replace multicast.
     pub(crate) is_copied: bool,
-    /// Whether there is nobody who could get it.
+    /// `true` if no node can receive the datagram.
     pub(crate) is_empty_group: bool,
 }
 
-/// The routes of one node. Those of groups are kept until something that they depend on changes.
+/// The routes of one node. Routes of groups are kept until a change of what they depend on.
 #[derive(Debug)]
 pub(crate) struct Routes {
     choice: PathChoice,
@@ -44,7 +47,7 @@ pub(crate) struct Routes {
     single: Route,
 }
 
-/// What routes depend on.
+/// State on which routes depend.
 pub(crate) struct Surroundings<'a> {
     pub(crate) node: &'a Node,
     pub(crate) paths: &'a Paths,
@@ -52,7 +55,7 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Routes {
-    /// `multicast_port`: `None` if the node has no multicast.
+    /// Creates the routes of a node; `multicast_port` is `None` if it has no multicast.
     pub(crate) fn new(
         choice: PathChoice,
         pool: MulticastPool,
@@ -62,12 +65,12 @@ impl Routes {
         Self { choice, pool, multicast_port, groups, single }
     }
 
-    /// A view, a path or an address has changed.
+    /// Drops the routes of groups after a change of a view, a path or an address.
     pub(crate) fn forget(&mut self) {
         self.groups.clear();
     }
 
-    /// The nodes that need copies of what is sent to a group.
+    /// Returns the nodes that need unicast copies of group messages.
     pub(crate) fn unreached(&self, paths: &Paths) -> BTreeSet<NodeId> {
         match self.choice {
             PathChoice::Multicast => BTreeSet::new(),
@@ -75,12 +78,12 @@ impl Routes {
         }
     }
 
-    /// The multicast address of `group`.
+    /// Returns the multicast address of `group`.
     pub(crate) fn group_address(&self, group: GroupId) -> Option<SocketAddr> {
         self.multicast_address(self.pool.address(group))
     }
 
-    /// The route to `destination`.
+    /// Returns the route to `destination`.
     pub(crate) fn of(&mut self, destination: Destination, around: &Surroundings<'_>) -> &Route {
         let single = match destination {
             Destination::Group(group) => {
@@ -97,7 +100,7 @@ impl Routes {
                 self.single.unicast.clear();
                 self.single.is_copied = false;
                 self.single.multicast = self.multicast_address(self.pool.hello);
-                // Without multicast there is no local network to speak to.
+                // Without multicast, the local network cannot be reached as a whole.
                 self.single.is_empty_group = true;
                 return &self.single;
             }
@@ -110,8 +113,8 @@ impl Routes {
         &self.single
     }
 
-    /// The route of a bulk group's data: to those whom multicast reaches, and to those who pass it
-    /// on to the others.
+    /// Returns the route of a bulk group's data: to the members that multicast reaches, and to
+    /// those that relay it to others.
     fn along_tree(&mut self, group: GroupId, around: &Surroundings<'_>) -> &Route {
         let Hops { by_multicast, relays } = around.node.hops(group);
         self.single.multicast = by_multicast.then(|| self.group_address(group)).flatten();
@@ -123,7 +126,7 @@ impl Routes {
     }
 
     fn to_group(&self, group: GroupId, around: &Surroundings<'_>) -> Route {
-        // A group that this node is not in but has asked something: anybody may be a member.
+        // A query to a group that this node has not joined: any node may be a member.
         let anybody: Vec<NodeId>;
         let members = match around.node.view(group) {
             Some(view) => view.members(),

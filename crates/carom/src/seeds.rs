@@ -1,12 +1,12 @@
-//! The addresses that a node begins with: seeds, and membership services.
+//! The addresses for the first contact of a node: seeds, and membership services.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::error::StartError;
 use crate::sockets::DEFAULT_PORT;
 
-/// The addresses of `seeds`, each `HOST:PORT` or `HOST`, of which a name may have several. `own`
-/// is left out: a list of all nodes may be given to each of them.
+/// Returns the addresses of `seeds`, each `HOST:PORT` or `HOST`. A name may have several addresses.
+/// `own` is omitted, so that all nodes can be given the same list.
 pub(crate) fn resolve(seeds: &[String], own: SocketAddr) -> Result<Vec<SocketAddr>, StartError> {
     let failed = |seed: &str, reason| StartError::Seed { seed: seed.into(), reason };
     let mut addresses = resolve_all(seeds, DEFAULT_PORT, failed)?;
@@ -14,7 +14,7 @@ pub(crate) fn resolve(seeds: &[String], own: SocketAddr) -> Result<Vec<SocketAdd
     Ok(addresses)
 }
 
-/// The addresses of membership services, each `HOST:PORT` or `HOST`.
+/// Returns the addresses of membership services, each `HOST:PORT` or `HOST`.
 pub(crate) fn resolve_controls(controls: &[String]) -> Result<Vec<SocketAddr>, StartError> {
     let failed = |address: &str, reason| StartError::Control { address: address.into(), reason };
     resolve_all(controls, DEFAULT_CONTROL_PORT, failed)
@@ -35,7 +35,7 @@ fn resolve_all(
     Ok(addresses)
 }
 
-/// The addresses of one, `HOST:PORT` or `HOST`; or why there are none.
+/// Returns the addresses of one `HOST:PORT` or `HOST`, or the reason why there are none.
 pub(crate) fn resolve_one(name: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
     if let Ok(ip) = name.parse::<IpAddr>() {
         return only_ipv4([SocketAddr::new(ip, default_port)]);
@@ -62,7 +62,7 @@ fn only_ipv4(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<Sock
     }
 }
 
-/// The TCP port of membership services.
+/// Default TCP port of membership services.
 const DEFAULT_CONTROL_PORT: u16 = 7402;
 
 #[cfg(test)]

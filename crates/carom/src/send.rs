@@ -1,4 +1,5 @@
-//! Datagrams out: consecutive ones of one size to one place leave in one system call.
+//! Sending of datagrams. Consecutive datagrams of one size to one destination are sent in one
+//! system call.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -11,9 +12,9 @@ use quinn_udp::Transmit;
 use crate::routes::Route;
 use crate::sockets::Socket;
 
-/// The sending side of one node. Use: append a datagram to [`Sender::buffer`], say where it goes
-/// by [`Sender::add`], and [`Sender::send`] the run that this completed, if any; in the end send
-/// what [`Sender::finish`] gives.
+/// Sending side of one node. Append a datagram to [`Sender::buffer`], set its destination with
+/// [`Sender::add`], and [`Sender::send`] the run that this completed, if any. At the end, send the
+/// run that [`Sender::finish`] returns.
 #[derive(Debug)]
 pub(crate) struct Sender {
     source: Ipv4Addr,
@@ -25,8 +26,8 @@ pub(crate) struct Sender {
     pub(crate) counters: SendCounters,
 }
 
-/// Consecutive datagrams of one size to one destination, at the beginning of the buffer. The last
-/// may be shorter.
+/// Run of consecutive datagrams of one size to one destination, at the start of the buffer. The
+/// last one may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) destination: Destination,
@@ -43,7 +44,6 @@ struct Waiting {
     bytes: Vec<u8>,
 }
 
-/// What was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SendCounters {
     pub(crate) datagrams: u64,
@@ -56,40 +56,38 @@ pub(crate) struct SendCounters {
     pub(crate) copies: u64,
 }
 
-/// What became of the multicast of a run.
+/// Result of the multicast of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Multicast {
-    /// It left, or there was none.
+    /// It was sent, or there was none.
     Fine,
-    /// The system says that multicast leads nowhere from here.
+    /// The operating system reports that multicast is unreachable.
     Unreachable,
 }
 
 impl Run {
-    /// `bytes` of datagrams that all have this size, but for the last.
+    /// Returns a run of `bytes` in datagrams of this size. The last one may be shorter.
     pub(crate) fn of(destination: Destination, segment_bytes: usize, bytes: usize) -> Self {
         let datagrams = bytes.div_ceil(segment_bytes);
         Self { destination, segment_bytes, datagrams, bytes, is_closed: true }
     }
 
-    /// How many datagrams there are.
     pub(crate) fn datagrams(&self) -> usize {
         self.datagrams
     }
 
-    /// Bytes of all datagrams together.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of each datagram, but perhaps the last.
+    /// Returns the size of each datagram in bytes. The last one may be shorter.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes
     }
 }
 
 impl Sender {
-    /// What is sent comes from this address from now on.
+    /// Sets the source address of all later datagrams.
     pub(crate) fn set_source(&mut self, source: Ipv4Addr) {
         self.source = source;
     }
@@ -106,18 +104,18 @@ impl Sender {
         }
     }
 
-    /// The address of the node's interface.
+    /// Returns the address of the node's interface.
     pub(crate) fn source(&self) -> Ipv4Addr {
         self.source
     }
 
-    /// Where the next datagram is appended to.
+    /// Returns the buffer to which the next datagram is appended.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// The datagram that was just appended goes to `destination`. If it does not belong to the run
-    /// before it, that run is complete.
+    /// Sets the destination of the datagram that was just appended. Returns the previous run if the
+    /// datagram does not belong to it.
     pub(crate) fn add(&mut self, destination: Destination, max_datagrams: usize) -> Option<Run> {
         let before = self.run.map_or(0, |run| run.bytes);
         let bytes = self.buffer.len() - before;
@@ -138,7 +136,7 @@ impl Sender {
         self.run.replace(Run { destination, segment_bytes, datagrams: 1, bytes, is_closed: false })
     }
 
-    /// The last run.
+    /// Returns the last run.
     pub(crate) fn finish(&mut self) -> Option<Run> {
         self.run.take()
     }
@@ -157,12 +155,13 @@ impl Sender {
         self.buffer.drain(..run.bytes).collect()
     }
 
-    /// Whether the system has refused something as too large since this was asked last.
+    /// Returns `true` if the operating system has refused a datagram as too large since the last
+    /// call.
     pub(crate) fn has_met_limit(&mut self) -> bool {
         std::mem::take(&mut self.has_met_limit)
     }
 
-    /// Sends `bytes`, which are those of `run`, along `route`.
+    /// Sends `bytes`, the datagrams of `run`, along `route`.
     pub(crate) fn send_bytes(
         &mut self,
         socket: &Socket,
@@ -178,7 +177,7 @@ impl Sender {
             }
         }
         for address in &route.unicast {
-            // Counted already; a datagram that the system refuses is a loss like any other.
+            // The error is already counted. A refused datagram is a loss like any other.
             let _ = self.send_to(socket, *address, run.segment_bytes, bytes);
         }
         if route.is_copied {
@@ -190,12 +189,12 @@ impl Sender {
         multicast
     }
 
-    /// Whether the system was too busy to take everything.
+    /// Returns `true` if datagrams wait for a busy socket.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// Sends what waits, as far as the system takes it.
+    /// Sends the waiting datagrams, as far as the socket accepts them.
     pub(crate) fn resume(&mut self, socket: &Socket) {
         while let Some(waiting) = self.backlog.pop_front() {
             let Waiting { address, segment_bytes, ref bytes } = waiting;
@@ -229,7 +228,7 @@ impl Sender {
         }
     }
 
-    /// Sends `bytes` in one call, or one by one where the system cannot split them.
+    /// Sends `bytes` in one call, or one by one if the operating system cannot split them.
     fn try_send(
         &mut self,
         socket: &Socket,
@@ -242,7 +241,7 @@ impl Sender {
                 bytes.chunks(segment_bytes).try_for_each(|datagram| {
                     let sent = self.call(socket, address, None, datagram);
                     self.count(&sent, 1, datagram.len());
-                    // Of datagrams that are sent one by one the rest may be lost.
+                    // Without segmentation, the remaining datagrams may be dropped.
                     sent.or_else(|error| match error.kind() {
                         ErrorKind::WouldBlock => {
                             self.counters.dropped += 1;
@@ -267,8 +266,9 @@ impl Sender {
         contents: &[u8],
     ) -> io::Result<()> {
         self.counters.calls += 1;
-        // Others know this node by its interface's address, so what it sends comes from there,
-        // except between loopback and other networks: there the system chooses what works.
+        // Other nodes know this one by its interface's address, which is therefore the source
+        // address. Between loopback and other networks the operating system selects a source
+        // address that works.
         let same_side = destination.ip().is_loopback() == self.source.is_loopback();
         let stays = destination.ip().is_multicast() || !same_side;
         let src_ip = (!stays).then_some(IpAddr::V4(self.source));
@@ -325,9 +325,9 @@ fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
     error.raw_os_error().is_some_and(|raw| errnos.contains(&Errno::from_raw(raw)))
 }
 
-/// A UDP datagram's worth, which the kernel splits.
+/// Maximum payload of one UDP datagram, which the kernel splits.
 const MAX_RUN_BYTES: usize = 65_000;
-/// What may wait while the system is busy.
+/// Maximum bytes that wait for a busy socket.
 const BACKLOG_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
@@ -421,7 +421,7 @@ mod tests {
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
         assert!(add(&mut sender, Destination::Group(GroupId(1)), 40).is_none());
         let run = sender.finish().expect("a run");
-        // Broadcast is refused to a socket that has not asked for it, as multicast may be.
+        // A socket without permission for broadcast is refused in the same way as multicast can be.
         let multicast = Some(SocketAddr::new(Ipv4Addr::BROADCAST.into(), 9));
         let route = Route { multicast, unicast: vec![here.endpoint], ..Route::default() };
         assert_eq!(sender.send(&here.unicast, run, &route), Multicast::Unreachable);

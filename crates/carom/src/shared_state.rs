@@ -1,5 +1,5 @@
-//! Ordered groups whose members share a state: new members are given it at the view that lets them
-//! in.
+//! Ordered groups whose members share a state. New members receive it as of the view that admits
+//! them.
 
 #[cfg(test)]
 mod tests;
@@ -17,105 +17,106 @@ use crate::error::PublishError;
 use crate::group::Group;
 use crate::published::Published;
 
-/// An ordered group whose members share a state that follows from the messages: every member
-/// applies the same messages in the same order, so all have the same.
+/// An ordered group whose members share a state that follows from the messages.
 ///
-/// A member that joins is given the state by one that has it, as of the view that lets the member
-/// in or a later place; what is ordered after that place is kept until the state is there. A
-/// transfer continues when the view changes, unless its giver is gone: then another one gives the
-/// state anew. So the application has to do what [`SharedState::recv`] says, in order, and nothing
-/// else:
+/// Every member applies the same messages in the same order, so that all have the same state.
 ///
-/// | it says | the application |
+/// A member that joins receives the state from a member that has it, as of the view that admits it
+/// or of a later place. Messages ordered after that place are kept until the state has arrived. A
+/// transfer continues across view changes, unless its giver is gone: then another member gives the
+/// state again. The application only has to act on what [`SharedState::recv`] returns, in order:
+///
+/// | returned | action of the application |
 /// |---|---|
 /// | [`Shared::Message`] | applies the message to its state |
-/// | [`Shared::Give`] | calls [`SharedState::give`] with its state as it is now |
-/// | [`Shared::Take`] | makes this its state |
-/// | [`Shared::Forget`] | has no state any more: the others have gone on without this node |
+/// | [`Shared::Give`] | calls [`SharedState::give`] with its current state |
+/// | [`Shared::Take`] | replaces its state with this one |
+/// | [`Shared::Forget`] | discards its state: this node was removed from the ring |
 /// | [`Shared::NoHolder`] | waits for a member that has the state, or leaves: no member has it |
-/// | [`Shared::NotGiven`] | joins again if it wants the state: this is the end of the group here |
+/// | [`Shared::NotGiven`] | joins again if it needs the state: this node has left the group |
 ///
-/// The state exists since one member [founded](SharedState::founding) it. All others join, those
-/// that come back too: one that finds nobody receives [`Shared::NoHolder`], waits, and does not
-/// begin another state. All members must use the group in this way: it writes before each message
-/// what it is.
+/// The state exists from when one member [founds](SharedState::founding) it. All other members
+/// join, including those that return. A member that finds no holder receives [`Shared::NoHolder`],
+/// waits, and does not found another state. All members must use the group through this type,
+/// because it prefixes each message with its kind.
 pub struct SharedState {
     group: Group,
     own: NodeId,
     sharing: Mutex<Sharing>,
 }
 
-/// What the application has to do.
+/// Action that the application has to take.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Shared {
-    /// Apply this to the state.
+    /// Message to apply to the state.
     Message(Message),
-    /// Give the state as it is now to those who lack it.
+    /// Request to give the current state to the members that lack it; see [`SharedState::give`].
     Give,
-    /// This is the state.
+    /// State that replaces the current one.
     Take(Bytes),
-    /// There is no state here any more.
+    /// Request to discard the state, after this node was removed from the ring.
     Forget,
-    /// No member of the view has the state: those that had it are gone. All members receive this
+    /// No member of the view has the state, because its holders are gone. All members receive this
     /// at the same place in the order. This member waits for one that has the state.
     NoHolder,
-    /// Nobody gave this member the state, while more was ordered than it keeps
-    /// ([`SharedState::keeping`]): it has left the group. Who joins again is let in by a new view,
-    /// as of which the state is given anew.
+    /// No member gave this member the state before it exceeded its limit of kept messages
+    /// ([`SharedState::keeping`]), and it has left the group. A member that joins again is admitted
+    /// by a new view, and receives the state as of that view.
     NotGiven {
-        /// Messages that were kept.
+        /// Number of messages that were kept.
         messages: usize,
-        /// Bytes of theirs.
+        /// Size of the kept messages in bytes.
         bytes: usize,
     },
-    /// Anything else that happened in the group.
+    /// Any other event of the group.
     Event(Event),
 }
 
-/// Who has the state: at the same place in the order the same at all who have it.
+/// Knowledge of the members that have the state. It is the same at all holders at the same place in
+/// the order.
 #[derive(Debug, Default)]
 struct Sharing {
     has_state: bool,
-    /// The state is this member's to begin with once it is in a ring.
+    /// `true` if this member founds the state once it is in a ring.
     is_founder: bool,
-    /// It was never in a view with anybody else, so nobody else has the state.
+    /// `true` if it was never in a view with another member, so that no other member has the state.
     is_alone: bool,
     holders: BTreeSet<Process>,
-    /// Members of the view that have said that they lack the state, with it or since.
+    /// Members of the view that have reported in it that they lack the state.
     lacking: BTreeSet<NodeId>,
-    /// This member lacks the state and is to say so.
+    /// `true` if this member lacks the state and has yet to report it.
     must_report: bool,
-    /// The ring of the view, and its place.
+    /// Ring of the view, and the view's place.
     view: Option<Place>,
     members: Vec<Process>,
-    /// The transfer that is in progress, at those that have the state.
+    /// Transfer in progress, at the members that have the state.
     transfer: Option<Transfer>,
-    /// The pieces that have come of the state as of this place, and how many.
+    /// Place of the incoming state, number of its pieces received so far, and their bytes.
     pieces: Option<(Place, u32, BytesMut)>,
-    /// What was ordered since the first of the cuts, while the state is on its way.
+    /// Messages ordered since the first cut, kept until the state has arrived.
     since: VecDeque<Message>,
-    /// Where a transfer may have begun since this member waits.
+    /// Places at which a transfer may have begun since this member waits.
     cuts: VecDeque<Cut>,
-    /// Bytes of that.
+    /// Size of the kept messages in bytes.
     since_bytes: usize,
-    /// How many there may be.
+    /// Maximum of `since_bytes`.
     limit_bytes: usize,
-    /// More was ordered than could be kept: this is the end.
+    /// `true` after more was ordered than could be kept: the group has ended here.
     is_over: bool,
-    /// The group was left for that.
+    /// `true` if the group was left because of that.
     is_left: bool,
-    /// What the application is to be told.
+    /// Actions that the application has not yet received.
     told: VecDeque<Shared>,
 }
 
-/// A state on its way to those who lack it.
+/// A state in transfer to the members that lack it.
 #[derive(Clone, Debug)]
 struct Transfer {
     giver: Process,
-    /// The state is as of this place, of a view or of the last piece of the transfer before.
+    /// Place of the state: a view, or the last piece of the previous transfer.
     place: Place,
-    /// All members when it began: they have the state at its end.
+    /// Members at the start of the transfer. They have the state at its end.
     members: Vec<Process>,
 }
 
@@ -123,30 +124,30 @@ struct Transfer {
 #[derive(Clone, Debug)]
 struct Cut {
     place: Place,
-    /// How many of the kept messages come before it.
+    /// Number of kept messages before this place.
     kept: usize,
     members: Vec<Process>,
 }
 
-/// What a message is; it stands before all else in it.
+/// Kind of a message: its first byte.
 const APPLICATION: u8 = 0;
 const PIECE: u8 = 1;
 const LAST_PIECE: u8 = 2;
-/// The sender lacks the state in this view.
+/// Report that the sender lacks the state in this view.
 const LACKS: u8 = 3;
-/// Places as of which the state may come while this member waits for it.
+/// Maximum number of cuts while this member waits for the state.
 const MAX_CUTS: usize = 4096;
-/// Bytes before a piece of the state: what it is, the place, and its number.
+/// Bytes before a piece of the state: its kind, its place and its number.
 const PIECE_HEAD: usize = 1 + 4 + 8 + 8 + 8 + 4;
 
 impl SharedState {
-    /// The group's state begins here, empty, once this node is in the ring. To be done once in the
-    /// state's life.
+    /// Founds the group's state here, empty, once this node is in the ring. Do this once in the
+    /// life of the state.
     pub fn founding(group: Group) -> Self {
         Self::new(group, true)
     }
 
-    /// The others give this node the state.
+    /// Joins the group, whose state the other members give to this node.
     pub fn joining(group: Group) -> Self {
         Self::new(group, false)
     }
@@ -163,30 +164,37 @@ impl SharedState {
         Self { group, own, sharing }
     }
 
-    /// While this member waits for the state it keeps messages of so many bytes at most, each with
-    /// what it takes to keep it; then [`Shared::NotGiven`]. Default 256 MiB.
+    /// Sets the maximum size of the messages that this member keeps while it waits for the state,
+    /// in bytes. Default: 256 MiB.
+    ///
+    /// The size includes the overhead of keeping each message. Beyond it [`Shared::NotGiven`] is
+    /// returned. Raise it if more than that can be ordered during a transfer.
     #[must_use]
     pub fn keeping(self, bytes: usize) -> Self {
         self.sharing().limit_bytes = bytes;
         self
     }
 
-    /// The group, for its locks, members and requests. Messages are published and received here.
+    /// Returns the group, for its locks, members and requests. Publish and receive messages through
+    /// this type instead.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Whether this member has the state.
+    /// Returns `true` if this member has the state.
     pub fn has_state(&self) -> bool {
         self.sharing().has_state
     }
 
     /// Publishes a message that all members apply; see
-    /// [`Group::publish_with_async`](crate::Group::publish_with_async). It is totally ordered at
-    /// least, whatever less is asked for: other messages come at different places to members.
+    /// [`Group::publish_with_async`](crate::Group::publish_with_async).
+    ///
+    /// A weaker quality of service than total order is raised to it, because other messages would
+    /// reach the members at different places in the order.
     ///
     /// # Errors
-    /// As there; one byte less fits.
+    /// See [`Group::publish_with_async`](crate::Group::publish_with_async). The size limit is one
+    /// byte less.
     pub async fn publish(
         &self,
         payload: &[u8],
@@ -200,8 +208,9 @@ impl SharedState {
         self.group.publish_with_async(message.freeze(), options).await
     }
 
-    /// Gives the state to those who lack it, after [`Shared::Give`] and before the next
-    /// [`SharedState::recv`].
+    /// Gives the state to the members that lack it.
+    ///
+    /// Call it after [`Shared::Give`] and before the next [`SharedState::recv`].
     ///
     /// # Errors
     /// The group is closed.
@@ -220,7 +229,8 @@ impl SharedState {
         Ok(())
     }
 
-    /// What the application has to do next; `None` once the group is closed. On any async runtime.
+    /// Returns the next action of the application, on any async runtime; `None` once the group is
+    /// closed.
     pub async fn recv(&self) -> Option<Shared> {
         loop {
             let report = self.sharing().report();
@@ -252,7 +262,6 @@ impl fmt::Debug for SharedState {
 }
 
 impl Sharing {
-    /// Takes in what happened in the group.
     fn take(&mut self, event: Event, own: NodeId) {
         match event {
             _ if self.is_over => {}
@@ -280,7 +289,7 @@ impl Sharing {
         }
     }
 
-    /// Keeps a message until the state is there that it follows.
+    /// Keeps a message until the state has arrived to which it applies.
     fn keep(&mut self, message: Message) {
         if self.cuts.is_empty() {
             return;
@@ -292,14 +301,15 @@ impl Sharing {
         }
     }
 
-    /// More was ordered than this member keeps: this is the end of the group here.
+    /// Ends the group here: more was ordered than this member keeps.
     fn give_up(&mut self) {
         let (messages, bytes) = (self.since.len(), self.since_bytes);
         *self = Self { told: std::mem::take(&mut self.told), is_over: true, ..Self::default() };
         self.told.push_back(Shared::NotGiven { messages, bytes });
     }
 
-    /// A piece of the state as of a place; the last one ends the transfer at a place of its own.
+    /// Handles a piece of the state as of a place. The last piece ends the transfer, at its own
+    /// place `end`.
     fn on_piece(&mut self, mut payload: Bytes, end: Option<Place>, own: NodeId) {
         let Some((place, number)) = take_head(&mut payload) else { return };
         if self.has_state {
@@ -317,7 +327,7 @@ impl Sharing {
         let begun = self.pieces.take().filter(|(begun, ..)| *begun == place);
         let (_, next, mut pieces) = begun.unwrap_or((place, 0, BytesMut::new()));
         if number != next {
-            // A giver that was removed has come back in the midst of its pieces.
+            // A giver that was removed has returned in the middle of its pieces.
             return;
         }
         pieces.extend_from_slice(&payload);
@@ -334,7 +344,7 @@ impl Sharing {
         self.on_given(&cut.map(|cut| cut.members).unwrap_or_default(), end, own);
     }
 
-    /// The state may be given as of this place.
+    /// Adds a place as of which the state may be given.
     fn cut(&mut self, place: Place) {
         let members = self.members.clone();
         self.cuts.push_back(Cut { place, kept: self.since.len(), members });
@@ -343,8 +353,8 @@ impl Sharing {
         }
     }
 
-    /// The state that comes is as of the cut of this number: what was ordered before it is a part
-    /// of it.
+    /// Drops the messages before the cut with this number. The incoming state already contains
+    /// them.
     fn forget_before(&mut self, number: usize) {
         self.cuts.drain(..number);
         let before = self.cuts.front().map_or(0, |cut| cut.kept);
@@ -354,7 +364,7 @@ impl Sharing {
         self.cuts.iter_mut().for_each(|cut| cut.kept -= before);
     }
 
-    /// All who were members when the transfer began have the state. Others may have joined since.
+    /// Ends a transfer: all members at its start have the state. Others may have joined since.
     fn on_given(&mut self, members: &[Process], end: Place, own: NodeId) {
         let is_member = |process: &&Process| self.members.contains(process);
         self.holders = members.iter().filter(is_member).copied().collect();
@@ -362,7 +372,7 @@ impl Sharing {
         self.begin_transfer(end, own);
     }
 
-    /// Begins a transfer if a member lacks the state and none is in progress. All who have the
+    /// Begins a transfer if a member lacks the state and none is in progress. All holders of the
     /// state do so at the same place.
     fn begin_transfer(&mut self, place: Place, own: NodeId) {
         let all_have_it = self.members.iter().all(|member| self.holders.contains(member));
@@ -388,7 +398,7 @@ impl Sharing {
         Some(put_before(LACKS, view, 0, &[]))
     }
 
-    /// A member lacks the state. When all of them do, nobody can give it.
+    /// Handles a report that a member lacks the state. If all members lack it, none can give it.
     fn on_lack(&mut self, sender: NodeId, mut payload: Bytes) {
         let view = take_head(&mut payload).map(|(view, _)| view);
         if self.has_state || view.is_none() || view != self.view {
@@ -423,15 +433,15 @@ impl Sharing {
         }
         let members = &self.members;
         self.holders.retain(|holder| members.contains(holder));
-        // A giver that is gone is followed by another one, which gives the state as of this view. A
-        // transfer to nobody is over: its giver is asked anew for whoever comes later.
+        // If the giver is gone, another holder gives the state as of this view. A transfer without
+        // a waiting member is over: its giver is requested again for members that join later.
         let waits = |it: &Process| members.contains(it) && !self.holders.contains(it);
         self.transfer.take_if(|it| !members.contains(&it.giver) || !it.members.iter().any(waits));
         self.begin_transfer(event.place, own);
     }
 
-    /// The others went on without this node: what it has is out of date. But a founder whose ring
-    /// of one gives way to a larger one brings the state along.
+    /// Discards the state after this node was removed from the ring, as it is out of date. A
+    /// founder whose ring of one merges into a larger one keeps founding the state.
     fn on_removed(&mut self) {
         let (had_state, is_founder) = (self.has_state, self.is_alone);
         let (told, limit_bytes) = (std::mem::take(&mut self.told), self.limit_bytes);
@@ -455,7 +465,7 @@ fn put_before(kind: u8, place: Place, number: u32, piece: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The place of a transfer, and the number of the piece.
+/// Returns the place of a transfer, and the number of the piece.
 fn take_head(from: &mut Bytes) -> Option<(Place, u32)> {
     let version = from.try_get_u32().ok()?;
     let node = NodeId(from.try_get_u64().ok()?);
@@ -465,5 +475,5 @@ fn take_head(from: &mut Bytes) -> Option<(Place, u32)> {
     Some((place, from.try_get_u32().ok()?))
 }
 
-/// Bytes of messages that are kept while the state is on its way.
+/// Default of the maximum size of messages kept during a transfer.
 const SINCE_BYTES: usize = 256 << 20;

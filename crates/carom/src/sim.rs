@@ -1,19 +1,20 @@
-//! The public API on a simulated network, in virtual time: a program that uses [`Node`] and
-//! [`Group`] is tested as it is, with losses, crashes and partitions, and a failure comes again
-//! with its seed.
+//! The public API on a simulated network, in virtual time.
+//!
+//! A program that uses [`Node`] and [`Group`] is tested unchanged, with losses, crashes and
+//! partitions. A failure is reproduced by its seed.
 //!
 //! A [`World`] has hosts, a network between them, and tasks: futures that run on one thread and
-//! wait for nodes and for [`Node::sleep`] alone. Virtual time passes only while all tasks wait, so
-//! that computing takes none of it. The same seed and the same program give the same
-//! [history](World::history), as long as the program asks nothing else for the time, for
-//! randomness or for the order of things: no `Instant`, no thread, no iteration over a `HashMap`.
+//! wait only for nodes and for [`Node::sleep`]. Virtual time passes only while all tasks wait, so
+//! that computation takes no time. The same seed and the same program give the same
+//! [history](World::history), as long as the program has no other source of time, randomness or
+//! order: no `Instant`, no thread, no iteration over a `HashMap`.
 //!
-//! A node is placed on a host by [`Builder::start_on`]; everything else is the same code as on
-//! sockets. What a simulated network cannot have is without meaning there: interface, port,
-//! multicast port, pool, path and driver. Every member hears the multicast of its groups.
+//! A node is placed on a host by [`Builder::start_on`]. All other code is the same as on sockets.
+//! Settings that a simulated network does not have are ignored: interface, port, multicast port,
+//! pool, path and driver. Every member receives the multicast of its groups.
 //!
 //! There is one thread, so a call that blocks it would never return. On a simulated node such a
-//! call panics at once and names its async form; [`Group::publish`], which seldom blocks, does so
+//! call panics at once and names its async form. [`Group::publish`], which rarely blocks, panics
 //! only when its queue is full. Dropping a node or a group never blocks.
 //!
 //! [`Node`]: crate::Node
@@ -83,7 +84,7 @@ pub(crate) use machine::SimMachine;
 pub(crate) use network::SimNetwork;
 pub(crate) use switchboard::Line;
 
-/// The membership provider of a node that listens to the world's oracle.
+/// Returns the membership provider of a node that follows the world's oracle.
 pub(crate) fn hearer(ear: &Arc<Mutex<oracle::Ear>>) -> Box<dyn membership::Membership> {
     Box::new(oracle::Hearer::new(Arc::clone(ear)))
 }

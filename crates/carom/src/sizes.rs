@@ -1,4 +1,4 @@
-//! How large packets may be, and datagrams that are sent in parts because they are larger.
+//! The maximum packet size, and the sending of larger datagrams in parts.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::send::{Multicast, Run, Sender};
 use crate::sockets::Socket;
 use crate::status::Stats;
 
-/// How large packets may be.
+/// Maximum packet sizes of a node.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     origin: Origin,
-    /// The largest packet that the settings ask for; the interface may carry less.
+    /// Size of the largest packet according to the settings. The interface may carry less.
     wanted: u16,
-    /// When the interface is looked at next.
+    /// Time of the next check of the interface.
     look_at: Time,
     pub(crate) fragments: Fragments,
-    /// Datagrams that were sent in parts.
+    /// Number of datagrams that were sent in parts.
     divided: u64,
-    /// Notices about sizes so far.
+    /// Number of notices about sizes.
     notices: usize,
 }
 
@@ -35,38 +35,39 @@ impl Sizes {
         Self { origin, wanted, look_at: Time::ZERO, fragments, divided: 0, notices: 0 }
     }
 
-    /// Bytes of the largest packet that an interface at `address` lets this node send.
+    /// Returns the size in bytes of the largest packet that this node may send over an interface at
+    /// `address`.
     pub(crate) fn ceiling(wanted: u16, address: Ipv4Addr) -> u16 {
         mtu_at(address).unwrap_or(COMMON_MTU).min(wanted)
     }
 
-    /// Returns `true` if the interface is to be looked at.
+    /// Returns `true` if the interface must be checked.
     pub(crate) fn is_look_due(&self, now: Time) -> bool {
         self.look_at <= now
     }
 
-    /// Looks at the interface at `address`. Returns the bytes of the largest packet that this node
-    /// sends there; `None` if the interface is of no use to any engine.
+    /// Checks the interface at `address`. Returns the size in bytes of the largest packet that this
+    /// node sends there; `None` if it is too small for every engine.
     pub(crate) fn look(&mut self, now: Time, address: Ipv4Addr) -> Option<u16> {
         self.look_at = now + INTERFACE_LOOK;
         Some(Self::ceiling(self.wanted, address)).filter(|ceiling| *ceiling >= LEAST_MTU)
     }
 
-    /// Returns `true` if another notice about sizes is of use.
+    /// Returns `true` if another notice about sizes is useful.
     pub(crate) fn may_tell(&mut self) -> bool {
         self.notices += 1;
         self.notices <= MOST_NOTICES
     }
 
-    /// Enters what was counted.
+    /// Enters the counters into `stats`.
     pub(crate) fn count(&self, stats: &mut Stats) {
         stats.datagrams_divided = self.divided;
         stats.datagrams_joined = self.fragments.counters.joined;
         stats.datagrams_unjoined = self.fragments.counters.given_up;
     }
 
-    /// Sends one datagram of a run that is too large for the path, in parts if it is one of those
-    /// that are.
+    /// Sends one datagram of a run whose size exceeds the path MTU, in parts if this datagram
+    /// exceeds it.
     pub(crate) fn send(
         &mut self,
         socket: &Socket,
@@ -75,7 +76,7 @@ impl Sizes {
         datagram: &[u8],
         route: &Route,
     ) -> Multicast {
-        // A probe for the path MTU goes as it is.
+        // A path MTU probe is never divided.
         let is_of_path = Header::peek(datagram).is_some_and(|peek| peek.protocol == Protocol::Path);
         if datagram.len() <= most || is_of_path {
             let run = Run::of(run.destination, datagram.len(), datagram.len());
@@ -89,9 +90,9 @@ impl Sizes {
     }
 }
 
-/// How often the interface is looked at.
+/// Interval of checks of the interface.
 const INTERFACE_LOOK: Duration = Duration::from_secs(5);
-/// An interface that carries less is of no use to any engine.
+/// Minimum MTU for which an interface is usable by any engine.
 const LEAST_MTU: u16 = 576;
-/// Notices about sizes: who has read so many knows.
+/// Maximum number of notices about sizes. More would add no information.
 const MOST_NOTICES: usize = 64;

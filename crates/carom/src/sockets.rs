@@ -1,4 +1,4 @@
-//! The sockets that a node owns, and their buffers.
+//! The sockets of a node, and their buffers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 use crate::error::StartError;
 use crate::status::{Buffers, Notice};
 
-/// A UDP socket with what `quinn-udp` knows about the kernel's abilities for it.
+/// UDP socket, with the kernel features that `quinn-udp` has detected.
 #[derive(Debug)]
 pub(crate) struct Socket {
     io: UdpSocket,
@@ -32,8 +32,8 @@ impl Socket {
         &self.state
     }
 
-    /// Forgets what was found out by refusals: a packet that is too large is refused as if
-    /// segments could not be split.
+    /// Resets the detected features. The kernel refuses a packet that is too large with the error
+    /// of unsupported segmentation.
     pub(crate) fn renew(&mut self) {
         if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
             self.state = state;
@@ -48,32 +48,32 @@ impl Socket {
         Ok(self.io.local_addr()?.port())
     }
 
-    /// How many datagrams the kernel dropped because this socket's buffer was full; 0 where the
-    /// system does not tell.
+    /// Returns the number of datagrams that the kernel dropped because this socket's buffer was
+    /// full; 0 if the operating system does not report it.
     pub(crate) fn kernel_dropped(&self) -> u64 {
         drops_of(self.raw_fd()).unwrap_or(0)
     }
 }
 
-/// Where a node's sockets are to be.
+/// Addresses of a node's sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     pub(crate) interface: Ipv4Addr,
-    /// The unicast port; `None`: the default one, or a free one if that is taken.
+    /// Unicast port. `None` selects the default port, or a free port if the default is taken.
     pub(crate) port: Option<u16>,
-    /// The multicast port; `None`: no multicast at all.
+    /// Multicast port. `None` disables multicast.
     pub(crate) multicast_port: Option<u16>,
 }
 
-/// The sockets that a node sends and receives with.
+/// Sockets with which a node sends and receives.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    /// Sends everything and receives what is sent to this node alone.
+    /// Sends everything, and receives unicast.
     pub(crate) unicast: Socket,
-    /// Receives all multicast that anybody on this host has joined. It has no memberships itself:
-    /// each costs a look-up per packet. [`crate::joiner::Joiner`] has them.
+    /// Receives all multicast that any socket of this host has joined. It has no memberships
+    /// itself, because each costs a lookup per packet. [`crate::joiner::Joiner`] holds them.
     pub(crate) multicast: Option<Socket>,
-    /// Where the others reach this node.
+    /// Address at which other nodes reach this one.
     pub(crate) endpoint: SocketAddr,
     pub(crate) buffers: Buffers,
 }
@@ -99,7 +99,7 @@ impl Sockets {
         Ok(Self { unicast, multicast, endpoint, buffers })
     }
 
-    /// Sends from this address of the interface from now on.
+    /// Sends multicast from this address of the interface from now on.
     pub(crate) fn move_to(&mut self, interface: Ipv4Addr) -> io::Result<()> {
         self.endpoint.set_ip(interface.into());
         SockRef::from(&self.unicast.io).set_multicast_if_v4(&interface)
@@ -111,7 +111,7 @@ impl Sockets {
     }
 }
 
-/// What the user should know about the buffers that were granted.
+/// Returns the notices about granted buffers that are too small.
 pub(crate) fn buffer_notices(buffers: &Buffers) -> Vec<Notice> {
     let kinds = [
         ("receive", buffers.receive_asked, buffers.receive_granted, "net.core.rmem_max"),
@@ -150,7 +150,7 @@ fn bind(port: u16, multicast: bool) -> Result<RawSocket, StartError> {
     let raw = RawSocket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))
         .map_err(|error| StartError::system("open a UDP socket", error))?;
     if multicast {
-        // Every node of the host shares the port, and each gets a copy of every multicast.
+        // Every node of the host shares the port, and each receives a copy of every multicast.
         raw.set_reuse_address(true)
             .map_err(|error| StartError::system("share the multicast port", error))?;
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -181,25 +181,26 @@ fn set_up(
     Socket::new(raw).map_err(failed)
 }
 
-/// The lesser of two sizes, where 0 means that there is none yet.
+/// Returns the smaller of two sizes, where 0 means that there is none yet.
 fn lesser(so_far: usize, granted: usize) -> usize {
     if so_far == 0 { granted } else { so_far.min(granted) }
 }
 
-/// Asks for a receive buffer, by force where that is permitted; returns the size granted.
+/// Requests a receive buffer, beyond the system's limit if that is permitted. Returns the granted
+/// size.
 fn grant_receive(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     #[cfg(target_os = "linux")]
     let forced = nix::sys::socket::setsockopt(raw, nix::sys::socket::sockopt::RcvBufForce, &bytes);
     #[cfg(not(target_os = "linux"))]
     let forced: Result<(), ()> = Err(());
     if forced.is_err() {
-        // A system may refuse more than it grants instead of granting less.
+        // Some systems refuse a size above their limit instead of granting less.
         let _ = raw.set_recv_buffer_size(bytes);
     }
     Ok(raw.recv_buffer_size()? / KERNEL_FACTOR)
 }
 
-/// As [`grant_receive`], for sending.
+/// Like [`grant_receive`], but for sending.
 fn grant_send(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     #[cfg(target_os = "linux")]
     let forced = nix::sys::socket::setsockopt(raw, nix::sys::socket::sockopt::SndBufForce, &bytes);
@@ -211,11 +212,11 @@ fn grant_send(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     Ok(raw.send_buffer_size()? / KERNEL_FACTOR)
 }
 
-/// The last column of the socket's line in the kernel's table, which is found by inode.
+/// Returns the last column of the socket's line in the kernel's table, which is found by inode.
 fn drops_of(fd: RawFd) -> Option<u64> {
     let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
-    // The thread's own table: threads may be in network namespaces of their own.
+    // The table of this thread: threads may be in different network namespaces.
     let table = std::fs::read_to_string("/proc/thread-self/net/udp").ok()?;
     table.lines().find_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -223,19 +224,19 @@ fn drops_of(fd: RawFd) -> Option<u64> {
     })
 }
 
-/// The port for unicast unless another is asked for.
+/// Default UDP port for unicast.
 pub(crate) const DEFAULT_PORT: u16 = 7400;
-/// The port for multicast unless another is asked for.
+/// Default UDP port for multicast.
 pub(crate) const DEFAULT_MULTICAST_PORT: u16 = 7401;
 
-/// Multicast stays in the local network: no router forwards it.
+/// Multicast remains in the local network: no router forwards it.
 const MULTICAST_TTL: u32 = 1;
-/// A datagram of 1 KiB charges 2304 bytes of the doubled buffer, so that this holds some 3600.
+/// A datagram of 1 KiB uses 2304 bytes of the doubled buffer, which therefore holds about 3600.
 const RECEIVE_BYTES: usize = 4 << 20;
-/// What waits in the system waits for its turn on the link behind everything else of this node:
-/// 17 ms at 1 Gbit/s. More than many a queueing discipline keeps would be dropped there.
+/// A datagram in the kernel's buffer waits behind everything else of this node: 17 ms at 1 Gbit/s.
+/// With a larger buffer, many queueing disciplines would drop datagrams.
 const SEND_BYTES: usize = 1 << 20;
-/// Linux doubles what it is asked for, to account for its own overhead, and tells the double.
+/// Linux doubles the requested size to account for its own overhead, and reports the doubled size.
 const KERNEL_FACTOR: usize = if cfg!(target_os = "linux") { 2 } else { 1 };
 const INODE_COLUMN: usize = 9;
 

@@ -1,4 +1,4 @@
-//! What a node tells about itself.
+//! The status and the counters of a node.
 
 use std::net::SocketAddr;
 
@@ -8,38 +8,38 @@ use carom_proto::{GroupId, NodeId, lateral, rdcm};
 
 use crate::profile::Profile;
 
-/// A node as it is at one moment.
+/// Snapshot of a node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// The node's id.
+    /// Id of the node.
     pub id: NodeId,
-    /// Where the others reach it.
+    /// Address at which other nodes reach this one.
     pub endpoint: SocketAddr,
-    /// The name of its network interface.
+    /// Name of its network interface.
     pub interface: String,
-    /// Why it is this interface.
+    /// Reason for the choice of this interface.
     pub interface_reason: String,
-    /// Whether the node has found its place among the others.
+    /// `true` if the node has settled; see [`Node::settled`](crate::Node::settled).
     pub settled: bool,
-    /// Whether its membership service is away, so that the members are those last known; see
-    /// [`Node::is_away`](crate::Node::is_away).
+    /// `true` if the membership service is unreachable, so that the members are those last known;
+    /// see [`Node::is_away`](crate::Node::is_away).
     pub is_away: bool,
-    /// Bytes of the largest IP packet that this node sends to groups: what the paths to all other
-    /// nodes carry, as far as is known.
+    /// Size in bytes of the largest IP packet that this node sends to groups: what the paths to all
+    /// other nodes carry, as far as known.
     pub path_mtu: u16,
-    /// The other nodes, in order of their ids.
+    /// Other nodes, in order of their ids.
     pub members: Vec<MemberStatus>,
-    /// The groups that the node is in, in order of their ids.
+    /// Groups that the node has joined, in order of their ids.
     pub groups: Vec<GroupStatus>,
-    /// The counters.
+    /// Counters since the start.
     pub stats: Stats,
-    /// The sockets' buffers.
+    /// Sizes of the socket buffers.
     pub buffers: Buffers,
 }
 
 impl Status {
-    /// That of a node that knows of no other one yet.
+    /// Returns the status of a node that knows no other node yet.
     pub(crate) fn first(id: NodeId, endpoint: SocketAddr, buffers: Buffers) -> Self {
         Self {
             id,
@@ -57,29 +57,29 @@ impl Status {
     }
 }
 
-/// Another node.
+/// Status of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberStatus {
-    /// Its id.
+    /// Id of the other node.
     pub node: NodeId,
-    /// Where it is reached by unicast.
+    /// Unicast address of the other node.
     pub endpoint: SocketAddr,
-    /// How what is sent to a group reaches it.
+    /// Path of group messages from this node to the other.
     pub path: MemberPath,
-    /// Bytes of the largest IP packet that the path to it was found to carry, if that is no more
-    /// than this node sends; `None` before it has answered.
+    /// Size in bytes of the largest IP packet that the path was found to carry, up to the largest
+    /// that this node sends; `None` before the other node has answered a probe.
     pub path_mtu: Option<u16>,
 }
 
-/// How what this node sends to a group reaches one member.
+/// Path by which this node's group messages reach one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemberPath {
-    /// By multicast: the member has confirmed that it hears ours.
+    /// Multicast. The member has confirmed that it receives this node's multicast.
     Multicast,
-    /// By a unicast copy.
+    /// Unicast copies.
     Unicast,
-    /// Not known yet: by both.
+    /// Not known yet. Both multicast and unicast copies are sent.
     Unknown,
 }
 
@@ -93,38 +93,41 @@ impl std::fmt::Display for MemberPath {
     }
 }
 
-/// A group that the node is in.
+/// Status of a group that the node has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupStatus {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// Its id.
+    /// Id of the group.
     pub id: GroupId,
-    /// Its profile.
+    /// Profile with which this node joined.
     pub profile: Profile,
-    /// The other members, in order of their ids.
+    /// Other members, in order of their ids.
     pub members: Vec<NodeId>,
-    /// Its multicast address; `None` where the node does without multicast.
+    /// Multicast address of the group; `None` if the node does not use multicast.
     pub address: Option<SocketAddr>,
-    /// Its ring; `None` if the group is not ordered, or this node is not in the ring yet.
+    /// Ring of the group; `None` if the group is not ordered, or if this node is not in the ring
+    /// yet.
     pub ring: Option<RingStatus>,
-    /// Events that wait for the application.
+    /// Number of events in the event queue, not yet received by the application.
     pub unread: usize,
-    /// Events that found no room among them; messages of these are told as lost in their turn.
+    /// Number of events that did not fit into the event queue. Messages among them are reported as
+    /// lost, at their place.
     pub dropped: u64,
 }
 
-/// The ring of an ordered group, as this node knows it, or as a member has
-/// [told](crate::Node::look) it.
+/// Ring of an ordered group, as this node knows it, or as a member [reported](crate::Node::look)
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingStatus {
-    /// The members in the order of their turns, what they ask for, and who holds which lock.
+    /// View of the ring: its members in the order of their turns, and its locks with their holders
+    /// and the waiting members.
     pub view: RingView,
-    /// Whose turn it is.
+    /// Member that holds the token.
     pub token: Process,
-    /// Whether it works: it is not being reformed after a fault, and this part of it may go on.
+    /// `true` if the ring works: it is not being reformed after a fault, and it may continue.
     pub is_working: bool,
 }
 
@@ -132,100 +135,100 @@ pub struct RingStatus {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The lateral engine's.
+    /// Counters of the lateral engine.
     pub lateral: lateral::Counters,
-    /// Those of the engine of ordered groups.
+    /// Counters of the engine of ordered groups.
     pub ordered: rmp::Counters,
-    /// Those of the engine of bulk groups.
+    /// Counters of the engine of bulk groups.
     pub bulk: rdcm::Counters,
-    /// Those of the caller's own engine, by name; empty if there is none.
+    /// Counters of the custom engine, by name; empty without one.
     pub guest: Vec<(&'static str, u64)>,
-    /// What became of the datagrams at the engines' door.
+    /// Counters of datagrams between the sockets and the engines.
     pub node: NodeCounters,
-    /// Datagrams that loss injection dropped on receipt.
+    /// Datagrams dropped on receipt by loss injection.
     pub losses_injected: u64,
-    /// Datagrams dropped at random because too many waited for the engines.
+    /// Datagrams dropped at random because the receive buffer was full.
     pub inbox_dropped: u64,
-    /// Datagrams received, after segments were split; own ones included.
+    /// Datagrams received, counted after segments were split, including this node's own.
     pub datagrams_in: u64,
-    /// Bytes of them, without UDP and IP headers.
+    /// Bytes of received datagrams, without UDP and IP headers.
     pub bytes_in: u64,
-    /// This node's own multicasts, which the kernel gave back and which were passed over.
+    /// This node's own multicasts that the kernel looped back, and that were ignored.
     pub own_echo: u64,
-    /// Datagrams sent, each unicast copy counted.
+    /// Datagrams sent. Each unicast copy counts.
     pub datagrams_out: u64,
-    /// Bytes of them, without UDP and IP headers.
+    /// Bytes of sent datagrams, without UDP and IP headers.
     pub bytes_out: u64,
-    /// System calls for them: less than the datagrams where several left together.
+    /// System calls for sending. Fewer than the datagrams if several were sent together.
     pub send_calls: u64,
-    /// Datagrams that the system refused to send.
+    /// Datagrams that the operating system refused to send.
     pub send_errors: u64,
-    /// Of these, such as are larger than the interface's MTU.
+    /// Refused datagrams that were larger than the MTU of the interface.
     pub send_too_large: u64,
-    /// Datagrams sent in parts, as they had been made before a path became narrower.
+    /// Datagrams sent in parts, because a path MTU decreased after they were made.
     pub datagrams_divided: u64,
     /// Datagrams received in parts.
     pub datagrams_joined: u64,
-    /// Datagrams of which some parts never came.
+    /// Datagrams of which some parts never arrived.
     pub datagrams_unjoined: u64,
-    /// Probes for the path MTU that were sent.
+    /// Path MTU probes sent.
     pub path_mtu_probes: u64,
-    /// Datagrams dropped because the system was busy and too many waited already.
+    /// Datagrams dropped because the socket and the queue in front of it were full.
     pub send_dropped: u64,
     /// Datagrams for nodes whose address is not known.
     pub unroutable: u64,
-    /// Datagrams to members that are not reached by multicast.
+    /// Datagrams to members that multicast does not reach.
     pub unicast_copies: u64,
-    /// Datagrams that the kernel dropped because a socket's buffer was full.
+    /// Datagrams dropped by the kernel because a socket's receive buffer was full.
     pub kernel_dropped: u64,
-    /// Events that the applications left no room for; messages among them are told as lost.
+    /// Events that did not fit into the event queues. Messages among them are reported as lost.
     pub queue_dropped: u64,
     /// Messages that were still queued or held back when their group was left.
     pub publish_dropped: u64,
-    /// Packets about paths that were not understood.
+    /// Path packets that could not be decoded.
     pub path_unknown: u64,
-    /// Hellos that were not answered because too many answers waited.
+    /// Hellos that were not answered because too many answers were waiting.
     pub path_answers_dropped: u64,
-    /// Packets about paths that name a member but came from another address.
+    /// Path packets that name a member, but came from another address.
     pub path_elsewhere: u64,
     /// Datagrams withheld from nodes outside the view, because their addresses have not answered a
     /// probe.
     pub strangers_withheld: u64,
     /// Multicast addresses that could not be joined.
     pub join_failures: u64,
-    /// Sockets that hold the multicast memberships.
+    /// Joiner sockets, which hold the multicast memberships.
     pub joiner_sockets: u64,
-    /// Links to membership services that stood.
+    /// Connections to membership services that were established.
     pub links_opened: u64,
-    /// Of these, ended by the other side or by the network.
+    /// Established connections that were closed by the service or by the network.
     pub links_broken: u64,
-    /// Bytes that came over links.
+    /// Bytes received over connections to membership services.
     pub link_bytes_in: u64,
-    /// Bytes that went over links.
+    /// Bytes sent over connections to membership services.
     pub link_bytes_out: u64,
 }
 
-/// Sizes of the sockets' buffers in bytes; the least where sockets differ.
+/// Sizes of the socket buffers in bytes. If sockets differ, the smallest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buffers {
-    /// Asked for, for receiving.
+    /// Requested size for receiving.
     pub receive_asked: usize,
-    /// Granted, for receiving.
+    /// Granted size for receiving. If it is much smaller than requested, raise `net.core.rmem_max`.
     pub receive_granted: usize,
-    /// Asked for, for sending.
+    /// Requested size for sending.
     pub send_asked: usize,
-    /// Granted, for sending.
+    /// Granted size for sending. If it is much smaller than requested, raise `net.core.wmem_max`.
     pub send_granted: usize,
 }
 
-/// Something that the user should read once.
+/// A message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What is the case, in one line.
+    /// Text of the notice, in one line.
     pub text: String,
-    /// The fix, in one line, if there is one.
+    /// Fix, in one line, if there is one.
     pub fix: Option<String>,
-    /// Whether all is as it should be: a person may like to know, a log need not have it.
+    /// `true` if everything works as intended: the notice informs a person, and a log can omit it.
     pub is_routine: bool,
 }
 

@@ -1,9 +1,8 @@
-//! Nodes that send to one of our groups but are missing from our view of the membership, because
-//! the view is partial. They can be answered, and asked for what they sent.
+//! Nodes that send to a group of this node but are missing from its view, because the view is
+//! partial. They can be answered, and their packets can be requested.
 //!
-//! Anybody can forge the address that a datagram comes from. An address that has not answered a
-//! probe is therefore sent at most twice the bytes that came from there (as in QUIC, RFC 9000,
-//! section 8.1).
+//! The source address of a datagram can be forged. An address that has not answered a probe is
+//! therefore sent at most twice the bytes that came from it (as in QUIC, RFC 9000, section 8.1).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +12,6 @@ use carom_proto::{NodeId, Rng, Time};
 
 use crate::paths::LEAST_PROBE_BYTES;
 
-/// The strangers of one node.
 #[derive(Debug)]
 pub(crate) struct Strangers {
     nodes: HashMap<NodeId, Stranger>,
@@ -22,22 +20,22 @@ pub(crate) struct Strangers {
     pub(crate) withheld: u64,
 }
 
-/// A node is reached at the address that it has answered from last, or until it has answered, at
-/// the one that it was heard from last.
+/// A node outside the view. It is reached at the address from which it last answered a probe or,
+/// before its first answer, at the source of its last datagram.
 #[derive(Debug, Default)]
 struct Stranger {
     proven: Option<SocketAddr>,
     probed: Option<Probed>,
 }
 
-/// An address that a node was heard from, and that has not answered a probe.
+/// Source address of a node that has not answered a probe.
 #[derive(Debug)]
 struct Probed {
     address: SocketAddr,
-    /// The answer must repeat it.
+    /// Number that the answer must repeat.
     nonce: u32,
     probed_at: Option<Time>,
-    /// Bytes that may still be sent.
+    /// Remaining bytes that may be sent.
     credit: usize,
 }
 
@@ -46,8 +44,8 @@ impl Strangers {
         Self { nodes: HashMap::new(), rng: Rng::new(seed), withheld: 0 }
     }
 
-    /// A datagram of a stranger came from this address. Returns what it must be probed with, if it
-    /// is to be probed now.
+    /// Handles a datagram of a stranger from this address. Returns the nonce of the probe that must
+    /// be sent now, if any.
     pub(crate) fn hear(
         &mut self,
         now: Time,
@@ -77,7 +75,7 @@ impl Strangers {
         Some(probed.nonce)
     }
 
-    /// A node has answered a probe from this address.
+    /// Handles a node's answer to a probe from this address.
     pub(crate) fn on_answer(&mut self, node: NodeId, source: SocketAddr, nonce: u32) {
         let Some(stranger) = self.nodes.get_mut(&node) else { return };
         let is_answer = |probed: &Probed| (probed.address, probed.nonce) == (source, nonce);
@@ -86,8 +84,8 @@ impl Strangers {
         }
     }
 
-    /// Returns `true` if so many datagrams and bytes may be sent to the node now, which are taken
-    /// for sent.
+    /// Returns `true` if these datagrams and bytes may be sent to the node now, and deducts them
+    /// from its credit.
     pub(crate) fn may_send(&mut self, node: NodeId, datagrams: usize, bytes: usize) -> bool {
         let Some(stranger) = self.nodes.get_mut(&node) else { return true };
         if stranger.proven.is_some() {
@@ -105,24 +103,26 @@ impl Strangers {
         stranger.proven.or_else(|| stranger.probed.as_ref().map(|probed| probed.address))
     }
 
-    /// Returns `true` if the node need not be heard again: it has answered from this address.
+    /// Returns `true` if the node has answered from this address, so that its datagrams need not be
+    /// examined again.
     pub(crate) fn is_proven(&self, node: NodeId, source: SocketAddr) -> bool {
         self.nodes.get(&node).is_some_and(|stranger| stranger.proven == Some(source))
     }
 
-    /// The membership tells of the node now.
+    /// Removes a node that the membership now reports.
     pub(crate) fn remove(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 }
 
-/// Strangers that are remembered; with more of them all are learnt anew.
+/// Maximum number of strangers. Beyond it, those that have not answered are forgotten, or all if
+/// that is not enough.
 const MAX_STRANGERS: usize = 4096;
-/// Bytes that an address is sent, for each one that came from there, before it has answered.
+/// Bytes sent to an address that has not answered, for each byte that came from it.
 const BYTES_PER_BYTE: usize = 2;
-/// More bytes than this are not sent at once to an address that has not answered.
+/// Maximum bytes sent at once to an address that has not answered.
 const MAX_CREDIT: usize = 1 << 16;
-/// The time from one probe to the next.
+/// Minimum time between two probes of an address.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
         strangers.on_answer(NODE, at, nonce);
         assert!(strangers.may_send(NODE, 7, 10_000) && strangers.is_proven(NODE, at));
         assert_eq!(strangers.hear(Time::ZERO, NODE, at, 54), None);
-        // Another address has to answer before anything but a probe is sent there.
+        // Another address has to answer before anything but a probe is sent to it.
         let nonce = strangers.hear(Time::ZERO, NODE, elsewhere, 54).expect("a probe");
         assert!(strangers.may_send(NODE, 7, 10_000) && strangers.is_proven(NODE, at));
         assert_eq!(strangers.address(NODE), Some(at));

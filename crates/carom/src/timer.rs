@@ -1,7 +1,8 @@
-//! Waking up in time.
+//! Precise wake-ups of the driver.
 //!
-//! The timeout of `epoll_wait` counts milliseconds. On Linux the driver therefore sleeps until a
-//! timer descriptor fires, which counts nanoseconds; elsewhere it makes do with the timeout.
+//! The timeout of `epoll_wait` has a resolution of milliseconds. On Linux the driver therefore
+//! sleeps until a timer descriptor fires, which has a resolution of nanoseconds. Elsewhere it uses
+//! the timeout.
 
 use std::io;
 use std::time::Duration;
@@ -24,7 +25,7 @@ mod linux {
 
     use super::{Duration, Time, io};
 
-    /// A timer that wakes the poll it is registered with.
+    /// Timer that wakes the poll with which it is registered.
     pub(crate) struct Timer {
         fd: TimerFd,
         armed: Option<Time>,
@@ -39,10 +40,11 @@ mod linux {
             Ok(Self { fd, armed: None })
         }
 
-        /// Makes the poll wake up at `due`; returns how long the poll itself should wait.
+        /// Makes the poll wake up at `due`. Returns the timeout for the poll itself.
         ///
-        /// A timer that is set to an earlier time is left alone: deadlines move back with almost
-        /// every packet, and one wake-up too many costs less than a system call for each.
+        /// A timer that is set to an earlier time is not changed: deadlines are postponed with
+        /// almost every packet, and one unnecessary wake-up costs less than a system call for each
+        /// postponement.
         pub(crate) fn arm(&mut self, now: Time, due: Option<Time>) -> io::Result<Option<Duration>> {
             let Some(due) = due else { return Ok(None) };
             if due <= now {
@@ -57,7 +59,8 @@ mod linux {
         }
     }
 
-    /// Asks the kernel not to delay this thread's wake-ups in order to bundle them.
+    /// Sets the kernel's timer slack of this thread to the minimum, so that its wake-ups are not
+    /// delayed for batching.
     pub(crate) fn sharpen() {
         if let Err(error) = nix::sys::prctl::set_timerslack(1) {
             tracing::debug!("timer slack stays as it is: {error}");
@@ -71,7 +74,7 @@ mod portable {
 
     use super::{Duration, Time, io};
 
-    /// A timer by the poll's own timeout.
+    /// Timer based on the timeout of the poll.
     pub(crate) struct Timer;
 
     impl Timer {
@@ -87,7 +90,7 @@ mod portable {
     pub(crate) fn sharpen() {}
 }
 
-/// Asks the system to wake this thread as exactly as it can.
+/// Requests the most precise wake-ups of this thread that the operating system supports.
 pub(crate) fn sharpen() {
     #[cfg(target_os = "linux")]
     linux::sharpen();

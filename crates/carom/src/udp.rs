@@ -1,4 +1,4 @@
-//! The network of real sockets: what one node sends and receives with.
+//! The network of real sockets: everything with which one node sends and receives.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ use crate::sizes::Sizes;
 use crate::sockets::Sockets;
 use crate::status::{MemberPath, Notice, Stats};
 
-/// The sockets of one node, and what is known about whom they reach.
+/// Sockets of one node, and its knowledge of the nodes that they reach.
 #[derive(Debug)]
 pub(crate) struct UdpNetwork {
     pub(crate) sockets: Sockets,
@@ -36,17 +36,17 @@ pub(crate) struct UdpNetwork {
     pub(crate) book: AddressBook,
     pub(crate) joiner: Joiner,
     pub(crate) notices: Arc<Notices>,
-    /// The name of the interface, for notices.
+    /// Name of the interface, for notices.
     pub(crate) interface: String,
     pub(crate) watch: Watch,
     pub(crate) address: AddressWatch,
-    /// Where the node is reached now, until its host has taken it.
+    /// New endpoint of the node, until its host has taken it.
     pub(crate) moved_to: Option<SocketAddr>,
     pub(crate) links: Links,
     pub(crate) sizes: Sizes,
 }
 
-/// What the poll says and is asked about the sockets.
+/// State of the sockets in the poll.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     is_readable: [bool; 2],
@@ -56,11 +56,11 @@ pub(crate) struct Watch {
 
 /// The unicast and the multicast socket.
 const UDP_SOCKETS: usize = 2;
-/// Tokens of the poll that a node may need.
+/// Maximum number of poll tokens of a node.
 pub(crate) const TOKENS: usize = UDP_SOCKETS + MAX_LINKS;
 
 impl UdpNetwork {
-    /// Registers the sockets; `token` is the first of [`TOKENS`].
+    /// Registers the sockets. `token` is the first of [`TOKENS`].
     pub(crate) fn attach(&mut self, registry: &Registry, token: usize) -> io::Result<()> {
         self.watch.token = token;
         self.links.attach(token + UDP_SOCKETS);
@@ -73,7 +73,8 @@ impl UdpNetwork {
         Ok(())
     }
 
-    /// A socket can be read or written: the unicast one (0), the multicast one (1), or a link.
+    /// Handles a socket that has become readable or writable: the unicast one (0), the multicast
+    /// one (1), or a link.
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
         if let Some(link) = which.checked_sub(UDP_SOCKETS) {
             self.links.on_socket(link);
@@ -85,12 +86,11 @@ impl UdpNetwork {
         }
     }
 
-    /// Whether a socket has something to read.
+    /// Returns `true` if a socket may have something to read.
     pub(crate) fn is_readable(&self) -> bool {
         self.watch.is_readable.contains(&true) || self.links.are_ready()
     }
 
-    /// Takes from the sockets what they have.
     pub(crate) fn receive(&mut self, landing: &mut Landing) {
         let mut has_read = false;
         let unicast = (From::Unicast, Some(&self.sockets.unicast));
@@ -98,7 +98,8 @@ impl UdpNetwork {
         for (from, socket) in [unicast, multicast] {
             let is_readable = &mut self.watch.is_readable[from as usize];
             let Some(socket) = socket else { continue };
-            // The multicast socket is read after every repair, whatever the poll says of it.
+            // The multicast socket is read after every unicast read, even if the poll has not
+            // reported it: a packet that still waits there must not count as missing.
             let follows = from == From::Multicast && has_read;
             if !(follows || *is_readable) {
                 continue;
@@ -115,7 +116,7 @@ impl UdpNetwork {
         }
     }
 
-    /// Hands what was received to the node and the paths.
+    /// Passes the received datagrams to the node and the paths.
     pub(crate) fn handle_datagrams(&mut self, now: Time, node: &mut Node) {
         let (fragments, book) = (&mut self.sizes.fragments, &mut self.book);
         while !self.receiver.is_empty() {
@@ -158,8 +159,8 @@ impl UdpNetwork {
         }
     }
 
-    /// Joins a multicast address. Where that fails this node is deaf for multicast, and says so to
-    /// the others, who then send it copies.
+    /// Joins a multicast address. If that fails, this node reports to the others that it does not
+    /// receive multicast, and they send it unicast copies.
     pub(crate) fn listen(&mut self, address: Ipv4Addr) {
         if let Err(error) = self.joiner.join(address) {
             self.paths.stop_hearing();
@@ -175,8 +176,8 @@ impl UdpNetwork {
         }
     }
 
-    /// Asks to be told when the unicast socket can be written only while something waits for it:
-    /// it can be almost always.
+    /// Registers interest in a writable unicast socket only while datagrams wait for it, because it
+    /// is almost always writable.
     pub(crate) fn await_room_to_send(&mut self, registry: &Registry) {
         let is_blocked = self.sender.is_blocked();
         if is_blocked == self.watch.is_writable_awaited {
@@ -191,12 +192,12 @@ impl UdpNetwork {
         }
     }
 
-    /// Sends what waits because the system was busy, as far as it takes it.
+    /// Sends datagrams that wait for the socket, as far as it accepts them.
     pub(crate) fn flush(&mut self) {
         self.sender.resume(&self.sockets.unicast);
     }
 
-    /// The address of the interface is another one, or gone, or back.
+    /// Handles a changed, missing or restored address of the interface.
     fn on_address(&mut self, change: Change) {
         let interface = self.interface.clone();
         let (text, fix) = match change {
@@ -214,7 +215,7 @@ impl UdpNetwork {
         self.notices.add(Notice { text, fix, is_routine: false });
     }
 
-    /// Sends and listens with this address of the interface; returns the fix if that fails.
+    /// Sends and receives with this address of the interface. Returns the fix if that fails.
     fn move_to(&mut self, address: Ipv4Addr) -> Option<String> {
         self.sender.set_source(address);
         self.moved_to = Some(SocketAddr::new(address.into(), self.sockets.endpoint.port()));
@@ -285,7 +286,7 @@ impl UdpNetwork {
         self.notice(Notice::plain(text));
     }
 
-    /// Says which paths carry less than this node sends.
+    /// Reports the paths that carry less than this node sends.
     fn tell_narrow_paths(&mut self) {
         while let Some((node, mtu)) = self.paths.mtu.pop_news() {
             let at = self.book.address(node).map_or_else(String::new, |at| format!(" at {at}"));

@@ -1,4 +1,4 @@
-//! Callers that wait until they can be sure.
+//! Confirmations that callers wait for.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use carom_proto::{GroupId, Safe, SeqNo, Time};
 use crate::error::NotSafe;
 use crate::given_up::Covered;
 
-/// A confirmation that waits: first until all that was queued is sent, then for the members.
+/// A pending confirmation. It waits until all queued messages are sent, and then for the members.
 #[derive(Debug)]
 pub(crate) struct PendingConfirm {
     pub(crate) group: GroupId,
-    /// The messages that it covers. The engine is asked when the last of them has left the queue.
+    /// Messages that it covers. The engine is queried when the last of them has left the queue.
     pub(crate) covered: Covered,
-    /// The last message that was sent when the engine was asked.
+    /// Last message that was sent when the engine was queried.
     pub(crate) up_to: Option<SeqNo>,
     pub(crate) deadline: Time,
     pub(crate) reply: Sender<Result<Safe, NotSafe>>,
 }
 
 impl PendingConfirm {
-    /// Whether `safe` covers what this one waits for.
+    /// Returns `true` if `safe` covers the messages of this confirmation.
     pub(crate) fn is_answered_by(&self, safe: &Safe) -> bool {
         let covers = |up_to: SeqNo| !up_to.is_after(safe.up_to);
         self.group == safe.group && self.up_to.is_some_and(covers)
@@ -36,5 +36,6 @@ impl PendingConfirm {
     }
 }
 
-/// How long a node that is closed waits for the rings of its groups to let it go.
+/// Maximum time for which a node that is being closed waits for the rings of its groups to release
+/// it.
 pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@ use carom::{
 };
 use network::{PATIENCE, multicast_port, on_loopback, wait_for};
 
-/// So many nodes in one bulk group, all of whom see one another.
+/// Starts this number of nodes in one bulk group, and waits until all are in each other's view.
 fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node>, Vec<Group>) {
     let port = multicast_port();
     let start = |which| build(which, on_loopback(port).bulk(patient())).start().expect("a node");
@@ -23,7 +23,7 @@ fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node
     (nodes, groups)
 }
 
-/// No receiver is left behind because the machine runs it late.
+/// Returns settings with which no receiver is evicted, even if the machine schedules it late.
 fn patient() -> rdcm::Config {
     rdcm::Config {
         gone_after: Duration::from_secs(20),
@@ -38,7 +38,7 @@ fn message(index: u32) -> Bytes {
     bytes.into()
 }
 
-/// The messages up to `count`, in order, whoever has them.
+/// Receives the messages up to `count`, in order.
 fn take(group: &Group, count: u32) {
     for index in 0..count {
         loop {
@@ -72,7 +72,7 @@ fn everybody_gets_all_in_order_though_datagrams_are_lost() {
     });
 }
 
-/// All messages from the first node to the others.
+/// Sends all messages from the first node to the others.
 fn send_all(groups: &[Group]) {
     thread::scope(|scope| {
         for group in &groups[1..] {
@@ -95,8 +95,8 @@ fn without_multicast_receivers_pass_on_what_the_sender_sends_to_two_of_them() {
     send_all(&groups);
     let bytes = u64::from(MESSAGES) * MESSAGE_BYTES as u64;
     let sent: Vec<u64> = nodes.iter().map(|node| node.status().stats.bytes_out).collect();
-    // Five copies would be five times the bytes. Repairs are few, and places, reports and
-    // acknowledgements small.
+    // Five copies would be five times the bytes. Repairs are few; placement messages, reports and
+    // acknowledgments are small.
     assert!(sent[0] > bytes && sent[0] < 3 * bytes, "{} of {bytes} bytes", sent[0]);
     let relayed: u64 = sent[1..].iter().sum();
     assert!(relayed > 2 * bytes, "{relayed} of {bytes} bytes");
@@ -127,7 +127,8 @@ fn who_publishes_waits_for_an_application_that_takes_nothing_and_loses_nothing()
         scope.spawn(|| {
             (0..MESSAGES).for_each(|it| drop(sender.publish(message(it)).expect("published")));
         });
-        // More than all buffers hold: until somebody takes it, it cannot be published.
+        // The messages exceed all buffers, so that they cannot all be published until the
+        // application takes some.
         thread::sleep(Duration::from_millis(300));
         take(sleeper, MESSAGES);
     });

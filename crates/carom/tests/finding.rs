@@ -1,4 +1,4 @@
-//! How nodes find each other, by gossip over real sockets.
+//! Discovery of nodes by gossip over real sockets.
 
 mod network;
 
@@ -12,7 +12,7 @@ fn join(node: &Node) -> Group {
     node.join("prices", Profile::time_critical()).expect("a group")
 }
 
-/// The next change of the view: who, and what happened to it.
+/// Returns the next view change: the member, and its kind.
 fn next_change(group: &Group) -> (carom::NodeId, ViewChangeKind) {
     loop {
         match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {

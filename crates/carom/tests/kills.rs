@@ -1,8 +1,8 @@
-//! Processes that are killed at the moment when the token is theirs, over real sockets: the others
-//! go on, with one order and without a hole.
+//! Processes that are killed while they hold the token, over real sockets. The others continue,
+//! with one order and without a gap.
 //!
-//! The test is its own member process: it starts itself again with the variable that
-//! [`member_process`] looks for.
+//! The test is its own member process: it starts itself again, with an environment variable that
+//! [`member_process`] checks.
 
 #![expect(clippy::print_stdout, reason = "the test tells its figures, the member its news")]
 
@@ -21,12 +21,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const MEMBERS: usize = 4;
-/// With short timers 30 ms are enough to remove a member that a busy machine does not run.
+/// With short timers, a member that a busy machine does not schedule for 30 ms is removed.
 const MOST_REMOVED: usize = 10;
-/// How long something may take that must happen.
+/// Maximum wait for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two messages of a member. More than all can write down would only wait, between the
-/// processes, where nobody sees it.
+/// Pause between two messages of a member. Messages beyond the capacity of the slowest reader would
+/// only queue between the processes, where the test cannot see them.
 const PAUSE: Duration = Duration::from_millis(2);
 const PORT: &str = "CAROM_TEST_MEMBER_PORT";
 const TIMERS: &str = "CAROM_TEST_MEMBER_TIMERS";
@@ -34,18 +34,18 @@ const TIMERS: &str = "CAROM_TEST_MEMBER_TIMERS";
 /// A message, by sender and number.
 type Name = (u64, u64);
 
-/// What a member process says on its standard output, a line each.
+/// Report of a member process, one line each on its standard output.
 #[derive(Debug)]
 enum Said {
-    /// It is the node of this id, and in the ring.
+    /// It is the node with this id, and has joined the ring.
     Begun(u64),
-    /// It was given a message.
+    /// A message was delivered.
     Given(Name),
-    /// So many are in the ring from now on.
+    /// Number of members of the new view.
     View(usize),
-    /// It is not in the ring any more.
+    /// It was removed from the ring.
     Removed,
-    /// Its output has ended, with it.
+    /// Its output has ended, because it has terminated.
     Gone,
 }
 
@@ -75,7 +75,7 @@ fn short_timers() -> Config {
     }
 }
 
-/// Publishes and tells what it is given, until it is told to die with the token.
+/// Publishes, and reports what it delivers, until it is ordered to die with the token.
 #[test]
 fn member_process() {
     let Ok(port) = std::env::var(PORT) else { return };
@@ -90,7 +90,7 @@ fn member_process() {
     thread::scope(|scope| {
         scope.spawn(|| tell(&node, &group));
         scope.spawn(|| {
-            // The numbers follow one another.
+            // Consecutive numbers.
             for number in 0_u64.. {
                 let text = number.to_be_bytes().to_vec();
                 drop(group.publish_with(text, Qos::MajorityResilient).expect("an open group"));
@@ -111,7 +111,7 @@ fn member_process() {
     });
 }
 
-/// Says all that happens, one line each.
+/// Reports all events, one line each.
 fn tell(node: &Node, group: &Group) {
     let mut out = std::io::stdout().lock();
     let own = node.id().0;
@@ -159,7 +159,7 @@ fn start(port: u16, timers: &str, place: usize, said: &Sender<(usize, Said)>) ->
                 ["given", sender, count] => Said::Given((number(sender), number(count))),
                 ["view", members] => Said::View(number(members) as usize),
                 ["removed"] => Said::Removed,
-                // The test runner's own.
+                // Output of the test runner itself.
                 _ => continue,
             };
             if said.send((place, told)).is_err() {
@@ -171,14 +171,14 @@ fn start(port: u16, timers: &str, place: usize, said: &Sender<(usize, Said)>) ->
     Member { process, orders, id: 0, log: Vec::new(), is_alive: true, members: 0 }
 }
 
-/// The ring of processes, and what they have said.
+/// The ring of processes, and their reports.
 struct Ring {
     members: Vec<Member>,
     said: Receiver<(usize, Said)>,
     to_say: Sender<(usize, Said)>,
     port: u16,
     timers: &'static str,
-    /// Living members that the others went on without.
+    /// Living members that were removed from the ring.
     removed: usize,
 }
 
@@ -199,7 +199,7 @@ impl Ring {
         self.members.iter().filter(|member| member.is_alive)
     }
 
-    /// Listens until it is so.
+    /// Handles reports until the condition holds.
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !is_so(self) {
@@ -214,8 +214,8 @@ impl Ring {
                 Said::Given(name) => member.log.push(name),
                 Said::View(members) => member.members = members,
                 Said::Removed => {
-                    // The machine did not run it for as long as the others tried to reach it. It
-                    // lacks what they were given meanwhile, so another one takes its place.
+                    // The machine did not schedule it while the others tried to reach it. It lacks
+                    // what they delivered meanwhile, so another process replaces it.
                     let _ = member.process.kill();
                     member.is_alive = false;
                     self.removed += 1;
@@ -226,7 +226,8 @@ impl Ring {
         }
     }
 
-    /// All living members are one ring, and each is given something of each.
+    /// Waits until all living members form one ring, and each has received a message from every
+    /// other.
     fn until_whole(&mut self) {
         self.until("one ring", |ring| {
             let count = ring.living().count();
@@ -244,7 +245,7 @@ impl Ring {
         });
     }
 
-    /// Tells one member to die as soon as the token is its own; waits until it is dead.
+    /// Orders one member to die as soon as it holds the token, and waits until it is dead.
     fn kill(&mut self, place: usize) {
         let _ = self.members[place].orders.write_all(b"die\n");
         self.until("its death", |ring| !ring.members[place].is_alive);
@@ -261,7 +262,7 @@ impl Drop for Ring {
     }
 }
 
-/// All logs, those of the dead too, are pieces of one sequence.
+/// Checks that all logs, including those of dead members, are parts of one sequence.
 fn check(ring: &Ring) {
     let mut next: BTreeMap<Name, Name> = BTreeMap::new();
     for member in &ring.members {
@@ -278,13 +279,13 @@ fn check(ring: &Ring) {
     }
 }
 
-/// Kills token sites one after the other, and says how long the others needed.
+/// Kills token sites one after another, and reports the time in which the others recovered.
 fn kill_token_sites(kills: usize, timers: &'static str) {
     let mut ring = Ring::new(network::multicast_port(), timers);
     ring.until_whole();
     let mut whole_after = Vec::new();
     for round in 0..kills {
-        // The oldest dies, so that every member is of the ring for a while.
+        // The oldest member dies, so that every member is in the ring for a while.
         let place = ring.members.iter().position(|it| it.is_alive).expect("somebody lives");
         ring.kill(place);
         let dead_at = Instant::now();

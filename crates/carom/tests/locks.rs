@@ -32,7 +32,7 @@ async fn join_all(nodes: &[Node]) -> Vec<Group> {
     groups
 }
 
-/// All at the same time.
+/// Runs all tasks concurrently.
 async fn all(mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
     std::future::poll_fn(|context| {
         tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
@@ -83,7 +83,7 @@ fn a_lock_that_is_held_is_refused_to_who_does_not_wait_and_says_by_whom() {
         assert_eq!(late, Some(LockError::Timeout(limit)));
         drop(groups[1].try_lock("b").await.expect("another lock is free"));
         drop(held);
-        // Who gave up waiting is passed over, and does not keep what nobody takes.
+        // A task that gave up waiting is skipped, and does not keep a lock that it no longer takes.
         let lock = groups[0].lock_timeout_async("a", Duration::from_secs(5)).await;
         drop(lock.expect("it was passed on"));
         drop(groups[1].lock_timeout_async("a", Duration::from_secs(5)).await.expect("free"));
@@ -117,7 +117,7 @@ fn who_is_cut_off_loses_its_lock_and_is_told_so() {
     world.block_on(PATIENCE, held.lost()).expect("it is told");
     assert!(!held.is_held());
     drop(held);
-    // What was given back too late changes nothing for the other holder.
+    // A late release has no effect on the other holder.
     world.run_for(Duration::from_secs(2));
     assert!(next.is_held());
     drop(next);
@@ -131,7 +131,7 @@ fn a_lock_that_nobody_waits_for_any_more_is_not_asked_of_the_ring_either() {
     let program = async {
         let groups = join_all(&nodes).await;
         let held = groups[0].lock("a").await.expect("free");
-        // More tasks give up than may wait.
+        // More tasks give up than may wait at the same time.
         let limit = Duration::from_millis(20);
         for _ in 0..1100 {
             let late = groups[1].lock_timeout_async("a", limit).await.err();
@@ -148,7 +148,7 @@ fn a_lock_that_nobody_waits_for_any_more_is_not_asked_of_the_ring_either() {
     world.block_on(PATIENCE, program).expect("in time");
 }
 
-/// What comes first: the lock, or the end of the other.
+/// Returns the output of the lock, or `None` if the other future completes first.
 async fn first<T>(
     mut lock: Pin<Box<impl Future<Output = T>>>,
     mut other: Pin<Box<impl Future<Output = ()>>>,
@@ -173,7 +173,7 @@ fn the_handle_of_a_group_that_was_closed_does_nothing_in_the_group_as_it_was_joi
         while other.members().is_empty() {
             nodes[1].sleep(Duration::from_millis(5)).await;
         }
-        // Its application takes nothing, and is put out of the ring.
+        // Its application takes no events, and is removed from the ring.
         for number in 0..500 {
             drop(other.publish_async(format!("{number}")).await.expect("published"));
             while other.try_recv().is_some() {}

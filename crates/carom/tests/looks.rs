@@ -1,4 +1,4 @@
-//! Looks at ordered groups on the public API: in a simulated world, and over sockets.
+//! Ring queries on the public API, in a simulated world and over sockets.
 
 mod network;
 
@@ -29,7 +29,7 @@ async fn ring_of(node: &Node, group: &Group) -> RingStatus {
     status.ring.expect("it is in a ring")
 }
 
-/// How many views a member was told of since the last time.
+/// Returns the number of views that a member has received since the last call.
 fn views(group: &Group) -> usize {
     let events = std::iter::from_fn(|| group.try_recv());
     let is_view =
@@ -56,7 +56,7 @@ fn a_stranger_sees_the_ring_that_its_members_see_and_they_are_told_nothing() {
             first.sleep(Duration::from_millis(5)).await;
         }
         let lock = group.lock("nightly").await.expect("the lock");
-        // Until the ring is quiet.
+        // Waits until the ring is quiet.
         first.sleep(Duration::from_secs(2)).await;
         views(&group);
         for _ in 0..10 {
@@ -87,7 +87,7 @@ fn a_ring_is_seen_over_sockets_with_and_without_multicast() {
         let begun = Instant::now();
         let rings = loop {
             let rings = stranger.look_blocking("accounts", TIMEOUT).expect("it may look");
-            // The member may still be looking for a ring to join.
+            // The member may not have formed its ring yet.
             if !rings.is_empty() || begun.elapsed() > PATIENCE {
                 break rings;
             }

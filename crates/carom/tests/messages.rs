@@ -21,7 +21,7 @@ fn join(node: &Node) -> Group {
     node.join("prices", Profile::time_critical()).expect("a group")
 }
 
-/// `N` nodes in one group, all of whom see one another.
+/// Starts `N` nodes in one group, and waits until all are in each other's view.
 fn cluster<const N: usize>(
     build: impl Fn(usize, u16) -> carom::Builder,
 ) -> ([Node; N], [Group; N]) {
@@ -42,7 +42,7 @@ fn number(message: &Message) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Receives until `count` messages of each sender are there; asserts that each came once.
+/// Receives until `count` messages of each sender have arrived. Asserts that each arrived once.
 fn receive_all(group: &Group, senders: &[NodeId], count: u32) -> Vec<Message> {
     let mut seen: BTreeMap<NodeId, Vec<bool>> =
         senders.iter().map(|sender| (*sender, vec![false; count as usize])).collect();
@@ -219,7 +219,7 @@ fn a_silent_member_holds_back_and_is_named_until_it_is_waited_for_no_more() {
     assert_eq!(behind, 16);
     assert!(taken >= 1024, "the queue was filled: {taken}");
 
-    // Whoever is blocked is woken when the node closes.
+    // A blocked publisher is woken when the node closes.
     let (told, waits) = sync_channel(0);
     thread::scope(|scope| {
         let group = &group;

@@ -1,4 +1,4 @@
-//! A node that works while a million datagrams of noise and damaged packets come in.
+//! A node that keeps working while it receives a million datagrams of noise and damaged packets.
 
 mod network;
 
@@ -26,7 +26,7 @@ fn a_node_works_while_a_million_damaged_datagrams_come_in() {
     let mut rng = Rng::new(7);
     let templates = templates(nodes[0].id(), nodes[1].id(), groups[0].id());
     for count in 0..DATAGRAMS {
-        // What the kernel has no room for it drops, as it would for an attacker.
+        // The kernel drops datagrams for which it has no room, like those of an attacker.
         let _ = socket.send(&damaged(&mut rng, &templates));
         if count.is_multiple_of(DATAGRAMS / MESSAGES as usize) {
             let number = (count / (DATAGRAMS / MESSAGES as usize)) as u32;
@@ -53,7 +53,7 @@ fn a_member_is_reached_as_it_says_itself() {
     };
     wait_for(&node, "a member without multicast", is_unicast);
     wait_for(&node, "it in the group", |_| in_node.members().len() == 1);
-    // The node has heard it from its own address.
+    // The node has received a message from the member's own address.
     in_deaf.publish(b"1".to_vec()).expect("published");
     while !matches!(in_node.recv_timeout(PATIENCE), Ok(Some(Event::Message(_)))) {}
     let (protocol, sender, heard) = (Protocol::Path, deaf.id(), 2);
@@ -84,7 +84,7 @@ fn join(node: &Node) -> Group {
     node.join("prices", Profile::time_critical()).expect("a group")
 }
 
-/// All messages of the sender, in order of what they say, each as often as it came.
+/// Returns all numbers received from the sender, in order, including duplicates.
 fn numbers(group: &Group, sender: NodeId) -> Vec<u32> {
     let mut numbers = Vec::new();
     while numbers.len() < MESSAGES as usize {
@@ -102,7 +102,7 @@ fn numbers(group: &Group, sender: NodeId) -> Vec<u32> {
     numbers
 }
 
-/// Packets of every kind, as the node could get them from the other.
+/// Returns packets of every kind, as the other node could send them.
 fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
     let id = PacketId { sender: from, group, seqno: SeqNo(3) };
     let own = PacketId { sender: to, group, seqno: SeqNo(1) };
@@ -126,7 +126,7 @@ fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
     packets.iter().map(encode).collect()
 }
 
-/// Noise, or a packet with something changed, cut off or added.
+/// Returns noise, or a packet that is changed, truncated or extended.
 fn damaged(rng: &mut Rng, templates: &[Vec<u8>]) -> Vec<u8> {
     let mut datagram = templates[rng.below(templates.len())].clone();
     match rng.below(5) {
@@ -137,14 +137,14 @@ fn damaged(rng: &mut Rng, templates: &[Vec<u8>]) -> Vec<u8> {
         1 => datagram.truncate(rng.below(datagram.len())),
         2 => datagram.extend((0..1 + rng.below(40)).map(|it| it as u8)),
         3 => {
-            // The protocol is right, so that it gets past the door.
+            // The protocol number is valid, so that the datagram reaches an engine.
             let noise = datagram.iter_mut().skip(4);
             noise.for_each(|byte| *byte = rng.next_u64() as u8);
         }
         _ => datagram.iter_mut().for_each(|byte| *byte = rng.next_u64() as u8),
     }
     if templates.contains(&datagram) {
-        // Two changes made up for each other; a sound packet would be believed.
+        // Two changes have canceled each other out. A valid packet would be accepted.
         datagram[0] ^= 1;
     }
     datagram

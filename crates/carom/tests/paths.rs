@@ -1,4 +1,4 @@
-//! How members are reached, on real sockets.
+//! Paths to members, on real sockets.
 
 mod network;
 

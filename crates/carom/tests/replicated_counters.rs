@@ -1,4 +1,4 @@
-//! The example's store in a simulated world: what goes wrong there must not show in the counters.
+//! The example's store in a simulated world, where faults must not affect the counters.
 
 mod network;
 #[path = "../examples/replicated_counters/store.rs"]
@@ -20,12 +20,12 @@ use store::Counters;
 
 const REPLICAS: u32 = 5;
 
-/// A world of replicas that count for as long as they are told to.
+/// A world of replicas that count until they are stopped.
 struct Replicas {
     world: World,
-    /// The replica that runs on each host now.
+    /// Current replica of each host.
     now: Rc<RefCell<BTreeMap<u32, Rc<Counters>>>>,
-    /// What was added in all, by those too that have crashed since.
+    /// Sum of all additions, including those of crashed replicas.
     added: Rc<Cell<i64>>,
     is_counting: Rc<Cell<bool>>,
 }
@@ -46,8 +46,8 @@ impl Replicas {
         replicas
     }
 
-    /// Has the host run a replica, which adds something every few milliseconds, and another one
-    /// after each crash.
+    /// Installs a replica on the host. It adds something every few milliseconds, and is replaced by
+    /// another one after a crash.
     fn install(&mut self, host: &carom::sim::Host) {
         let (now, added) = (Rc::clone(&self.now), Rc::clone(&self.added));
         let is_counting = Rc::clone(&self.is_counting);
@@ -75,7 +75,7 @@ impl Replicas {
         });
     }
 
-    /// Lets everybody be silent for so long that all is known everywhere.
+    /// Stops all additions for long enough that all replicas have the same state.
     fn converge(&mut self) {
         self.is_counting.set(false);
         self.world.run_for(Duration::from_secs(40));
@@ -85,7 +85,7 @@ impl Replicas {
         self.now.borrow().values().map(|counters| counters.values()).collect()
     }
 
-    /// What all replicas agree on.
+    /// Returns the values, on which all replicas must agree.
     fn agreed(&self) -> BTreeMap<String, i64> {
         let values = self.values();
         assert_eq!(values.len(), REPLICAS as usize);
@@ -98,7 +98,7 @@ impl Replicas {
     }
 }
 
-/// Runs two futures that never end.
+/// Runs two futures that never complete.
 async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (Box::pin(one), Box::pin(other));
     std::future::poll_fn(|context| {
@@ -118,7 +118,7 @@ fn the_same_store_counts_over_real_sockets() {
     let replicas: Vec<Arc<Counters>> = (0..3).map(join).collect();
     for replica in &replicas {
         let replica = Arc::clone(replica);
-        // It ends with the test's process.
+        // It ends with the test process.
         thread::spawn(move || block_on(replica.replicate()));
     }
     for (number, replica) in (1..).zip(&replicas) {
@@ -169,8 +169,8 @@ fn a_replica_that_crashed_comes_back_empty_and_learns_all() {
     assert_eq!(replicas.total(), replicas.added.get());
 }
 
-/// Crashes, partitions, losses and everything else at random; what all agree on in the end, the
-/// world's history, and every packet.
+/// Runs crashes, partitions, losses and all other faults at random. Returns the final values, the
+/// world's history, and the capture of all packets.
 fn troubled(seed: u64) -> (BTreeMap<String, i64>, u64, Vec<u8>) {
     let mut replicas = Replicas::new(seed);
     let capture = Capture::default();
@@ -186,7 +186,7 @@ fn troubled(seed: u64) -> (BTreeMap<String, i64>, u64, Vec<u8>) {
 #[expect(clippy::print_stdout, reason = "shown if the test fails")]
 fn whatever_goes_wrong_the_replicas_agree_in_the_end() {
     for seed in 100..110 {
-        println!("seed {seed}"); // With it, what fails here fails again.
+        println!("seed {seed}"); // Reproduces a failure.
         assert!(!troubled(seed).0.is_empty());
     }
 }

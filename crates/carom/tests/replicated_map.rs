@@ -1,6 +1,5 @@
-//! The example's map in a simulated world: whatever goes wrong there, every history of its
-//! operations must be one that a single map could have had, with each operation at a moment
-//! between its call and its answer.
+//! The example's map in a simulated world. Under all faults, every history of its operations must
+//! be possible for a single map, with each operation at a time between its call and its answer.
 
 #[path = "../examples/replicated_map/codec.rs"]
 mod codec;
@@ -26,8 +25,8 @@ use store::{NotDone, Outcome, Store};
 const REPLICAS: u32 = 5;
 const KEYS: u64 = 8;
 
-/// What one key does, by itself: operations on different keys do not concern each other, and a
-/// history is linearisable if that of each key is.
+/// Specification of one key. Operations on different keys are independent, and a history is
+/// linearizable if that of each key is.
 #[derive(Clone, Debug, Default)]
 struct Register(Option<String>);
 
@@ -50,12 +49,12 @@ impl SequentialSpec for Register {
     }
 }
 
-/// Calls and answers at all replicas, as they happened.
+/// Calls and answers at all replicas, in the order in which they happened.
 #[derive(Default)]
 struct History {
     of_keys: BTreeMap<String, LinearizabilityTester<i64, Register>>,
-    /// Callers so far. They count downwards: the tester tries callers in order, and those whose
-    /// last call was never answered had better come last.
+    /// Number of callers, counted downwards. The tester tries callers in order, and those whose
+    /// last call was never answered should come last.
     callers: i64,
     answered: usize,
     unanswered: usize,
@@ -85,10 +84,10 @@ impl History {
     }
 }
 
-/// A world of replicas whose callers call for as long as they are told to.
+/// A world of replicas whose callers make calls until they are stopped.
 struct Replicas {
     world: World,
-    /// The replica that runs on each host now.
+    /// Current replica of each host.
     now: Rc<RefCell<BTreeMap<u32, Rc<Store>>>>,
     history: Rc<RefCell<History>>,
     is_calling: Rc<Cell<bool>>,
@@ -110,8 +109,8 @@ impl Replicas {
         replicas
     }
 
-    /// Has the host run a replica and its caller, and others after each crash. The first replica
-    /// of the first host founds the map.
+    /// Installs a replica and its caller on the host, which are replaced by others after a crash.
+    /// The first replica of the first host founds the map.
     fn install(&mut self, host: &Host, seed: u64) {
         let (now, history) = (Rc::clone(&self.now), Rc::clone(&self.history));
         let is_calling = Rc::clone(&self.is_calling);
@@ -146,12 +145,12 @@ impl Replicas {
 
     fn are_all_ready(&self) -> bool {
         let now = self.now.borrow();
-        // Who was cut off and has not heard yet that the others went on believes that it is ready.
+        // A replica in a minority that does not know of its removal yet counts itself as ready.
         let is_back = |store: &Rc<Store>| store.is_ready() && store.others() + 1 == now.len();
         now.len() == REPLICAS as usize && now.values().all(is_back)
     }
 
-    /// Lets time pass until all replicas have the map.
+    /// Advances the time until all replicas have the map.
     fn await_all_ready(&mut self) {
         for _ in 0..600 {
             if self.are_all_ready() {
@@ -164,7 +163,7 @@ impl Replicas {
         panic!("replicas {lacking:?} did not get the map");
     }
 
-    /// Ends the calls, and lets all replicas come to the same.
+    /// Ends the calls, and lets all replicas reach the same state.
     fn converge(&mut self) -> BTreeMap<String, String> {
         self.world.apply(&Fault::Heal);
         self.await_all_ready();
@@ -177,7 +176,7 @@ impl Replicas {
     }
 }
 
-/// One operation; returns who makes the next one, which is somebody else if there was no answer.
+/// Makes one call. Returns the caller of the next one, which is another one if there was no answer.
 async fn call_once(store: &Store, history: &RefCell<History>, caller: i64, dice: &mut Dice) -> i64 {
     let key = format!("key {}", dice.below(KEYS));
     let value = || format!("{caller}.{}", history.borrow().answered);
@@ -214,7 +213,7 @@ async fn call_once(store: &Store, history: &RefCell<History>, caller: i64, dice:
     }
 }
 
-/// Numbers that look random (SplitMix64).
+/// Pseudorandom numbers (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -227,7 +226,7 @@ impl Dice {
     }
 }
 
-/// Runs two futures that never end.
+/// Runs two futures that never complete.
 async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (Box::pin(one), Box::pin(other));
     std::future::poll_fn(|context| {
@@ -243,7 +242,7 @@ fn the_same_map_is_shared_over_real_sockets() {
     let replicate = |store: Store| {
         let store = Arc::new(store);
         let replica = Arc::clone(&store);
-        // It ends with the test's process.
+        // It ends with the test process.
         thread::spawn(move || block_on(replica.replicate()));
         let start = std::time::Instant::now();
         while !store.is_ready() {
@@ -289,8 +288,9 @@ fn a_minority_answers_nobody_and_is_given_the_map_again() {
     replicas.history.borrow().assert_linearisable();
 }
 
-/// Crashes, partitions and losses: one or two hosts at a time, so that a majority of those that
-/// have the map stays; what is cut off or restarted must have it again before the next.
+/// Causes crashes, partitions and losses at one or two hosts at a time, so that a majority of the
+/// replicas that have the map remains. Affected replicas must have the map again before the next
+/// fault.
 fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
     let pause = |dice: &mut Dice| Duration::from_millis(300 + dice.below(4000));
     for _ in 0..6 {
@@ -308,7 +308,7 @@ fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
                 replicas.world.apply(&Fault::Heal);
             }
             2 => {
-                // Who is restarted on the smaller side is alone with what it does not have.
+                // A replica that restarts in the minority cannot get the map there.
                 replicas.world.apply(&Fault::Partition(vec![host.ix(), other.ix()]));
                 replicas.world.run_for(pause(dice));
                 replicas.now.borrow_mut().remove(&host.ix().0);
@@ -330,7 +330,7 @@ fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
 #[expect(clippy::print_stdout, reason = "shown if the test fails")]
 fn whatever_goes_wrong_every_history_is_linearisable() {
     for seed in 100..112 {
-        println!("seed {seed}"); // With it, what fails here fails again.
+        println!("seed {seed}"); // Reproduces a failure.
         let mut replicas = Replicas::new(seed);
         replicas.await_all_ready();
         trouble(&mut replicas, &mut Dice(seed));

@@ -1,4 +1,4 @@
-//! Requests to ordered groups on the public API: in a simulated world, and over sockets.
+//! Requests to ordered groups on the public API, in a simulated world and over sockets.
 
 mod network;
 
@@ -25,7 +25,7 @@ async fn join(node: &Node) -> Group {
     node.join_async("quotes", Profile::ordered()).await.expect("a group")
 }
 
-/// Replies with the question in capitals to all that is its to reply to, for ever.
+/// Replies forever to all requests that this member has to answer, with their text in capitals.
 async fn serve(group: Group, log: impl Fn(&str)) {
     let _lock = group.lock(HANDLER).await.expect("the handler's lock");
     while let Some(event) = group.recv().await {
@@ -36,7 +36,7 @@ async fn serve(group: Group, log: impl Fn(&str)) {
             let question = String::from_utf8(request.payload.to_vec()).expect("text");
             log(&question);
             match group.reply(request.id, question.to_uppercase()).await {
-                // Somebody has replied meanwhile, or the ring goes on without this server.
+                // Another member has replied meanwhile, or this server was removed from the ring.
                 Ok(()) | Err(ReplyError::NotOpen | ReplyError::NotJoined) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -78,7 +78,7 @@ fn members_and_others_are_answered_by_the_handler_and_the_next_one_takes_over_wh
     let of_member = of_member.expect("in time");
     for round in 0..30 {
         if round == 10 || round == 20 {
-            // Whoever serves dies, with whatever it was at.
+            // The current server crashes, with its work in progress.
             let last = served.borrow()[&format!("b{}", round - 1)][0];
             world.crash(&world.host(last));
         }

@@ -10,7 +10,7 @@ use carom::{Loss, Node, Profile, Qos, Shared, SharedState};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What each replica has, by host; `None` while it has no state.
+/// State of each replica, by host; `None` while it has no state.
 type Replicas = Rc<RefCell<BTreeMap<u32, Option<Vec<u8>>>>>;
 
 fn world(hosts: u32, seed: u64) -> World {
@@ -18,7 +18,7 @@ fn world(hosts: u32, seed: u64) -> World {
     World::new(WorldConfig { loss: Loss::Uniform(0.03), ..config })
 }
 
-/// A replica whose state is all messages so far, one byte each, after a large beginning.
+/// Runs a replica whose state is a large prefix, followed by all messages so far, one byte each.
 async fn replicate(host: Host, is_founder: bool, state_bytes: usize, replicas: Replicas) {
     let node = Node::builder().start_on(&host).expect("a node");
     let group = node.join_async("log", Profile::ordered()).await.expect("a group");
@@ -61,7 +61,7 @@ async fn replicate(host: Host, is_founder: bool, state_bytes: usize, replicas: R
     }
 }
 
-/// What the group says, or nothing for 20 ms.
+/// Returns the next action, or `None` after 20 ms.
 async fn next_or_pause(node: &Node, shared: &SharedState) -> Option<Shared> {
     let (mut told, mut pause) =
         (Box::pin(shared.recv()), Box::pin(node.sleep(Duration::from_millis(20))));
@@ -74,7 +74,7 @@ async fn next_or_pause(node: &Node, shared: &SharedState) -> Option<Shared> {
     .await
 }
 
-/// The states are one and the same, as far as each has come.
+/// Asserts that all states are equal up to the length of the shorter one.
 fn assert_same(replicas: &Replicas, least: usize) {
     let replicas = replicas.borrow();
     let states: Vec<&Vec<u8>> = replicas.values().flatten().collect();
@@ -97,7 +97,7 @@ fn who_joins_is_given_the_state_and_goes_on_from_there() {
             world.run_for(Duration::from_secs(2));
         }
         assert_same(&replicas, 4);
-        // Whoever gives the state, and others, die; those who come back are given it again.
+        // The giver of the state and other members crash. Those that return receive it again.
         for place in [0, 2, 1] {
             world.crash(&world.host(place));
             replicas.borrow_mut().remove(&place);
@@ -149,7 +149,7 @@ fn who_is_not_given_the_state_keeps_only_so_much_and_is_given_it_when_it_joins_a
         let (group, taker) = join(taker).await;
         let joiner = SharedState::joining(group).keeping(100_000);
         while !matches!(founder.recv().await, Some(Shared::Give)) {}
-        // It does not give it.
+        // The founder does not give the state.
         let mut sent = 0;
         let not_given = loop {
             drop(founder.publish(&[0; 1000], Qos::TotallyOrdered).await.expect("an open group"));

@@ -1,4 +1,4 @@
-//! Starting and ending nodes.
+//! Starting and closing nodes.
 
 mod network;
 

@@ -1,4 +1,4 @@
-//! Packets of all engines from addresses that answer nothing: little is sent there.
+//! Packets of all engines from addresses that do not answer probes: only little is sent to them.
 
 mod network;
 
@@ -17,11 +17,11 @@ use carom_proto::rmp::{
 use carom_proto::{GroupId, Incarnation, Origin, PacketId, SeqNo};
 use network::{PATIENCE, multicast_port, on_loopback, wait_for};
 
-/// A stranger that has seen what the members multicast.
+/// A stranger that has seen the multicasts of the members.
 struct Stranger {
     own: Origin,
     member: NodeId,
-    /// The members' ring.
+    /// Ring of the members.
     epoch: Epoch,
     groups: [GroupId; 3],
 }
@@ -43,7 +43,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
         let stranger = Stranger { own, member, epoch, groups: groups_of_all };
         [stranger.lateral(), stranger.ordered(), stranger.bulk()].concat()
     };
-    // Each kind of packets comes from an address of its own, in the names of twenty nodes.
+    // Each kind of packet has its own source address, and is sent in the names of twenty nodes.
     let mut kinds = Vec::new();
     for kind in 0..packets(0).len() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -56,7 +56,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
         }
         kinds.push((name, socket, sent));
     }
-    // Answers that are repeated count as well: most timers fire within this time.
+    // Repeated answers count as well: most timers fire within this time.
     std::thread::sleep(Duration::from_secs(2));
     for (name, socket, sent) in kinds {
         let came = bytes_that_came(&socket);
@@ -66,7 +66,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
     groups_work(&groups, "after");
 }
 
-/// Each address is probed, so that something comes.
+/// Returns the bytes received on a socket. At least a probe arrives at each address.
 fn bytes_that_came(socket: &UdpSocket) -> usize {
     socket.set_read_timeout(Some(PATIENCE)).expect("a time");
     let mut buffer = [0; 1 << 16];
@@ -84,7 +84,8 @@ fn join(node: &Node) -> [Group; 3] {
     groups.map(|(name, profile)| node.join(name, profile).expect("a group"))
 }
 
-/// Messages of the first node arrive at the others. Returns the ring of the ordered group.
+/// Asserts that messages of the first node arrive at the others. Returns the ring of the ordered
+/// group.
 fn groups_work(groups: &[[Group; 3]; 3], text: &'static str) -> Epoch {
     let mut epoch = None;
     for which in 0..3 {
@@ -143,7 +144,7 @@ impl Stranger {
         packets.map(encode).collect()
     }
 
-    /// Questions and answers of members, joiners and callers.
+    /// Returns requests and replies of members, joiners and callers.
     fn requests(&self) -> Vec<Ordered> {
         let (epoch, process) = (self.epoch, self.process());
         let member = Member {

@@ -1,5 +1,5 @@
 //! Three replicas of a store of counters, over real sockets. The store itself is in `store.rs`;
-//! `tests/replicated_counters.rs` has the same code in a simulated world.
+//! `tests/replicated_counters.rs` runs the same code in a simulated world.
 //!
 //! `cargo run --example replicated_counters`
 
@@ -41,5 +41,5 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 const REPLICAS: usize = 3;
-/// What the counters come to once everybody knows everything.
+/// Sums of the counters once all replicas have all changes.
 const SUMS: (i64, i64) = (33, -3);

@@ -1,16 +1,16 @@
-//! Counters that every replica has and any replica can change at any time.
+//! Counters that all replicas hold, and that each replica can change at any time.
 //!
-//! Each replica keeps, for every counter, how much each replica has added and taken away so far.
-//! These totals only grow, so a replica that hears of two takes the greater: it does not matter in
-//! which order they come, or how often (a PN-counter, as the literature has it). A change is
-//! multicast as the new totals of whoever made it.
+//! For each counter, every replica keeps the totals that each replica has added and subtracted so
+//! far. The totals only increase, and a replica that receives two takes the larger one. Their order
+//! and repetition therefore do not matter (a PN-counter, in the literature). For a change, the new
+//! totals of its replica are multicast.
 //!
-//! What is lost is made good by comparing: every second, and whenever somebody comes or something
-//! is known to be lost, a replica multicasts a digest of all it knows. Whoever knows something else
-//! answers with all of it. So replicas that were apart, or have just started, catch up.
+//! Losses are repaired by comparison. Every second, and whenever a member joins or a loss is
+//! reported, a replica multicasts a digest of its state. A replica with another state answers with
+//! its whole state. In this way, replicas that were partitioned or have just started catch up.
 //!
-//! Nothing here knows whether the node is real or simulated: it waits by async calls alone, and
-//! its time is the node's.
+//! The code does not depend on whether the node is real or simulated: it waits only in async calls,
+//! and takes the time from the node.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,11 +25,11 @@ pub struct Counters {
     known: Mutex<Known>,
 }
 
-/// What a replica knows: for each counter, each replica's totals.
+/// State of a replica: for each counter, the totals of each replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known(BTreeMap<String, BTreeMap<NodeId, Totals>>);
 
-/// What one replica has done to one counter so far. Both only grow.
+/// Totals of one replica's changes to one counter. Both only increase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     added: u64,
@@ -40,7 +40,7 @@ impl Counters {
     /// Joins the replicas that share the counters called `name`.
     ///
     /// # Errors
-    /// As [`Node::join`].
+    /// See [`Node::join`].
     pub async fn join(node: Node, name: &str) -> Result<Self, JoinGroupError> {
         let group = node.join_async(name, Profile::time_critical()).await?;
         Ok(Self { node, group, known: Mutex::new(Known::default()) })
@@ -49,10 +49,10 @@ impl Counters {
     /// Changes a counter, here at once and at the other replicas soon.
     ///
     /// # Errors
-    /// As [`Group::publish`]; the counter has changed here.
+    /// See [`Group::publish`]. The counter has changed here.
     ///
     /// # Panics
-    /// If the counter's name has more than 255 bytes.
+    /// If the counter's name is longer than 255 bytes.
     pub async fn add(&self, counter: &str, amount: i64) -> Result<(), PublishError> {
         assert!(counter.len() <= 255, "a counter's name has at most 255 bytes");
         let own = self.node.id();
@@ -69,12 +69,12 @@ impl Counters {
         self.group.publish_async([&[TOTALS], &change[..]].concat()).await.map(drop)
     }
 
-    /// A counter's value, as far as it is known here.
+    /// Returns the value of a counter, as far as known here.
     pub fn value(&self, counter: &str) -> i64 {
         self.known().0.get(counter).map_or(0, value)
     }
 
-    /// All counters.
+    /// Returns all counters and their values.
     pub fn values(&self) -> BTreeMap<String, i64> {
         self.known()
             .0
@@ -83,12 +83,12 @@ impl Counters {
             .collect()
     }
 
-    /// The other replicas that are there now.
+    /// Returns the other replicas in the current view.
     pub fn replicas(&self) -> Vec<NodeId> {
         self.group.members()
     }
 
-    /// Takes part in the replication, until the group is closed.
+    /// Replicates until the group is closed.
     pub async fn replicate(&self) {
         let mut next_digest = self.node.now() + DIGEST_PERIOD;
         loop {
@@ -115,7 +115,7 @@ impl Counters {
         }
     }
 
-    /// Takes in what an event says; returns what is to be done about it.
+    /// Handles an event, and returns what must be published because of it.
     fn take(&self, event: Event) -> News {
         match event {
             Event::Message(message) => match message.payload.split_first() {
@@ -142,7 +142,7 @@ impl Counters {
         self.group.publish_async([&[DIGEST], &digest[..]].concat()).await.map(drop)
     }
 
-    /// Multicasts all that is known, in as many messages as it takes.
+    /// Multicasts the whole state, in as many messages as necessary.
     async fn publish_all(&self) -> Result<(), PublishError> {
         let known = self.known().clone();
         let limit = self.group.payload_limit();
@@ -161,12 +161,12 @@ impl Counters {
     }
 }
 
-/// What is to be done.
+/// Required reaction to an event.
 enum News {
     Nothing,
-    /// The others should compare.
+    /// The other replicas should compare their states.
     Digest,
-    /// Somebody knows something else.
+    /// Another replica has a different state.
     Difference,
 }
 
@@ -183,7 +183,7 @@ impl Known {
         })
     }
 
-    /// The same for all who know the same (FNV-1a, 64 bits).
+    /// Returns a hash of the state (FNV-1a, 64 bits). Equal states have equal digests.
     fn digest(&self) -> u64 {
         self.entries().flatten().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -196,7 +196,8 @@ fn value(replicas: &BTreeMap<NodeId, Totals>) -> i64 {
     replicas.values().map(of_one).sum()
 }
 
-/// The name's length (1 byte), the name, the replica (8), what it added (8), what it took (8).
+/// Encodes the length of the name (1 byte), the name, the replica (8), what it added (8), and what
+/// it subtracted (8).
 fn encode_totals(counter: &str, replica: NodeId, totals: Totals) -> Vec<u8> {
     let mut out = vec![u8::try_from(counter.len()).expect("checked where counters are changed")];
     out.extend(counter.as_bytes());
@@ -219,7 +220,7 @@ fn decode_totals<'a>(bytes: &mut &'a [u8]) -> Option<(&'a str, NodeId, Totals)> 
     Some((std::str::from_utf8(name).ok()?, NodeId(number(0)), totals))
 }
 
-/// The first byte of a message: totals follow, or a digest.
+/// First byte of a message: totals or a digest follow.
 const TOTALS: u8 = 1;
 const DIGEST: u8 = 2;
 const DIGEST_PERIOD: Duration = Duration::from_secs(1);

@@ -1,15 +1,15 @@
-//! The messages of the replicated map: numbers are big-endian, texts follow their length.
+//! The messages of the replicated map. Numbers are big-endian, and texts follow their length.
 
 use std::collections::BTreeMap;
 
-/// An operation, and its number among those of who asked for it.
+/// Operation, and its number among the operations of the same caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) number: u64,
     pub(crate) operation: Operation,
 }
 
-/// What is to be done with one key.
+/// Operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Get { key: String },
@@ -23,7 +23,7 @@ const REPLACE: u8 = 3;
 const CREATE: u8 = 4;
 
 impl Command {
-    /// The message.
+    /// Encodes the message.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (kind, texts) = match &self.operation {
             Operation::Get { key } => (GET, vec![key]),
@@ -39,7 +39,7 @@ impl Command {
         out
     }
 
-    /// What the message says; `None` if it is none of this store's.
+    /// Decodes a message; `None` if it is not one of this store.
     pub(crate) fn decode(message: &[u8]) -> Option<Self> {
         let (kind, rest) = message.split_first()?;
         let (number, mut from) = rest.split_first_chunk()?;
@@ -59,14 +59,14 @@ impl Command {
     }
 }
 
-/// The map, for a replica that lacks it.
+/// Encodes the map, for a replica that lacks it.
 pub(crate) fn encode_map(map: &BTreeMap<String, String>) -> Vec<u8> {
     let mut out = Vec::new();
     map.iter().flat_map(|(key, value)| [key, value]).for_each(|text| put_text(text, &mut out));
     out
 }
 
-/// The map that another replica gave; `None` if it is none.
+/// Decodes the map that another replica gave; `None` if it is invalid.
 pub(crate) fn decode_map(mut from: &[u8]) -> Option<BTreeMap<String, String>> {
     let mut map = BTreeMap::new();
     while !from.is_empty() {

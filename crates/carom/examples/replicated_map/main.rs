@@ -1,5 +1,5 @@
 //! Three replicas of a map, over real sockets. The map itself is in `store.rs`, its messages in
-//! `codec.rs`; `tests/replicated_map.rs` has the same code in a simulated world, under faults.
+//! `codec.rs`; `tests/replicated_map.rs` runs the same code in a simulated world, under faults.
 //!
 //! `cargo run --example replicated_map`
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     wait_until_ready(&first);
     block_on(first.put("alice", "100"))?;
 
-    // These come later, and are given what there is.
+    // These replicas join later, and receive the existing map.
     let mut replicas = vec![first];
     for _ in 1..REPLICAS {
         replicas.push(start(|node| block_on(Store::join(node, "accounts")))?);
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{} reads {:?}", replica.node().id(), block_on(replica.get("alice"))?);
     }
 
-    // Of all who try to take the money, one succeeds.
+    // Of all replicas that try to take the money, one succeeds.
     let taken = |replica: &Arc<Store>| block_on(replica.replace("alice", Some("100"), "0"));
     for replica in &replicas {
         println!("{} takes it: {}", replica.node().id(), taken(replica)?);
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Starts a node, and has its replica take part from now on.
+/// Starts a node and runs its replica.
 fn start(
     join: impl FnOnce(Node) -> Result<Store, JoinGroupError>,
 ) -> Result<Arc<Store>, Box<dyn Error>> {

@@ -1,21 +1,22 @@
-//! A map that every replica holds as a whole, with linearisable reads and writes.
+//! A map that every replica holds completely, with linearizable reads and writes.
 //!
-//! Each operation, a read as well, is a message in an ordered group. All replicas are given the
-//! same operations in the same order, so that they do the same and hold the same. Who asked for
-//! one has its result when the operation comes back to it: at that place in the order it took
-//! effect, and that place lies between the call and its answer. That is what linearisable means.
+//! Each operation, including a read, is a message in an ordered group. All replicas execute the
+//! same operations in the same order, and therefore hold the same map. The caller has the result of
+//! an operation when the operation is delivered to its own replica. It takes effect at its place in
+//! the order, which lies between the call and its answer. That is the definition of
+//! linearizability.
 //!
-//! **What is promised.** An operation is given out when a majority of the members hold it
-//! ([`Qos::MajorityResilient`]), and after a fault only a part with a majority goes on. So what was
-//! answered is not lost while a majority of the replicas that have the map keep running. Who is cut
-//! off with a minority gets no answer; when it is removed its calls end with
-//! [`NotDone::Unknown`]: the operation may have taken effect or not.
+//! **Guarantees.** An operation is delivered when a majority of the members hold it
+//! ([`Qos::MajorityResilient`]), and after a fault only a part with a majority continues. Answered
+//! operations are therefore not lost while a majority of the replicas that have the map keep
+//! running. A replica in a minority gets no answers. When it is removed, its calls end with
+//! [`NotDone::Unknown`]: the operation may or may not have taken effect.
 //!
-//! **New replicas** get the map at the view that admits them, by [`SharedState`]. The map exists
-//! since one replica [founded](Store::found) it. All others join, those that come back as well: one
-//! that finds nobody waits, and does not begin another map.
+//! **New replicas** receive the map at the view that admits them, through [`SharedState`]. The map
+//! exists from when one replica [founded](Store::found) it. All other replicas join, including
+//! those that return. A replica that finds no holder waits, and does not found another map.
 //!
-//! Nothing here knows whether the node is real or simulated: it waits by async calls alone.
+//! The code does not depend on whether the node is real or simulated: it waits only in async calls.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -34,54 +35,55 @@ pub struct Store {
     replica: Mutex<Replica>,
 }
 
-/// What an operation came to.
+/// Result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The value that the key has, or had before it was written.
+    /// Value of the key, or its value before it was written.
     Value(Option<String>),
-    /// Whether the value was the expected one, and was replaced.
+    /// `true` if the value was the expected one, and was replaced.
     Replaced(bool),
 }
 
-/// Why an operation has no outcome.
+/// Error of an operation without an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotDone {
     /// This replica does not have the map yet. Nothing was done.
     NotReady,
-    /// This replica was removed, or has closed, before it knew: it may have been done or not.
+    /// This replica was removed or closed before the outcome was known. The operation may or may
+    /// not have taken effect.
     Unknown,
 }
 
-/// What a replica knows.
+/// State of a replica.
 #[derive(Debug, Default)]
 struct Replica {
     map: BTreeMap<String, String>,
-    /// Own operations under way.
+    /// Own operations in flight.
     asked: BTreeMap<u64, Sender<Outcome>>,
     last: u64,
 }
 
 impl Store {
-    /// Joins the replicas of the map called `name` as the one that founds it: it begins empty. To
-    /// be done once in the map's life.
+    /// Joins the replicas of the map called `name`, and founds the map, which is empty at first. Do
+    /// this once in the life of the map.
     ///
     /// # Errors
-    /// As [`Node::join`].
+    /// See [`Node::join`].
     pub async fn found(node: Node, name: &str) -> Result<Self, JoinGroupError> {
         let group = node.join_async(name, Profile::ordered()).await?;
         Ok(Self { node, shared: SharedState::founding(group), replica: Mutex::default() })
     }
 
-    /// Joins the replicas of the map called `name`, which give this one the map.
+    /// Joins the replicas of the map called `name`, which give the map to this one.
     ///
     /// # Errors
-    /// As [`Node::join`].
+    /// See [`Node::join`].
     pub async fn join(node: Node, name: &str) -> Result<Self, JoinGroupError> {
         let group = node.join_async(name, Profile::ordered()).await?;
         Ok(Self { node, shared: SharedState::joining(group), replica: Mutex::default() })
     }
 
-    /// The key's value.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// The operation has no outcome.
@@ -92,7 +94,7 @@ impl Store {
         }
     }
 
-    /// Gives the key a value; returns the one it had.
+    /// Sets the value of a key, and returns its previous value.
     ///
     /// # Errors
     /// The operation has no outcome.
@@ -104,7 +106,7 @@ impl Store {
         }
     }
 
-    /// Gives the key a value if it has the expected one; says whether it had.
+    /// Sets the value of a key if it has the expected value, and returns `true` if it had.
     ///
     /// # Errors
     /// The operation has no outcome.
@@ -122,27 +124,27 @@ impl Store {
         }
     }
 
-    /// Whether this replica has the map.
+    /// Returns `true` if this replica has the map.
     pub fn is_ready(&self) -> bool {
         self.shared.has_state()
     }
 
-    /// How many other replicas are in the ring as this one knows it.
+    /// Returns the number of other replicas in the ring, in this replica's view.
     pub fn others(&self) -> usize {
         self.shared.group().members().len()
     }
 
-    /// The map as far as this replica has come: others may be further.
+    /// Returns the map of this replica. Other replicas may have executed more operations.
     pub fn values(&self) -> BTreeMap<String, String> {
         self.replica().map.clone()
     }
 
-    /// The node that the replica runs on.
+    /// Returns the node on which the replica runs.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// Takes part in the replication, until the group is closed. Calls are answered while it runs.
+    /// Replicates until the group is closed. Calls are answered while it runs.
     pub async fn replicate(&self) {
         while let Some(what) = self.shared.recv().await {
             match what {
@@ -169,7 +171,7 @@ impl Store {
         }
         let (number, answer) = self.replica().ask();
         let message = Command { number, operation }.encode();
-        // What becomes of the message is told by the answer.
+        // The answer reports the outcome of the message, so the handle is dropped.
         let published = self.shared.publish(&message, Qos::MajorityResilient).await;
         published.map(drop).map_err(|_| NotDone::Unknown)?;
         answer.recv().await.map_err(|_| NotDone::Unknown)
@@ -188,21 +190,21 @@ impl Replica {
         (self.last, answer)
     }
 
-    /// The others went on without this replica. Numbers are not used again.
+    /// Discards the map after this replica was removed from the ring. Numbers are not reused.
     fn forget(&mut self) {
         self.map.clear();
-        // Dropping them tells those who asked that nobody knows.
+        // Dropping the senders ends the waiting calls with an unknown outcome.
         self.asked.clear();
     }
 
-    /// Does what the message says, and tells whoever asked for it here.
+    /// Executes the operation of a message, and sends the outcome to its caller if that is here.
     fn execute(&mut self, message: &Message, node: &Node) {
         let command = Command::decode(&message.payload).expect("a replica has encoded it");
         let outcome = self.apply(command.operation);
         if message.sender == node.id()
             && let Some(asked) = self.asked.remove(&command.number)
         {
-            // Whoever asked may have gone.
+            // The caller may be gone.
             let _ = asked.try_send(outcome);
         }
     }

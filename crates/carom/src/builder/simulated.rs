@@ -18,12 +18,13 @@ use crate::sockets::DEFAULT_PORT;
 use crate::status::{Buffers, Status};
 
 impl Builder {
-    /// Starts the node on a host of a simulated world; see [`sim`](crate::sim). Its id and its
-    /// random choices follow from the world's seed, unless they are set.
+    /// Starts the node on a host of a simulated world; see [`sim`](crate::sim).
+    ///
+    /// The node's id and its random choices follow from the world's seed, unless they are set.
     ///
     /// # Errors
-    /// The settings make no sense, a seed is a name, a membership service is asked for, or the host
-    /// has a node already: its port 7400 is taken.
+    /// The settings are invalid, a seed is a host name, a membership service is given, or the host
+    /// already has a node (its port 7400 is taken).
     pub fn start_on(mut self, host: &sim::Host) -> Result<Node, StartError> {
         self.check()?;
         if let Some(mtu) = self.mtu {
@@ -44,7 +45,7 @@ impl Builder {
         let mut founder = host.found().ok_or(taken)?;
         let id = self.node_id.unwrap_or(NodeId(founder.rng.next_u64()));
         self.bulk.network.meet(id, Endpoint(host.endpoint()));
-        // Before the builder's own seed is looked at: it may be the same at each start.
+        // Drawn before the builder's own seed is used, which may be the same at each start.
         let origin = Origin { node: id, incarnation: Incarnation(founder.rng.next_u64()) };
         let mut rng = Rng::new(self.seed.unwrap_or(founder.rng.next_u64()));
         let has_explicit_seeds = !explicit_seeds.is_empty();
@@ -82,7 +83,8 @@ impl Builder {
     }
 }
 
-/// What the builder asks for comes before what the world offers.
+/// Returns the membership provider. Static members of the builder take precedence over the world's
+/// oracle.
 fn membership(provider: Provider, founder: &Founder) -> Box<dyn Membership> {
     match &founder.ear {
         Some(ear) if provider.static_members.is_none() => sim::hearer(ear),
@@ -90,7 +92,8 @@ fn membership(provider: Provider, founder: &Founder) -> Box<dyn Membership> {
     }
 }
 
-/// Who asks the real network for a name would get an answer that no seed brings again.
+/// Refuses a seed that is a host name: a real name server's answer cannot be reproduced from the
+/// world's seed.
 fn refuse_name(seed: &str) -> Result<(), StartError> {
     let host = seed.rsplit_once(':').map_or(seed, |(host, _)| host);
     if seed.parse::<IpAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {

@@ -1,4 +1,4 @@
-//! What to do about publishing, confirming, asking and locking that did not succeed.
+//! The fixes of failed publishing, confirming, requesting and locking.
 
 use carom_proto::rmp::{self, Qos};
 
@@ -7,7 +7,7 @@ use super::{
 };
 
 impl TryPublishError {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Full { held_back_by: Some(_), .. } => {
@@ -24,7 +24,7 @@ impl TryPublishError {
 }
 
 impl NotDelivered {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Removed { .. } => {
@@ -42,7 +42,7 @@ impl NotDelivered {
 }
 
 impl NotSafe {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Timeout { waiting_for } if waiting_for.is_empty() => "wait longer".into(),
@@ -57,14 +57,14 @@ impl NotSafe {
 }
 
 impl Timeout {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         format!("wait longer than {:?}, or go on without", self.0)
     }
 }
 
 impl LockError {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Refused { holder: Some(_) } | Self::HeldHere | Self::Timeout(_) => {
@@ -81,7 +81,7 @@ impl LockError {
 }
 
 impl NotAnswered {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Unanswered => {
@@ -104,7 +104,7 @@ impl NotAnswered {
 }
 
 impl PublishError {
-    /// The fix, in one line.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::TooLarge { limit, .. } => format!("send it in pieces of {limit} bytes"),

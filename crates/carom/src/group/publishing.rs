@@ -1,4 +1,4 @@
-//! Messages out: published, with what each of them needs.
+//! Publishing of messages, with the options of each message.
 
 use std::time::Duration;
 
@@ -10,8 +10,10 @@ use crate::error::{PublishError, TryPublishError};
 use crate::outgoing::{Outgoing, Refused};
 use crate::published::{Answer, Published, Receipt};
 
-/// How long after its multicast a message is still of use: nobody repairs it after that, and who
-/// has not got it by then is told so.
+/// Time for which a message is useful, from its multicast on.
+///
+/// After it, the message is no longer repaired, and members that have not received it report it to
+/// their applications as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(pub Duration);
 
@@ -22,9 +24,12 @@ impl From<Deadline> for SendOptions {
 }
 
 impl Group {
-    /// Multicasts `payload` to the other members. Blocks while a member that is too far behind
-    /// holds the group back and its queue of 1024 messages is full, of which 4 may be larger than
-    /// 64 KiB; who has blocked goes on when half of it is free.
+    /// Multicasts `payload` to the other members.
+    ///
+    /// The outgoing queue holds 1024 messages, of which 4 may be larger than 64 KiB. The call
+    /// blocks while the queue is full, because a member lags too far behind, or because messages
+    /// are published faster than they can be sent. A blocked call continues when half of the queue
+    /// is free.
     ///
     /// # Errors
     /// The message is too large, or the group is closed. Nothing was sent then.
@@ -36,14 +41,14 @@ impl Group {
         self.publish_blocking(payload.into(), SendOptions::default())
     }
 
-    /// As [`Group::publish`], with what this message needs: a [`Deadline`], in an ordered group a
-    /// [`Qos`](crate::Qos), or both.
+    /// Like [`Group::publish`], but with options for this message: a [`Deadline`], a
+    /// [`Qos`](crate::Qos) in an ordered group, or both.
     ///
     /// # Errors
-    /// As [`Group::publish`].
+    /// See [`Group::publish`]; also if the group does not offer the requested quality of service.
     ///
     /// # Panics
-    /// As [`Group::publish`].
+    /// See [`Group::publish`].
     #[track_caller]
     pub fn publish_with(
         &self,
@@ -53,10 +58,10 @@ impl Group {
         self.publish_blocking(payload.into(), options.into())
     }
 
-    /// As [`Group::publish`], on any async runtime.
+    /// Like [`Group::publish`], but on any async runtime.
     ///
     /// # Errors
-    /// As [`Group::publish`].
+    /// See [`Group::publish`].
     pub async fn publish_async(
         &self,
         payload: impl Into<Bytes>,
@@ -64,10 +69,10 @@ impl Group {
         self.publish_waiting(payload.into(), SendOptions::default()).await
     }
 
-    /// As [`Group::publish_with`], on any async runtime.
+    /// Like [`Group::publish_with`], but on any async runtime.
     ///
     /// # Errors
-    /// As [`Group::publish`].
+    /// See [`Group::publish_with`].
     pub async fn publish_with_async(
         &self,
         payload: impl Into<Bytes>,
@@ -76,19 +81,19 @@ impl Group {
         self.publish_waiting(payload.into(), options.into()).await
     }
 
-    /// As [`Group::publish`], without ever blocking.
+    /// Like [`Group::publish`], but never blocks.
     ///
     /// # Errors
-    /// As [`Group::publish`], or the queue is full; the error has the message and tells who holds
-    /// the group back.
+    /// See [`Group::publish`]; also if the queue is full. The error then contains the message, and
+    /// the member that holds the group back.
     pub fn try_publish(&self, payload: impl Into<Bytes>) -> Result<Published<'_>, TryPublishError> {
         self.try_publish_with(payload, SendOptions::default())
     }
 
-    /// As [`Group::publish_with`], without ever blocking.
+    /// Like [`Group::publish_with`], but never blocks.
     ///
     /// # Errors
-    /// As [`Group::try_publish`].
+    /// See [`Group::publish_with`] and [`Group::try_publish`].
     pub fn try_publish_with(
         &self,
         payload: impl Into<Bytes>,
@@ -138,8 +143,8 @@ impl Group {
         Ok(Published::new(self, number, answer))
     }
 
-    /// The message as the driver gets it, and in an ordered group where its answer comes, if the
-    /// group can take it.
+    /// Returns the message for the driver, and in an ordered group the receiver of its outcome, if
+    /// the group accepts the message.
     fn outgoing(
         &self,
         payload: Bytes,

@@ -1,4 +1,4 @@
-//! What the handles ask of one node.
+//! Commands of the handles to one node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::status::{GroupStatus, MemberStatus, RingStatus, Stats, Status};
 use crate::waiting::{CLOSE_WAIT, PendingConfirm};
 
 impl<N: Network> Host<N> {
-    /// Does what a handle asks.
+    /// Executes a command of a handle.
     pub(crate) fn command(&mut self, now: Time, command: NodeCommand) {
         self.state.is_called = true;
         match command {
@@ -66,7 +66,8 @@ impl<N: Network> Host<N> {
                 if let Some(hosted) = self.state.groups.get_mut(&group) {
                     hosted.delivery.flush();
                     hosted.hand_over();
-                    // The ring need not wait for another message to be as fast as before.
+                    // Updates the backlog now, so that the ring need not wait for another message
+                    // to regain its speed.
                     if let Some(backlog) = hosted.changed_backlog() {
                         self.on_backlog(now, group, backlog);
                     }
@@ -103,7 +104,7 @@ impl<N: Network> Host<N> {
         match self.node.ordered_mut().look(now, group, options) {
             Ok(id) => {
                 self.state.looks.insert(id, reply);
-                // What this node knows itself is known already.
+                // A ring of this node is reported without a query.
                 self.tell_looked();
             }
             Err(error) => {
@@ -112,7 +113,7 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// Calls the locks of the group of this handle, if it is still the one in use.
+    /// Calls the locks of this handle's group, if it is still the handle in use.
     fn with_locks(
         &mut self,
         now: Time,
@@ -125,12 +126,12 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// Whether the node is about to end.
     pub(crate) fn is_closing(&self) -> bool {
         self.state.closing.is_some()
     }
 
-    /// Whether the node has come to its end; then whom to tell once it is gone.
+    /// Shuts the node down if it has left its groups, or has run out of time. Returns the sender to
+    /// notify once the node is gone.
     pub(crate) fn closed(&mut self, now: Time) -> Option<Sender<()>> {
         let is_leaving = self.node.is_leaving();
         let closing = self.state.closing.take_if(|it| !is_leaving || it.deadline <= now)?;
@@ -139,7 +140,7 @@ impl<N: Network> Host<N> {
         Some(closing.reply)
     }
 
-    /// Joins a group; the reply comes once its members are known, or nobody is found.
+    /// Joins a group. The reply is sent once the members are known, or when the wait is over.
     fn seek(&mut self, now: Time, name: &str, profile: Profile, reply: Joiner) {
         match self.join(now, name, profile) {
             Ok((group, parts)) => {
@@ -170,7 +171,7 @@ impl<N: Network> Host<N> {
         let (rejoin, is_voter) = (profile.rejoins(), profile.is_voter());
         let options = JoinOptions { rejoin, is_voter, ..JoinOptions::default() };
         let group = self.node.join_with(now, name, profile.settings(), options)?;
-        // What is still being left is heard already.
+        // The address of a group that is still being left is already received.
         let address = match self.state.leaving.remove(&group) {
             Some(address) => address,
             None => self.network.listen_to(group),
@@ -186,15 +187,15 @@ impl<N: Network> Host<N> {
         Ok((group, parts))
     }
 
-    /// Leaves the group of this handle. A handle whose group was refused later on may outlive it
-    /// and must not end another membership in the same group.
+    /// Leaves the group of this handle. A handle whose group was refused later may outlive it, and
+    /// must not end another membership in the same group.
     pub(super) fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
         if self.state.hosted(handle).is_some() {
             self.leave_group(now, handle.id);
         }
     }
 
-    /// Sends what the engine still takes, leaves, and closes the group's queues.
+    /// Sends what the engine still accepts, leaves, and closes the group's queues.
     pub(super) fn leave_group(&mut self, now: Time, group: GroupId) {
         if let Some(hosted) = self.state.groups.get_mut(&group) {
             hosted.publish_rest(&mut self.node, now);
@@ -205,7 +206,7 @@ impl<N: Network> Host<N> {
         self.take_events(now);
     }
 
-    /// Closes the group's queues, which wakes whoever waits on them.
+    /// Closes the group's queues, which wakes their waiting callers.
     pub(super) fn forget_group(&mut self, group: GroupId) {
         self.network.forget_views();
         let Some(hosted) = self.state.groups.remove(&group) else { return };
@@ -213,7 +214,7 @@ impl<N: Network> Host<N> {
         self.state.left.queue_dropped += hosted.delivery.dropped();
         self.state.leaving.insert(group, hosted.address);
         if let Some(join) = self.state.joins.remove(group) {
-            // Its queues are closed, and have the reason.
+            // The caller receives a group whose queues are closed and contain the reason.
             let _ = join.succeed();
         }
         let of_group = |it: &mut PendingConfirm| it.group == group;
@@ -285,8 +286,8 @@ impl<N: Network> Host<N> {
 }
 
 impl State {
-    /// The group of this handle, if it is still the one in use: who has left a group and joined it
-    /// again has another.
+    /// Returns the group of this handle, if it is still the handle in use. After leaving and
+    /// joining a group again, another handle is in use.
     fn hosted(&mut self, handle: &Arc<GroupShared>) -> Option<&mut HostedGroup> {
         let hosted = self.groups.get_mut(&handle.id);
         hosted.filter(|hosted| Arc::ptr_eq(&hosted.shared, handle))

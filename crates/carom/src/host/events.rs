@@ -1,4 +1,4 @@
-//! What the node tells its host, and who waits to hear it.
+//! Events of the node, and the callers that wait for them.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::status::{Notice, RingStatus};
 use crate::waiting::PendingConfirm;
 
 impl<N: Network> Host<N> {
-    /// Hands all that happened to those whom it concerns.
+    /// Passes all events of the node to their receivers.
     pub(super) fn take_events(&mut self, now: Time) {
         self.sort_events(now);
         while let Some(group) = self.state.fresh.pop_first() {
@@ -67,26 +67,26 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// Tells those who look at groups what there was to be seen.
+    /// Sends the results of ring queries to their callers.
     pub(super) fn tell_looked(&mut self) {
         while let Some(looked) = self.node.ordered_mut().poll_looked() {
             let rings = looked.rings.into_iter().map(RingStatus::from).collect();
-            // Who waits no more need not be told.
+            // A caller that no longer waits has closed its channel.
             if let Some(looker) = self.state.looks.remove(&looked.id) {
                 let _ = looker.try_send(Ok(rings));
             }
         }
     }
 
-    /// Answers everybody whose time has come.
+    /// Answers all waiting callers whose condition holds, or whose time is over.
     pub(super) fn answer_those_who_wait(&mut self, now: Time) {
         self.answer_joins(now);
         if self.ask_to_confirm(now) {
-            // Where all have confirmed already the engine says so at once.
+            // If all members have confirmed already, the engine reports it at once.
             self.take_events(now);
         }
         self.give_up_late_confirms(now);
-        // A membership service looks at all groups to answer this.
+        // This check is expensive with a membership service, which examines all groups.
         let is_settled = || self.node.membership().is_settled() && self.network.are_paths_known();
         if self.settling.is_some() && is_settled() {
             self.settled.store(true, Ordering::SeqCst);
@@ -98,11 +98,12 @@ impl<N: Network> Host<N> {
         let group = event.group();
         let is_of_messages = matches!(event, Event::Message(_) | Event::Lost(_));
         if !is_of_messages && let Some(hosted) = self.state.groups.get_mut(&group) {
-            // Who hears of this from elsewhere finds all that came before it.
+            // An application that learns of this event in another way finds all earlier events in
+            // the queue.
             hosted.hand_over();
         }
         if let Event::Ring(RingEvent { news: RingNews::Answer(answer), .. }) = event {
-            // A caller that waits no more need not be told.
+            // A caller that no longer waits has closed its channel.
             if let Some(caller) = self.state.calls.remove(&(group, answer.id.number)) {
                 let _ = caller.try_send(call::told(answer.outcome));
             }
@@ -155,7 +156,7 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// Another member sends in a bulk group: nobody will confirm what this one has sent.
+    /// Gives up this node's unconfirmed messages, because another member sends in the bulk group.
     fn on_given_way(&mut self, group: GroupId) {
         if let Some(hosted) = self.state.groups.get_mut(&group) {
             hosted.on_given_way();
@@ -174,13 +175,13 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// An application that does not take what it is given holds a bulk group's sender up, or slows
-    /// the ring down; one that is a whole queue behind is out of the ring: the others do not wait
-    /// for ever, and memory is bounded.
+    /// Applies the backpressure of an application that lags in taking events: it stops the sender
+    /// of a bulk group, and slows a ring down. A member that lags by a whole queue leaves the ring:
+    /// the others must not wait forever, and memory must stay bounded.
     pub(super) fn on_backlog(&mut self, now: Time, group: GroupId, backlog: f64) {
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
         if hosted.shared.profile.is_bulk() {
-            // Messages wait in the engine, and when that is full the sender waits.
+            // Messages wait in the engine. When it is full, the sender waits.
             return self.node.hold(now, group, backlog > 0.0);
         }
         if backlog <= 1.0 {
@@ -199,7 +200,7 @@ impl<N: Network> Host<N> {
         self.leave_group(now, group);
     }
 
-    /// The node is out of the group, because the application has left it or the ring has.
+    /// Handles the end of the membership in a group, which the application or the ring has ended.
     fn on_out(&mut self, group: GroupId) {
         self.forget_group(group);
         if let Some(address) = self.state.leaving.remove(&group) {
@@ -211,7 +212,7 @@ impl<N: Network> Host<N> {
         let refused = JoinGroupError::Refused(error);
         match self.state.joins.remove(group) {
             Some(join) => join.refuse(refused),
-            // The application has left it already.
+            // The application has already left the group.
             None if self.state.leaving.contains_key(&group) => {}
             None => {
                 let hosted = self.state.groups.get(&group);
@@ -228,8 +229,8 @@ impl<N: Network> Host<N> {
 
     fn on_safe(&mut self, safe: &Safe) {
         let Some(hosted) = self.state.groups.get_mut(&safe.group) else { return };
-        // A bulk sender that has yielded has sent nothing any more. Had it lost anything, what
-        // waits for that would have failed before: all members have the rest.
+        // A bulk sender that has yielded has sent nothing in its new stream. Confirmations that
+        // cover lost messages have already failed, so all members have the rest.
         let has_yielded = hosted.shared.profile.is_bulk()
             && safe.up_to == self.node.bulk().before_first()
             && self.node.unconfirmed(safe.group).is_empty();
@@ -266,7 +267,7 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// Hands the group to the caller, or leaves it if the caller is gone.
+    /// Passes the group to the caller, or leaves it if the caller is gone.
     fn hand_joined(&mut self, now: Time, join: PendingJoin) {
         if let Err(unwanted) = join.succeed() {
             self.leave(now, &unwanted.shared);
@@ -278,8 +279,8 @@ impl<N: Network> Host<N> {
         !self.seeds.is_empty() && !self.state.has_met_anyone
     }
 
-    /// Returns the error of a join whose time is over if the membership service, or a seed, had to
-    /// answer and has not. A ring that has not formed is no error: it may wait for its quorum.
+    /// Returns the error of a join that has run out of time if a required membership service or
+    /// seed has not answered. A ring that has not formed is no error: it may wait for its quorum.
     fn unanswered(&self, group: GroupId) -> Option<JoinGroupError> {
         if !self.controls.is_empty() && !self.node.is_admitted(group) {
             let why = self.node.membership().trouble();
@@ -288,8 +289,8 @@ impl<N: Network> Host<N> {
         self.is_alone().then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
     }
 
-    /// Asks the engine for the confirmations whose messages are all sent by now, and answers those
-    /// for which it need not be asked. Returns `true` if it was asked for any.
+    /// Queries the engine for confirmations whose messages are all sent, and answers those that
+    /// need no query. Returns `true` if it has queried the engine.
     fn ask_to_confirm(&mut self, now: Time) -> bool {
         if self.state.confirms.is_empty() {
             return false;
@@ -322,7 +323,7 @@ impl<N: Network> Host<N> {
         is_asked
     }
 
-    /// Gives up the confirmations that took too long.
+    /// Fails the confirmations whose time is over.
     fn give_up_late_confirms(&mut self, now: Time) {
         let confirms = &mut self.state.confirms;
         let late: Vec<PendingConfirm> =
@@ -333,13 +334,12 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// The members that have not confirmed all that was sent.
     fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         self.node.unconfirmed(group)
     }
 }
 
-/// How long the token waits at a member whose application is a whole queue behind.
+/// Pause of the token at a member whose application lags by a whole queue.
 const SLOWEST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

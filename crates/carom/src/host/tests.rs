@@ -1,4 +1,4 @@
-//! A host whose membership answers when the test says so.
+//! Tests of a host whose membership service is controlled by the test.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::profile::Profile;
 use crate::sim::SimNetwork;
 use crate::status::{Buffers, Status};
 
-/// A membership service that the test plays. It counts how often it is asked about a group.
+/// Membership service controlled by the test. It counts queries of groups.
 #[derive(Clone, Default)]
 struct Played {
     answered: Arc<Mutex<Answered>>,
@@ -43,7 +43,7 @@ impl Played {
         work(&mut self.answered.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The service has answered the join of this group.
+    /// Confirms the join of this group.
     fn answer(&self, name: &str) {
         let group = GroupId::of_name(name);
         self.with(|answered| {
@@ -74,7 +74,7 @@ impl Membership for Played {
     fn poll_joined(&mut self) -> Option<GroupId> {
         self.with(|answered| answered.news.pop_first())
     }
-    /// The node asks for what is new at each of its turns.
+    /// Returns an immediate wake-up, so that the node polls for confirmations at each turn.
     fn poll_timeout(&self) -> Option<Wakeup> {
         Some(Wakeup { at: Time::ZERO, reason: "the test" })
     }
@@ -94,7 +94,7 @@ impl Membership for Played {
     fn check(&self) {}
 }
 
-/// A host whose membership service is played by the test.
+/// Returns a host whose membership service is controlled by the test.
 fn host(service: &Played) -> Host<SimNetwork> {
     host_and_parts(service).0
 }
@@ -148,8 +148,8 @@ fn join_that_the_service_answered_succeeds_without_a_ring() {
     assert!(matches!(refused, Err(JoinGroupError::ServiceAway { .. })), "{refused:?}");
 }
 
-/// Joins groups at once, has the service answer one after the other, and returns how often the
-/// membership was asked about a group.
+/// Joins groups at once, and has the service confirm them one by one. Returns the number of queries
+/// to the membership about a group.
 fn questions(groups: u64, profile: Profile) -> u64 {
     let service = Played::default();
     let mut host = host(&service);
@@ -161,7 +161,7 @@ fn questions(groups: u64, profile: Profile) -> u64 {
         service.answer(name);
         host.serve(after(1));
     }
-    // Less than a join waits for its ring.
+    // Shorter than the maximum wait for a ring.
     for step in 1..JOIN_WAIT.as_millis() as u32 / 100 {
         joins.retain(|answer| answer.try_recv().map(|joined| joined.expect("joined")).is_err());
         host.serve(after(1) + step * Duration::from_millis(100));
@@ -185,7 +185,7 @@ fn join_waits_while_the_service_answers_others() {
     let names: Vec<String> = (0..10).map(|number| format!("group {number}")).collect();
     let waits = |name: &String| join(&mut host, Time::ZERO, name, Profile::time_critical());
     let joins: Vec<Answer> = names.iter().map(waits).collect();
-    // One every 3 s: none waits for longer than 5 s without any answer.
+    // One answer every 3 s, so that the time without any answer never exceeds 5 s.
     for (number, (name, answer)) in names.iter().zip(&joins).enumerate().take(9) {
         service.answer(name);
         host.serve(after(3 * number as u64));

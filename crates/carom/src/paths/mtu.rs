@@ -1,9 +1,10 @@
-//! The largest packet that the path to each member carries (RFC 8899, by packets of our own).
+//! The path MTU to each member: the largest packet that the path carries (RFC 8899, with separate
+//! probe packets).
 //!
-//! A member first answers a small probe, so that nobody else is sent large ones. Then it is sent
-//! one of the largest size that this node uses. Where that does not come through, probes of all
-//! common sizes follow, and the largest that was answered is the path MTU. The search is repeated
-//! every few seconds, so that a path that becomes narrower or wider is followed.
+//! A member first answers a small probe, so that large ones are sent only to actual nodes. Then it
+//! is sent a probe of the largest size that this node uses. If that one does not arrive, probes of
+//! all common sizes follow, and the largest one that was answered is the path MTU. The search is
+//! repeated every few seconds, to follow paths that become narrower or wider.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,15 +13,15 @@ use carom_proto::{NodeId, Rng, Time};
 
 use super::packet::{LEAST_PROBE_BYTES, Packet};
 
-/// The path MTUs of one node, in bytes of IP packets.
+/// Path MTUs of one node, in bytes of IP packets.
 #[derive(Debug)]
 pub(crate) struct PathMtu {
-    /// The largest packet that this node sends.
+    /// Size of the largest packet that this node sends.
     ceiling: u16,
     peers: BTreeMap<NodeId, Search>,
-    /// What all paths carry, as it was computed last.
+    /// Minimum of all path MTUs, as last computed.
     least: u16,
-    /// No search goes on before.
+    /// Time of the next step of any search.
     next: Option<Time>,
     rng: Rng,
     probes: VecDeque<(NodeId, Packet)>,
@@ -28,7 +29,7 @@ pub(crate) struct PathMtu {
     pub(crate) probes_sent: u64,
 }
 
-/// The search for the path MTU of one member.
+/// Search for the path MTU of one member.
 #[derive(Debug)]
 struct Search {
     phase: Phase,
@@ -36,23 +37,23 @@ struct Search {
     tries: u32,
     due: Time,
     sent: Time,
-    /// Between probes: longer than the round trip.
+    /// Time between probes, longer than the round trip.
     gap: Duration,
-    /// The largest packet that was answered in this search.
+    /// Largest packet that was answered in this search.
     carried: Option<u16>,
-    /// The result of the last search.
+    /// Result of the last search.
     confirmed: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// A small probe is repeated until it is answered.
+    /// Repeats a small probe until it is answered.
     Greeting,
-    /// The largest packet is tried.
+    /// Probes the largest size.
     Whole,
-    /// All common sizes are tried.
+    /// Probes all common sizes.
     Ladder,
-    /// Nothing is tried until the next search.
+    /// Sends no probes until the next search.
     Settled,
 }
 
@@ -72,7 +73,7 @@ impl PathMtu {
 
     pub(crate) fn meet(&mut self, now: Time, node: NodeId) {
         if self.peers.is_empty() {
-            // What was known of those who are gone was kept until now, for who asks in the end.
+            // The value for the removed members was kept until now.
             self.least = self.or_common(None);
         }
         let nonce = self.rng.next_u64() as u32;
@@ -100,12 +101,11 @@ impl PathMtu {
         }
     }
 
-    /// The largest packet that this node sends.
     pub(crate) fn ceiling(&self) -> u16 {
         self.ceiling
     }
 
-    /// The interface carries more or less than it did: all paths are measured anew.
+    /// Adopts a new limit of the interface, and measures all paths again.
     pub(crate) fn set_ceiling(&mut self, now: Time, bytes: u16) {
         if bytes == self.ceiling {
             return;
@@ -119,18 +119,17 @@ impl PathMtu {
         self.wake_at(now);
     }
 
-    /// What the path to `node` carries as far as is known, in one packet.
+    /// Returns the size of the largest packet for the path to `node`, as far as known.
     pub(crate) fn to(&self, node: NodeId) -> u16 {
         let confirmed = self.peers.get(&node).and_then(|search| search.confirmed);
         self.or_common(confirmed)
     }
 
-    /// The result of the last search for the path MTU to `node`.
+    /// Returns the result of the last search for the path MTU to `node`.
     pub(crate) fn confirmed(&self, node: NodeId) -> Option<u16> {
         self.peers.get(&node)?.confirmed
     }
 
-    /// What all paths carry.
     pub(crate) fn least(&self) -> u16 {
         self.least
     }
@@ -144,17 +143,17 @@ impl PathMtu {
         self.next = Some(self.next.map_or(time, |next| next.min(time)));
     }
 
-    /// Before it is known, a path is taken to carry what is common.
+    /// Returns the known path MTU, or the common one before the first search ends.
     fn or_common(&self, confirmed: Option<u16>) -> u16 {
         confirmed.unwrap_or(COMMON_MTU).min(self.ceiling)
     }
 
-    /// Members whose path turned out to be narrower than this node's packets, with its MTU.
+    /// Returns the next member whose path carries less than this node sends, and its path MTU.
     pub(crate) fn pop_news(&mut self) -> Option<(NodeId, u16)> {
         self.news.pop_front()
     }
 
-    /// The next probe, and for whom it is.
+    /// Returns the next probe and its destination.
     pub(crate) fn pop_probe(&mut self) -> Option<(NodeId, Packet)> {
         let probe = self.probes.pop_front();
         self.probes_sent += u64::from(probe.is_some());
@@ -193,7 +192,8 @@ impl PathMtu {
         self.compute_least();
     }
 
-    /// `node` has got a probe of so many bytes, headers of IP and UDP not counted.
+    /// Handles an answer: `node` has received a probe of this size, without the headers of IP and
+    /// UDP.
     pub(crate) fn on_carried(&mut self, now: Time, node: NodeId, nonce: u32, bytes: u16) {
         let (ceiling, interval) = (self.ceiling, self.interval());
         let Some(search) = self.peers.get_mut(&node).filter(|it| it.nonce == nonce) else { return };
@@ -216,7 +216,8 @@ impl PathMtu {
         }
     }
 
-    /// Between two searches: all members together cost no more than a few probes a second.
+    /// Returns the time between two searches of a member. It grows with the number of members, to
+    /// limit the probes per second.
     fn interval(&self) -> Duration {
         SEARCH_EVERY.max(SEARCH_SHARE * self.peers.len() as u32)
     }
@@ -232,7 +233,7 @@ impl Search {
         (self.phase, self.confirmed, self.due) = (Phase::Settled, Some(mtu), next);
     }
 
-    /// The time for an answer is over. Returns the sizes to try now.
+    /// Ends the wait for an answer. Returns the sizes to probe now.
     fn next_sizes(&mut self, now: Time, ceiling: u16, interval: Duration) -> Vec<u16> {
         let small = LEAST_PROBE_BYTES + IP_UDP_BYTES;
         self.tries += 1;
@@ -248,7 +249,7 @@ impl Search {
             }
             Phase::Whole => (self.phase, self.tries) = (Phase::Ladder, 0),
             Phase::Ladder => {
-                // Whatever else is found, what is larger than this does not come through now.
+                // Larger packets did not arrive, whatever the rest of the search finds.
                 self.confirmed = self.carried.map(|it| it.max(LADDER_END)).or(self.confirmed);
             }
             Phase::Settled => {}
@@ -260,32 +261,32 @@ impl Search {
         }
         match self.carried {
             Some(carried) => self.settle(now + interval, carried.max(LADDER_END)),
-            // It does not answer at all, which says nothing about sizes.
+            // Without any answer, nothing is known about sizes.
             None => (self.phase, self.tries, self.due) = (Phase::Greeting, 0, now + self.gap),
         }
         Vec::new()
     }
 }
 
-/// Bytes of the headers of IP and UDP.
+/// Size of the IP and UDP headers in bytes.
 pub(crate) const IP_UDP_BYTES: u16 = 28;
-/// What nearly every network carries, and no path is taken to carry more before it was tried.
+/// MTU of nearly every network. A larger one is assumed only after a successful probe.
 pub(crate) const COMMON_MTU: u16 = 1500;
 /// Jumbo frames, Ethernet, and what tunnels leave of it: PPPoE, GRE, VXLAN, WireGuard, IPsec.
 const LADDER: [u16; 21] = [
     9000, 8900, 8192, 4096, 2048, 1500, 1492, 1480, 1460, 1450, 1440, 1420, 1400, 1380, 1350, 1300,
     1280, 1200, 1000, 800, LADDER_END,
 ];
-/// Every host takes a packet of this size, and no engine makes do with smaller ones.
+/// Size that every host accepts. No engine works with smaller packets.
 const LADDER_END: u16 = 576;
 const WHOLE_TRIES: u32 = 3;
 const LADDER_ROUNDS: u32 = 3;
 const FIRST_GAP: Duration = Duration::from_millis(100);
-/// Where the round trip is short: an answer that comes later counts all the same.
+/// Minimum time between probes on paths with a short round trip. Later answers still count.
 const LEAST_GAP: Duration = Duration::from_millis(25);
 const LAST_GAP: Duration = Duration::from_secs(2);
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
-/// For each member.
+/// Share of each member in the time between two searches.
 const SEARCH_SHARE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -4,21 +4,21 @@
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 36 | 4 | sequence | the sender's hellos, counted |
+//! | 36 | 4 | sequence | number of the sender's hello |
 //! | 40 | 8 each | asked | up to 64 nodes that should answer, to the datagram's end |
 //!
 //! `Heard`, kind 2, and `Unheard`, kind 3, by unicast:
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 36 | 4 | sequence | of the hello that is answered; 0 in `Unheard` |
-//! | 40 | 8 | whose | the node whose hello was heard, or is no longer heard |
+//! | 36 | 4 | sequence | of the answered hello; 0 in `Unheard` |
+//! | 40 | 8 | whose | the node whose hello was received, or is no longer received |
 //!
-//! `Probe`, kind 4, by unicast, is as long as the datagram whose way it tries:
+//! `Probe`, kind 4, by unicast, as long as the datagrams for which the path is tested:
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 36 | 4 | sequence | drawn at random, to be told again |
+//! | 36 | 4 | sequence | random number, repeated in the answer |
 //! | 40 | at least 24 | padding | zeros |
 //!
 //! `Carried`, kind 5, by unicast, answers a probe:
@@ -27,48 +27,46 @@
 //! |---|---|---|---|
 //! | 36 | 4 | sequence | of the probe |
 //! | 40 | 8 | whose | the node that sent the probe |
-//! | 48 | 2 | bytes | of the probe |
+//! | 48 | 2 | bytes | size of the probe |
 //!
-//! `Part`, kind 6, goes where the datagram goes that it is a part of:
+//! `Part`, kind 6, to the destination of the datagram of which it is a part:
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 36 | 4 | sequence | the sender's divided datagrams, counted |
-//! | 40 | 2 | offset | where in the datagram the bytes belong |
-//! | 42 | 2 | total | bytes of the datagram |
+//! | 36 | 4 | sequence | number of the sender's divided datagram |
+//! | 40 | 2 | offset | position of the bytes in the datagram |
+//! | 42 | 2 | total | size of the datagram |
 //! | 44 | | bytes | of the datagram, at least one |
 
 use carom_proto::wire::{DecodeError, HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::{GroupId, NodeId, Origin};
 
-/// Nodes that one hello asks at most: it fits into any path's MTU.
+/// Maximum number of nodes listed in one hello, which then fits into the MTU of any path.
 pub(super) const MAX_ASKED: usize = 64;
 
-/// A packet about paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// The sender speaks by multicast and asks some nodes whether they hear it.
+    /// Announces the sender by multicast, and requests answers of the listed nodes.
     Hello { sequence: u32, asked: Vec<NodeId> },
-    /// The sender has heard this node's hello.
+    /// Confirms that the sender has received this node's hello.
     Heard { sequence: u32, whose: NodeId },
-    /// The sender does not hear this node's hellos any more.
+    /// Reports that the sender no longer receives this node's hellos.
     Unheard { sequence: u32, whose: NodeId },
-    /// The sender wants to know whether datagrams of so many bytes arrive.
+    /// Tests whether datagrams of this size arrive.
     Probe { sequence: u32, bytes: u16 },
-    /// The sender has got this node's probe of so many bytes.
+    /// Confirms that the sender has received this node's probe of this size.
     Carried { sequence: u32, whose: NodeId, bytes: u16 },
-    /// A part of a datagram that is too large for the path.
+    /// Part of a datagram that is too large for the path.
     Part(Part),
 }
 
-/// A part of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// The sender's divided datagrams, counted.
+    /// Number of the sender's divided datagram.
     pub(crate) id: u32,
-    /// Where in the datagram the bytes belong.
+    /// Position of the bytes in the datagram.
     pub(crate) offset: u16,
-    /// Bytes of the datagram.
+    /// Size of the datagram in bytes.
     pub(crate) total: u16,
     pub(crate) bytes: Vec<u8>,
 }
@@ -110,7 +108,7 @@ impl Packet {
         seal(out, start);
     }
 
-    /// Reads a datagram; returns its sender with the packet.
+    /// Decodes a datagram into its sender and the packet.
     pub(crate) fn decode(datagram: &[u8]) -> Result<(NodeId, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Path {
@@ -169,9 +167,10 @@ fn node(bytes: &[u8]) -> Result<NodeId, DecodeError> {
     }
 }
 
-/// Bytes of the smallest probe: more than those of its answer.
+/// Size of the smallest probe in bytes. It exceeds that of its answer, so that a forged probe gains
+/// nothing.
 pub(crate) const LEAST_PROBE_BYTES: u16 = 64;
-/// Bytes of a part beside those of the datagram.
+/// Bytes of a part in addition to those of the datagram.
 pub(crate) const PART_OVERHEAD: usize = HEADER_BYTES + 8;
 
 const HELLO: u8 = 1;

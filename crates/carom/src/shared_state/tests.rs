@@ -1,4 +1,4 @@
-//! Sharing at several members that are told the same in the same order.
+//! Tests of a shared state at several members that receive the same events in the same order.
 
 use carom_proto::rmp::{Locks, Member, Partition, RingEvent, RingView};
 use carom_proto::{GroupId, How, SeqNo};
@@ -7,7 +7,7 @@ use super::*;
 
 const GROUP: GroupId = GroupId(7);
 
-/// Members, the order in which all are told, and what each has in its state.
+/// Members with the contents of their states, and the current place in the order.
 struct Ring {
     sharings: Vec<(NodeId, Sharing, Vec<u8>)>,
     view: RingView,
@@ -31,7 +31,7 @@ impl Ring {
         self.sharings.push((NodeId(node), sharing, Vec::new()));
     }
 
-    /// The members from now on; those that failed are told nothing more.
+    /// Delivers a view with these members. Failed members receive nothing more.
     fn tell_view(&mut self, members: &[u64], failed: &[u64]) {
         self.at += 1;
         self.sharings.retain(|(node, ..)| !failed.contains(&node.0));
@@ -53,7 +53,7 @@ impl Ring {
         }
     }
 
-    /// All members are told a message, wherever it comes from.
+    /// Delivers a message to all members.
     fn tell(&mut self, sender: NodeId, payload: Bytes) {
         self.at += 1;
         let place = Place { ring: self.view.epoch, at: Timestamp(self.at) };
@@ -77,8 +77,8 @@ impl Ring {
         self.tell(sender, Bytes::copy_from_slice(&[APPLICATION, byte]));
     }
 
-    /// What each application is told; it applies messages and takes states. Returns those that are
-    /// asked to give, with their states and the place.
+    /// Handles the actions of each application: it applies messages and adopts states. Returns the
+    /// members that must give their state, with the place and the state.
     fn read(&mut self) -> Vec<(NodeId, Place, Vec<u8>)> {
         let mut givers = Vec::new();
         for (own, sharing, state) in &mut self.sharings {
@@ -99,7 +99,8 @@ impl Ring {
         givers
     }
 
-    /// A giver's pieces of one byte each, from this one on; the last ends its transfer.
+    /// Delivers a giver's pieces of one byte each with these numbers. The last piece of the state
+    /// ends the transfer.
     fn give(&mut self, (node, place, state): &(NodeId, Place, Vec<u8>), numbers: [usize; 2]) {
         for number in numbers[0]..numbers[1] {
             let kind = if number + 1 == state.len() { LAST_PIECE } else { PIECE };
@@ -145,7 +146,8 @@ fn view_of(epoch: Epoch, members: &[u64]) -> RingView {
     }
 }
 
-/// Members 1 and 2 have a state of three bytes, and member 3 has just joined.
+/// Returns a ring in which members 1 and 2 have a state of three bytes, and member 3 has just
+/// joined.
 fn ring_with_a_newcomer() -> Ring {
     let mut ring = Ring::of(&[1, 2], Some(1));
     ring.read();
@@ -165,7 +167,7 @@ fn transfer_continues_when_the_view_changes() {
     let giver = giver.clone();
     ring.give(&giver, [0, 1]);
     ring.apply(4);
-    // Another member joins, and a third one is gone, in the midst of it.
+    // During the transfer another member joins, and a third one fails.
     ring.add(4, false);
     ring.tell_view(&[1, 3, 4], &[2]);
     assert!(ring.read().is_empty(), "the transfer is not begun again");
@@ -190,7 +192,7 @@ fn next_holder_gives_the_state_when_the_giver_dies() {
     let next = ring.read();
     assert_eq!((next.len(), next[0].0, &next[0].2[..]), (1, NodeId(2), &[1, 2, 3, 4][..]));
     ring.apply(5);
-    // Pieces of the first one that come late do not count: some are missing.
+    // Late pieces of the first giver are ignored, because some are missing.
     ring.give(&giver, [1, 3]);
     ring.give(&next[0].clone(), [0, 4]);
     assert_eq!(ring.states(), vec![vec![1, 2, 3, 4, 5]; 2]);
@@ -210,7 +212,7 @@ fn waiting_members_are_told_that_all_holders_died() {
     assert_eq!(ring.states(), vec![b"nobody".to_vec(); 2]);
     ring.report();
     assert_eq!(ring.states(), vec![b"nobody".to_vec(); 2], "once in each view");
-    // One that brings the state is asked to give it.
+    // A member that brings the state must give it.
     ring.add(4, true);
     ring.apply(7);
     ring.tell_view(&[2, 3, 4], &[]);

@@ -1,4 +1,4 @@
-//! Tasks on one thread, in an order that depends on nothing but what they do.
+//! An executor on one thread, with an order that depends only on the tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -12,7 +12,7 @@ use carom_proto::Time;
 use carom_sim::HostIx;
 use siphasher::sip::SipHasher13;
 
-/// The tasks of a world. Whoever is woken is polled in the order of waking.
+/// Tasks of a world. They are polled in the order in which they were woken.
 pub(super) struct Executor {
     tasks: BTreeMap<TaskId, Task>,
     /// Tasks of paused hosts that were woken meanwhile.
@@ -22,7 +22,6 @@ pub(super) struct Executor {
     history: SipHasher13,
 }
 
-/// The number of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TaskId(u64);
 
@@ -33,11 +32,11 @@ struct Task {
     bell: Arc<Bell>,
 }
 
-/// The tasks that were woken, each at most once.
+/// Tasks that were woken, each at most once.
 #[derive(Default)]
 struct Ready(Mutex<VecDeque<TaskId>>);
 
-/// What wakes a task.
+/// Waker of a task.
 pub(super) struct Bell {
     task: TaskId,
     has_rung: AtomicBool,
@@ -55,14 +54,14 @@ impl Executor {
         }
     }
 
-    /// Another task, ready to run.
+    /// Adds a task that is ready to run.
     pub(super) fn spawn(&mut self, host: HostIx, future: Pin<Box<dyn Future<Output = ()>>>) {
         let bell = self.bell();
         let waker = Waker::from(Arc::clone(&bell));
         self.tasks.insert(bell.task, Task { host, future, waker, bell });
     }
 
-    /// A bell that has rung once, of a task that is not kept here.
+    /// Returns a bell that has rung once, for a task that is not stored here.
     pub(super) fn bell(&mut self) -> Arc<Bell> {
         self.next += 1;
         let (task, ready) = (TaskId(self.next), Arc::clone(&self.ready));
@@ -71,29 +70,28 @@ impl Executor {
         bell
     }
 
-    /// The task that was woken first.
+    /// Returns the task that was woken first.
     pub(super) fn next_ready(&mut self) -> Option<TaskId> {
         self.ready.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// The host of a task, if it is kept here and still there.
+    /// Returns the host of a task, if it is stored here and not finished.
     pub(super) fn host_of(&self, task: TaskId) -> Option<HostIx> {
         self.tasks.get(&task).map(|task| task.host)
     }
 
-    /// Keeps a woken task until its host goes on.
+    /// Holds a woken task until its host resumes.
     pub(super) fn hold(&mut self, task: TaskId) {
         self.held.push(task);
     }
 
-    /// The host goes on: its tasks that were woken meanwhile are ready.
+    /// Makes the held tasks of the host ready.
     pub(super) fn resume(&mut self, host: HostIx) {
         let of_host = |task: &mut TaskId| self.tasks.get(task).is_none_or(|it| it.host == host);
         let woken: Vec<TaskId> = self.held.extract_if(.., of_host).collect();
         self.ready.0.lock().unwrap_or_else(PoisonError::into_inner).extend(woken);
     }
 
-    /// Runs a task until it waits.
     pub(super) fn poll(&mut self, now: Time, id: TaskId) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         self.history.write_u64(now.0);
@@ -105,19 +103,18 @@ impl Executor {
         }
     }
 
-    /// Ends the tasks of a host; returns how many there were.
+    /// Drops the tasks of a host, and returns their number.
     pub(super) fn kill(&mut self, host: HostIx) -> usize {
         let of_host = |_: &TaskId, task: &mut Task| task.host == host;
         let killed: Vec<(TaskId, Task)> = self.tasks.extract_if(.., of_host).collect();
         killed.len()
     }
 
-    /// How many tasks a host has.
     pub(super) fn tasks_of(&self, host: HostIx) -> usize {
         self.tasks.values().filter(|task| task.host == host).count()
     }
 
-    /// A hash of what ran when.
+    /// Returns a hash of the tasks that ran, and their times.
     pub(super) fn history(&self) -> u64 {
         self.history.finish()
     }
@@ -128,7 +125,7 @@ impl Bell {
         self.task
     }
 
-    /// The task is about to be polled: it can be woken anew.
+    /// Marks the task as about to be polled, so that it can be woken again.
     pub(super) fn answer(&self) {
         self.has_rung.store(false, Ordering::SeqCst);
     }
@@ -164,7 +161,7 @@ mod tests {
         }
     }
 
-    /// A task that notes `number` whenever something comes over the channel.
+    /// Spawns a task that logs `number` for each value of the channel.
     fn spawn(executor: &mut Executor, host: HostIx, log: &Log, number: u32) -> Sender {
         let (sender, receiver) = async_channel::unbounded();
         let log = Rc::clone(log);

@@ -1,4 +1,4 @@
-//! A host of the simulated world: the handle.
+//! The handle of a host in the simulated world.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use super::switchboard::{Call, Lease, Line, Switchboard};
 use crate::alarms::Sleep;
 use crate::home::Home;
 
-/// A host of a [`World`](super::World): a place for one node and any number of tasks.
+/// Host of a [`World`](super::World), for one node and any number of tasks.
 #[derive(Clone)]
 pub struct Host {
     switchboard: Arc<Switchboard>,
@@ -23,13 +23,13 @@ pub struct Host {
     has_oracle: bool,
 }
 
-/// A host that a node is about to start on.
+/// Reservation of a host for a node that is about to start.
 pub(crate) struct Founder {
     host: Host,
     lease: Lease,
-    /// What a node draws its id and its seed from.
+    /// Source of the node's id and seed.
     pub(crate) rng: Rng,
-    /// What the node's membership is to listen to, if the world has an oracle.
+    /// Connection of the node's membership to the oracle, if the world has one.
     pub(crate) ear: Option<Arc<Mutex<Ear>>>,
 }
 
@@ -38,31 +38,33 @@ impl Host {
         Self { switchboard, ix, has_oracle }
     }
 
-    /// The host's number, as [`Fault`](super::Fault) has it.
+    /// Returns the host's number, as used by [`Fault`](super::Fault).
     pub fn ix(&self) -> HostIx {
         self.ix
     }
 
-    /// Where the host's node is reached: 10.x.y.z, port 7400.
+    /// Returns the address of the host's node: 10.x.y.z, port 7400.
     pub fn endpoint(&self) -> SocketAddr {
         self.ix.endpoint().0
     }
 
-    /// The world's time.
+    /// Returns the world's time.
     pub fn now(&self) -> Time {
         self.switchboard.now()
     }
 
-    /// Waits for `span` of the world's time. Also for tasks that have no node; others have
-    /// [`Node::sleep`](crate::Node::sleep), which is the same here.
+    /// Waits for `span` of the world's time.
+    ///
+    /// It is for tasks without a node. Tasks with one can use [`Node::sleep`](crate::Node::sleep),
+    /// which is equivalent.
     pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
-        // A line that leads to no node still tells the time.
+        // A line without a node still has the world's clock.
         let home = Home::Simulated(self.switchboard.line(self.ix, Lease(0)));
         Sleep::new(Arc::new(home), self.now() + span)
     }
 
-    /// Runs another task on this host, as [`World::spawn`](super::World::spawn); for tasks that
-    /// start tasks. It runs after all that are ready now.
+    /// Like [`World::spawn`](super::World::spawn), but for tasks that start other tasks. The task
+    /// runs after all that are ready now.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.switchboard.call(Call::Spawn(self.ix, Box::pin(task)));
     }
@@ -79,7 +81,7 @@ impl Host {
 }
 
 impl Founder {
-    /// Has the node run.
+    /// Attaches the node to the world.
     pub(crate) fn attach(self, id: NodeId, machine: SimMachine) -> Line {
         let Host { switchboard, ix, .. } = self.host;
         switchboard.call(Call::Attach(ix, self.lease, id, Box::new(machine)));

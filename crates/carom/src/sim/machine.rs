@@ -10,38 +10,38 @@ use super::oracle::{Ear, News};
 use crate::command::NodeCommand;
 use crate::host::Host;
 
-/// The host of a node over a simulated network.
+/// Host of a node over a simulated network.
 pub(crate) struct SimMachine {
     host: Host<SimNetwork>,
-    /// The way to the membership provider, if that is the world's oracle.
+    /// Connection to the membership provider, if that is the world's oracle.
     ear: Option<Arc<Mutex<Ear>>>,
     has_begun: bool,
-    /// It has said good-bye, and has nothing to do any more.
+    /// `true` after the node has closed.
     has_ended: bool,
 }
 
-/// What the world has a node do.
+/// Order of the world to a node.
 pub(crate) enum Order {
-    /// What a handle asks.
+    /// Executes a command of a handle.
     Command(NodeCommand),
-    /// There is something in its queues.
+    /// Serves the node's queues.
     Serve,
-    /// The oracle says something.
+    /// Delivers a change from the oracle.
     Hear(News),
 }
 
-/// What a node tells the world.
+/// Report of a node to the world.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// It is to get what is multicast to the group.
+    /// The node joins the multicast of the group.
     ListensTo(GroupId),
-    /// It need not get that any more.
+    /// The node leaves the multicast of the group.
     StopsListening(GroupId),
-    /// For the oracle: it is in the group, for the time of this number.
+    /// For the oracle: the node has joined the group, with the number of this stay.
     Joined(GroupId, GroupSettings, u32),
-    /// For the oracle: it has left the group.
+    /// For the oracle: the node has left the group.
     Left(GroupId),
-    /// It has said good-bye and is done.
+    /// The node has notified the others, and is closed.
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! The simulated network, as one host sees it.
+//! The simulated network of one host.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,12 +11,12 @@ use super::machine::Told;
 use crate::network::Network;
 use crate::status::{MemberPath, Stats};
 
-/// What a node sends waits here until the world carries it, which it does right after each call.
-/// The world knows the way to every node, and multicast reaches whoever listens.
+/// Network of a simulated host. Sent datagrams wait here until the world takes them, right after
+/// each call. The world knows the path to every node, and multicast reaches every listening node.
 #[derive(Debug)]
 pub(crate) struct SimNetwork {
     outbox: VecDeque<(Transmit, usize)>,
-    /// The datagrams of the outbox, end to end.
+    /// Bytes of the datagrams in the outbox, concatenated.
     bytes: Vec<u8>,
     taken_bytes: usize,
     injector: LossInjector,
@@ -24,7 +24,7 @@ pub(crate) struct SimNetwork {
     counters: SimCounters,
 }
 
-/// What crossed between the node and the world.
+/// Counters of datagrams between the node and the world.
 #[derive(Clone, Copy, Debug, Default)]
 struct SimCounters {
     datagrams_in: u64,
@@ -34,7 +34,7 @@ struct SimCounters {
 }
 
 impl SimNetwork {
-    /// A network in which this node loses some of what it receives.
+    /// Creates a network that drops some of the datagrams which this node receives.
     pub(crate) fn new(loss: Loss, seed: u64) -> Self {
         Self {
             outbox: VecDeque::new(),
@@ -46,14 +46,14 @@ impl SimNetwork {
         }
     }
 
-    /// A datagram arrived; says whether the node gets it.
+    /// Counts a received datagram. Returns `true` if the node receives it.
     pub(super) fn accepts(&mut self, datagram: &[u8]) -> bool {
         self.counters.datagrams_in += 1;
         self.counters.bytes_in += datagram.len() as u64;
         !self.injector.drops_next()
     }
 
-    /// Appends the next datagram to `out` and says where it goes.
+    /// Appends the next datagram to `out` and returns its destination.
     pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let Some((transmit, bytes)) = self.outbox.pop_front() else {
             self.bytes.clear();

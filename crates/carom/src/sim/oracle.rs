@@ -1,4 +1,4 @@
-//! Membership by an oracle: the world itself tells each node who is in its groups.
+//! Membership by an oracle: the world reports the members of each group to the nodes.
 
 mod ear;
 
@@ -10,36 +10,36 @@ use carom_sim::HostIx;
 
 pub(crate) use ear::{Ear, Hearer, News};
 
-/// How the nodes of a world find each other, unless they have
-/// [static members](crate::Builder::static_members).
+/// Means by which the nodes of a world find each other, unless they have [static
+/// members](crate::Builder::static_members).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
-    /// As on a real network: they find each other by themselves and find out by themselves who has
-    /// failed. All of that crosses the simulated network and suffers from what goes wrong there.
+    /// Gossip, like on a real network: the nodes find each other, and detect failed nodes, by
+    /// themselves. All of this crosses the simulated network, and is affected by its faults. Choose
+    /// it to test a program under realistic membership.
     #[default]
     Gossip,
-    /// The world tells every node who has joined and left its groups, and who has crashed, `delay`
-    /// after it happened. Nothing of it crosses the network, so that partitions change no view; a
-    /// node has found its place as soon as it starts. For many nodes in many groups, and for
-    /// measurements in which membership is not to be seen.
+    /// The world reports joins, leaves and crashes to all affected nodes, `delay` after they
+    /// happen. Nothing of this crosses the network, so that partitions change no view. A node has
+    /// settled as soon as it starts. Choose it for many nodes in many groups, and for measurements
+    /// without the traffic of a membership.
     Oracle {
-        /// From a join, a leave or a crash until the others know of it.
+        /// Time from a join, a leave or a crash until the other nodes know of it.
         delay: Duration,
     },
 }
 
-/// Who is in which group.
+/// Members of all groups.
 pub(super) struct Oracle {
     pub(super) delay: Duration,
     groups: BTreeMap<GroupId, BTreeMap<NodeId, Member>>,
 }
 
-/// A member of a group.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     host: HostIx,
     settings: GroupSettings,
-    /// Which of the node's times in the group this is.
+    /// Number of the node's current stay in the group.
     stay: u32,
 }
 
@@ -48,7 +48,7 @@ impl Oracle {
         Self { delay, groups: BTreeMap::new() }
     }
 
-    /// A node is in a group from now on; appends what has to be told, and where.
+    /// Adds a node to a group. Appends the news to report, and the hosts that receive them.
     pub(super) fn join(
         &mut self,
         (host, node): (HostIx, NodeId),
@@ -74,7 +74,7 @@ impl Oracle {
         members.insert(node, Member { host, settings, stay });
     }
 
-    /// A node has left a group.
+    /// Removes a node from a group.
     pub(super) fn leave(&mut self, node: NodeId, group: GroupId, out: &mut Vec<(HostIx, News)>) {
         let Some(members) = self.groups.get_mut(&group) else { return };
         if members.remove(&node).is_none() {
@@ -90,7 +90,7 @@ impl Oracle {
         }
     }
 
-    /// A node is gone; all who shared a group with it are told once.
+    /// Removes a crashed node. Each node that shared a group with it receives the news once.
     pub(super) fn crash(&mut self, node: NodeId, out: &mut Vec<(HostIx, News)>) {
         let mut told = BTreeMap::new();
         self.groups.retain(|_, members| {

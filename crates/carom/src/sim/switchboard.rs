@@ -1,4 +1,4 @@
-//! What connects the handles of simulated nodes with their world.
+//! The connection between handles of simulated nodes and their world.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -13,46 +13,44 @@ use super::machine::{Order, SimMachine};
 use crate::alarms::Alarms;
 use crate::command::NodeCommand;
 
-/// Where the handles leave what they want of the world, which takes it when no task runs. Each
-/// node, and each task, has a bounded number of things to ask at a time, and the world takes them
-/// before the next task runs.
+/// Queue of calls from handles to the world, which takes them while no task runs, before the next
+/// task. Each node and each task has a bounded number of pending calls.
 pub(crate) struct Switchboard {
     now: AtomicU64,
     pub(super) alarms: Alarms,
-    /// The world's seed, from which each node gets an id and a seed of its own.
+    /// Seed from which each node's id and seed are derived.
     pub(super) seed: u64,
     state: Mutex<State>,
 }
 
 struct State {
-    /// `None` once the world is gone: who asks then gets no answer.
+    /// `None` once the world is gone. Calls are then dropped without a reply.
     calls: Option<VecDeque<Call>>,
-    /// The node that each host has, or is about to have.
+    /// Current or reserved node of each host.
     tenants: BTreeMap<HostIx, u64>,
-    /// How many nodes each host has had.
+    /// Number of nodes that each host has had.
     starts: BTreeMap<HostIx, u64>,
     next_serial: u64,
 }
 
-/// What a handle wants.
+/// Call of a handle to the world.
 pub(super) enum Call {
-    /// This node is to run on this host.
+    /// Runs this node on this host.
     Attach(HostIx, Lease, NodeId, Box<SimMachine>),
-    /// Something for this node.
+    /// Passes an order to this node.
     Order(HostIx, Lease, Order),
-    /// Another task for this host.
+    /// Runs another task on this host.
     Spawn(HostIx, SendTask),
 }
 
-/// A future that came from another task.
+/// Future that another task has spawned.
 pub(super) type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The number of a node among all that ran in its world: who has it can tell whether the host
-/// still has the same node.
+/// Number of a node among all nodes of its world. It shows if a host still has the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease(pub(super) u64);
 
-/// What the handles of a simulated node reach it through.
+/// Access of the handles to a simulated node.
 pub(crate) struct Line {
     switchboard: Arc<Switchboard>,
     host: HostIx,
@@ -91,12 +89,12 @@ impl Switchboard {
         Some(Lease(state.next_serial))
     }
 
-    /// How many nodes the host has had.
+    /// Returns the number of nodes that the host has had.
     pub(super) fn starts(&self, host: HostIx) -> u64 {
         self.lock().starts.get(&host).copied().unwrap_or(0)
     }
 
-    /// The node of this lease is gone, or about to go.
+    /// Releases the host from the node of this lease, which is gone or is closing.
     pub(super) fn release(&self, host: HostIx, lease: Lease) {
         let tenants = &mut self.lock().tenants;
         if tenants.get(&host) == Some(&lease.0) {
@@ -104,12 +102,11 @@ impl Switchboard {
         }
     }
 
-    /// Whatever the host has is gone.
+    /// Releases the host from any node.
     pub(super) fn evict(&self, host: HostIx) {
         self.lock().tenants.remove(&host);
     }
 
-    /// The line to a node.
     pub(super) fn line(self: &Arc<Self>, host: HostIx, lease: Lease) -> Line {
         Line { switchboard: Arc::clone(self), host, lease }
     }
@@ -122,7 +119,7 @@ impl Switchboard {
             }
             None => Some(call),
         };
-        // What it holds may wake somebody, who must find the lock free.
+        // Dropping the call may wake a task, which must find the lock free.
         drop(refused);
     }
 
@@ -130,7 +127,7 @@ impl Switchboard {
         self.lock().calls.as_mut()?.pop_front()
     }
 
-    /// The world is gone: nobody gets an answer, and nobody sleeps, any more.
+    /// Drops all calls and wakes all sleeping tasks, as the world is gone.
     pub(super) fn close(&self) {
         let calls = self.lock().calls.take();
         drop(calls);
@@ -145,7 +142,7 @@ impl Switchboard {
 impl Line {
     pub(crate) fn tell(&self, command: NodeCommand) {
         if matches!(command, NodeCommand::Close { .. }) {
-            // The next node of this host may be started before this one has closed.
+            // The next node of this host may start before this one has closed.
             self.switchboard.release(self.host, self.lease);
         }
         self.switchboard.call(Call::Order(self.host, self.lease, Order::Command(command)));

@@ -1,4 +1,4 @@
-//! Faults at random, each of which ends.
+//! Random faults, each of which ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use carom_sim::{Disturbance, Fault, HostIx};
 
 use super::world::World;
 
-/// What goes wrong during [`World::run_troubled`].
+/// Settings of [`World::run_troubled`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Troubles {
-    /// The kinds, each equally likely. Default: all.
+    /// Kinds of trouble, each equally likely. Default: all.
     pub kinds: Vec<Trouble>,
-    /// From one beginning to the next, on average. Default 300 ms.
+    /// Mean time between the starts of two troubles. Default: 300 ms.
     pub mean_gap: Duration,
-    /// How long one lasts at most. Default 5 s, which is longer than gossip takes to find out that
-    /// a node has failed.
+    /// Maximum duration of a trouble. Default: 5 s, which is longer than gossip takes to detect a
+    /// failed node.
     pub longest: Duration,
 }
 
-/// A kind of trouble. Each lasts for a while, during which others may begin.
+/// Kind of trouble. Each lasts for a while, during which others may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
-    /// A host that has a [program](World::install) crashes, and restarts.
+    /// A host with a [program](World::install) crashes, and restarts at the end.
     Crash,
-    /// A host stands still.
+    /// A host is paused.
     Pause,
-    /// Some hosts and the others do not hear each other. The end of one partition, of either kind,
-    /// ends all.
+    /// Some hosts are partitioned from the others. The end of one partition, of either kind, ends
+    /// all partitions.
     Partition,
-    /// Some hosts do not hear some others.
+    /// Some hosts do not receive datagrams from some others.
     OneWay,
-    /// Datagrams come late, twice or damaged.
+    /// Datagrams are delayed, duplicated or corrupted.
     Disturbance,
-    /// A host loses 10 to 100 % of what reaches it.
+    /// A host drops 10, 50 or 100 % of the datagrams that reach it.
     Loss,
-    /// The clock of a host's engines is stepped by up to a second, and stays so.
+    /// The clock of a host's engines is stepped by up to one second in either direction, for good.
     ClockStep,
-    /// A host takes up to 5 ms for each datagram.
+    /// A host takes up to 5 ms more for each datagram.
     Slowness,
 }
 
@@ -67,24 +67,24 @@ impl Default for Troubles {
     }
 }
 
-/// The troubles under way.
+/// Troubles in progress.
 struct Under<'a> {
     world: &'a mut World,
     rng: Rng,
-    /// What ends each, and when.
+    /// End of each trouble: its time, and what it does.
     ends: Vec<(Time, Relief)>,
     down: BTreeSet<HostIx>,
 }
 
-/// The end of a trouble.
+/// End of a trouble.
 enum Relief {
     Restart(HostIx),
     Fault(Fault),
 }
 
 impl World {
-    /// Lets `span` pass while things go wrong at random, as the world's seed has it. In the end all
-    /// of it is over: what is to be observed after the faults can be observed from then on.
+    /// Advances the time by `span` with random faults, which follow from the world's seed. All
+    /// faults are ended before it returns.
     pub fn run_troubled(&mut self, span: Duration, troubles: &Troubles) {
         let end = self.now() + span;
         let rng = self.fork_rng();
@@ -106,7 +106,7 @@ impl Under<'_> {
         self.world.now() + gap.max(Duration::from_micros(1))
     }
 
-    /// Lets time pass, and ends what is over.
+    /// Advances the time, and ends the troubles that are due.
     fn run_to(&mut self, end: Time) {
         while let Some(place) = self.first_end().filter(|place| self.ends[*place].0 <= end) {
             let (at, relief) = self.ends.remove(place);
@@ -177,7 +177,7 @@ impl Under<'_> {
         }
     }
 
-    /// A host that would not come back is left alone, and one that is down already too.
+    /// A host without a program, or one that is already down, is not crashed.
     fn crash(&mut self, ix: HostIx, lasting: Duration) {
         if self.world.has_program(ix) && self.down.insert(ix) {
             let host = self.world.host(ix.0);

@@ -1,4 +1,4 @@
-//! The simulated world: its hosts, its tasks, its time.
+//! The simulated world: its hosts, its tasks and its time.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,45 +18,46 @@ use super::machine::{Order, SimMachine, Told};
 use super::oracle::{Membership, News, Oracle};
 use super::switchboard::{Call, Lease, Switchboard};
 
-/// Hosts in a simulated network, with the nodes and the tasks on them, in virtual time. See the
-/// [module](super) for what it is good for.
+/// Simulated world: hosts in a simulated network, with their nodes and tasks, in virtual time. See
+/// the [module](super).
 ///
-/// Time stands still between calls; [`World::run_for`] and [`World::block_on`] let it pass. A task
-/// that panics does so out of these. Dropping the world ends everything in it.
+/// Time stands still between calls; [`World::run_for`] and [`World::block_on`] advance it. A panic
+/// of a task propagates out of these calls. Dropping the world ends everything in it.
 pub struct World {
     network: carom_sim::World<SimMachine>,
     executor: Executor,
     switchboard: Arc<Switchboard>,
     programs: BTreeMap<HostIx, Program>,
-    /// The node that runs on each host.
+    /// Node that runs on each host.
     leases: BTreeMap<HostIx, Lease>,
     oracle: Option<Oracle>,
     usual_loss: Loss,
-    /// The source of troubles.
+    /// Source of randomness for troubles.
     rng: Rng,
-    /// Polls of tasks since time last passed.
+    /// Number of polls of tasks since time last advanced.
     polls: u32,
 }
 
-/// What a host runs, now and after each restart.
+/// Program that a host runs, now and after each restart.
 type Program = Box<dyn FnMut(Host) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// A future that is run from outside: says whether it is done.
+/// Future that is run from outside the world. The function polls it and returns `true` if it is
+/// done.
 type Guest<'a> = (TaskId, &'a mut dyn FnMut() -> bool);
 
 impl World {
-    /// A world in which nodes find each other by [gossip](Membership::Gossip).
+    /// Creates a world in which nodes find each other by [gossip](Membership::Gossip).
     ///
     /// # Panics
-    /// If the receive buffer has no room at all.
+    /// If the capacity of the receive buffer is 0.
     pub fn new(config: WorldConfig) -> Self {
         Self::with_membership(config, Membership::Gossip)
     }
 
-    /// A world in which nodes find each other like this.
+    /// Creates a world with this kind of membership.
     ///
     /// # Panics
-    /// As [`World::new`].
+    /// See [`World::new`].
     pub fn with_membership(config: WorldConfig, membership: Membership) -> Self {
         let seed = Rng::new(config.seed).fork(NODE_STREAM).next_u64();
         let rng = Rng::new(config.seed).fork(TROUBLE_STREAM);
@@ -79,7 +80,7 @@ impl World {
         }
     }
 
-    /// The host with this number.
+    /// Returns the host with this number, counted from 0.
     ///
     /// # Panics
     /// If the topology has no such host.
@@ -89,28 +90,30 @@ impl World {
         Host::new(Arc::clone(&self.switchboard), HostIx(number), has_oracle)
     }
 
-    /// All hosts, in order.
+    /// Returns all hosts, in order.
     pub fn hosts(&self) -> Vec<Host> {
         (0..self.network.topology().hosts()).map(|number| self.host(number)).collect()
     }
 
-    /// The time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Time {
         self.network.now()
     }
 
-    /// What crossed the network so far, and what became of it.
+    /// Returns the counters of the network.
     pub fn counters(&self) -> &Counters {
         self.network.counters()
     }
 
-    /// A hash of every datagram and of every turn of a task, with their times. Without that of the
-    /// datagrams if the world was made to keep none.
+    /// Returns a hash of every datagram and every poll of a task, with their times.
+    ///
+    /// Equal hashes mean equal runs. Datagrams are not included if the world was configured without
+    /// a history.
     pub fn history(&self) -> u64 {
         Rng::new(self.network.history()).fork(self.executor.history()).next_u64()
     }
 
-    /// Captures every packet from now on, as pcapng: Wireshark opens it.
+    /// Captures every packet from now on in the pcapng format, which Wireshark can open.
     pub fn trace_to(&mut self, out: Box<dyn Write + Send>) {
         self.network.trace_to(out);
     }
@@ -123,12 +126,13 @@ impl World {
         self.network.end_trace()
     }
 
-    /// Runs `task` on `host`, until it ends or the host crashes. It begins when time next may pass.
+    /// Runs `task` on `host` until it completes or the host crashes. It is first polled by the next
+    /// call that advances the world.
     pub fn spawn(&mut self, host: &Host, task: impl Future<Output = ()> + 'static) {
         self.executor.spawn(host.ix(), Box::pin(task));
     }
 
-    /// Makes `program` what `host` runs: now, and afresh after each [restart](World::restart).
+    /// Installs `program` on `host`. It starts now, and again after each [restart](World::restart).
     pub fn install<F: Future<Output = ()> + 'static>(
         &mut self,
         host: &Host,
@@ -139,13 +143,15 @@ impl World {
         self.programs.insert(host.ix(), program);
     }
 
-    /// How many tasks run on `host`.
+    /// Returns the number of tasks that run on `host`.
     pub fn tasks_of(&self, host: &Host) -> usize {
         self.executor.tasks_of(host.ix())
     }
 
-    /// Ends all that runs on `host` at once, as the loss of power would: its tasks are dropped
-    /// where they wait, its node says good-bye to nobody. What it had sent is still under way.
+    /// Ends everything that runs on `host` at once, like a loss of power.
+    ///
+    /// Its tasks are dropped where they wait, and its node does not notify the other nodes.
+    /// Datagrams that it has sent remain in flight.
     pub fn crash(&mut self, host: &Host) {
         self.settle(None);
         let (ix, id) = (host.ix(), self.network.node_id(host.ix()));
@@ -160,8 +166,9 @@ impl World {
         }
     }
 
-    /// Crashes `host`, if anything still runs there, and runs its program from the beginning: its
-    /// node will be another one, with another id.
+    /// Crashes `host`, if anything still runs there, and starts its program from the beginning.
+    ///
+    /// The program starts a new node, which has another id unless the program sets it.
     pub fn restart(&mut self, host: &Host) {
         self.crash(host);
         if let Some(program) = self.programs.get_mut(&host.ix()) {
@@ -169,24 +176,25 @@ impl World {
         }
     }
 
-    /// Whether the host runs something when it restarts.
+    /// Returns `true` if the host has a program to run after a restart.
     pub(super) fn has_program(&self, host: HostIx) -> bool {
         self.programs.contains_key(&host)
     }
 
-    /// What every host loses when nothing is wrong.
+    /// Returns the loss of every host without faults.
     pub(super) fn usual_loss(&self) -> Loss {
         self.usual_loss
     }
 
-    /// A source of randomness of its own for whatever comes next.
+    /// Returns a separate source of randomness.
     pub(super) fn fork_rng(&mut self) -> Rng {
         self.rng.fork(0)
     }
 
-    /// Something goes wrong, or right again. The tasks of a paused host stand still with it. A
-    /// stepped clock is the engines': [`Node::now`](crate::Node::now) and sleeping go by the
-    /// world's time.
+    /// Applies a fault, or its end.
+    ///
+    /// The tasks of a paused host are paused as well. A clock step affects only the engines:
+    /// [`Node::now`](crate::Node::now) and sleeping use the world's time.
     pub fn apply(&mut self, fault: &Fault) {
         self.settle(None);
         self.network.apply(fault);
@@ -195,15 +203,16 @@ impl World {
         }
     }
 
-    /// Lets `span` pass.
+    /// Advances the time by `span`.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.now() + span;
         while !self.advance(end, None) {}
     }
 
-    /// Lets time pass until `future` is done, for no longer than `limit`; returns its output, or
-    /// `None` if it did not come to an end. The future runs beside the world, on no host: no crash
-    /// and no pause touches it.
+    /// Advances the time until `future` is done, for at most `limit`, and returns its output;
+    /// `None` if it is not done by then.
+    ///
+    /// The future runs on no host, so that no crash and no pause affects it.
     pub fn block_on<F: Future>(&mut self, limit: Duration, future: F) -> Option<F::Output> {
         let end = self.now() + limit;
         let bell = self.executor.bell();
@@ -222,8 +231,8 @@ impl World {
         output
     }
 
-    /// Lets the next thing happen that is due by `end`; says whether there is nothing more to do:
-    /// the end has come, or the guest is done.
+    /// Executes the next event that is due by `end`. Returns `true` if there is nothing more to do:
+    /// the end is reached, or the guest is done.
     fn advance(&mut self, end: Time, guest: Option<Guest<'_>>) -> bool {
         if self.settle(guest) {
             return true;
@@ -250,7 +259,7 @@ impl World {
         }
     }
 
-    /// It is `now`. There is nothing on the network's agenda before.
+    /// Advances the clock to `now`. No network event may be due earlier.
     fn pass_to(&mut self, now: Time) {
         if now > self.switchboard.now() {
             self.polls = 0;
@@ -265,7 +274,8 @@ impl World {
         }
     }
 
-    /// Lets everybody do what there is to do without time passing; says whether the guest is done.
+    /// Executes all work that is possible without advancing the time. Returns `true` if the guest
+    /// is done.
     fn settle(&mut self, mut guest: Option<Guest<'_>>) -> bool {
         loop {
             while let Some(happening) = self.network.poll_event() {
@@ -310,8 +320,8 @@ impl World {
         }
     }
 
-    /// A node takes its place. One that is there still was closed while its host was paused, and
-    /// cannot say good-bye any more.
+    /// Attaches a node to its host. A previous node that still runs there was closed while its host
+    /// was paused, and can no longer notify the other nodes.
     fn attach(&mut self, host: HostIx, lease: Lease, id: NodeId, machine: SimMachine) {
         let is_paused = self.network.is_paused(host);
         if let Some(before) = self.network.node_id(host) {
@@ -332,7 +342,7 @@ impl World {
         self.spread(news);
     }
 
-    /// Gives a node an order: now, or if its host is paused, when it goes on.
+    /// Passes an order to a node: now or, if its host is paused, when it resumes.
     fn give(&mut self, host: HostIx, order: Order) {
         if self.network.is_paused(host) {
             self.network.command_at(self.network.now(), host, order);
@@ -375,9 +385,9 @@ impl Drop for World {
     }
 }
 
-/// Keeps the ids of nodes apart from what the network draws from the same seed.
+/// Separates the random draws of node ids from those of the network.
 const NODE_STREAM: u64 = 0x1d5;
-/// Likewise the troubles.
+/// Separates the random draws of troubles from those of the network.
 const TROUBLE_STREAM: u64 = 0x7b0;
-/// Tasks that are polled so often at one moment wait for nothing.
+/// Maximum number of polls at one time. Tasks that reach it wait for nothing.
 const MAX_POLLS: u32 = 10_000_000;

@@ -1,4 +1,4 @@
-//! What can be wrong with a topology file, each with what helps.
+//! Errors of topology files, each with its cause and its fix.
 
 use std::fmt;
 use std::io;
@@ -7,109 +7,109 @@ use carom_proto::rdcm::topology::TopologyError;
 
 use crate::error::plain;
 
-/// Why a topology file cannot be used. `Display` gives line and cause, [`TopologyFileError::fix`]
-/// the remedy.
+/// Error of a topology file. `Display` gives the line and the cause, [`TopologyFileError::fix`] the
+/// fix.
 #[derive(Debug)]
 pub struct TopologyFileError {
-    /// The line, from 1; `None` if it is about none of them.
+    /// Line number, from 1; `None` if the error concerns no single line.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// Cause of the error.
     pub fault: Fault,
 }
 
-/// What is wrong with a topology file.
+/// Cause of an error in a topology file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The file is not there, or is no text.
+    /// The file does not exist, cannot be read, or is not text.
     #[error("it cannot be read: {}", plain(.0))]
     Read(io::Error),
-    /// The file is too long.
+    /// The file is longer than 16 MiB.
     #[error("it is longer than 16 MiB")]
     TooLong,
-    /// It is no TOML, or not of this form.
+    /// The text is not TOML, or not of the expected form.
     #[error("{message}")]
     Form {
-        /// What the reader says.
+        /// Message of the TOML parser.
         message: String,
-        /// The keys that are possible there, if another was given.
+        /// Keys that are allowed at this place, if an unknown one was given.
         known: Vec<String>,
     },
-    /// No node is named.
+    /// The file places no node.
     #[error("no node is placed in the network")]
     NoHosts,
-    /// Both a generated network and one of its own.
+    /// The file describes a generated network and also its own switches, racks or links.
     #[error("a generated network has switches, racks and links already")]
     Mixed,
-    /// A generated network that is not possible.
+    /// The described network is not possible.
     #[error(transparent)]
     Shape(#[from] TopologyError),
-    /// Two things of the same name.
+    /// Two switches, racks or hosts have the same name.
     #[error("'{name}' is named twice, first in line {first}")]
     NameTwice {
         /// The name.
         name: String,
-        /// The line in which it is named first.
+        /// Line of its first use.
         first: usize,
     },
-    /// One node at two hosts.
+    /// One node is placed at two hosts.
     #[error("'{node}' is placed twice, first in line {first}")]
     NodeTwice {
-        /// The node as given.
+        /// Node as given.
         node: String,
-        /// The line in which it is placed first.
+        /// Line of its first place.
         first: usize,
     },
-    /// A link to what is not there.
+    /// A link names something that does not exist.
     #[error("there is no switch, rack or host '{name}'")]
     Unknown {
-        /// What the link names.
+        /// Name in the link.
         name: String,
     },
-    /// A link from something to itself.
+    /// A link connects something to itself.
     #[error("'{name}' is linked to itself")]
     Loop {
-        /// The name.
+        /// Name of both ends.
         name: String,
     },
-    /// No host of a generated network.
+    /// The generated network has no such host.
     #[error("'{name}' is no host of this network")]
     NoSuchHost {
-        /// What is named.
+        /// Name as given.
         name: String,
-        /// The first and the last host that there are.
+        /// First and last host of the network.
         hosts: [String; 2],
     },
-    /// More links than the packets can tell of.
+    /// A switch or host has more links than packets can address.
     #[error("'{name}' has {links} links, and at most {most} are possible")]
     Links {
-        /// Which host or switch.
+        /// Name of the switch or host.
         name: String,
-        /// How many it has.
+        /// Number of its links.
         links: usize,
-        /// How many it can have.
+        /// Maximum number of links.
         most: usize,
     },
-    /// It is not one network.
+    /// The network is not connected.
     #[error("there is no way from '{from}' to '{to}'")]
     NotConnected {
-        /// The first host.
+        /// First host.
         from: String,
-        /// What is not reached from there.
+        /// Switch or host that cannot be reached from it.
         to: String,
     },
-    /// What stands for a node is neither its id nor an address, or its name does not resolve.
+    /// A node is given neither by its id nor by an address, or its name does not resolve.
     #[error("node '{node}': {reason}")]
     Node {
-        /// As given.
+        /// Node as given.
         node: String,
-        /// What is wrong with it.
+        /// Reason for the refusal.
         reason: String,
     },
 }
 
 impl TopologyFileError {
-    /// About no line.
+    /// Returns an error that concerns no single line.
     pub(super) fn whole(fault: Fault) -> Self {
         Self { line: None, fault }
     }
@@ -118,7 +118,7 @@ impl TopologyFileError {
         Self { line: Some(line), fault }
     }
 
-    /// What helps.
+    /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         let fix = match &self.fault {
             Fault::Read(_) => "see whether the file is there and may be read",

@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::fault::{Fault, TopologyFileError};
 use super::stand::Stands;
 
-/// A file.
+/// Contents of a topology file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct File {
@@ -18,13 +18,13 @@ pub(super) struct File {
     fat_tree: Option<Spanned<FatTree>>,
     vl2: Option<Spanned<Vl2>>,
     tree: Option<Spanned<Tree>>,
-    /// Switches that are no racks.
+    /// Switches without racks.
     #[serde(default)]
     switches: Vec<Spanned<String>>,
     /// Switches, each with the nodes below it.
     #[serde(default)]
     racks: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
-    /// Hosts by name, each with the node that is there.
+    /// Hosts by name, each with its node.
     #[serde(default)]
     hosts: BTreeMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
@@ -33,7 +33,7 @@ pub(super) struct File {
     hosts_forward: bool,
 }
 
-/// [`Topology::bcube`].
+/// Arguments of [`Topology::bcube`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BCube {
@@ -41,14 +41,14 @@ struct BCube {
     k: u32,
 }
 
-/// [`Topology::fat_tree`].
+/// Arguments of [`Topology::fat_tree`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FatTree {
     ports: u32,
 }
 
-/// [`Topology::vl2`].
+/// Arguments of [`Topology::vl2`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Vl2 {
@@ -57,18 +57,18 @@ struct Vl2 {
     rack_hosts: u32,
 }
 
-/// [`Topology::tree`].
+/// Arguments of [`Topology::tree`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tree {
     fanouts: Vec<u32>,
 }
 
-/// The text of a file, for the lines of what is wrong.
+/// Text of a file, for the line numbers of errors.
 pub(super) struct Lines<'a>(pub(super) &'a str);
 
 impl File {
-    /// The topology, and which node is where in it.
+    /// Returns the topology, and the places of the nodes in it.
     pub(super) fn topology(
         &self,
         lines: &Lines<'_>,
@@ -82,7 +82,7 @@ impl File {
         }
     }
 
-    /// The generated topology, and where the file asks for it.
+    /// Returns the generated topology, and the position of its description in the file.
     fn generated(&self) -> Option<(Range<usize>, Result<Topology, TopologyError>)> {
         let bcube = self.bcube.as_ref().map(|it| {
             let BCube { ports, k } = *it.get_ref();
@@ -98,7 +98,7 @@ impl File {
         bcube.or(fat_tree).or(vl2).or(tree)
     }
 
-    /// Whether more than one network is described.
+    /// Returns `true` if more than one network is described.
     fn is_mixed(&self) -> bool {
         let generated = [
             self.bcube.is_some(),
@@ -115,7 +115,7 @@ impl File {
         own.contains(&true) || generated.iter().filter(|is_there| **is_there).count() > 1
     }
 
-    /// Puts the nodes on the hosts of a generated topology.
+    /// Places the nodes on the hosts of a generated topology.
     fn place(
         &self,
         lines: &Lines<'_>,
@@ -142,7 +142,7 @@ impl File {
         Ok((topology, stands))
     }
 
-    /// Builds the topology that the file describes itself.
+    /// Builds the topology from the switches, racks, hosts and links of the file.
     fn build(&self, lines: &Lines<'_>) -> Result<(Topology, Stands), TopologyFileError> {
         let nodes = self.racks.values().flatten().map(|node| (node, node));
         let hosts: Vec<_> = nodes.chain(&self.hosts).collect();
@@ -159,7 +159,7 @@ impl File {
             stands.name(name.get_ref(), lines.of(name.span()), Vertex(names.len() as u32))?;
             names.push(name.get_ref().clone());
         }
-        // Racks of which nothing more is said are below one switch.
+        // Racks without any other description are placed below one switch.
         let core = (self.switches.is_empty() && self.links.is_empty() && self.hosts.is_empty())
             .then_some(Vertex(names.len() as u32));
         names.extend(core.map(|_| CORE.to_owned()));
@@ -172,7 +172,7 @@ impl File {
         Ok((topology, stands))
     }
 
-    /// The ends of all links.
+    /// Returns the ends of all links.
     fn ends(
         &self,
         lines: &Lines<'_>,
@@ -204,13 +204,13 @@ impl File {
 }
 
 impl Lines<'_> {
-    /// The line, from 1, in which a span begins.
+    /// Returns the line number, from 1, of the start of a span.
     fn of(&self, span: Range<usize>) -> usize {
         let before = self.0.get(..span.start).unwrap_or(self.0);
         1 + before.matches('\n').count()
     }
 
-    /// What the reader of TOML refuses.
+    /// Returns the error for text that the TOML parser refuses.
     pub(super) fn refused(&self, error: &toml::de::Error) -> TopologyFileError {
         let line = error.span().map(|span| self.of(span));
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -226,5 +226,5 @@ impl Lines<'_> {
     }
 }
 
-/// The switch above racks of which nothing more is said.
+/// Name of the switch above racks without any other description.
 const CORE: &str = "core";

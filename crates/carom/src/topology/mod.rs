@@ -35,10 +35,10 @@ pub use self::fault::{Fault, TopologyFileError};
 use self::file::{File, Lines};
 use self::stand::Stands;
 
-/// Reads the network that a file describes.
+/// Reads the network that a file describes. Host names in it are resolved.
 ///
 /// # Errors
-/// It cannot be read, or the first thing that is wrong with it, with its line.
+/// The file cannot be read, or is invalid. The first error is returned, with its line.
 pub fn read(path: &Path) -> Result<Network, TopologyFileError> {
     let mut text = String::new();
     let bytes = Reading::open(path)
@@ -50,10 +50,10 @@ pub fn read(path: &Path) -> Result<Network, TopologyFileError> {
     parse(&text)
 }
 
-/// The network that a text describes. Host names in it are resolved.
+/// Returns the network that a text describes. Host names in it are resolved.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line.
+/// The text is invalid. The first error is returned, with its line.
 pub fn parse(text: &str) -> Result<Network, TopologyFileError> {
     let lines = Lines(text);
     let deserializer = toml::Deserializer::parse(text).map_err(|error| lines.refused(&error))?;
@@ -64,7 +64,7 @@ pub fn parse(text: &str) -> Result<Network, TopologyFileError> {
     with_visitors(topology, hosts, &stands)
 }
 
-/// Nodes that the file does not name get places of their own.
+/// Adds places for nodes that the file does not name.
 fn with_visitors(
     topology: Topology,
     hosts: Hosts,
@@ -75,7 +75,7 @@ fn with_visitors(
     Ok(Network::Known { topology: Box::new(topology), hosts })
 }
 
-/// Bytes of the largest file.
+/// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]

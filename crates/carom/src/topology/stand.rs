@@ -1,4 +1,4 @@
-//! What stands where in a topology, and the lines that say so.
+//! The places of nodes in a topology, and the lines that define them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,30 +10,30 @@ use carom_proto::rdcm::topology::{Topology, TopologyError, Vertex};
 use super::fault::{Fault, TopologyFileError};
 use crate::seeds;
 
-/// The names and nodes of a file.
+/// Names and nodes of a file.
 pub(super) struct Stands {
-    /// The line that asks for the network.
+    /// Line that describes the network as a whole.
     line: usize,
     names: BTreeMap<String, Named>,
-    /// The lines of the names by their vertices.
+    /// Lines of the names, by vertex.
     lines: BTreeMap<Vertex, usize>,
     nodes: Vec<Stand>,
 }
 
-/// A switch or host that the file names.
+/// Named switch or host.
 struct Named {
     line: usize,
     vertex: Vertex,
 }
 
-/// A node at its host.
+/// Node at a host.
 struct Stand {
     node: String,
     line: usize,
     host: Vertex,
 }
 
-/// By what a node is known.
+/// Key by which a node is identified.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Id(NodeId),
@@ -45,7 +45,7 @@ impl Stands {
         Self { line, names: BTreeMap::new(), lines: BTreeMap::new(), nodes: Vec::new() }
     }
 
-    /// A switch or a host has a name.
+    /// Adds the name of a switch or host.
     pub(super) fn name(
         &mut self,
         name: &str,
@@ -61,25 +61,25 @@ impl Stands {
         Ok(())
     }
 
-    /// A node stands at a host.
+    /// Places a node at a host.
     pub(super) fn place(&mut self, node: &str, line: usize, host: Vertex) {
         self.nodes.push(Stand { node: node.to_owned(), line, host });
     }
 
-    /// What has this name.
+    /// Returns the switch or host with this name.
     pub(super) fn vertex(&self, name: &str) -> Option<Vertex> {
         self.names.get(name).map(|named| named.vertex)
     }
 
-    /// A topology that is not possible.
+    /// Returns the error of an impossible topology.
     pub(super) fn wrong_shape(&self, error: TopologyError) -> TopologyFileError {
         TopologyFileError::at(self.line, Fault::Shape(error))
     }
 
-    /// The hosts of all nodes.
+    /// Returns the hosts of all nodes.
     ///
     /// # Errors
-    /// One is placed twice, or cannot be told.
+    /// A node is placed twice, or cannot be identified.
     pub(super) fn hosts(&self) -> Result<Hosts, TopologyFileError> {
         let mut hosts = Hosts::default();
         let mut seen: BTreeMap<Key, usize> = BTreeMap::new();
@@ -101,7 +101,7 @@ impl Stands {
         Ok(hosts)
     }
 
-    /// Checks that packets find a way from the first host to everything.
+    /// Checks that packets from the first host can reach every switch and host.
     pub(super) fn check_connected(&self, topology: &Topology) -> Result<(), TopologyFileError> {
         let mut is_reached = vec![false; topology.len()];
         let mut edge = vec![Vertex(0)];
@@ -122,7 +122,7 @@ impl Stands {
         Err(TopologyFileError::at(self.line_of(lost), Fault::NotConnected { from, to }))
     }
 
-    /// Checks that nothing has more than `most` links.
+    /// Checks that no switch or host has more than `most` links.
     pub(super) fn check_links(
         &self,
         topology: &Topology,
@@ -144,7 +144,7 @@ impl Stands {
     }
 }
 
-/// By what the node is known that a file calls so: its id, or addresses.
+/// Returns the keys of a node as given in the file: its id, or its addresses.
 fn keys(node: &str) -> Result<Vec<Key>, String> {
     if node.len() == ID_DIGITS
         && let Ok(id) = u64::from_str_radix(node, 16)
@@ -158,7 +158,7 @@ fn keys(node: &str) -> Result<Vec<Key>, String> {
     Ok(found.into_iter().map(|it| Key::Address(it.ip(), port(it.port()))).collect())
 }
 
-/// A node's id is written with so many digits.
+/// Number of hexadecimal digits of a node's id.
 const ID_DIGITS: usize = 16;
-/// What an address without a port is resolved with.
+/// Port with which an address without a port is resolved.
 const ANY_PORT: u16 = 0;

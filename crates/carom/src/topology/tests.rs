@@ -12,14 +12,14 @@ fn known(text: &str) -> (Topology, Hosts) {
     }
 }
 
-/// The name of the host at which the node of an address is.
+/// Returns the name of the host at which the node with this address is placed.
 fn at(text: &str, address: &str) -> Option<String> {
     let (topology, mut hosts) = known(text);
     hosts.meet(NodeId(1), Endpoint(address.parse().expect("an address")));
     hosts.of(NodeId(1)).map(|vertex| topology.name(vertex).to_owned())
 }
 
-/// Line, cause and fix of what is refused.
+/// Returns line, cause and fix of the error in a text.
 fn refused(text: &str) -> (usize, String, String) {
     let error = parse(text).expect_err("it is refused");
     let line = error.line.unwrap_or(0);
@@ -133,7 +133,7 @@ fn a_network_in_parts_is_refused_with_what_is_not_reached() {
                  b = ['10.0.0.2']\n";
     let (line, cause, _) = refused(parts);
     assert_eq!((line, cause.as_str()), (5, "there is no way from '10.0.0.1' to '10.0.0.2'"));
-    // The middle host of three in a row.
+    // Three hosts in a row. Packets must pass the middle one.
     let row = |forward| {
         format!(
             "hosts-forward = {forward}\nswitches = ['s', 't']\nlinks = [['a', 's'], ['b', 's'], \

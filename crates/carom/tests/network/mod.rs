@@ -1,4 +1,4 @@
-//! Networks of their own for tests that run at the same time.
+//! Separate networks for tests that run at the same time.
 
 #![allow(dead_code, unreachable_pub, reason = "a part of each test file, which uses a part")]
 
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use carom::{Builder, Node, NodeId, Status};
 
-/// How long a test waits for something that must happen.
+/// Maximum wait of a test for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A multicast port that no other test uses at this time: different ones are different networks.
-/// It lies below the ports that the system hands out by itself.
+/// Returns a multicast port that no other test uses at this time, which makes a separate network.
+/// It is below the range of ephemeral ports.
 pub fn multicast_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let own = u64::from(std::process::id()) * 41;
@@ -20,12 +20,12 @@ pub fn multicast_port() -> u16 {
     u16::try_from(20_000 + (own + next) % 10_000).expect("below 65536")
 }
 
-/// Settings of a node on loopback in the network of `multicast_port`.
+/// Returns the settings of a node on loopback in the network of `multicast_port`.
 pub fn on_loopback(multicast_port: u16) -> Builder {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(multicast_port)
 }
 
-/// Free unicast ports of loopback.
+/// Returns free unicast ports of loopback.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let is_free = |port: &u16| std::net::UdpSocket::bind(("0.0.0.0", *port)).is_ok();
@@ -38,14 +38,14 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|_| ports.next().expect("the ports never end"))
 }
 
-/// Ids and endpoints of `N` nodes on loopback.
+/// Returns ids and endpoints of `N` nodes on loopback.
 pub fn members<const N: usize>() -> [(NodeId, SocketAddr); N] {
     let ports: [u16; N] = free_ports();
     let mut ids = 1..;
     ports.map(|port| (NodeId(ids.next().expect("endless")), ([127, 0, 0, 1], port).into()))
 }
 
-/// A node, and a member that it takes for granted and that is not there.
+/// Starts a node with a static member that is not online.
 pub fn beside_an_absent_member() -> (Node, NodeId) {
     let [own, absent] = members();
     let builder = on_loopback(multicast_port()).node_id(own.0).port(own.1.port());
@@ -53,7 +53,7 @@ pub fn beside_an_absent_member() -> (Node, NodeId) {
     (node, absent.0)
 }
 
-/// Asks for the status until it is as expected.
+/// Polls the status until it is as expected.
 pub fn wait_for(node: &Node, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
     let start = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! Members that crash, are cut off or take nothing: what the others do, and what they are told.
+//! Members that crash, are partitioned, or take no events: the reaction and the reports of the
+//! others.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who leaves a group or closes its node: what it sent is sent, and the rings are left in order.
+//! Leaving a group or closing a node: accepted messages are sent, and the rings are left in order.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ fn who_leaves_or_closes_sends_what_was_accepted_and_leaves_the_others_whole() {
             let event = of_a.recv_timeout_async(PATIENCE).await.expect("in time").expect("open");
             given.extend(text(&event));
             if let Some(RingNews::View(view)) = news(&event) {
-                // Neither is a failure: a ring of one is whole, where one of three is a minority.
+                // Neither is a failure: a ring of one is whole, whereas one of three is a minority.
                 assert!(view.failed.is_empty(), "{view:?}");
                 left.extend(view.left);
             }
@@ -62,7 +62,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
         let first = a.join_async("accounts", Profile::ordered()).await.expect("a group");
         drop(first);
         let of_a = a.join_async("accounts", Profile::time_critical()).await.expect("another group");
-        // Until it has heard of that the other node would refuse to have it so.
+        // Until the other node knows of the new settings, it would refuse them.
         b.sleep(Duration::from_secs(1)).await;
         let groups = [
             of_a,
@@ -73,7 +73,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
         }
         drop(groups[0].publish_async("x").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["x"]);
-        // The time at which the first would have been left for good changes nothing.
+        // The end of leaving the first membership has no effect.
         a.sleep(Duration::from_secs(5)).await;
         drop(groups[0].publish_async("y").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["y"]);
@@ -81,7 +81,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
     world.block_on(PATIENCE, program).expect("in time");
 }
 
-/// A task that its own waker runs: on the thread of the driver on which it sleeps.
+/// A task that is polled by its own waker, on the thread of the driver on which it sleeps.
 struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for Task {
@@ -108,7 +108,7 @@ fn a_node_that_is_closed_on_the_thread_of_its_own_driver_leaves_its_rings_in_ord
     let slept = goes.sleep(Duration::from_millis(10));
     Arc::new(Task(Mutex::new(Some(Box::pin(async move {
         slept.await;
-        // More than leaves at once.
+        // More messages than can be sent at once.
         for _ in 0..1000 {
             drop(of_goes.try_publish(vec![0; 1000]).expect("there is room"));
         }

@@ -1,4 +1,4 @@
-//! Ordered groups on the public API: in a simulated world, and over sockets.
+//! Ordered groups on the public API, in a simulated world and over sockets.
 
 mod failures;
 mod leaving;
@@ -23,7 +23,7 @@ fn start<const N: usize>(world: &World, builder: impl Fn() -> Builder) -> [Node;
     std::array::from_fn(|host| builder().start_on(&world.host(host as u32)).expect("a node"))
 }
 
-/// Joins with all nodes, and waits until they are one ring.
+/// Joins with all nodes, and waits until they form one ring.
 async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
     let mut groups = Vec::new();
     for node in nodes {
@@ -35,7 +35,7 @@ async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
     groups
 }
 
-/// Events up to the first that `find` takes.
+/// Receives events up to the first one that `find` accepts.
 async fn until<T>(group: &Group, find: impl Fn(&Event) -> Option<T>) -> T {
     loop {
         let event = group.recv_timeout_async(PATIENCE).await.expect("in time").expect("open");
@@ -59,7 +59,7 @@ fn news(event: &Event) -> Option<RingNews> {
     }
 }
 
-/// The next `count` messages.
+/// Returns the next `count` messages.
 async fn take(group: &Group, count: usize) -> Vec<String> {
     let mut texts = Vec::new();
     while texts.len() < count {

@@ -1,4 +1,4 @@
-//! One order for all members, and the places of messages in it.
+//! The same order at all members, and the places of messages in it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use pollster::block_on;
 use crate::network::{multicast_port, on_loopback};
 use crate::{PATIENCE, join_all, start, take, world};
 
-/// All publish in turn; returns what each was given.
+/// Publishes from all members in turn. Returns the messages that each has delivered.
 async fn publish_from_all(groups: &[Group], rounds: usize) -> Vec<Vec<String>> {
     for round in 0..rounds {
         for (number, group) in groups.iter().enumerate() {
@@ -87,7 +87,8 @@ fn messages_say_their_places_and_it_is_told_what_all_members_have() {
     world.block_on(PATIENCE, program).expect("in time");
 }
 
-/// The places of so many messages, which increase; waits until all members have all of them.
+/// Returns the places of this number of messages, which increase. Waits until all members have all
+/// of them.
 async fn places_until_stable(group: &Group, count: usize) -> BTreeMap<String, Place> {
     let (mut places, mut given, mut last) = (BTreeMap::new(), 0, None);
     loop {

@@ -1,4 +1,5 @@
-//! What is promised of a message is kept and told when it is; what cannot be promised is refused.
+//! Qualities of service: each is fulfilled and reported, and one that a group does not offer is
+//! refused.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,7 +33,7 @@ fn every_promise_is_kept_and_said_to_be() {
             let told = published.expect("published").delivered_timeout_async(PATIENCE).await;
             assert_eq!(told, Ok(()), "{qos}");
             if qos == Qos::TotallyResilient {
-                // All hold it by now; each delivers it when it has heard so itself.
+                // All members hold it by now. Each delivers it when it has learned that itself.
                 for group in [&groups[0], &groups[2]] {
                     until(group, |event| text(event).filter(|it| *it == qos.to_string())).await;
                 }
@@ -76,7 +77,7 @@ fn what_is_with_all_members_is_told_when_it_is_and_not_before() {
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
     world.run_for(Duration::from_secs(1));
     while groups[0].try_recv().is_some() {}
-    // One does not hear what the others say.
+    // One member does not receive the messages of the others.
     world.apply(&Fault::Partition(vec![world.host(2).ix()]));
     drop(groups[0].publish("for two of three").expect("published"));
     let program = async {

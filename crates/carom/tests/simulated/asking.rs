@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::settings::{levels, spans};
 use crate::{PATIENCE, cases, config, start};
 
-/// Replies to each request of the handlers with what was asked.
+/// Replies to each request of the served handlers with its payload.
 async fn serve(group: &Group) -> ! {
     for handler in 0..SERVED {
         let handler = Handler::new(handler).expect("there are six");
@@ -83,8 +83,8 @@ proptest! {
         let answer = world.block_on(PATIENCE, asked);
         let is_served = handler.is_none_or(|it| it.number() < SERVED);
         let is_hurried = patience.is_some_and(|it| it < Duration::from_secs(1));
-        // An unreliable request is delivered at once or never: never if it is the first that the
-        // ring hears of a node that is no member.
+        // An unreliable request is delivered at once or never. If it is the first packet of a node
+        // outside the ring, it is never delivered.
         let is_dropped = !is_member && options.qos == Qos::Unreliable;
         match answer {
             None => {
@@ -143,5 +143,5 @@ proptest! {
     }
 }
 
-/// Handlers that are served, from 0 on.
+/// Number of served handlers, from 0.
 const SERVED: u8 = 3;

@@ -12,7 +12,7 @@ use carom::{Event, Loss, Node, Profile, SeqNo, lateral, rdcm, rmp};
 
 use crate::{PATIENCE, config};
 
-/// A value of a setting; each takes the part that fits it.
+/// Value for a setting, which uses the field of its type.
 #[derive(Clone, Copy, Debug)]
 struct To {
     count: u64,
@@ -21,10 +21,10 @@ struct To {
     is_on: bool,
 }
 
-/// Sets one setting.
+/// Function that changes one setting.
 type Change<Config> = fn(&mut Config, To);
 
-/// The values that are tried: bounds of settings are among them, and one more or less.
+/// Returns the values to try, which include the bounds of settings and their neighbors.
 fn values() -> impl Iterator<Item = To> {
     let counts = [0, 1, 2, 63, 64, 65, 575, 576, 699, 700, 1499, 1500].into_iter();
     let large = [1000, 1001, 1 << 20, (1 << 20) + 1, 1 << 24, (1 << 24) + 1, u64::MAX];
@@ -38,7 +38,7 @@ fn values() -> impl Iterator<Item = To> {
     })
 }
 
-/// An engine's settings with one of them changed, each once.
+/// Returns the settings of an engine with one of them changed, without duplicates.
 fn changed<C: Clone + Debug + Default>(all: &[Change<C>]) -> Vec<C> {
     let mut seen = BTreeSet::new();
     let configs = all.iter().flat_map(|change| {
@@ -175,7 +175,7 @@ fn nak(config: &mut lateral::Config) -> &mut NakConfig {
     config.nak.get_or_insert_default()
 }
 
-/// The engines of both nodes.
+/// Engine settings of both nodes.
 #[derive(Clone, Debug, Default)]
 struct Engines {
     lateral: lateral::Config,
@@ -183,8 +183,7 @@ struct Engines {
     bulk: rdcm::Config,
 }
 
-/// Starts two nodes, and has one of them send messages to the other, where a few datagrams are
-/// lost.
+/// Starts two nodes and sends messages from one to the other, with a few lost datagrams.
 fn assert_refused_or_works(engines: &Engines, (profile, name): (Profile, &str)) {
     let mut world = World::new(config(2, 80));
     let start = |host| {
@@ -207,7 +206,7 @@ fn assert_refused_or_works(engines: &Engines, (profile, name): (Profile, &str)) 
             here.sleep(Duration::from_millis(5)).await;
         }
         for _ in 0..MESSAGES {
-            // An engine may be set to take empty messages only.
+            // An engine may be configured to accept only empty messages.
             let payload = vec![7; group.payload_limit().min(1)];
             drop(group.publish_async(payload).await.expect("it fits"));
         }
@@ -231,7 +230,7 @@ fn ordered_groups_work_with_timeouts_that_shrink() {
     assert_refused_or_works(&engines, (Profile::ordered(), "ordered groups: "));
 }
 
-/// Names the settings with which an engine panics, too.
+/// Reports the settings even if an engine panics.
 fn check(engines: &Engines, profile: (Profile, &str)) {
     let checked = catch_unwind(AssertUnwindSafe(|| assert_refused_or_works(engines, profile)));
     assert!(checked.is_ok(), "{engines:?}");

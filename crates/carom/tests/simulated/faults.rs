@@ -1,4 +1,4 @@
-//! Hosts that crash or stand still, a network that parts, and troubles of every kind.
+//! Hosts that crash or are paused, a network that is partitioned, and troubles of every kind.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ fn members_find_each_other_lose_a_crashed_one_and_meet_its_successor() {
         }
         in_a
     };
-    // The group of `b` is gone with the future: it has left.
+    // The group of `b` is dropped with the future, so that `b` has left.
     let in_a = world.block_on(PATIENCE, view).expect("all have met");
     world.run_for(Duration::from_secs(1));
     assert_eq!(in_a.members(), [c_id]);
@@ -130,7 +130,7 @@ fn troubles_of_every_kind_come_and_all_of_them_end() {
         during.reordered,
     ];
     assert!(evils.iter().all(|evil| *evil > 0) && starts.get() > 5, "{during:#?}");
-    // What was under way may still suffer from a host that was not there.
+    // Datagrams in flight may still be affected by a host that was down.
     world.run_for(Duration::from_secs(1));
     let before = *world.counters();
     world.run_for(Duration::from_secs(20));

@@ -1,4 +1,4 @@
-//! Messages that are given up are never called safe, whenever that is asked.
+//! Messages that are given up are never confirmed, no matter when the confirmation is requested.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use carom::{
 
 use crate::{PATIENCE, config};
 
-/// So many nodes, with the ids from 1 on.
+/// Starts this number of nodes, with ids from 1.
 fn start(world: &World, hosts: u32) -> Vec<Node> {
     let start = |host: u32| {
         let builder = Node::builder().node_id(NodeId(u64::from(host) + 1));
@@ -18,7 +18,7 @@ fn start(world: &World, hosts: u32) -> Vec<Node> {
     (0..hosts).map(start).collect()
 }
 
-/// Joins with all nodes, and waits until they see one another.
+/// Joins with all nodes, and waits until all are in each other's view.
 async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
     let mut groups = Vec::new();
     for node in nodes {
@@ -30,7 +30,7 @@ async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
     groups
 }
 
-/// Events up to one like this.
+/// Receives events up to one for which `is_it` returns `true`.
 async fn until(group: &Group, is_it: impl Fn(&Event) -> bool) {
     while !is_it(&group.recv_timeout_async(PATIENCE).await.expect("in time").expect("open")) {}
 }

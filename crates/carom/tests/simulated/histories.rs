@@ -16,8 +16,8 @@ use pollster::block_on;
 use crate::network::{multicast_port, on_loopback};
 use crate::{PATIENCE, config, join_with};
 
-/// Two nodes tell each other numbers; the program knows nothing of simulation. The group is
-/// returned as well: a member that leaves cannot confirm the other one's numbers any more.
+/// Exchanges numbers between two nodes. The program does not depend on simulation. The group is
+/// returned as well, because a member that leaves can no longer confirm the other one's numbers.
 async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     let group = join_with(node, 1).await;
     for number in 0..100_u32 {
@@ -43,7 +43,7 @@ async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     (heard, group)
 }
 
-/// Both at the same time, on whatever runs this.
+/// Runs the program on both nodes concurrently, on any executor.
 async fn both([a, b]: [Node; 2]) -> [Vec<u32>; 2] {
     let mut running = [Box::pin(exchange(&a, 0)), Box::pin(exchange(&b, 1000))];
     let mut heard = [None, None];
@@ -77,8 +77,8 @@ fn the_same_program_gives_the_same_result_on_sockets_and_in_a_simulated_world() 
     assert_eq!((a, b), ((1000..1100).collect(), (0..100).collect()));
 }
 
-/// A busy world under losses and disturbances, with a restart; returns its history, its capture and
-/// what each node heard.
+/// Runs a busy world with losses, disturbances and a restart. Returns its history, its capture, and
+/// the events of each node.
 fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Vec<String>>) {
     let config = WorldConfig { loss: Loss::Uniform(0.05), ..config(4, seed) };
     let mut world = World::with_membership(config, membership);

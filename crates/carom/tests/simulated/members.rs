@@ -1,4 +1,4 @@
-//! Who is told of whom: by an oracle, by a list of static members, by seeds.
+//! Membership by an oracle, by a list of static members, and by seeds.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A node and its host: one at a time, and what its handles find when it is gone.
+//! A node and its host: one at a time, and the behavior of handles after the node is gone.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn handles_that_outlive_their_host_or_their_world_find_the_node_closed() {
     assert_eq!(world.block_on(PATIENCE, group.recv()), Some(None));
     let again = world.block_on(PATIENCE, node.join_async("b", Profile::time_critical()));
     assert!(matches!(again, Some(Err(JoinGroupError::Closed))));
-    // The dead node's handles do not touch its successor.
+    // Handles of the dead node do not affect its successor.
     let successor = Node::builder().start_on(&host).expect("a node");
     drop((group, node));
     assert!(world.block_on(PATIENCE, successor.status_async()).is_some());

@@ -1,4 +1,4 @@
-//! Whatever a program asks for is refused with an error, or works at every member.
+//! Every setting of a program is refused with an error, or works at every member.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use proptest::prelude::*;
 
 use crate::{PATIENCE, cases, config, start};
 
-/// A profile, and what its ring has to tell of it at every member.
+/// A profile, and the settings that its ring must report at every member.
 #[derive(Clone, Copy, Debug)]
 struct Drawn {
     profile: Profile,
     partition: Option<Partition>,
-    /// Which of the two nodes is a voter.
+    /// `true` for each of the two nodes that is a voter.
     voters: [bool; 2],
 }
 
 impl Drawn {
-    /// The profile with which a node joins.
+    /// Returns the profile with which a node joins.
     fn of_node(self, at: usize) -> Profile {
         self.profile.voter(self.voters[at])
     }
 
-    /// The outcome of valid settings.
+    /// Returns the outcome of valid settings.
     fn fate(self) -> Fate {
         let Some(Partition::QuorumOf(electorate)) = self.partition else { return Fate::Works };
         let voters = self.voters.into_iter().filter(|it| *it).count();
@@ -44,7 +44,7 @@ impl Drawn {
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Works,
-    /// For voters that are not there.
+    /// Waits for voters that are not online.
     Waits {
         needed: usize,
     },
@@ -112,7 +112,7 @@ fn pools() -> impl Strategy<Value = MulticastPool> {
     (address, count, hello).prop_map(|(first, count, hello)| MulticastPool { first, count, hello })
 }
 
-/// Losses that a message survives, and some that are none.
+/// Returns losses with which a message still arrives, and some that are invalid.
 fn losses() -> impl Strategy<Value = Loss> {
     let share = || prop_oneof![4 => 0.0..0.1, 1 => Just(1.5), 1 => Just(-0.1), 1 => Just(f64::NAN)];
     let bursts = (share(), prop_oneof![Just(0), 1..4_u32]);
@@ -153,7 +153,7 @@ async fn has_another(node: &Node, group: &Group) {
     }
 }
 
-/// The next message that another node has sent.
+/// Returns the size of the next message that another node has sent.
 async fn next_message(group: &Group) -> usize {
     loop {
         match group.recv().await.expect("the group is open") {
@@ -163,7 +163,7 @@ async fn next_message(group: &Group) -> usize {
     }
 }
 
-/// Waits until one of the groups is told this.
+/// Waits until one of the groups receives a matching event.
 async fn until_told(node: &Node, groups: [&Group; 2], is_it: impl Fn(&RingNews) -> bool) {
     loop {
         for event in groups.iter().flat_map(|group| std::iter::from_fn(|| group.try_recv())) {
@@ -175,7 +175,7 @@ async fn until_told(node: &Node, groups: [&Group; 2], is_it: impl Fn(&RingNews) 
     }
 }
 
-/// Asserts that the ring has the settings of both members, as one of them is told.
+/// Asserts that the ring, as one member reports it, has the settings of both members.
 async fn assert_ring(drawn: Drawn, of: [&Node; 2], at: &Node) {
     let Some(partition) = drawn.partition else { return };
     let mut groups = at.status_async().await.groups;
@@ -210,7 +210,7 @@ proptest! {
         let [here, there] = start(&world);
         let both = async {
             let odd = join(&here, &name, drawn.of_node(0)).await;
-            // The other node starts to take part when the first has all its groups.
+            // The other node joins after the first has joined all its groups.
             let fine = join(&here, "fine", Profile::ordered()).await.expect("a sound group");
             let twin = join(&there, &name, drawn.of_node(1)).await;
             let fine_twin = join(&there, "fine", Profile::ordered()).await.expect("a sound group");
@@ -291,7 +291,7 @@ proptest! {
                 builder = builder.seeds([found]);
             }
             if is_static {
-                // A node may be in its own list, and one may be there twice.
+                // The list may contain the node itself, and a node twice.
                 builder = builder.static_members([&members[..], &members[..1]].concat());
             }
             builder

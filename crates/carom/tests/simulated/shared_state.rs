@@ -1,4 +1,4 @@
-//! A shared state whose members come and die in the middle of a transfer.
+//! A shared state whose members join and crash during a transfer.
 
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use carom::{Node, NodeId, Profile, Qos, Shared, SharedState, Time};
 
 use crate::PATIENCE;
 
-/// A member, as its application sees it.
+/// State of a member's application.
 #[derive(Default)]
 struct Replica {
     state: Option<Vec<u8>>,
-    /// Times that it was asked to give the state.
+    /// Number of requests to give the state.
     gives: usize,
-    /// Times that it was told that no member has the state.
+    /// Number of reports that no member has the state.
     told_of_no_holder: usize,
-    /// Members of its ring.
+    /// Number of members of its ring.
     ring: usize,
-    /// Messages that were delivered to it; pieces of the state are among them.
+    /// Number of delivered messages, including pieces of the state.
     delivered: u64,
 }
 
-/// The members by host.
+/// Members by host.
 #[derive(Clone, Default)]
 struct Replicas(Rc<RefCell<BTreeMap<u32, Replica>>>);
 
@@ -39,7 +39,7 @@ impl Replicas {
         change(self.0.borrow_mut().entry(host).or_default());
     }
 
-    /// Pieces have come, and the state has not.
+    /// Returns `true` if pieces have arrived, but not the whole state.
     fn is_in_transfer(&self, host: u32) -> bool {
         let replica = self.of(host);
         replica.state.is_none() && replica.delivered > 20
@@ -52,7 +52,7 @@ impl Replicas {
     }
 }
 
-/// Links on which the state takes some three seconds.
+/// Creates a world whose links need about three seconds for the state.
 fn slow_world(hosts: u32, seed: u64) -> World {
     let link = Link { bandwidth: Some(8_000_000), queue_bytes: 1 << 20, ..Link::default() };
     World::new(WorldConfig::new(Topology::lan(hosts, link), seed))
@@ -66,7 +66,7 @@ fn run_until(world: &mut World, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A member that does what the group asks of it, and publishes a byte every now and then.
+/// Runs a member that executes all required actions, and publishes a byte periodically.
 async fn take_part(host: Host, is_founder: bool, replicas: Replicas) {
     let at = host.ix().0;
     let ordered = rmp::Config { message_bytes: PIECE_BYTES, ..rmp::Config::default() };
@@ -109,7 +109,7 @@ async fn take_part(host: Host, is_founder: bool, replicas: Replicas) {
     }
 }
 
-/// The next event of the shared state, or nothing once this time has come.
+/// Returns the next action, or `None` at the time `due`.
 async fn next_until(due: Time, node: &Node, shared: &SharedState) -> Option<Shared> {
     let mut told = Box::pin(shared.recv());
     let mut pause = Box::pin(node.sleep(due.since(node.now())));
@@ -120,7 +120,8 @@ async fn next_until(due: Time, node: &Node, shared: &SharedState) -> Option<Shar
     .await
 }
 
-/// All of them have the state with more behind it, the same as far as each has come.
+/// Asserts that all members have the state and later messages, equal up to the length of the
+/// shortest.
 fn assert_same_state(replicas: &Replicas, hosts: &[u32]) {
     let states: Vec<Vec<u8>> =
         hosts.iter().map(|host| replicas.of(*host).state.clone().expect("a state")).collect();
@@ -166,7 +167,7 @@ fn transfer_resumes_and_completes_when_members_come_and_die() {
     run_until(&mut world, || replicas.of(1).ring == 3);
     assert!(replicas.is_in_transfer(1), "the transfer was over before the view changed");
     run_until(&mut world, || [1, 3].into_iter().all(|host| replicas.of(host).state.is_some()));
-    // One transfer to those who were there when it began, and one to the member that came then.
+    // One transfer to the members at its start, and one to the member that joined during it.
     assert_eq!((replicas.of(0).gives, replicas.of(1).gives), (2, 0));
     world.run_for(Duration::from_secs(2));
     assert_same_state(&replicas, &[0, 1, 3]);
@@ -193,5 +194,5 @@ fn next_holder_gives_the_state_when_the_giver_dies_during_a_transfer() {
 
 const STEP: Duration = Duration::from_millis(10);
 const STATE_BYTES: usize = 2 << 20;
-/// Bytes of the largest message, so that the state is in many pieces.
+/// Maximum size of a message, for a state in many pieces.
 const PIECE_BYTES: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Tasks of hosts: what ends and wakes them, what they give up, and calls that would block them.
+//! Tasks of hosts: their ends and wake-ups, abandoned calls, and calls that would block them.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -106,7 +106,7 @@ fn a_call_that_would_block_for_ever_panics_and_names_its_async_form() {
         let complaint = complaint(call);
         assert!(complaint.ends_with(&format!("use {instead}")), "{complaint}");
     }
-    // Nobody takes the messages while the world stands still.
+    // No messages leave the queue while the world stands still.
     (0..1024).for_each(|_| drop(group.publish("x").expect("there is room")));
     assert!(matches!(group.try_publish("x"), Err(TryPublishError::Full { .. })));
     assert!(complaint(&|| drop(group.publish("x"))).ends_with("use publish_async"));
@@ -132,7 +132,7 @@ fn a_waker_that_is_replaced_may_own_a_sleep() {
     assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(true), "it locks itself out");
 }
 
-/// A waker that is the last to hold a task.
+/// A waker that holds the last reference to a task.
 struct Owner(
     #[expect(dead_code, reason = "owned")] Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 );

@@ -1,4 +1,4 @@
-//! One node's end of the oracle.
+//! The membership provider of a node that uses the oracle.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,29 +11,29 @@ use carom_proto::{
 
 use crate::sim::machine::Told;
 
-/// What goes between a node's membership and the world. The world takes it after every call of
-/// the node.
+/// Queues between a node's membership and the world. The world empties them after every call of the
+/// node.
 #[derive(Debug, Default)]
 pub(crate) struct Ear {
     pub(crate) heard: VecDeque<News>,
     pub(crate) told: VecDeque<Told>,
 }
 
-/// What the oracle says. `stay` counts how often the hearer has joined the group: what was meant
-/// for an earlier time is of no use any more.
+/// News from the oracle. `stay` counts the receiver's joins of the group: news for an earlier stay
+/// is ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum News {
-    /// `node`, which is reached at `endpoint`, is in the group.
+    /// `node`, at `endpoint`, is in the group.
     Joined { group: GroupId, stay: u32, node: NodeId, endpoint: Endpoint },
     /// `node` has left the group.
     Left { group: GroupId, stay: u32, node: NodeId },
     /// `node` has crashed.
     Gone { node: NodeId },
-    /// The hearer cannot be in the group.
+    /// The receiver cannot join the group.
     Refused { group: GroupId, stay: u32, error: JoinError },
 }
 
-/// The membership provider that believes the oracle.
+/// Membership provider that follows the oracle.
 pub(crate) struct Hearer {
     ear: Arc<Mutex<Ear>>,
     groups: BTreeMap<GroupId, Group>,
@@ -50,7 +50,7 @@ struct Group {
 }
 
 impl Ear {
-    /// The ear, of which the world and the node's membership have an end each.
+    /// Locks the queues, which the world and the node's membership share.
     pub(crate) fn lock(ear: &Mutex<Self>) -> MutexGuard<'_, Self> {
         ear.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,7 +169,7 @@ impl Membership for Hearer {
         self.events.pop_front()
     }
 
-    /// At once if something was said that has not been looked at yet.
+    /// Returns an immediate wake-up if there is unhandled news.
     fn poll_timeout(&self) -> Option<Wakeup> {
         let is_due = !self.events.is_empty() || !Ear::lock(&self.ear).heard.is_empty();
         is_due.then_some(Wakeup { at: Time::ZERO, reason: "the oracle spoke" })
