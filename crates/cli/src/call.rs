@@ -13,33 +13,33 @@ use crate::node::NodeArgs;
 use crate::serve::reply::{self, Reply};
 use crate::{output, units, waiting};
 
-/// Ask an ordered group: standard input is the request, standard output gets the reply of whoever
-/// serves the handler (`carom serve`)
+/// Send standard input as a request to an ordered group, and print the reply of the server of the
+/// handler (`carom serve`)
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The group's name
+    /// Group name
     #[arg(value_parser = units::name)]
     pub(crate) group: String,
-    /// Which of the six handlers of the group replies, 0 to 5
+    /// Handler that should reply, 0 to 5
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
     #[arg(value_parser = reply::handler)]
     handler: Handler,
-    /// Wait at most this long for the reply
+    /// Maximum wait for the reply
     #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     timeout: Duration,
-    /// Write the reply of a program that is not `carom serve`, as it is
+    /// Write the reply unparsed, for servers other than `carom serve`
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
     node: NodeArgs,
 }
 
-/// Runs the verb.
+/// Runs `carom call`.
 ///
 /// # Errors
-/// If the request cannot be read or made, or the reply not be written.
+/// Fails if the request cannot be read or sent, or the reply cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
     interrupt::told_by_code(run_until(args, interrupt))
@@ -56,7 +56,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     match answered? {
         Ok(Answered::Reply { payload, .. }) => args.write(&payload),
         Ok(Answered::Acknowledged) => Ok(Outcome::Fine),
-        // Another node may have been in the group and gone since.
+        // Another node may have been in the group and left since.
         Err(NotAnswered::Unanswered) if is_nobody_there => {
             let done = match was_anybody_there {
                 true => " now: it is not known whether it was done",
@@ -77,7 +77,8 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
 }
 
 impl Args {
-    /// Asks, as a node that is in no group, and notes whether there was any other node.
+    /// Sends the request from a node that is in no group. Sets `was_anybody_there` if another node
+    /// was seen during the wait.
     fn ask(
         &self,
         node: &Node,
@@ -95,7 +96,7 @@ impl Args {
         answered.ok_or_else(CliError::interrupted)
     }
 
-    /// Whether no other node is there, or none that is in the group.
+    /// Returns `true` if no other node is online, or none of them is in the group.
     fn is_nobody_there(&self, node: &Node, interrupt: &Interrupt) -> Result<bool, CliError> {
         if node.status().members.is_empty() {
             return Ok(true);
@@ -125,12 +126,12 @@ impl Args {
     }
 }
 
-/// All of standard input; it is read by a thread of its own, so that Ctrl-C is heard meanwhile.
+/// Reads all of standard input on a separate thread, so that Ctrl-C takes effect during the read.
 fn read(interrupt: &Interrupt) -> Result<Vec<u8>, CliError> {
     let (to, from) = channel();
     std::thread::spawn(move || {
         let mut input = Vec::new();
-        // One byte more than fits, for the group to refuse.
+        // One byte above the limit, so that the group rejects an oversized request.
         let read = std::io::stdin().lock().take(MOST_BYTES + 1).read_to_end(&mut input);
         to.send(read.map(|_| input))
     });
@@ -153,7 +154,7 @@ fn write_out(bytes: &[u8]) -> Result<(), CliError> {
 
 const MOST_BYTES: u64 = 16 << 20;
 const UNANSWERED: u8 = 3;
-/// A member that is there answers within a tenth of a second.
+/// Timeout of the ring query. An online member answers within 100 ms.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(20);
 const EXAMPLE: &str = "Examples:

@@ -1,9 +1,10 @@
-//! Numbers with their nouns.
+//! Counts with their nouns.
 
 use std::fmt::Display;
 
-/// A count with its noun, in the plural unless it is one: `1 message`, `2 entries`. The noun is
-/// given in the singular and is the last word.
+/// Formats a count with its noun, in the plural unless the count is 1: `1 message`, `2 entries`.
+///
+/// `noun` is singular and ends with the word to inflect, such as `other member`.
 pub(crate) fn counted(count: impl Display, noun: &str) -> String {
     let count = count.to_string();
     match noun.strip_suffix('y') {

@@ -1,11 +1,13 @@
-//! What the user is told when something cannot be done: one line of cause, one line of fix.
+//! Errors and outcomes of commands.
+//!
+//! An error prints two lines: one with its cause, one with a fix.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use carom_paper::units::UnitError;
 
-/// Why a command ends early.
+/// Error that ends a command early, with its exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CliError {
     cause: String,
@@ -13,34 +15,35 @@ pub(crate) struct CliError {
     code: u8,
 }
 
-/// How a command ended that could do its work.
+/// Outcome of a command that could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Nothing to complain about: exit code 0.
+    /// Success: exit code 0.
     Fine,
-    /// It worked, but messages were lost or a finding will hurt: exit code 1.
+    /// The command worked, but messages were lost or a check failed: exit code 1.
     Finding,
-    /// As a command that was run ended, or was not run.
+    /// Any other exit code, such as that of a child process or of an interruption.
     Code(u8),
 }
 
 impl CliError {
-    /// Wrong use, or an environment in which the command cannot work: exit code 2.
+    /// Creates a usage or environment error: exit code 2.
     pub(crate) fn new(cause: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { cause: one_line(&cause.into()), fix: one_line(&fix.into()), code: WRONG_USE }
     }
 
-    /// The user asked to end before there was anything to tell: exit code 0.
+    /// Creates the error of an interruption before the work began: exit code 0.
     pub(crate) fn interrupted() -> Self {
         Self { cause: "ended before it began".to_owned(), fix: String::new(), code: 0 }
     }
 
-    /// The user asked to end what had begun; `what` has become of it: exit code 0.
+    /// Creates the error of an interruption during the work: exit code 0. `what` describes the
+    /// state in which the work was left.
     pub(crate) fn interrupted_after(what: impl Into<String>) -> Self {
         Self { cause: one_line(&what.into()), fix: String::new(), code: 0 }
     }
 
-    /// As an object of JSON, for who reads those alone.
+    /// Returns the error as a JSON object, for programs that read only standard output.
     pub(crate) fn object(&self) -> serde_json::Value {
         match self.is_interruption() {
             true => serde_json::json!({ "event": "interrupted", "cause": self.cause }),
@@ -50,12 +53,12 @@ impl CliError {
         }
     }
 
-    /// Whether it is that the user asked to end.
+    /// Returns `true` if the user interrupted the command.
     pub(crate) fn is_interruption(&self) -> bool {
         self.code == 0
     }
 
-    /// The error of an operation on the system, with what was tried.
+    /// Creates the error of a failed system operation. `tried` names the operation or its object.
     pub(crate) fn io(tried: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
@@ -67,7 +70,7 @@ impl CliError {
         Self::new(format!("{tried}: {}", plain(error)), fix)
     }
 
-    /// The error of reading or writing a file that the user has named.
+    /// Creates the error of reading or writing a file that the user has named.
     pub(crate) fn file(name: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
@@ -78,7 +81,7 @@ impl CliError {
         Self::new(format!("{name}: {}", plain(error)), fix)
     }
 
-    /// What clap found wrong with the command line.
+    /// Converts an error that clap found in the command line.
     pub(crate) fn usage(error: &clap::Error) -> Self {
         use clap::error::{ContextKind, ContextValue, ErrorKind};
         use std::error::Error as _;
@@ -139,16 +142,18 @@ impl From<Outcome> for ExitCode {
 }
 
 impl Outcome {
-    /// The user ended it before its work was done: the code of a shell for SIGINT.
+    /// Outcome of a command interrupted before its work was done: the exit code of a shell for
+    /// SIGINT.
     pub(crate) const INTERRUPTED: Self = Self::Code(SIGNALLED);
 
-    /// `Finding` if there is one.
+    /// Returns [`Self::Finding`] if `finding` is `true`, otherwise [`Self::Fine`].
     pub(crate) fn of(finding: bool) -> Self {
         if finding { Self::Finding } else { Self::Fine }
     }
 }
 
-/// The text of a system error without its number, in lower case as the rest of the line.
+/// Returns the text of a system error without its number, in lower case to match the rest of the
+/// line.
 pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -156,7 +161,8 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
-/// What may be given instead, by the values that clap names or by what its cause says.
+/// Returns the fix for an invalid value: the list of `values` that clap gives, or the range or
+/// format that `cause` implies.
 fn possible(values: &str, cause: &str) -> String {
     if !values.is_empty() {
         return format!("give one of: {values}");
@@ -190,7 +196,7 @@ fn one_line(text: &str) -> String {
 
 const FINDING: u8 = 1;
 const WRONG_USE: u8 = 2;
-/// As a shell reports a command that Ctrl-C has ended.
+/// Exit code of a command that Ctrl-C has ended, the same as in a shell.
 pub(crate) const SIGNALLED: u8 = 130;
 
 #[cfg(test)]

@@ -1,36 +1,35 @@
-//! Messages on standard input and output: a line each, or a frame each.
+//! Message framing on standard input and output: lines, or frames with a length.
 //!
-//! A frame is the message's length as a 4-byte big-endian number, then the message.
+//! A frame is the message's length as a 4-byte big-endian number, followed by the message.
 
 use std::io::{self, BufRead, ErrorKind, Read as _, Write};
 
-/// How messages follow each other in a stream of bytes.
+/// Framing of the messages in a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// Each ends with a line feed.
+    /// Each message ends with a line feed.
     Lines,
-    /// Each begins with its length.
+    /// Each message begins with its length.
     Frames,
 }
 
-/// What was found at one place of the stream.
+/// Result of reading one message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A message.
     Message(Vec<u8>),
-    /// A message of this many bytes, more than the limit; the rest of it was not read.
+    /// Size in bytes of a message above the limit. The message was not kept.
     TooLarge(u64),
-    /// The end, between two messages.
+    /// End of the stream, between two messages.
     End,
 }
 
 impl Framing {
-    /// `Frames` if asked for.
+    /// Returns [`Self::Frames`] if `frames` is `true`, otherwise [`Self::Lines`].
     pub(crate) fn of(frames: bool) -> Self {
         if frames { Self::Frames } else { Self::Lines }
     }
 
-    /// What one message is called.
+    /// Returns the noun for one message, for error texts.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Lines => "line",
@@ -41,7 +40,7 @@ impl Framing {
     /// Reads the next message of at most `limit` bytes.
     ///
     /// # Errors
-    /// The stream's, or `UnexpectedEof` if it ends within a frame.
+    /// Fails if the stream fails. Returns `UnexpectedEof` if the stream ends within a frame.
     pub(crate) fn read(self, from: &mut impl BufRead, limit: usize) -> io::Result<Found> {
         match self {
             Self::Lines => read_line(from, limit),
@@ -52,7 +51,7 @@ impl Framing {
     /// Writes one message.
     ///
     /// # Errors
-    /// The stream's.
+    /// Fails if the stream fails, or the length of a frame does not fit in 32 bits.
     pub(crate) fn write(self, message: &[u8], to: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Lines => {
@@ -69,7 +68,8 @@ impl Framing {
     }
 }
 
-/// A line too long is measured to its end, in bounded memory, so that its size can be told.
+/// Reads a line. A line above the limit is read to its end in bounded memory, so that its size can
+/// be reported.
 fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Found> {
     let mut line = Vec::new();
     from.by_ref().take(limit as u64 + 1).read_until(b'\n', &mut line)?;

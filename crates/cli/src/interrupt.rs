@@ -1,4 +1,4 @@
-//! Ctrl-C: a request to end that wakes whoever waits.
+//! Ctrl-C: interrupt requests that wake waiting threads.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,35 +6,36 @@ use std::time::Duration;
 use crate::error::{CliError, Outcome, SIGNALLED};
 use crate::output;
 
-/// Whether, and how often, the user asked to end.
+/// Counter of the user's interrupt requests.
 pub(crate) struct Interrupt {
     asked: Mutex<u32>,
     wake: Condvar,
-    /// Tells how it went so far.
+    /// Returns the text to print if the command is terminated by force.
     last_words: Mutex<Option<Box<dyn Fn() -> String + Send>>>,
 }
 
-/// Listens for Ctrl-C, and for the signals that ask a program to end.
+/// Starts to count interrupt requests: Ctrl-C, SIGTERM, and SIGHUP. A command that has not ended
+/// 0.8 s after the first one is terminated by force.
 ///
 /// # Errors
-/// If the system does not let us.
+/// Fails if the signal handler cannot be installed.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
     listen_with(PATIENCE)
 }
 
-/// As [`listen`], for a command whose end may take this long.
+/// Like [`listen`], for a command that may need up to `patience` to end.
 ///
 /// # Errors
-/// If the system does not let us.
+/// Fails if the signal handler cannot be installed.
 pub(crate) fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
     listen_by(move || on_signal(patience))
 }
 
-/// As [`listen`], for a command that decides itself what each time means: it is never ended by
-/// force.
+/// Like [`listen`], for a command that defines the effect of every interrupt request itself. It is
+/// never terminated by force.
 ///
 /// # Errors
-/// If the system does not let us.
+/// Fails if the signal handler cannot be installed.
 pub(crate) fn listen_to_all() -> Result<&'static Interrupt, CliError> {
     listen_by(|| {
         INTERRUPT.ask();
@@ -48,8 +49,10 @@ fn listen_by(on_signal: impl FnMut() + Send + 'static) -> Result<&'static Interr
     Ok(&INTERRUPT)
 }
 
-/// The end of a verb that was to get something done: one that was interrupted has not, and whoever
-/// ran it must not take that for success.
+/// Converts an interruption into exit code 130, and prints its cause.
+///
+/// For subcommands with a task to complete: their caller must not take an interrupted run for
+/// success.
 pub(crate) fn told_by_code(ended: Result<Outcome, CliError>) -> Result<Outcome, CliError> {
     match ended {
         Err(error) if error.is_interruption() => {
@@ -61,35 +64,35 @@ pub(crate) fn told_by_code(ended: Result<Outcome, CliError>) -> Result<Outcome, 
 }
 
 impl Interrupt {
-    /// Whether the user asked to end.
+    /// Returns `true` if there was an interrupt request.
     pub(crate) fn is_asked(&self) -> bool {
         self.count() > 0
     }
 
-    /// How often the user asked to end.
+    /// Returns the number of interrupt requests.
     pub(crate) fn count(&self) -> u32 {
         *self.locked()
     }
 
-    /// Waits for at most `timeout`; true as soon as the user asks to end.
+    /// Waits for an interrupt request, for at most `timeout`. Returns `true` if there was one.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         self.wait_for_more(0, timeout) > 0
     }
 
-    /// Waits for at most `timeout`, or until the user has asked to end more than `seen` times;
-    /// returns how often it was.
+    /// Waits until there were more than `seen` interrupt requests, for at most `timeout`. Returns
+    /// their number.
     pub(crate) fn wait_for_more(&self, seen: u32, timeout: Duration) -> u32 {
         let waited = self.wake.wait_timeout_while(self.locked(), timeout, |asked| *asked <= seen);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sets what is printed if the end must be forced.
+    /// Sets the text to print if the command is terminated by force.
     pub(crate) fn set_last_words(&self, words: impl Fn() -> String + Send + 'static) {
         let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         *last_words = Some(Box::new(words));
     }
 
-    /// Asks to end; false if it was asked before.
+    /// Counts an interrupt request. Returns `true` if it is the first one.
     fn ask(&self) -> bool {
         let mut asked = self.locked();
         *asked = asked.saturating_add(1);
@@ -102,8 +105,10 @@ impl Interrupt {
     }
 }
 
-/// The first signal asks; a second one, or an end that takes too long, ends at once. The latter
-/// happens when standard output is not read, or in the middle of long work.
+/// Counts an interrupt request. A second one terminates the process at once.
+///
+/// After the first one, the process is terminated if it has not ended within `patience`, because
+/// the reader of standard output is blocked or a long computation is running.
 fn on_signal(patience: Duration) {
     if !INTERRUPT.ask() {
         std::process::exit(SIGNALLED.into());

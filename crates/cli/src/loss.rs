@@ -1,30 +1,29 @@
-//! The flags of every verb that can lose on receipt what arrives.
+//! Flags that inject loss, for every subcommand that receives.
 
 use carom::Loss;
 
 use crate::units;
 
-/// What to lose on receipt.
+/// Loss injected on receipt.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LossArgs {
-    /// Drop this share of what arrives, for trying things out
+    /// Drop this share of datagrams on receipt, for testing
     #[arg(long, value_name = "SHARE", default_value = "0", allow_hyphen_values = true)]
     #[arg(value_parser = units::share)]
     loss: f64,
-    /// Let losses come in bursts of this many datagrams
+    /// Drop in bursts of N datagrams
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     burst: Option<u32>,
 }
 
 impl LossArgs {
-    /// The loss model.
     pub(crate) fn model(&self) -> Loss {
         injected(self.loss, self.burst)
     }
 }
 
-/// The loss model of `--loss` and `--burst`.
+/// Returns the loss model of `--loss` and `--burst`.
 pub(crate) fn injected(rate: f64, burst: Option<u32>) -> Loss {
     match burst {
         _ if rate == 0.0 => Loss::None,

@@ -1,8 +1,8 @@
 //! The command line of Carom.
 //!
-//! One verb, one file or folder. A verb's `run` returns an [`Outcome`] or a [`CliError`]; exit code
-//! 0 is fine, 1 is a loss or a finding, 2 is wrong use or an environment that does not allow it. A
-//! verb that runs a command ends as the command does.
+//! Each subcommand has its own file or folder. Its `run` returns an [`Outcome`] or a [`CliError`].
+//! The exit code is 0 for success, 1 for data loss or a failed check, and 2 for a usage or
+//! environment error. A subcommand that runs a command returns the exit code of that command.
 
 mod call;
 mod control;
@@ -37,7 +37,7 @@ use clap_complete::Shell;
 
 use crate::error::{CliError, Outcome};
 
-/// Time-critical reliable multicast: losses repaired in milliseconds by the receivers themselves
+/// Low-latency reliable multicast: receivers repair each other's losses in milliseconds
 #[derive(Parser)]
 #[command(name = "carom", version, after_help = EXAMPLE)]
 struct Cli {
@@ -62,16 +62,16 @@ enum Verb {
     Tune(tune::Args),
     Paper(paper::Args),
     Sim(sim::Args),
-    /// Print the completions of a shell
+    /// Print the completion script of a shell
     #[command(after_help = COMPLETIONS_EXAMPLE)]
     Completions {
-        /// The shell
+        /// Shell for which the script is generated
         shell: Shell,
     },
 }
 
 impl Verb {
-    /// The group that it takes part in, or asks.
+    /// Returns the group that the subcommand joins or sends a request to.
     fn group(&self) -> Option<&str> {
         match self {
             Self::Pub(args) => Some(&args.group),
@@ -96,13 +96,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The verb, or none if help was asked for and given.
+/// Parses the command line. Returns `None` after printing the requested help or version.
 fn command_line() -> Result<Option<Verb>, CliError> {
     match Cli::try_parse() {
         Ok(cli) => Ok(Some(cli.verb)),
         Err(error) if error.use_stderr() => Err(CliError::usage(&error)),
         Err(help) => {
-            // Whoever reads it may go away early, as `head` does.
+            // The reader may close the pipe early, as `head` does.
             let _ = help.print();
             Ok(None)
         }

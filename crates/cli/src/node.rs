@@ -1,4 +1,4 @@
-//! The flags of every verb that starts a node, and the start itself.
+//! Flags of every subcommand that starts a node, and the start of that node.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
@@ -15,49 +15,49 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::ring;
 
-/// Where and how a node takes part.
+/// Network settings of a node.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct NodeArgs {
-    /// Network interface, by name or IPv4 address [default: the first that can multicast]
+    /// Network interface, by name or IPv4 address [default: the first one with multicast]
     #[arg(long, value_name = "NAME|IP")]
     interface: Option<String>,
-    /// UDP port of this node [default: 7400, or any free one if it is taken]
+    /// UDP port of this node [default: 7400, or a free port if it is taken]
     #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
     port: Option<u16>,
-    /// Address of a node that is there already, HOST or HOST:PORT; may be repeated
+    /// Address of a running node, HOST or HOST:PORT; may be repeated
     #[arg(long = "seed", value_name = "ADDR")]
     seeds: Vec<String>,
     /// Address of a membership service (`carom control`), HOST or HOST:PORT; may be repeated.
-    /// Members are found by it alone
+    /// Replaces gossip discovery
     #[arg(long = "control", value_name = "ADDR", conflicts_with = "seeds", value_delimiter = ',')]
     controls: Vec<String>,
-    /// Name of the cluster that the membership service is that of
+    /// Cluster name expected of the membership service
     #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
     #[arg(hide_default_value = true)]
     cluster: String,
-    /// Where this machine stands, for the membership service's failure detectors
+    /// Rack of this host, for the failure detectors of the membership service
     #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
     #[arg(hide_default_value = true)]
     rack: String,
-    /// UDP port of all multicast, the same at all nodes [default: 7401]
+    /// UDP port of all multicast traffic, the same at all nodes [default: 7401]
     #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     multicast_port: Option<u16>,
-    /// Largest IP packet that is sent, in bytes: fewer where something between is narrower and
-    /// refuses to say so, more than 1500 for jumbo frames, where probes find that they come
-    /// through [default: 1500, or what the interface carries if that is less]
+    /// Largest IP packet to send, in bytes, at least 700. Lower it if the network drops larger
+    /// packets silently. Raise it above 1500 for jumbo frames, which are sent only where probes
+    /// show that they arrive [default: 1500, or the MTU of the interface if that is smaller]
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(700..))]
     mtu: Option<u16>,
-    /// How packets reach the other members
+    /// Delivery of packets to the other members
     #[arg(long, value_name = "PATH", default_value = "auto")]
     path: Path,
 }
 
-/// How packets reach the other members.
+/// Delivery of packets to the other members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Path {
-    /// Multicast to those whom it reaches, unicast copies to the others
+    /// Multicast, and unicast copies for members that multicast does not reach
     #[default]
     Auto,
     /// Multicast only
@@ -77,12 +77,13 @@ impl From<Path> for PathChoice {
 }
 
 impl NodeArgs {
-    /// The membership services, and the cluster that they must be of; `None` without any.
+    /// Returns the addresses of the membership service and the expected cluster name, or `None`
+    /// without `--control`.
     pub(crate) fn service(&self) -> Option<(&[String], &str)> {
         (!self.controls.is_empty()).then_some((&*self.controls, &*self.cluster))
     }
 
-    /// A builder with these flags.
+    /// Returns a node builder with these settings.
     pub(crate) fn builder(&self) -> Builder {
         let mut builder = Node::builder().path(self.path.into());
         if let Some(interface) = &self.interface {
@@ -101,22 +102,25 @@ impl NodeArgs {
         builder.seeds(&self.seeds)
     }
 
-    /// Starts the node, says what the user should know, and finds the seeds.
+    /// Starts the node, prints its notices, and waits for the seeds.
     ///
     /// # Errors
-    /// If it cannot start, no seed answers, or the user asks to end.
+    /// Fails if the node cannot start, no seed answers, or the user interrupts.
     pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
         let node =
             builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
         let news = News::of_start();
         news.tell(&node);
         let settled = self.find_seeds(&node, interrupt).and_then(|()| settle(&node, interrupt));
-        // Only when it speaks to others does it find out what the network refuses.
+        // Some restrictions of the network show only when the node sends.
         news.tell(&node);
         settled.map(|()| node)
     }
 
-    /// Waits until somebody answers, if there are seeds other than this node.
+    /// Waits up to 3 s until another node answers.
+    ///
+    /// Returns at once without seeds. The same applies if this node is one of the seeds, because
+    /// the first seed to start would wait in vain.
     fn find_seeds(&self, node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
         let others: Vec<&String> =
             self.seeds.iter().filter(|seed| !is_own(seed, node.endpoint())).collect();
@@ -151,10 +155,11 @@ fn unanswered(seeds: &[&str]) -> String {
     }
 }
 
-/// Waits until the node has found its place, as joining would, but hears Ctrl-C meanwhile.
+/// Waits until the node is settled, for at most 2 s. Joining a group would wait as well, but could
+/// not be interrupted.
 ///
 /// # Errors
-/// If the user asks to end.
+/// Fails if the user interrupts.
 pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
     let give_up = Instant::now() + SETTLE_PATIENCE;
     while Instant::now() < give_up && !node.settled(Duration::from_millis(50)) {
@@ -165,17 +170,17 @@ pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError>
     Ok(())
 }
 
-/// Joins `group` as a time-critical one.
+/// Joins `group` with the time-critical profile.
 ///
 /// # Errors
-/// If the group's members have other settings, or the node ended.
+/// Fails if the members of the group have other settings, or the node has ended.
 pub(crate) fn join(node: &Node, group: &str, rate: RateOfFire) -> Result<Group, CliError> {
     let profile = Profile::time_critical().rate_of_fire(rate.r, rate.c);
     node.join(group, profile).map_err(|error| refused(group, &error))
 }
 
-/// The error of a group that could not be joined; where its members have it otherwise, with the
-/// flags that they were given.
+/// Returns the error of a group that could not be joined. If the members have other settings, the
+/// fix names their flags.
 pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     let fix = match error {
         JoinGroupError::Refused(JoinError::Contradiction { theirs, .. }) => {
@@ -191,8 +196,9 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     CliError::new(format!("group {group}: {error}"), fix)
 }
 
-/// The error of a group that was closed under its user: it was joined before its members were
-/// known, and they have it otherwise. A notice of the node gives the reason.
+/// Returns the error of a group that was closed while in use. Its cause is a notice of the node.
+///
+/// A group is closed if it was joined before its members were known, and they have other settings.
 pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     let notice = why_closed(node.notices(), group);
     let fix = notice.as_ref().and_then(|notice| notice.fix.clone());
@@ -200,39 +206,40 @@ pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     CliError::new(cause, fix.unwrap_or_else(|| "join it as its members did".to_owned()))
 }
 
-/// The last notice about the end of `group`: later ones may be about other things.
+/// Returns the last notice about the end of `group`. Later notices can be about something else.
 fn why_closed(notices: Vec<Notice>, group: &str) -> Option<Notice> {
     let begin = format!("group {group:?} is closed: ");
     notices.into_iter().rfind(|notice| notice.text.starts_with(&begin))
 }
 
-/// How many notices of a node its user has seen, so that each is shown once.
+/// Number of a node's notices that were shown, so that each is shown once.
 #[derive(Debug)]
 pub(crate) struct News {
     seen: Cell<usize>,
 }
 
 impl News {
-    /// Begins with the first notice of the node.
+    /// Starts with the first notice of the node.
     pub(crate) fn of_start() -> Self {
         Self { seen: Cell::new(0) }
     }
 
-    /// Begins with the next notice of `node`.
+    /// Starts with the next notice of `node`.
     pub(crate) fn from_now(node: &Node) -> Self {
         let news = Self { seen: Cell::new(usize::MAX) };
         news.take(node);
         news
     }
 
-    /// The notices since the last call.
+    /// Returns the notices since the last call.
     pub(crate) fn take(&self, node: &Node) -> Vec<Notice> {
         let (notices, all) = node.notices_since(self.seen.get());
         self.seen.set(all);
         notices
     }
 
-    /// Writes the notices since the last call to standard error.
+    /// Prints the notices since the last call on standard error. Routine notices are printed on a
+    /// terminal only.
     pub(crate) fn tell(&self, node: &Node) {
         let is_seen = std::io::stderr().is_terminal();
         for notice in self.take(node).iter().filter(|it| is_told(it.is_routine, is_seen)) {
@@ -248,19 +255,19 @@ fn tell(notice: &Notice) {
     }
 }
 
-/// Whether a notice is told: what is routine only to a person at a terminal, not to a log.
+/// Returns `true` if a notice is printed. Routine notices belong on a terminal, not in a log.
 fn is_told(is_routine: bool, is_terminal: bool) -> bool {
     is_terminal || !is_routine
 }
 
-/// What is told of a group's name that looks like a pattern.
+/// Returns a hint for a group name that looks like a pattern.
 pub(crate) fn wildcard_hint(group: &str) -> Option<String> {
     group.contains(['*', '?', '>', '#']).then(|| {
         format!("group names have no wildcards: {group} is one group, of exactly this name")
     })
 }
 
-/// The news of a running node, and whether its membership service was away at the last look.
+/// Notices of a running node, and the last known state of its membership service.
 #[derive(Debug)]
 pub(crate) struct ServiceWatch {
     is_away: Cell<bool>,
@@ -268,12 +275,13 @@ pub(crate) struct ServiceWatch {
 }
 
 impl ServiceWatch {
-    /// What the start of the node has told need not be told again.
+    /// Starts with the next notice, because earlier ones were already printed.
     pub(crate) fn new(node: &Node) -> Self {
         Self { is_away: Cell::default(), news: News::from_now(node) }
     }
 
-    /// Tells on standard error what is new: of the service in words of its own.
+    /// Prints new notices on standard error. [`Self::look`] reports the state of the service in its
+    /// own words.
     fn tell_news(&self, node: &Node) {
         let news = self.news.take(node);
         for notice in news.iter().filter(|it| !it.text.starts_with("the membership service is")) {
@@ -281,8 +289,8 @@ impl ServiceWatch {
         }
     }
 
-    /// Tells on standard error when the service goes away or comes back; returns which, as JSON
-    /// has it.
+    /// Prints new notices, and reports on standard error when the service becomes unreachable or
+    /// returns. Returns the new state in that case, as used in JSON.
     pub(crate) fn look(&self, node: &Node) -> Option<&'static str> {
         self.tell_news(node);
         let is_away = node.is_away();
@@ -298,7 +306,7 @@ impl ServiceWatch {
     }
 }
 
-/// The address with the default port if it has none.
+/// Appends the default port to an address without a port.
 fn with_port(seed: &str) -> String {
     if seed.contains(':') { seed.to_owned() } else { format!("{seed}:{DEFAULT_PORT}") }
 }

@@ -1,5 +1,4 @@
-//! What goes to standard output: lines for people, or JSON for programs. And what goes to standard
-//! error: words about it.
+//! Text or JSON on standard output, and messages on standard error.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -13,17 +12,17 @@ use crate::error::CliError;
 /// Prints `value` as one line of JSON.
 ///
 /// # Errors
-/// If standard output does not take it.
+/// Fails if standard output cannot be written.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value)
         .map_err(|error| CliError::new(format!("cannot write JSON: {error}"), REPORT))?;
     lines(&text)
 }
 
-/// Prints `text` and a line's end.
+/// Prints `text` and a line feed.
 ///
 /// # Errors
-/// If standard output does not take it. A reader that has gone away is not an error.
+/// Fails if standard output cannot be written. A closed pipe is not an error.
 pub(crate) fn lines(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -32,14 +31,14 @@ pub(crate) fn lines(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Prints a line on standard error. If nobody reads it, or its disk is full, what it tells of goes
-/// on all the same.
+/// Prints a line on standard error. Failures are ignored: a closed pipe or a full disk must not
+/// stop the command.
 pub(crate) fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// As [`say`], where something must happen afterwards even if nobody reads standard error: waits
-/// for at most 200 ms.
+/// Like [`say`], but returns after at most 200 ms, even if standard error is blocked. For use
+/// before steps that must follow in any case.
 pub(crate) fn say_unless_blocked(line: String) {
     let (done, is_done) = channel();
     std::thread::spawn(move || {
@@ -49,14 +48,14 @@ pub(crate) fn say_unless_blocked(line: String) {
     let _ = is_done.recv_timeout(Duration::from_millis(200));
 }
 
-/// Draws on standard error without ending the line. A terminal that does not take it is no reason
-/// to end.
+/// Writes to standard error without ending the line. Failures are ignored: an unwritable terminal
+/// must not stop the command.
 pub(crate) fn draw(text: impl Display) {
     let mut out = std::io::stderr().lock();
     let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// Standard output did not take what was written to it.
+/// Returns the error of a failed write to standard output.
 pub(crate) fn not_written(error: &std::io::Error) -> CliError {
     let cause = format!("standard output: {}", crate::error::plain(error));
     CliError::new(cause, "see where the output goes: is the disk full?")

@@ -1,4 +1,4 @@
-//! `carom paper`: the papers' evaluations, run again in the simulator.
+//! `carom paper`: the evaluations of the papers, reproduced in the simulator.
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -16,43 +16,44 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::output;
 
-/// Run the evaluations of the papers on Slingshot, Ricochet, RMP and RDCM again, and say what holds
+/// Reproduce the evaluations of the Slingshot, Ricochet, RMP, and RDCM papers, and report which
+/// relations hold
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// Experiments by name, or `all`
+    /// Names of experiments, or `all`
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Show the names of all experiments
+    /// Show the names of the experiments
     #[arg(long)]
     list: bool,
-    /// Where the CSV, the SVG and the report go; made if it is not there
+    /// Directory for the CSV files, figures, and report (created if missing)
     #[arg(long, value_name = "DIR", default_value = "carom-paper")]
     out: PathBuf,
-    /// Short runs: the same shape, less sure
+    /// Run shorter versions: same trends, lower confidence
     #[arg(long)]
     quick: bool,
-    /// Seed of all that is random: the same seed gives the same points
+    /// Seed of all random choices; the same seed gives the same points
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     seed: u64,
-    /// Runs at the same time [default: one for each processor]
+    /// Number of runs at the same time [default: one per CPU]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     jobs: Option<NonZeroUsize>,
-    /// Use this plan for the experiment that it names; may be repeated
+    /// Replace the built-in plan of the experiment that FILE names; may be repeated
     #[arg(long, value_name = "FILE")]
     plan: Vec<PathBuf>,
-    /// Print the plans that are built in, and run nothing
+    /// Print the plans without running them
     #[arg(long)]
     show_plan: bool,
-    /// Print one object of JSON; the files are written all the same
+    /// Print one JSON object; the files are written as well
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the verb.
+/// Runs `carom paper`.
 ///
 /// # Errors
-/// An experiment or a plan is not known, or the files cannot be written.
+/// Fails if an experiment or a plan is unknown, or a file cannot be read or written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if args.list {
         return list(&Suite::all(), args.json);
@@ -147,7 +148,7 @@ fn make_folder(out: &Path) -> Result<(), CliError> {
     fs::create_dir_all(out).map_err(|error| not_written(out, &error))
 }
 
-/// Writes the files of each experiment, and the page that holds all.
+/// Writes the files of each experiment, and one page with all of them.
 fn write(out: &Path, reports: &[Report]) -> Result<(), CliError> {
     let put = |name: String, text: &str| {
         let file = out.join(name);
@@ -202,15 +203,14 @@ fn for_people(reports: &[Report], asked_for: usize, out: &Path) -> String {
     text.trim_start().to_owned()
 }
 
-/// `98.3 % (margin 1.3)`.
+/// Formats a measurement, such as `98.3 % (margin 1.3)`.
 fn figures(relation: &Relation) -> String {
     let Relation { measured, margin, unit, .. } = relation;
     let number = |value: f64| carom_paper::Cell::Number((value * 1e4).round() / 1e4).text();
     format!("{} {unit} (margin {})", number(*measured), number(*margin))
 }
 
-/// Tells on standard error how far the run is: in one line that is redrawn on a terminal, else in
-/// a line for each piece of work.
+/// Progress on standard error: one line that is redrawn on a terminal, otherwise one line per run.
 struct Watcher {
     interrupt: &'static Interrupt,
     started: Instant,

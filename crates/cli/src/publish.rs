@@ -1,4 +1,4 @@
-//! `carom pub`: standard input to the members of a group.
+//! `carom pub`: standard input, published to the members of a group.
 
 mod confirmed;
 mod pace;
@@ -25,42 +25,43 @@ use pace::Pace;
 use promises::{Order, Promises, Resilience};
 use source::{Item, Source};
 
-/// Send lines from standard input to the members of a group
+/// Publish standard input to the members of a group, one message per line
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The group's name
+    /// Group name
     #[arg(value_parser = units::name)]
     pub(crate) group: String,
-    /// Send at most this many messages a second [default: as fast as the members take them]
+    /// Maximum messages per second [default: limited by flow control only]
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = units::rate)]
     rate: Option<f64>,
-    /// Read messages with their length as 4 bytes (big-endian) before them, instead of lines
+    /// Read frames instead of lines: 4 bytes of length (big-endian), then the message
     #[arg(long)]
     frames: bool,
-    /// Wait at most this long at the end until all is safe with the members
+    /// Maximum wait at the end until all messages are safe with the members
     #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     linger: Duration,
-    /// Wait for this many other members before the first message
+    /// Number of other members required before the first message
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     wait_for: usize,
-    /// Give up if they, or the ring of an ordered group, are not there by then. A ring gets at
-    /// least 3 s to form; a TIME below 3 s starts once it has [default: until Ctrl-C]
+    /// Maximum wait for these members, and for the ring of an ordered group. A ring gets at least 3
+    /// s to form; a TIME below 3 s starts once it has formed [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     wait_timeout: Option<Duration>,
-    /// Repairs of the group, R,C: the same at all members
+    /// Repair rate: for every R packets, each member sends repairs to C others; the same at all
+    /// members
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
     #[arg(conflicts_with_all = ["ordered", "partition", "quorum_of", "no_rejoin"])]
     #[arg(conflicts_with_all = ["order", "resilience"])]
     rate_of_fire: RateOfFire,
-    /// In which order an ordered group is given the messages [default: total]
+    /// Order of the messages in an ordered group [default: total]
     #[arg(long, value_name = "ORDER")]
     order: Option<Order>,
-    /// Deliver a message of an ordered group only when this many members, a majority or all others
-    /// are known to have it. A majority is one of the members that the ring has; with --quorum-of
+    /// Deliver a message of an ordered group only when K other members, a majority, or all members
+    /// are known to hold it. A majority is one of the members that the ring has; with --quorum-of
     /// it is one of the voters [default: at once]
     #[arg(long, value_name = "K|majority|all", allow_hyphen_values = true)]
     #[arg(value_parser = promises::resilience)]
@@ -69,18 +70,18 @@ pub(crate) struct Args {
     ordered: OrderedArgs,
     #[command(flatten)]
     node: NodeArgs,
-    /// Print one object of JSON at the end
+    /// Print one JSON object at the end
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the verb.
+/// Runs `carom pub`.
 ///
 /// # Errors
-/// If the group cannot be joined, or the input cannot be sent.
+/// Fails if the group cannot be joined, or the input cannot be sent.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let qos = args.qos()?;
-    // The members may need a while to confirm what was sent.
+    // The members may need time to confirm what was sent.
     let interrupt = ring::listen()?;
     interrupt::told_by_code(run_until(args, qos, interrupt))
 }
@@ -97,7 +98,7 @@ fn run_until(args: &Args, qos: Option<Qos>, interrupt: &Interrupt) -> Result<Out
     };
     let mut publisher = Publisher::new(args, &node, &group, qos, interrupt);
     publisher.wait_for_members(limit)?;
-    // What was sent before an error is confirmed all the same.
+    // Messages sent before an error are still confirmed.
     let sent = publisher.send_all();
     let confirmed = publisher.confirm()?;
     publisher.summary(&confirmed)?;
@@ -109,7 +110,8 @@ fn run_until(args: &Args, qos: Option<Qos>, interrupt: &Interrupt) -> Result<Out
 }
 
 impl Args {
-    /// What each message is promised; `None` if the group is not an ordered one.
+    /// Returns the delivery guarantee of each message, or `None` if the group is not an ordered
+    /// one.
     fn qos(&self) -> Result<Option<Qos>, CliError> {
         let is_promised = self.order.is_some() || self.resilience.is_some();
         if !is_promised && self.ordered.profile(Part::Client).is_none() {
@@ -145,7 +147,7 @@ impl Args {
     }
 }
 
-/// One run from the first line to the last.
+/// One run, from the first message to the last.
 struct Publisher<'a> {
     args: &'a Args,
     node: &'a Node,
@@ -155,11 +157,11 @@ struct Publisher<'a> {
     bytes: u64,
     started: Instant,
     took: Duration,
-    /// Members that went since the first message: those that said so, and those that failed.
+    /// Members that left, or that failed, since the first message.
     left: Cell<usize>,
     failed: Cell<usize>,
     service: ServiceWatch,
-    /// Of an ordered group.
+    /// Set only in an ordered group, like the next two fields.
     qos: Option<Qos>,
     promises: RefCell<Promises<'a>>,
     ring: RefCell<RingWatch>,
@@ -193,8 +195,8 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Waits until enough members are there and none has come or gone for a while: those who come
-    /// later get only what is sent later.
+    /// Waits until enough members are online and the membership has not changed for 500 ms. A
+    /// member that joins later receives only later messages.
     fn wait_for_members(&self, limit: Limit) -> Result<(), CliError> {
         let started = Instant::now();
         let give_up = limit.of_rest(started);
@@ -233,7 +235,7 @@ impl<'a> Publisher<'a> {
         )
     }
 
-    /// Sends until the input ends, a message is too large, or the user asks to end.
+    /// Sends until the input ends, a message is too large, or the user interrupts.
     fn send_all(&mut self) -> Result<(), CliError> {
         self.drop_events()?;
         self.left.set(0);
@@ -258,7 +260,7 @@ impl<'a> Publisher<'a> {
                         result = Err(error);
                         break 'input;
                     }
-                    // Nothing to read now: what is not used of the pace is not saved up.
+                    // Without input, the unused part of the rate is not saved up.
                     None => {
                         pace.idle(Instant::now());
                         break;
@@ -275,7 +277,8 @@ impl<'a> Publisher<'a> {
         result
     }
 
-    /// Sends one message, as soon as the members take it; false if the user asked to end first.
+    /// Publishes one message as soon as flow control permits. Returns `false` if the user
+    /// interrupted first.
     fn publish(&mut self, message: Vec<u8>) -> Result<bool, CliError> {
         let bytes = message.len() as u64;
         let mut message = bytes::Bytes::from(message);
@@ -304,16 +307,18 @@ impl<'a> Publisher<'a> {
         let number = self.messages + 1;
         let noun = Framing::of(self.args.frames).noun();
         if matches!(error, TryPublishError::Closed) {
-            // What the ring told last says more.
+            // A pending event gives a more precise reason.
             let told = self.drop_events().err();
             return told.unwrap_or_else(|| node::closed(self.node, &self.args.group));
         }
         CliError::new(format!("{noun} {number}: {error}"), error.fix())
     }
 
-    /// This node is a member too: what others publish comes here and is not wanted. Members that
-    /// do not keep up or fail are told, and whether the membership service is there. A closed
-    /// group is an error.
+    /// Drops the messages of other publishers, which this node receives as a member. Reports
+    /// lagging and failed members, and the state of the membership service.
+    ///
+    /// # Errors
+    /// Fails if the group is closed.
     fn drop_events(&self) -> Result<(), CliError> {
         self.service.look(self.node);
         self.promises.borrow_mut().look();
@@ -346,7 +351,7 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// The ring has gone on without this node, which did not want to join it again.
+    /// Returns the error of a node that was removed from the ring and does not rejoin.
     fn removed(&self) -> CliError {
         let kept = self.promises.borrow().stand(self.qos.unwrap_or_default(), 0, false);
         let (name, messages) = (&self.args.group, counted(self.messages, "message"));
@@ -356,7 +361,7 @@ impl<'a> Publisher<'a> {
         )
     }
 
-    /// Waits until every message is as it was promised to be, or it takes too long.
+    /// Waits until the guarantees of all messages are met, for at most `--linger`.
     fn await_promises(&self, qos: Qos) -> Result<Confirmed, CliError> {
         let deadline = Instant::now() + self.args.linger;
         loop {
@@ -372,8 +377,8 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Waits until all is safe, in short steps so that Ctrl-C is heard. Once it is, the members are
-    /// asked one last time.
+    /// Waits until all messages are confirmed, for at most `--linger`. The wait is divided into
+    /// short steps, so that Ctrl-C takes effect. One last step follows after Ctrl-C.
     fn confirm(&self) -> Result<Confirmed, CliError> {
         if let Some(qos) = self.qos {
             return self.await_promises(qos);
@@ -404,7 +409,8 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Only what all members have is fine, whoever ended it.
+    /// Returns the outcome. An interrupted run is a success only if messages were sent and all of
+    /// them are safe.
     fn outcome(&self, confirmed: &Confirmed) -> Outcome {
         let is_sent = self.messages > 0;
         match confirmed.is_finding() && is_sent {
@@ -416,7 +422,7 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Tells how it went.
+    /// Prints the result on standard error, and as JSON with `--json`.
     fn summary(&self, confirmed: &Confirmed) -> Result<(), CliError> {
         let seconds = self.took.as_secs_f64();
         let rate = if seconds > 0.0 { self.messages as f64 / seconds } else { 0.0 };

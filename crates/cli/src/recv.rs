@@ -1,4 +1,4 @@
-//! `carom recv`: what somebody sends to a group, into a directory.
+//! `carom recv`: a transfer to a group, received into a directory.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
@@ -22,34 +22,33 @@ use crate::transfer::bars::Bar;
 use crate::transfer::{self, counted, human_bytes, human_rate};
 use crate::{output, units, waiting};
 
-/// Receive what is sent to a group into a directory
+/// Receive the files that are sent to a group into a directory
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The group
+    /// Group to receive from
     #[arg(long = "from", value_name = "GROUP", value_parser = units::name)]
     pub(crate) group: String,
-    /// Where it goes; made if it is not there
+    /// Destination directory (created if missing)
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// What this receiver is called in the sender's summary [default: the host's name]
+    /// Name of this receiver in the sender's summary [default: the host name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Take only what is called so, or has this id (at least 8 digits of what `carom send` says);
-    /// anybody can offer anything under any name, but nothing else under the same id
+    /// Accept only the transfer with this name or this id (8 or more digits of the id that `carom
+    /// send` prints). Any sender can use any name, but an id stands for one content only
     #[arg(long, value_name = "NAME|ID")]
     expect: Option<String>,
-    /// Replace files that are there already
+    /// Replace existing files
     #[arg(long)]
     overwrite: bool,
-    /// Keep what is written in memory, as far as there is room, for who reads it soon: takes twice
-    /// the processor time
+    /// Write through the page cache, for files that will be read soon (about twice the CPU time)
     #[arg(long)]
     cached: bool,
-    /// Give up if nobody sends anything for this time [default: wait until Ctrl-C]
+    /// Maximum wait for a sender [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
-    /// How long to wait for a sender that was lost
+    /// Maximum wait for a disconnected sender
     #[arg(long, value_name = "TIME", default_value = "5min", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     patience: Duration,
@@ -57,15 +56,15 @@ pub(crate) struct Args {
     loss: LossArgs,
     #[command(flatten)]
     node: NodeArgs,
-    /// Write objects of JSON: one for each change, and the summary
+    /// Print JSON objects: one for each change, and the summary
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the verb.
+/// Runs `carom recv`.
 ///
 /// # Errors
-/// If the transfer cannot be had.
+/// Fails if the transfer cannot be received.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_with(END_PATIENCE)?;
     interrupt::told_by_code(transfer::told_in_json(args.json, receive(args, interrupt)))
@@ -110,8 +109,8 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     received.map(|()| Outcome::Fine)
 }
 
-/// Refuses a directory in which nothing can be written, before anybody sends anything. One that is
-/// not there is made later.
+/// Rejects a directory that cannot be written, before a transfer starts. A missing directory is
+/// created later.
 fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     let there = directory.ancestors().find(|it| it.symlink_metadata().is_ok());
     let there = there.unwrap_or(Path::new("."));
@@ -125,7 +124,7 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
         return Err(CliError::new(cause, "give a directory; one that is not there is made"));
     }
     let tried = try_writing(there).or_else(|error| match error.kind() {
-        // What is kept may need no more room, and else it is told when there is none.
+        // Kept data may need no more space. Otherwise, the lack of space is reported later.
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Ok(()),
         _ => Err(error),
     });
@@ -135,7 +134,7 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     })
 }
 
-/// Takes one transfer.
+/// Receiver of one transfer.
 struct Taker<'a> {
     args: &'a Args,
     group: &'a Group,
@@ -145,7 +144,7 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    /// Waits until somebody offers something that is expected.
+    /// Waits for an offer that matches `--expect`.
     fn await_offer(&self) -> Result<Offer, CliError> {
         let began = Instant::now();
         let mut passed_over = BTreeSet::new();
@@ -175,7 +174,7 @@ impl Taker<'_> {
         }
     }
 
-    /// The next message of the stream, within a short time.
+    /// Returns the next message of the stream, or `None` if there was none within 50 ms.
     fn next_message(&self) -> Result<Option<Bytes>, CliError> {
         if self.interrupt.is_asked() {
             return Err(CliError::interrupted());
@@ -197,10 +196,10 @@ impl Taker<'_> {
         let ended = thread::scope(|scope| {
             let (tell, ended) = channel();
             let waiting = &receiving;
-            // Nobody waits any more only when this function has ended.
+            // The channel is closed only after `feed` has returned.
             scope.spawn(move || drop(tell.send(waiting.wait())));
             let ended = self.feed(&receiving, &ended, &mut view);
-            // So that the thread ends, too.
+            // Ends the waiting thread as well.
             receiving.stop();
             ended
         })?;
@@ -224,8 +223,10 @@ impl Taker<'_> {
         }
     }
 
-    /// Connects, and verifies what is there already. The stream goes on meanwhile: nobody is to
-    /// wait for that. Returns what came last of it, too.
+    /// Connects, and verifies the data that is already present.
+    ///
+    /// The stream is read meanwhile, so that the group need not wait for this receiver. Its latest
+    /// messages are returned as well.
     fn start(
         &self,
         offer: &Offer,
@@ -253,7 +254,7 @@ impl Taker<'_> {
         Ok((receiving, early))
     }
 
-    /// Feeds it with the stream until it has ended.
+    /// Passes the stream to the transfer until the transfer has ended.
     fn feed(
         &self,
         receiving: &Receiving,
@@ -278,7 +279,7 @@ impl Taker<'_> {
     }
 }
 
-/// What people and programs are shown.
+/// Output for people and programs.
 struct View<'a> {
     args: &'a Args,
     name: String,
@@ -337,7 +338,7 @@ impl<'a> View<'a> {
             _ => return,
         };
         if self.args.json {
-            // Who does not read it finds out at the summary.
+            // A failed write is reported with the summary.
             let _ = output::json(&object);
         }
     }
@@ -368,7 +369,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// What has come, in one line. The rate is that of what came, not of what was here already.
+/// Formats the result in one line. The rate excludes bytes that were already present.
 fn outcome(name: &str, total: u64, received: &Received, seconds: f64) -> String {
     let Received { stream_bytes, peer_bytes, sender_bytes, resumed_bytes, .. } = *received;
     let total = human_bytes(total);
@@ -385,7 +386,7 @@ fn outcome(name: &str, total: u64, received: &Received, seconds: f64) -> String 
     )
 }
 
-/// Whether this offer is of what is called so, or has an id that begins so.
+/// Returns `true` if the offer has this name, or an id that begins with these digits.
 fn is_expected(offer: &Offer, expected: &str) -> bool {
     let is_id = expected.len() >= LEAST_ID_DIGITS
         && offer.id.to_string().starts_with(&expected.to_ascii_lowercase());
@@ -414,16 +415,16 @@ fn failed(group: &str, error: &ReceiveError) -> CliError {
     CliError::new(format!("group {group}: {error}"), fix)
 }
 
-/// Offers that are told to be others.
+/// Maximum number of rejected offers that are reported.
 const MOST_PASSED_OVER: usize = 16;
 const LEAST_ID_DIGITS: usize = 8;
 const LOOK: Duration = Duration::from_millis(50);
 const EVENTS: usize = 4096;
-/// Messages that wait for the disk.
+/// Capacity of the event queue, for messages that wait for the disk.
 const QUEUE: usize = 1024;
-/// Messages that are kept while the transfer begins.
+/// Maximum number of messages kept while the transfer starts.
 const EARLY: usize = 256;
-/// What was received is kept in order.
+/// Grace period after Ctrl-C, to save what was received.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLE: &str = "Example:

@@ -1,4 +1,4 @@
-//! `carom send`: files and directories to all receivers of a group at once.
+//! `carom send`: files and directories, sent to all receivers of a group at once.
 
 mod slow;
 mod summary;
@@ -31,47 +31,49 @@ use crate::transfer::{self, counted, human_bytes};
 use crate::units::{self, Bandwidth};
 use crate::{output, waiting};
 
-/// Send files and directories to many machines at once
+/// Send files and directories to many receivers at once
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     /// Files and directories; `-` is standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The group whose members receive
+    /// Group to send to
     #[arg(long = "to", value_name = "GROUP", value_parser = units::name)]
     pub(crate) group: String,
-    /// Begin when so many receivers are ready
+    /// Start when N receivers are ready
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = value_parser!(u64).range(1..=2048))]
     receivers: Option<u64>,
-    /// Begin after this time, if anybody is ready [default: 5s, unless --receivers is given]
+    /// Start after this time if any receiver is ready [default: 5s, unless --receivers is given]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     start_after: Option<Duration>,
-    /// How fast to send at most: auto, 500Mbit, 1Gbit, 60MB
+    /// Maximum sending rate: auto, 500Mbit, 1Gbit, 60MB
     #[arg(long, value_name = "RATE", default_value = "auto", allow_hyphen_values = true)]
     #[arg(value_parser = rate)]
     rate: Bandwidth,
-    /// Copies of each packet that the sender, and every receiver in turn, sends to those whom
-    /// multicast does not reach. With 1 they are a chain: the sender's link carries one copy, over
-    /// a hop for each receiver, which suits large files and few receivers
+    /// Unicast copies of each packet that the sender, and each receiver in turn, sends where
+    /// multicast does not reach. With 1, the receivers form a chain: the sender's link carries one
+    /// copy, and there is one hop per receiver, which suits large files and few receivers
     #[arg(long, value_name = "N", default_value_t = 2, allow_hyphen_values = true)]
     #[arg(value_parser = value_parser!(u64).range(1..=rdcm::packet::MAX_RELAYS as u64))]
     copies: u64,
-    /// What standard input is called at the receivers [default: stdin]
+    /// Name of standard input at the receivers [default: stdin]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// What becomes of a receiver that takes less than the others could get: wait for it,
-    /// leave-behind once it has slowed them by a tenth, or a percentage: it is left behind below
-    /// that share of the median's rate. It is named, and fetches what it lacks from the others
+    /// Treatment of a receiver that is slower than the others could be. `wait` never evicts it,
+    /// `leave-behind` evicts it once it has slowed the others by a tenth, and a percentage evicts
+    /// it below that share of the median rate. An evicted receiver is named, and fetches the
+    /// missing data from the others
     #[arg(long, value_name = "wait|leave-behind|N%", default_value_t = Slowest::default())]
     #[arg(allow_hyphen_values = true)]
     slowest: Slowest,
-    /// Leave out what is inside a directory and cannot be sent, and say so: symlinks that lead out
-    /// of it, devices, pipes and sockets. Without this they are named and nothing is sent
+    /// Leave out directory entries that cannot be sent, and list them: symlinks that lead out of
+    /// the directory, devices, pipes, and sockets. Without this flag, they are listed and nothing
+    /// is sent
     #[arg(long)]
     skip_unsendable: bool,
-    /// How long to wait for a receiver that was lost, in the end
+    /// Maximum wait at the end for disconnected receivers
     #[arg(long, value_name = "TIME", default_value = "30s", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     patience: Duration,
@@ -79,21 +81,21 @@ pub(crate) struct Args {
     topology: TopologyArgs,
     #[command(flatten)]
     node: NodeArgs,
-    /// Write objects of JSON: one for each change, and the summary
+    /// Print JSON objects: one for each change, and the summary
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the verb.
+/// Runs `carom send`.
 ///
 /// # Errors
-/// If nothing can be sent, or the transfer ended for everybody.
+/// Fails if nothing can be sent, or the transfer ended for all receivers.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_with(END_PATIENCE)?;
     interrupt::told_by_code(transfer::told_in_json(args.json, send(args, interrupt)))
 }
 
-/// A rate of 0 has no unit, but says what is wrong with it.
+/// Parses `--rate`. A zero without a unit gets one, so that the error is about the zero.
 fn rate(text: &str) -> Result<Bandwidth, UnitError> {
     let is_zero = text.trim().parse() == Ok(0.0);
     units::bandwidth(if is_zero { "0kbit" } else { text })
@@ -112,7 +114,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     }
     let described = args.topology.read(&mut bulk)?;
     let node = args.node.start(args.node.builder().bulk(bulk), interrupt)?;
-    // What it finds out while the sources are read is told when they are.
+    // Notices that arise while the sources are read are printed afterwards.
     let news = News::from_now(&node);
     let group = transfer::join(&node, &args.group)?;
     let (reporter, events) = events(EVENTS);
@@ -144,16 +146,17 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     Ok(Outcome::of(!summary.is_success()))
 }
 
-/// Each receiver is a connection, and a thousand are more than a process may have open at first.
+/// Raises the limit of open files to its maximum. Each receiver needs a connection, and the default
+/// limit is too low for a thousand of them.
 fn allow_connections() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    // If the system does not let us, those who do not fit are refused and say so.
+    // If the limit stays low, surplus receivers are refused, and they report this.
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// Reads the sources, and shows how far it is.
+/// Reads the sources and shows the progress.
 fn open(
     args: &Args,
     options: SendOptions,
@@ -189,25 +192,25 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Follows a transfer while it runs.
+/// View of a running transfer.
 struct Sender<'a> {
     args: &'a Args,
     handle: SendHandle,
     bar: Bar,
     data_bytes: u64,
     node: &'a Node,
-    /// What a file says of the network.
+    /// Description of the network (`--topology`).
     described: Option<Described>,
     news: News,
     has_begun: bool,
     is_over: bool,
-    /// What the paths to all receivers carried while the stream went on.
+    /// Path MTU to all receivers while the stream was running.
     path_mtu: Option<u16>,
-    /// Pieces that the engine has taken, and bytes that were sent of files when it has sent them.
+    /// Pieces that the engine has accepted, and the number of sent bytes at which they have left.
     ahead: VecDeque<(u32, u64)>,
-    /// Pieces of the transfer, those that are behind, and bytes that were multicast.
+    /// Pieces of the transfer, pieces that were sent, and bytes that were multicast.
     progress: (u32, u32, u64),
-    /// Receivers that slowed the others down.
+    /// Receivers that slowed down the others.
     slow: RefCell<BTreeMap<NodeId, SlowReceiver>>,
 }
 
@@ -237,7 +240,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// What the user reads who has ended it.
+    /// Returns the error of an interruption, with the receivers that have not finished.
     fn interrupted(&self) -> CliError {
         let of = self.progress.0;
         let rows = self.handle.receivers();
@@ -252,7 +255,7 @@ impl<'a> Sender<'a> {
         CliError::interrupted_after(summary::ended_early(self.has_begun, &unfinished))
     }
 
-    /// What is not sent as it is.
+    /// Prints the entries, and the mode bits, that are not sent.
     fn tell_findings(&self, findings: &Findings) {
         let named = |named: &[String], count: usize| match count.saturating_sub(named.len()) {
             0 => named.join(", "),
@@ -324,7 +327,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Whether somebody else sends there, and who does not keep up.
+    /// Handles the events of the group: another sender, lagging receivers, and new members.
     fn watch_group(&self, group: &Group, stream: &Stream<'_>) {
         for notice in self.news.take(self.node) {
             self.bar.line(&format!("note: {}", notice.text));
@@ -341,7 +344,7 @@ impl<'a> Sender<'a> {
                     self.bar.line(&format!("{who} is left behind by {packets}"));
                     self.note_slow(slow.node, |it| it.is_left_behind = true);
                     if self.args.json {
-                        // Who does not read it finds out at the summary.
+                        // A failed write is reported with the summary.
                         let _ = output::json(&json!({
                             "event": "left behind",
                             "receiver": self.name_of(slow.node),
@@ -362,7 +365,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Tells what happened, and waits a while for more.
+    /// Handles the events of the transfer for 100 ms.
     fn follow(&mut self, events: &Receiver<Event>, stream: &Stream<'_>) {
         let until = Instant::now() + LOOK;
         loop {
@@ -374,7 +377,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Shows how far the stream is: what the engine has only taken is still ahead.
+    /// Shows the progress of the stream. Data that the engine has accepted but not sent does not
+    /// count.
     fn advance(&mut self, stream: &Stream<'_>) {
         let status = self.node.status();
         stream.set_path_mtu(status.path_mtu);
@@ -394,7 +398,7 @@ impl<'a> Sender<'a> {
         self.bar.set((self.data_bytes as f64 * share) as u64, self.data_bytes);
         if self.args.json {
             let object = json!({ "event": "progress", "pieces": pieces, "of": of, "bytes": sent });
-            // Who does not read it finds out at the summary.
+            // A failed write is reported with the summary.
             let _ = output::json(&object);
         }
     }
@@ -443,7 +447,7 @@ impl<'a> Sender<'a> {
             _ => return,
         };
         if self.args.json {
-            // Who does not read it finds out at the summary.
+            // A failed write is reported with the summary.
             let _ = output::json(&object);
         }
     }
@@ -482,7 +486,7 @@ const OTHER_SENDER: &str = "another member sends in this group";
 const START_AFTER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 const EVENTS: usize = 4096;
-/// Receivers are told that it is over.
+/// Grace period after Ctrl-C, to notify the receivers.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLE: &str = "Example:

@@ -1,4 +1,4 @@
-//! `carom sub`: messages of a group to standard output.
+//! `carom sub`: messages of a group, written to standard output.
 
 use std::io::{BufWriter, ErrorKind, StdoutLock, Write};
 use std::sync::Arc;
@@ -23,19 +23,20 @@ use crate::{output, units};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The group's name
+    /// Group name
     #[arg(value_parser = units::name)]
     pub(crate) group: String,
-    /// End after this many messages (lost ones count, by packets)
+    /// Exit after N messages (lost packets count toward N)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
     loss: LossArgs,
-    /// Write each message with its length as 4 bytes (big-endian) before it, instead of a line
+    /// Write frames instead of lines: 4 bytes of length (big-endian), then the message
     #[arg(long, conflicts_with = "json")]
     frames: bool,
-    /// Repairs of the group, R,C: the same at all members
+    /// Repair rate: for every R packets, each member sends repairs to C others; the same at all
+    /// members
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
     #[arg(conflicts_with_all = ["ordered", "partition", "quorum_of", "no_rejoin"])]
@@ -44,15 +45,15 @@ pub(crate) struct Args {
     order: OrderedArgs,
     #[command(flatten)]
     node: NodeArgs,
-    /// Write an object of JSON per event
+    /// Print one JSON object per event
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the verb.
+/// Runs `carom sub`.
 ///
 /// # Errors
-/// If the group cannot be joined, or the output does not take the messages.
+/// Fails if the group cannot be joined, or standard output cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let profile = args.order.profile(Part::Voter);
     let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
@@ -81,50 +82,51 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let Receiver { out, tally, .. } = receiver;
     drop(out);
     if may_be_asked {
-        // Who leaves answers no more: senders may still ask whether all is here.
+        // A node that has left sends no acknowledgments, but senders may still request them.
         interrupt.wait(CONFIRM_WITHIN);
     }
-    // Leaving in good order tells the others that nobody need wait for this node.
+    // After an orderly leave, the others need not wait for this node.
     group.leave();
     drop(node);
     ended.and(told).map(|_| Outcome::of(tally.has_gaps()))
 }
 
-/// Counts what comes and writes it out.
+/// Writer of received messages, with their counts.
 struct Receiver {
     out: BufWriter<StdoutLock<'static>>,
     framing: Framing,
     json: bool,
     count: u64,
-    /// If the group is an ordered one.
+    /// Set only in an ordered group.
     ring: Option<RingWatch>,
-    /// Shared with the last words, for when this thread hangs on the output.
+    /// Shared with the handler of the last words, which runs while this thread is blocked on the
+    /// output.
     tally: Arc<Tally>,
 }
 
-/// What came.
+/// Counts of received and lost messages.
 #[derive(Default)]
 struct Tally {
     direct: AtomicU64,
     fec: AtomicU64,
     nak: AtomicU64,
-    /// Packets that came by a repair and then by their own multicast: they were not lost.
+    /// Packets recovered by a repair before their own multicast arrived. They were not lost.
     overtaken: AtomicU64,
     lost: AtomicU64,
-    /// Of these, the messages that found no room in this program's queue.
+    /// The part of `lost` that did not fit in this program's event queue.
     lost_here: AtomicU64,
-    /// Messages that found no room and were not read as lost, and events in the queue: what the
-    /// output has not taken when it ends.
+    /// Unwritten at the end: messages that did not fit in the queue and were not yet read as lost,
+    /// and events in the queue.
     dropped: AtomicU64,
     unread: AtomicU64,
-    /// Messages that take more than a line: told once in the summary.
+    /// Messages that contain a line feed. Reported once, in the summary.
     broken_lines: AtomicU64,
-    /// Of an ordered group: changes of its members, and how often it went on without this node.
+    /// In an ordered group: changes of the ring, and removals of this node from it.
     views: AtomicU64,
     removals: AtomicU64,
 }
 
-/// Whether to go on.
+/// Result of an event: more are wanted, or `--count` is reached.
 enum Next {
     More,
     End,
@@ -142,7 +144,7 @@ impl Receiver {
         }
     }
 
-    /// Receives until there is enough, the user asks to end, or nobody reads the output.
+    /// Receives until `--count` is reached, the user interrupts, or the reader closes the output.
     fn receive(
         &mut self,
         node: &Node,
@@ -153,16 +155,17 @@ impl Receiver {
             self.events(node, group, interrupt).and_then(|next| self.out.flush().map(|()| next));
         match ended {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
-            // It was told why.
+            // The reason was already reported.
             Ok(Next::More) if self.ring.as_ref().is_some_and(|ring| ring.is_out) => Ok(Next::More),
             Ok(Next::More) if !interrupt.is_asked() => Err(node::closed(node, group.name())),
             Ok(next) => Ok(next),
-            // Nobody reads the output.
+            // The reader has closed the pipe.
             Err(_) => Ok(Next::More),
         }
     }
 
-    /// `Next::More` if it wanted more, but the group is closed or the user asked to end.
+    /// Returns [`Next::More`] if `--count` was not reached, but the group is closed or the user
+    /// interrupted.
     fn events(
         &mut self,
         node: &Node,
@@ -276,7 +279,7 @@ impl Receiver {
         writeln!(self.out, "{object}")
     }
 
-    /// Tells how it went, on standard error and as the last object of JSON.
+    /// Prints the summary on standard error, and as the last JSON object.
     fn summary(&mut self, group: &str, losses_injected: u64) -> Result<(), CliError> {
         let injected = match losses_injected {
             0 => String::new(),
@@ -306,7 +309,7 @@ impl Receiver {
 }
 
 impl Tally {
-    /// Counts a message; returns how it came, for JSON.
+    /// Counts a message. Returns its kind of delivery, as used in JSON.
     fn add(&self, how: How) -> &'static str {
         let (count, name) = match how {
             How::Direct => (&self.direct, "direct"),
@@ -321,13 +324,13 @@ impl Tally {
         [&self.direct, &self.fec, &self.nak].map(|count| count.load(Relaxed)).iter().sum()
     }
 
-    /// Lost by what was read, and by what was not.
+    /// Returns the number of losses, including those that were not read from the queue.
     fn lost(&self) -> u64 {
         self.lost.load(Relaxed) + self.dropped.load(Relaxed)
     }
 
-    /// Counts what waits in the group's queue, or found no room there, and was not read, and what
-    /// was repaired without having been lost.
+    /// Updates the counts of queued and dropped messages, and of packets that were repaired without
+    /// being lost.
     fn look(&self, status: &Status, group: &str) {
         self.overtaken.store(status.stats.lateral.overtaken, Relaxed);
         let Some(group) = status.groups.iter().find(|it| it.name == group) else { return };
@@ -336,7 +339,7 @@ impl Tally {
         self.dropped.store(group.dropped.saturating_sub(told), Relaxed);
     }
 
-    /// All of it, and what the output did not take.
+    /// Returns the summary, with what was not written to the output.
     fn last_words(&self, group: &str, is_ordered: bool) -> String {
         let words = if is_ordered { self.words_in_order(group) } else { self.words(group) };
         let [unread, dropped] = [&self.unread, &self.dropped].map(|count| count.load(Relaxed));
@@ -374,7 +377,7 @@ impl Tally {
         self.received() + self.lost.load(Relaxed)
     }
 
-    /// Whether there are messages that the others were given and this node was not.
+    /// Returns `true` if messages were delivered to other members and not to this node.
     fn has_gaps(&self) -> bool {
         self.lost() > 0 || self.removals.load(Relaxed) > 0
     }
@@ -413,7 +416,8 @@ fn hex(bytes: &[u8]) -> String {
 
 const OUT_BYTES: usize = 64 << 10;
 const IDLE: Duration = Duration::from_millis(50);
-/// A sender asks at once when it has sent its last message, and again if that was lost.
+/// Wait before leaving. A sender queries the members right after its last message, and again if
+/// that query was lost.
 const CONFIRM_WITHIN: Duration = Duration::from_millis(500);
 const EXAMPLE: &str = "Examples:
   carom sub numbers

@@ -1,4 +1,4 @@
-//! `carom tune --model`: what a rate-of-fire promises, by Slingshot's analysis.
+//! `carom tune --model`: the effect of a rate-of-fire, by the analysis of Slingshot.
 
 use carom::RateOfFire;
 use carom::lateral::model::{ModelError, Setting};
@@ -8,39 +8,40 @@ use serde::Serialize;
 use crate::error::{CliError, Outcome};
 use crate::{output, units};
 
-/// What a rate-of-fire promises: the share of losses that repairs bring back, and what they cost
+/// Compute the effect of a rate-of-fire: the share of lost packets that repairs recover, and the
+/// overhead of the repairs
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// Compute it by the analysis of the Slingshot paper (section 3.4)
+    /// Use the analysis in section 3.4 of the Slingshot paper (required)
     #[arg(long)]
     model: bool,
     /// Nodes in the group
     #[arg(long, value_name = "N", default_value_t = 64, allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     group_size: u32,
-    /// Nodes in each node's view, itself included [default: all of the group]
+    /// Nodes in the view of each node, itself included [default: the whole group]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     view: Option<u32>,
-    /// Repairs: of each R packets a node sends repairs to C others
+    /// Repair rate: for every R packets, each node sends repairs to C others
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
     rate_of_fire: RateOfFire,
-    /// Share of the packets that each node drops
+    /// Share of packets that each node loses
     #[arg(long, value_name = "SHARE", default_value = "1%", allow_hyphen_values = true)]
     #[arg(value_parser = units::share)]
     loss: f64,
-    /// Also every c from 1 to this one
+    /// Show every c from 1 to C
     #[arg(long, value_name = "C", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..))]
     up_to_c: Option<u8>,
-    /// Print one object of JSON
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// What `carom tune --model --json` prints; `docs/json.md` explains each field.
+/// Output of `carom tune --model --json`. `docs/json.md` describes each field.
 #[derive(Debug, Serialize)]
 struct Advice {
     group_size: u32,
@@ -49,7 +50,7 @@ struct Advice {
     points: Vec<Point>,
 }
 
-/// What one rate-of-fire promises.
+/// Effect of one rate-of-fire.
 #[derive(Debug, Serialize)]
 struct Point {
     r: u8,
@@ -58,17 +59,17 @@ struct Point {
     overhead: f64,
 }
 
-/// Bounds of the share of lost packets that repairs bring back.
+/// Bounds of the share of lost packets that repairs recover.
 #[derive(Debug, Serialize)]
 struct Recovered {
     lower: f64,
     upper: f64,
 }
 
-/// Runs the verb.
+/// Runs `carom tune`.
 ///
 /// # Errors
-/// If the setting cannot be.
+/// Fails if `--model` is missing, or the model rejects the values.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if !args.model {
         let fix = "add --model: the analysis of the Slingshot paper";

@@ -1,4 +1,4 @@
-//! Waits for what the library does, and looks after other things meanwhile.
+//! Blocking waits that poll a condition meanwhile.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,8 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Waits for `future`, but no longer than until `gives_up`, which is asked again and again; `None`
-/// if it did.
+/// Waits for `future`. Returns `None` once `gives_up`, which is polled every 20 ms, returns `true`.
 pub(crate) fn until<T>(
     mut future: Pin<Box<dyn Future<Output = T> + '_>>,
     mut gives_up: impl FnMut() -> bool,
@@ -25,9 +24,9 @@ pub(crate) fn until<T>(
     }
 }
 
-/// Waits for `work`, which a thread of its own does, but no longer than until `gives_up`, which is
-/// asked again and again; `None` if it did. The work is not stopped then: the end of the program
-/// ends it.
+/// Waits for `work`, which runs on a separate thread. Returns `None` once `gives_up`, which is
+/// polled every 20 ms, returns `true`. The work is not stopped then: it ends with the process at
+/// the latest.
 pub(crate) fn done<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     mut gives_up: impl FnMut() -> bool,
@@ -47,7 +46,6 @@ pub(crate) fn done<T: Send + 'static>(
     Some(worker.join().expect("the work does not panic"))
 }
 
-/// Wakes the thread that waits.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

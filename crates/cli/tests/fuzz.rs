@@ -1,4 +1,4 @@
-//! `carom sim fuzz` as its users call it.
+//! Tests of `carom sim fuzz` from the user's view.
 
 use std::process::{Command, Output};
 

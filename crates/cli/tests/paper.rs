@@ -1,4 +1,4 @@
-//! `carom paper` and `carom tune` as their users see them.
+//! Tests of `carom paper` and `carom tune` from the user's view.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// A folder of its own for a test, empty.
+/// Creates an empty directory for a test.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -27,7 +27,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A plan of `ricochet-11` that takes a moment only.
+/// Writes a plan of `ricochet-11` that takes only a moment.
 fn small_plan(folder: &std::path::Path) -> String {
     let plan = carom(&["paper", "ricochet-11", "--show-plan"]);
     let plan = String::from_utf8(plan.stdout).expect("plans are text");

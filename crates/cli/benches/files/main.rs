@@ -1,11 +1,13 @@
-//! How fast a file comes to many machines: `carom send` to eight receivers in network namespaces,
-//! the sender's link held to 500 Mbit/s by `tbf`, beside as many TCP streams of the same bytes over
-//! the same link in the same run. `cargo bench -p carom-cli --bench files`, as root; the ratios are
-//! what counts. `-- --help` tells what can be set.
+//! Throughput of a file to many receivers: `carom send` to eight receivers in network namespaces,
+//! with the sender's link limited to 500 Mbit/s by `tbf`, compared with as many TCP streams of the
+//! same bytes over the same link in the same run.
 //!
-//! A receiver's rate is that of the bytes of the file, from the moment at which the sender begins
-//! to when it hears that this receiver has verified and named everything. The TCP streams are read
-//! and thrown away: nothing of them is verified or written.
+//! Run `cargo bench -p carom-cli --bench files` as root. Only the ratios matter. `-- --help` lists
+//! the settings.
+//!
+//! The rate of a receiver is that of the bytes of the file, from the start of the sender until the
+//! sender learns that the receiver has verified and named everything. The TCP streams are read and
+//! discarded, neither verified nor written.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
@@ -26,25 +28,25 @@ use lab::Lab;
 
 use self::transfer::{Disturbance, Outcome, Stragglers, Transfer};
 
-/// What is measured.
+/// Settings of the benchmark.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// Size of the file, MiB
+    /// Size of the file in MiB
     #[arg(long, default_value_t = 1024)]
     mib: u64,
-    /// Receivers
+    /// Number of receivers
     #[arg(long, default_value_t = 8)]
     receivers: usize,
-    /// The sender's link, Mbit/s; 0 is as fast as the machine is
+    /// Rate of the sender's link in Mbit/s; 0 means no limit
     #[arg(long, default_value_t = 500)]
     link: u32,
-    /// Where files go, which takes the size of the file for each receiver and once more
+    /// Directory for the files, with room for one copy per receiver and one more
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Of the file, MiB that each TCP stream carries
+    /// Part of the file that each TCP stream carries, in MiB
     #[arg(long)]
     tcp_mib: Option<u64>,
-    /// Repeat a transfer so often, and tell of each run whether a receiver fell behind
+    /// Number of repetitions of a transfer; each run reports receivers that fell behind
     #[arg(long, default_value_t = 1)]
     runs: usize,
     /// Share of datagrams that each receiver loses in repeated transfers
@@ -57,16 +59,16 @@ struct Args {
         default_value = "clean,lossy,relayed,chain,disturbed,slow,tcp"
     )]
     only: Vec<String>,
-    /// Given by cargo
+    /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
-    /// Whether the binary is only tried out
+    /// Only try out the binary
     #[arg(long, hide = true)]
     test: bool,
 }
 
 fn main() -> ExitCode {
-    // The same program is the TCP sender and the receivers, in their namespaces.
+    // The same program is the TCP sender and the TCP receivers, in their namespaces.
     if let Some(role) = tcp::Role::of_this_process() {
         return role.play();
     }
@@ -127,7 +129,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Holds the first host's link to so many Mbit/s.
+/// Limits the link of the first host to `mbit` Mbit/s.
 fn hold(lab: &Lab, mbit: u32) {
     let rate = format!("{mbit}mbit");
     let words = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
@@ -136,7 +138,7 @@ fn hold(lab: &Lab, mbit: u32) {
     assert!(status.expect("tc is part of iproute2").success(), "tbf cannot be had here");
 }
 
-/// One line for each run as it ends.
+/// Prints one line for each run when it ends.
 fn tell_runs(runs: impl Iterator<Item = Outcome>) {
     let mut with_stragglers = 0;
     let mut count = 0;

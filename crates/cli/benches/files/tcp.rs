@@ -1,4 +1,4 @@
-//! The same bytes by TCP, a stream to each receiver.
+//! The same bytes over TCP, with one stream to each receiver.
 
 use std::env;
 use std::io::{Read as _, Write as _};
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use super::lab::{Lab, Running};
 use super::transfer::{Outcome, Stragglers, noise};
 
-/// What a process of this benchmark does in its namespace.
+/// Role of a process of this benchmark in its namespace.
 pub(crate) enum Role {
-    /// Takes a stream and throws it away.
+    /// Reads a stream and discards it.
     Receiver,
-    /// Sends so many bytes to each address.
+    /// Sends this number of bytes to each address.
     Sender { bytes: u64, to: Vec<String> },
 }
 
 const ROLE: &str = "CAROM_BENCH_TCP";
 const PORT: u16 = 7799;
-/// A write of a stream.
+/// Bytes of one write to a stream.
 const CHUNK: usize = 1 << 20;
 
 impl Role {
-    /// The role of this process, if it is not the benchmark itself.
+    /// Returns the role of this process, or `None` for the benchmark itself.
     pub(crate) fn of_this_process() -> Option<Self> {
         let role = env::var(ROLE).ok()?;
         let mut words = role.split_whitespace();

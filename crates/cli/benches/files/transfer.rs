@@ -12,63 +12,64 @@ use serde_json::Value;
 
 use super::lab::{Lab, Running};
 
-/// What is sent, and what happens meanwhile.
+/// Data to send, and disturbances during the transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer<'a> {
     pub(crate) lab: &'a Lab,
     pub(crate) dir: &'a Path,
     pub(crate) file: &'a Path,
-    /// The share of datagrams that each receiver loses.
+    /// Share of datagrams that each receiver loses.
     pub(crate) loss: f64,
-    /// Without multicast: copies of each packet that goes from receiver to receiver.
+    /// Copies of each packet that the sender and the receivers relay, for a transfer without
+    /// multicast.
     pub(crate) copies: Option<&'a str>,
     pub(crate) disturbance: Option<Disturbance>,
 }
 
-/// What happens to receivers during a transfer.
+/// Disturbance of receivers during a transfer.
 #[derive(Clone, Copy)]
 pub(crate) enum Disturbance {
-    /// The last receiver but two is killed, the last but one stops for five seconds, and the last
-    /// comes late, all when so many MiB have been multicast.
+    /// Once `after_mib` MiB have been multicast, the last receiver but two is killed, the last but
+    /// one stops for five seconds, and the last one starts.
     Several { after_mib: u64 },
     /// The last receiver runs a quarter of the time.
     Slow,
 }
 
-/// How it went.
+/// Result of a transfer.
 pub(crate) struct Outcome {
-    /// Of those that nothing happened to: bytes in a second.
+    /// Rates of the undisturbed receivers, in bytes per second.
     pub(crate) rates: Vec<f64>,
-    /// Bytes of memory of the largest process.
+    /// Peak memory of the largest process, in bytes.
     pub(crate) most_memory: Option<u64>,
     pub(crate) stragglers: Stragglers,
 }
 
-/// Whether all kept up.
+/// Counts that show whether all receivers kept up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stragglers {
-    /// How often the sender left a receiver behind.
+    /// Number of times that the sender evicted a receiver.
     pub(crate) left_behind: usize,
-    /// Bytes that receivers got from others and from the sender over TCP.
+    /// Bytes that receivers fetched from others and from the sender over TCP.
     pub(crate) fetched_bytes: u64,
-    /// Datagrams that the receivers' kernels dropped as sockets were full.
+    /// Datagrams that the receivers' kernels dropped because sockets were full.
     pub(crate) kernel_dropped: u64,
 }
 
 impl Outcome {
-    /// Bytes in a second at the slowest receiver.
+    /// Returns the rate of the slowest receiver, in bytes per second.
     pub(crate) fn slowest(&self) -> f64 {
         self.rates.iter().copied().fold(f64::INFINITY, f64::min)
     }
 }
 
 const PAUSE: Duration = Duration::from_secs(5);
-/// How long a slow receiver stands still, and then runs.
+/// Times for which a slow receiver is stopped, and then runs.
 const STOPPED: Duration = Duration::from_millis(300);
 const RUNNING: Duration = Duration::from_millis(100);
 
 impl Disturbance {
-    /// Receivers that something happens to, the last ones.
+    /// Returns the number of disturbed receivers, which are the last ones.
     fn count(self) -> usize {
         match self {
             Self::Several { .. } => 3,
@@ -82,7 +83,7 @@ impl Transfer<'_> {
         let count = self.lab.hosts().len() - 1;
         let disturbed = self.disturbance.map_or(0, Disturbance::count);
         assert!(count > disturbed, "at least {} receivers are needed", disturbed + 1);
-        // The last one is not there in the beginning if it is to be late.
+        // A late receiver, the last one, is not started yet.
         let is_one_late = matches!(self.disturbance, Some(Disturbance::Several { .. }));
         let at_first = count - usize::from(is_one_late);
         let mut receivers: Vec<Running> = (1..=at_first).map(|it| self.receiver(it)).collect();
@@ -109,7 +110,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// How long it took until each of those had everything whom nothing happened to.
+    /// Returns the time until each undisturbed receiver had everything.
     fn follow(
         &self,
         sender: &mut Running,
@@ -139,7 +140,8 @@ impl Transfer<'_> {
         })
     }
 
-    /// Without multicast nodes find each other by the address of the first receiver.
+    /// Returns the flags for the path. Without multicast, nodes find each other by the address of
+    /// the first receiver.
     fn way(&self) -> Vec<&str> {
         if self.copies.is_none() {
             return Vec::new();
@@ -179,13 +181,13 @@ impl Transfer<'_> {
         receivers[number - 2].signal(Signal::SIGCONT);
     }
 
-    /// Waits for the end of all, and sees that everybody has the file.
+    /// Waits until all processes have ended, and checks that all receivers have the file.
     fn end(&self, mut sender: Running, mut receivers: Vec<Running>) -> Stragglers {
         let killed = match self.disturbance {
             Some(it @ Disturbance::Several { .. }) => Some(receivers.len() - it.count()),
             _ => None,
         };
-        // The one that was killed did not get it: the sender says so.
+        // The killed receiver did not get the file, which the sender reports.
         sender.end_with(i32::from(killed.is_some()));
         let is_left = |line: &&String| line.contains(" is left behind by ");
         let left_behind = sender.said.seen.iter().filter(is_left).count();
@@ -208,7 +210,7 @@ impl Transfer<'_> {
     }
 }
 
-/// How long it took until each of the first `count` receivers had everything.
+/// Returns the time until each of the first `count` receivers had everything.
 fn await_finished(sender: &mut Running, count: usize, began: Instant) -> Vec<Duration> {
     let mut took = Vec::new();
     while took.len() < count {
@@ -223,7 +225,7 @@ fn await_finished(sender: &mut Running, count: usize, began: Instant) -> Vec<Dur
     took
 }
 
-/// Bytes that the largest of these processes had in memory at once, until all have ended.
+/// Returns the peak memory of the largest of these processes in bytes, when all have ended.
 fn most_memory(pids: &[Pid]) -> u64 {
     let resident = |pid: &Pid| -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -252,7 +254,7 @@ fn blake3_of(file: &Path) -> blake3::Hash {
     read.unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// Bytes that do not repeat.
+/// Returns `count` bytes that do not repeat.
 pub(crate) fn noise(count: u64) -> Vec<u8> {
     let mut bytes = vec![0; count as usize];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);

@@ -1,4 +1,4 @@
-//! Where control processes are.
+//! Addresses of the processes of a membership service.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
@@ -6,10 +6,10 @@ use carom_control::DEFAULT_PORT;
 
 use crate::error::{CliError, plain};
 
-/// The addresses of `names`, each HOST or HOST:PORT, without repetitions.
+/// Resolves `names`, each HOST or HOST:PORT, to IPv4 addresses without duplicates.
 ///
 /// # Errors
-/// If one of them is none.
+/// Fails if a name cannot be resolved, or no name has an IPv4 address.
 pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
     let mut all = Vec::new();
     for name in names {

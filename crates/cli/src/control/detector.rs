@@ -1,4 +1,4 @@
-//! Running the failure detector of a rack until it is told to end.
+//! `carom control detector`: the failure detector of a rack.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,36 +12,38 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::output;
 
-/// What a failure detector is started with.
+/// Flags of `carom control detector`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The rack whose nodes it watches, as they say it (`carom sub --rack`)
+    /// Rack whose nodes are watched, as the nodes give it (`carom sub --rack`)
     #[arg(long, value_name = "NAME")]
     rack: String,
-    /// Address of a membership service, HOST or HOST:PORT; several with commas, or repeated
+    /// Address of a membership service, HOST or HOST:PORT; separate several with commas, or repeat
+    /// the flag
     #[arg(long = "control", value_name = "ADDR", value_delimiter = ',', required = true)]
     controls: Vec<String>,
-    /// Name of the cluster that the membership service is that of
+    /// Cluster name expected of the membership service
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     cluster: String,
-    /// Where it pings from and is pinged, by UDP [default: any address, any free port]
+    /// UDP address that sends and answers pings [default: any address, a free port]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
-    /// Where other detectors ping it [default: where its calls to the service come from]
+    /// Address at which other detectors ping this one [default: the source address of its
+    /// connections to the service]
     #[arg(long, value_name = "ADDR:PORT")]
     advertise: Option<SocketAddr>,
-    /// A node that answers no ping for so long is reported [default: the service's --detection]
+    /// Report a node that answers no ping for this time [default: --detection of the service]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     detection: Option<Duration>,
-    /// Print an object of JSON at the start and at each change
+    /// Print one JSON object at the start and at each change
     #[arg(long)]
     json: bool,
 }
 
-/// Watches until Ctrl-C.
+/// Runs the detector until Ctrl-C.
 ///
 /// # Errors
-/// If it cannot start, or the service refuses it at the first try.
+/// Fails if the detector cannot start, or the service rejects it before it was linked.
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     check_name("--rack", &args.rack)?;
     check_name("--cluster", &args.cluster)?;
@@ -59,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     watched.map(|()| Outcome::Fine)
 }
 
-/// Tells what changes, until the user asks to end.
+/// Reports changes until the user interrupts or the detector ends.
 fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), CliError> {
     let mut shown = unshown(detector.status());
     if !args.json {
@@ -97,7 +99,7 @@ fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), 
     Ok(())
 }
 
-/// Whether there is more than counters to tell.
+/// Returns `true` if the status has a change to print. Of the counters, only `reports_made` counts.
 fn is_other(before: &DetectorStatus, now: &DetectorStatus) -> bool {
     (&before.processes, &before.watched, &before.refused)
         != (&now.processes, &now.watched, &now.refused)
@@ -127,8 +129,8 @@ fn changes(before: &DetectorStatus, now: &DetectorStatus) -> Vec<String> {
     lines
 }
 
-/// Returns a status that differs from this one in all that the first line does not show: links are
-/// often made before the status can be read for the first time.
+/// Returns the status without everything that the first line does not show. Links are often made
+/// before the status can be read for the first time, and are then reported as changes.
 fn unshown(status: DetectorStatus) -> DetectorStatus {
     let (processes, watched) = (Vec::new(), Vec::new());
     DetectorStatus { processes, watched, counters: BTreeMap::new(), ..status }

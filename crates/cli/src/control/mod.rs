@@ -1,4 +1,4 @@
-//! `carom control`: the membership service, and what it knows.
+//! `carom control`: the membership service, and queries to a running one.
 
 pub(crate) mod address;
 mod detector;
@@ -13,7 +13,7 @@ use clap::Subcommand;
 
 use crate::error::{CliError, Outcome};
 
-/// Run the membership service, or show what it knows
+/// Run the membership service, or query a running one
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -31,15 +31,15 @@ enum What {
     /// Run the failure detector of a rack
     #[command(after_help = DETECTOR_EXAMPLE)]
     Detector(detector::Args),
-    /// Show who is in a group
+    /// Show the members of a group
     #[command(after_help = MEMBERS_EXAMPLE)]
     Members(show::Members),
 }
 
-/// Runs the verb.
+/// Runs `carom control`.
 ///
 /// # Errors
-/// If the service cannot start or is not there.
+/// Fails if the service cannot start, or does not answer.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.what {
         None => run::run(&args.serve),
@@ -49,20 +49,20 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     }
 }
 
-/// Where status and metrics are served unless told otherwise.
+/// Returns the default address of status and metrics.
 fn default_http() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DEFAULT_HTTP_PORT)
 }
 
-/// The listening address that is the default, as the help has it.
+/// Returns the default listening address, for the help text.
 fn default_listen() -> SocketAddr {
     Options::new("").listen
 }
 
-/// Refuses times within which nobody can be found out.
+/// Rejects detection times below 100 ms.
 ///
 /// # Errors
-/// If `time` is too short; `flag` says where it was given.
+/// Fails if `time` is too short. `flag` is the flag that set it.
 fn check_detection(flag: &str, time: Duration) -> Result<(), CliError> {
     if time >= LEAST_DETECTION {
         return Ok(());
@@ -71,10 +71,10 @@ fn check_detection(flag: &str, time: Duration) -> Result<(), CliError> {
     Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")))
 }
 
-/// Refuses names that do not fit into a frame.
+/// Rejects names that do not fit in a frame.
 ///
 /// # Errors
-/// If `name` is too long; `flag` says where it was given.
+/// Fails if `name` has more than 255 bytes. `flag` is the flag that set it.
 fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
     if name.len() <= LONGEST_NAME {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Running the membership service until it is told to end.
+//! `carom control` without a subcommand: the membership service.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -14,67 +14,68 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt;
 use crate::{output, waiting};
 
-/// What a service is started with.
+/// Flags of the membership service.
 #[derive(clap::Args)]
 pub(super) struct Serve {
-    /// Folder of the store, made if it is not there; what was acknowledged is on the disk
+    /// Directory of the store (created if missing); acknowledged changes are on disk
     #[arg(long, value_name = "DIR", default_value = "carom-control", conflicts_with = "etcd")]
     store: PathBuf,
-    /// Begin an empty store if the one that was there is lost or damaged, which is put aside
+    /// Start with an empty store if the existing one is lost or damaged; it is moved aside
     #[arg(long, conflicts_with = "etcd")]
     new_store: bool,
     #[command(flatten)]
     etcd: Etcd,
-    /// Where nodes connect to, by TCP
+    /// TCP address to which nodes connect
     #[arg(long, value_name = "ADDR:PORT", default_value_t = default_listen())]
     listen: SocketAddr,
-    /// The address that nodes are told, if it is not the one listened at
+    /// Address given to the nodes, if it differs from the listening address
     #[arg(long, value_name = "ADDR:PORT")]
     advertise: Option<SocketAddr>,
-    /// Where status and metrics are served by HTTP
+    /// HTTP address of status and metrics
     #[arg(long, value_name = "ADDR:PORT", default_value_t = default_http())]
     http: SocketAddr,
     /// Serve no status and no metrics
     #[arg(long, conflicts_with = "http")]
     no_http: bool,
-    /// Name of the cluster: nodes of another one are refused
+    /// Name of the cluster; nodes of another cluster are rejected
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     cluster: String,
-    /// Into how many partitions the groups are split; a store keeps to those it was made with
+    /// Number of partitions into which the groups are divided; fixed when the store is created
     #[arg(long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     partitions: u16,
-    /// A node that is silent for so long is taken for dead
+    /// Declare a node dead after this time of silence
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = units::duration)]
     detection: Duration,
-    /// How many random members of a group a node is shown [default: all]
+    /// Number of random members in the view of each node [default: all]
     #[arg(long, value_name = "N")]
     view_size: Option<NonZeroUsize>,
-    /// Have each node ping the next one, in a ring
+    /// Let each node ping the next one, in a ring
     #[arg(long)]
     ring: bool,
-    /// With --ring: a node that answers no ping for so long is reported [default: as --detection]
+    /// With --ring: report a node that answers no ping for this time [default: --detection]
     #[arg(long, value_name = "TIME", value_parser = units::duration, requires = "ring")]
     ring_time: Option<Duration>,
-    /// File in TOML that says what the network is like: this service places the receivers of bulk
-    /// groups in it
+    /// TOML description of the network, in which this service places the receivers of bulk groups
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
-    /// Print one object of JSON once it listens
+    /// Print one JSON object when the service is listening
     #[arg(long)]
     json: bool,
 }
 
-/// Whether this program was built without etcd: its flags are understood and refused then.
+/// `true` if this program was built without etcd. The flags of etcd are then parsed and rejected.
 const NO_ETCD: bool = cfg!(not(feature = "etcd"));
 
-/// Which etcd keeps the state, if one does.
+/// Flags of the store in etcd.
 #[derive(clap::Args)]
 struct Etcd {
-    /// Keep the state in etcd, which several processes share: its client addresses
+    /// Keep the state in etcd, which several processes share: client URLs of etcd, separated by
+    /// commas
     #[arg(long, hide = NO_ETCD, value_name = "URL,...", value_delimiter = ',')]
     etcd: Vec<String>,
-    /// How long this process may be away from etcd until others take its partitions
+    /// Time without contact to etcd after which other processes take over the partitions of this
+    /// one
     #[arg(long, hide = NO_ETCD, value_name = "TIME", default_value = "5s")]
     #[arg(value_parser = units::duration)]
     #[arg(requires = "etcd")]
@@ -83,21 +84,21 @@ struct Etcd {
     #[arg(long, hide = NO_ETCD, value_name = "NAME")]
     #[arg(requires = "etcd", requires = "etcd_password_file")]
     etcd_user: Option<String>,
-    /// File with the password, on its first line
+    /// File with the password on its first line
     #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
-    /// Certificate of who signed etcd's, in PEM: for https
+    /// CA certificate (PEM) for the etcd servers; requires https
     #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd")]
     etcd_ca: Option<PathBuf>,
-    /// Own certificate, in PEM, where etcd asks for one
+    /// Own certificate (PEM), if etcd requires one
     #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd_ca", requires = "etcd_key")]
     etcd_cert: Option<PathBuf>,
-    /// The key of --etcd-cert, in PEM
+    /// Key of --etcd-cert (PEM)
     #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd_cert")]
     etcd_key: Option<PathBuf>,
 }
 
-/// Where it serves.
+/// Addresses of the running service, as printed in JSON.
 #[derive(Serialize)]
 struct Serving {
     address: String,
@@ -105,10 +106,10 @@ struct Serving {
     store: String,
 }
 
-/// Serves until Ctrl-C.
+/// Runs the service until Ctrl-C.
 ///
 /// # Errors
-/// If it cannot start, or fails.
+/// Fails if the service cannot start, or fails while it runs.
 pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
     check_detection("--detection", args.detection)?;
     args.ring_time.map_or(Ok(()), |time| check_detection("--ring-time", time))?;
@@ -176,7 +177,7 @@ impl Serve {
         Ok(options)
     }
 
-    /// Where the state is kept.
+    /// Returns the location of the state.
     fn place(&self) -> String {
         match self.etcd.etcd.is_empty() {
             true => self.store.display().to_string(),
@@ -214,6 +215,6 @@ impl Etcd {
 const LEAST_LEASE: Duration = Duration::from_secs(2);
 const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
-/// How long the end may take: a store that does not answer is waited for until 4.5 s.
+/// Grace period after Ctrl-C. The service waits up to 4.5 s for a store that does not answer.
 const END_WITHIN: Duration = Duration::from_secs(6);
 const LOOK_EVERY: Duration = Duration::from_millis(500);

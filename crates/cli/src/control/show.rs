@@ -1,4 +1,4 @@
-//! What a running service says of itself.
+//! `carom control status` and `carom control members`: queries to a running service.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,39 +14,39 @@ use crate::counted::counted;
 use crate::error::{CliError, Outcome, plain};
 use crate::output;
 
-/// The service as it is.
+/// Flags of `carom control status`.
 #[derive(clap::Args)]
 pub(super) struct Status {
     #[command(flatten)]
     service: Service,
 }
 
-/// The members of a group.
+/// Flags of `carom control members`.
 #[derive(clap::Args)]
 pub(super) struct Members {
-    /// Name of the group
+    /// Group name
     #[arg(value_parser = units::name)]
     group: String,
     #[command(flatten)]
     service: Service,
 }
 
-/// Which service, and how to show what it says.
+/// Service to query, and output format.
 #[derive(clap::Args)]
 struct Service {
-    /// Where it serves status and metrics
+    /// HTTP address of the service's status and metrics
     #[arg(long, value_name = "ADDR:PORT", default_value_t = default_http())]
     http: SocketAddr,
-    /// Print one object of JSON
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 impl Status {
-    /// Shows it.
+    /// Prints the status of the service.
     ///
     /// # Errors
-    /// If no service answers there.
+    /// Fails if no service answers.
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let Some(status) = self.service.get::<Report>("status", None)? else {
             return Err(CliError::new("the service knows no status", NOT_A_SERVICE));
@@ -60,10 +60,10 @@ impl Status {
 }
 
 impl Members {
-    /// Shows them. A group without members is a finding.
+    /// Prints the members of the group. A group without members is a finding.
     ///
     /// # Errors
-    /// If no service answers there.
+    /// Fails if no service answers.
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let group = self.service.get::<GroupStatus>("members", Some(&self.group))?;
         let Some(group) = group else {
@@ -85,7 +85,7 @@ impl Members {
 }
 
 impl Service {
-    /// What the service answers; `None` if it knows no such thing.
+    /// Sends a query to the service. Returns `None` if the service has no such object.
     fn get<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -119,7 +119,7 @@ impl Service {
 }
 
 impl Service {
-    /// The error of an answer that began well.
+    /// Returns the error of a response that was not received completely, or not understood.
     fn unread(&self, error: &ureq::Error) -> CliError {
         match error {
             ureq::Error::Json(error) if error.is_syntax() || error.is_data() => {
@@ -201,7 +201,8 @@ fn nodes(nodes: &[NodeStatus]) -> String {
     table.trim_fmt()
 }
 
-/// A line for each failure detector; the racks are those of the nodes that it watches.
+/// Returns a table of the failure detectors. Its racks are those of the nodes that a detector
+/// watches.
 fn detectors(status: &Report) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

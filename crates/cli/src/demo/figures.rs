@@ -1,34 +1,33 @@
-//! The figures of a run.
+//! Counts and delays of a run.
 
 use std::time::Duration;
 
 use carom::{How, Message};
 use hdrhistogram::Histogram;
 
-/// What the receivers saw, all together.
+/// Counts and delays of all receivers together.
 pub(crate) struct Figures {
-    /// Messages, each once for each member it was sent to.
+    /// Expected deliveries: each message counts once for each member that should receive it.
     pub(crate) expected: u64,
-    /// Messages that came, each once.
+    /// Messages delivered, without duplicates.
     pub(crate) delivered: u64,
-    /// Messages that came again.
+    /// Deliveries of a message that was delivered before.
     pub(crate) duplicates: u64,
-    /// Messages that nobody sent as they came.
+    /// Delivered messages that no node sent in this form.
     pub(crate) corrupted: u64,
-    /// Messages that the members were told not to expect any more.
+    /// Messages reported as lost.
     pub(crate) reported_lost: u64,
-    /// Messages that came by a repair, also those that it only overtook.
+    /// Messages recovered by a repair, including those that were only overtaken.
     pub(crate) fec: u64,
-    /// Messages that were asked for and sent again.
+    /// Messages retransmitted on request.
     pub(crate) nak: u64,
-    /// Age at delivery of what was repaired or sent again.
+    /// Age at delivery of recovered and retransmitted messages.
     pub(crate) recovery: Delays,
-    /// Age at delivery of everything.
+    /// Age at delivery of all messages.
     pub(crate) delivery: Delays,
 }
 
 impl Figures {
-    /// Nothing has happened.
     pub(crate) fn new() -> Self {
         Self {
             expected: 0,
@@ -43,7 +42,7 @@ impl Figures {
         }
     }
 
-    /// Counts a message that came for the first time.
+    /// Counts a message that was delivered for the first time.
     pub(crate) fn deliver(&mut self, message: &Message) {
         self.delivered += 1;
         match message.how {
@@ -59,51 +58,47 @@ impl Figures {
         }
     }
 
-    /// Messages of which nothing is known yet.
+    /// Returns the number of messages that are neither delivered nor reported as lost.
     pub(crate) fn outstanding(&self) -> u64 {
         self.expected.saturating_sub(self.delivered + self.reported_lost)
     }
 }
 
-/// A distribution of delays, with three digits.
+/// Distribution of delays, with three significant digits.
 pub(crate) struct Delays(Histogram<u64>);
 
 impl Delays {
-    /// No delays yet.
     pub(crate) fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, MOST_NANOS, DIGITS);
         Self(histogram.expect("the bounds are constants that it takes"))
     }
 
-    /// Adds a delay; one beyond the bounds counts as the bound.
+    /// Adds a delay. Delays above one hour count as one hour.
     pub(crate) fn record(&mut self, delay: Duration) {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         self.0.saturating_record(nanos.max(1));
     }
 
-    /// The delay that the share `quantile` of all does not exceed, in milliseconds; 0 if there are
-    /// none.
+    /// Returns the given quantile in milliseconds, or 0 without delays.
     pub(crate) fn quantile_ms(&self, quantile: f64) -> f64 {
         millis(self.0.value_at_quantile(quantile))
     }
 
-    /// The largest delay, in milliseconds; 0 if there are none.
+    /// Returns the largest delay in milliseconds, or 0 without delays.
     pub(crate) fn max_ms(&self) -> f64 {
         millis(self.0.max())
     }
 
-    /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Forgets all.
     pub(crate) fn clear(&mut self) {
         self.0.reset();
     }
 }
 
-/// Milliseconds with the three decimals that mean something.
+/// Converts nanoseconds to milliseconds, rounded to the significant three decimals.
 fn millis(nanos: u64) -> f64 {
     (nanos as f64 / 1e3).round() / 1e3
 }

@@ -1,9 +1,9 @@
-//! What was sent, and whether it came exactly once.
+//! Labels of the messages, and a record of those that were received.
 
 use std::collections::BTreeMap;
 
-/// What a message says about itself, so that its receivers can check it. It stands at the
-/// beginning of the payload; the rest is filled with a pattern that follows from it.
+/// Label at the start of a message, by which receivers check it. The rest of the message is a
+/// pattern derived from the label.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
@@ -12,19 +12,19 @@ use std::collections::BTreeMap;
 /// | 8 | 4 | counter of the publisher in the group |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// Which node sent it.
+    /// Number of the node that sent the message.
     pub(crate) publisher: u32,
-    /// In which group.
+    /// Number of the group.
     pub(crate) group: u32,
-    /// How many it had sent in that group before.
+    /// Number of messages that the publisher had sent to the group before.
     pub(crate) counter: u32,
 }
 
 impl Label {
-    /// Bytes of a label, and so of the smallest message.
+    /// Size of a label in bytes, and thus of the smallest message.
     pub(crate) const BYTES: usize = 12;
 
-    /// The message of `bytes` bytes with this label.
+    /// Returns a message of `bytes` bytes with this label.
     pub(crate) fn message(self, bytes: usize) -> Vec<u8> {
         let mut message = Vec::with_capacity(bytes.max(Self::BYTES));
         for field in [self.publisher, self.group, self.counter] {
@@ -38,7 +38,7 @@ impl Label {
         message
     }
 
-    /// The label of a message whose every byte is as it was sent.
+    /// Returns the label of a message, or `None` if any of its bytes was changed.
     pub(crate) fn of(message: &[u8]) -> Option<Self> {
         let (fields, rest) = message.split_at_checked(Self::BYTES)?;
         let field = |at: usize| Some(u32::from_be_bytes(*fields.get(at..)?.first_chunk()?));
@@ -54,18 +54,18 @@ impl Label {
     }
 }
 
-/// What one member of one group received: the counters of each publisher, each once.
+/// Messages that one member of one group has received: the counters of each publisher.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     seen: BTreeMap<u32, Seen>,
 }
 
-/// A set of small numbers.
+/// Bit set of small numbers.
 #[derive(Debug, Default)]
 struct Seen(Vec<u64>);
 
 impl Ledger {
-    /// Notes a message; false if it was there before.
+    /// Records a message. Returns `false` if it was recorded before.
     pub(crate) fn note(&mut self, publisher: u32, counter: u32) -> bool {
         self.seen.entry(publisher).or_default().insert(counter)
     }

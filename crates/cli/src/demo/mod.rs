@@ -1,4 +1,4 @@
-//! `carom demo`: real nodes on real sockets of this machine, losses injected, repairs watched.
+//! `carom demo`: loss repair between real nodes on real sockets of this machine.
 
 mod args;
 mod figures;
@@ -18,10 +18,10 @@ use crate::{interrupt, output};
 use run::Run;
 use world::World;
 
-/// Runs the verb.
+/// Runs `carom demo`.
 ///
 /// # Errors
-/// If the nodes cannot start, or do not find each other.
+/// Fails if the nodes cannot start, or do not find each other.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
     let plan = plan::Plan::new(args)?;
@@ -43,8 +43,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::of(report.lost > 0 || report.duplicates > 0 || report.corrupted > 0))
 }
 
-/// Says so where multicast was wanted and does not work. On a busy machine some members may only be
-/// slow to confirm it.
+/// Prints a note if multicast is wanted and does not work. On a busy machine, some members may only
+/// be slow to confirm it.
 fn tell_path(args: &Args, path: &str) {
     if args.path() != PathChoice::Unicast && path != "multicast" {
         let interface = &args.interface;

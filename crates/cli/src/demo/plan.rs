@@ -1,4 +1,4 @@
-//! Who is in which group: drawn from the seed.
+//! Members of the groups, drawn from the seed.
 
 use carom_proto::Rng;
 
@@ -6,14 +6,14 @@ use super::args::Args;
 use crate::counted::counted;
 use crate::error::CliError;
 
-/// The groups and their members, by number.
+/// Groups and their members, by number.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Members of each group, in order.
+    /// Members of each group, in ascending order.
     pub(crate) members: Vec<Vec<usize>>,
-    /// Groups of each node, in order.
+    /// Groups of each node, in ascending order.
     pub(crate) groups_of: Vec<Vec<usize>>,
-    /// What else is random draws from here.
+    /// Source of all other random choices.
     pub(crate) rng: Rng,
 }
 
@@ -21,7 +21,7 @@ impl Plan {
     /// Draws the members of all groups, the same number for each.
     ///
     /// # Errors
-    /// If a group is to have more members than there are nodes.
+    /// Fails if a group would have more members than there are nodes.
     pub(crate) fn new(args: &Args) -> Result<Self, CliError> {
         let nodes = args.nodes;
         let size = args.group_size.unwrap_or_else(|| default_size(nodes));
@@ -43,7 +43,7 @@ impl Plan {
         Ok(Self { members, groups_of, rng })
     }
 
-    /// What is about to happen, in one line.
+    /// Describes the run in one line.
     pub(crate) fn describe(&self, args: &Args) -> String {
         let all = size_of_all(args.nodes, args.groups);
         let size = self.members.first().map_or(0, Vec::len);

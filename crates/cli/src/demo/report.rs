@@ -1,11 +1,11 @@
-//! The end of the demo, for people and for programs.
+//! Report at the end of the demo, as text and as JSON.
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::figures::{Delays, Figures};
 
-/// The object that `carom demo --json` ends with; `docs/json.md` explains each field.
+/// Object that `carom demo --json` prints at the end. `docs/json.md` describes each field.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) nodes: usize,
@@ -29,18 +29,19 @@ pub(crate) struct Report {
     pub(crate) interrupted: bool,
 }
 
-/// Messages that did not come directly.
+/// Messages that were not delivered directly.
 #[derive(Debug, Serialize)]
 pub(crate) struct Recovered {
-    /// Lost, and solved out of repairs.
+    /// Messages that were lost, and recovered from repairs.
     pub(crate) fec: u64,
-    /// Lost, asked for, and sent again.
+    /// Messages that were lost, requested, and retransmitted.
     pub(crate) nak: u64,
-    /// Solved out of repairs that were faster than the message itself: not lost.
+    /// Messages recovered from repairs that arrived before the messages themselves. They were not
+    /// lost.
     pub(crate) overtaken: u64,
 }
 
-/// Age at delivery of what was recovered, in milliseconds.
+/// Age at delivery of recovered and retransmitted messages, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct RecoveryMs {
     p50: f64,
@@ -48,7 +49,7 @@ pub(crate) struct RecoveryMs {
     max: f64,
 }
 
-/// Age at delivery of everything, in milliseconds.
+/// Age at delivery of all messages, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct DeliveryMs {
     p50: f64,
@@ -57,49 +58,48 @@ pub(crate) struct DeliveryMs {
     max: f64,
 }
 
-/// What the nodes counted, all together.
+/// Counters of all nodes together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
     /// Datagrams dropped on purpose.
     pub(crate) losses_injected: u64,
-    /// Packets solved out of repairs whose own multicast came after all.
+    /// Packets recovered from repairs before their own multicast arrived.
     pub(crate) overtaken: u64,
-    /// Repairs sent.
     pub(crate) repairs_sent: u64,
-    /// Data packets that entered bins, received ones and own ones.
+    /// Data packets that entered bins: received packets and own packets.
     pub(crate) packets_binned: u64,
     /// Packets added to bins.
     pub(crate) xors: u64,
 }
 
 impl Work {
-    /// Repairs as a share of repairs and data packets accounted: c/(r+c) in theory.
+    /// Returns the share of repairs in all repairs and binned data packets: c/(r+c) in theory.
     pub(crate) fn overhead(self) -> f64 {
         share(self.repairs_sent, self.repairs_sent + self.packets_binned)
     }
 
-    /// What was recovered by `figures`. The engine learns only afterwards that a packet was not
-    /// lost but overtaken by a repair, so that the members are given it as recovered.
+    /// Returns the recovered messages of `figures`, without those that were only overtaken.
+    ///
+    /// The engine delivers an overtaken packet as recovered, because it learns only afterwards that
+    /// the packet was not lost.
     pub(crate) fn recovered(self, figures: &Figures) -> Recovered {
         let overtaken = self.overtaken.min(figures.fec);
         Recovered { fec: figures.fec - overtaken, nak: figures.nak, overtaken }
     }
 
-    /// XORs that one data packet costs.
+    /// Returns the number of XOR operations per data packet.
     pub(crate) fn xors_per_packet(self) -> f64 {
         share(self.xors, self.packets_binned)
     }
 }
 
 impl RecoveryMs {
-    /// The quantiles of `delays`.
     pub(crate) fn of(delays: &Delays) -> Self {
         Self { p50: delays.quantile_ms(0.5), p99: delays.quantile_ms(0.99), max: delays.max_ms() }
     }
 }
 
 impl DeliveryMs {
-    /// The quantiles of `delays`.
     pub(crate) fn of(delays: &Delays) -> Self {
         Self {
             p50: delays.quantile_ms(0.5),
@@ -110,8 +110,8 @@ impl DeliveryMs {
     }
 }
 
-/// What is lost at the end of a run: everything that is not here. If the user ended it early, what
-/// is still on its way is not lost but outstanding.
+/// Returns the numbers of lost and outstanding messages at the end of a run. Every message that was
+/// not delivered is lost. In an interrupted run, messages in flight are outstanding instead.
 pub(crate) fn lost_and_outstanding(figures: &Figures, interrupted: bool) -> (u64, u64) {
     if interrupted {
         (figures.reported_lost, figures.outstanding())
@@ -121,7 +121,7 @@ pub(crate) fn lost_and_outstanding(figures: &Figures, interrupted: bool) -> (u64
 }
 
 impl Report {
-    /// The table at the end, and a sentence.
+    /// Returns the table at the end of the run.
     pub(crate) fn for_people(&self) -> String {
         let recovered = self.recovered.fec + self.recovered.nak;
         let share_of = |count| format!("{:.1} %", share(count, recovered) * 100.0);

@@ -1,4 +1,4 @@
-//! The run: publish at the rate, receive everything, and keep the books.
+//! Run of the demo: publishes at the rate, receives, and checks the received messages.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use super::table::{LiveTable, Totals};
 use super::world::World;
 use crate::interrupt::Interrupt;
 
-/// One run. A single thread publishes and receives by turns: the driving thread of the nodes has
-/// the other processor of a small machine.
+/// One run. A single thread publishes and receives in turn, so that the driver thread of the nodes
+/// has the other CPU of a small machine.
 pub(crate) struct Run<'a> {
     args: &'a Args,
     plan: &'a Plan,
@@ -33,16 +33,16 @@ pub(crate) struct Run<'a> {
     table: Option<LiveTable>,
 }
 
-/// What a node has sent.
+/// Counts of messages that a node has sent.
 struct Sender {
-    /// Messages so far.
+    /// Messages in all groups.
     sent: u64,
-    /// Of them in each of its groups.
+    /// Messages in each group of the node.
     counters: Vec<u32>,
 }
 
 impl<'a> Run<'a> {
-    /// A run that begins now.
+    /// Creates a run that starts now.
     pub(crate) fn new(
         args: &'a Args,
         plan: &'a Plan,
@@ -71,8 +71,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sends for as long as asked, then waits until everything is delivered or reported lost, or
-    /// nothing moves any more.
+    /// Publishes for the given time. Then waits until every message is delivered or reported as
+    /// lost, or 10 s pass without progress.
     pub(crate) fn until_the_end(&mut self) {
         while self.started.elapsed() < self.args.seconds && !self.interrupt.is_asked() {
             self.publish_what_is_due();
@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What happened.
+    /// Returns the report of the run.
     pub(crate) fn report(&self) -> Report {
         let (figures, work) = (&self.figures, self.world.work());
         let interrupted = self.interrupt.is_asked();
@@ -119,7 +119,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Each node that is in a group sends what its rate has made due since the beginning.
+    /// Publishes the messages that are due at each node that is in a group, by its rate since the
+    /// start.
     fn publish_what_is_due(&mut self) {
         let passed = self.started.elapsed().min(self.args.seconds);
         let due = (passed.as_secs_f64() * self.args.rate) as u64;
@@ -135,8 +136,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sends one message of `node` in one of its groups; false if that group is held back now, and
-    /// the message stays due.
+    /// Publishes a message of `node` in one of its groups. Returns `false` if backpressure refuses
+    /// it. The message then stays due.
     fn publish(&mut self, node: usize) -> bool {
         let sender = &mut self.senders[node];
         let place = self.rng.below(sender.counters.len());
@@ -156,7 +157,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes everything that has come to any member of any group.
+    /// Handles the pending events of all members of all groups.
     fn receive(&mut self) {
         let world = self.world;
         for (node, groups) in world.groups.iter().enumerate() {
@@ -192,7 +193,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether somebody else sent this in the group where it came.
+    /// Returns `true` if another node sent this message in the group in which it arrived.
     fn was_sent(&self, node: usize, place: usize, label: Label) -> bool {
         let (publisher, group) = (label.publisher as usize, label.group as usize);
         let Some(groups) = self.plan.groups_of.get(publisher) else { return false };
@@ -261,9 +262,9 @@ impl<'a> Run<'a> {
 }
 
 const TICK: Duration = Duration::from_millis(1);
-/// After a pause of the process a node catches up in steps of so many messages a tick.
+/// Maximum number of messages per node and tick, for catching up after a pause of the process.
 const MOST_AT_ONCE: u64 = 64;
-/// How long the end waits while nothing comes and nothing is reported lost.
+/// Maximum wait without progress at the end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an interrupted run still looks for what is on its way.
+/// Time for which an interrupted run still receives messages in flight.
 const LAST_LOOK: Duration = Duration::from_millis(200);

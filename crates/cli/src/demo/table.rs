@@ -1,11 +1,11 @@
-//! The live table: a row a second, on standard error.
+//! Live table on standard error, with one row per second.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use crate::output;
 
-/// What has happened up to some moment.
+/// Cumulative counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) sent: u64,
@@ -15,8 +15,8 @@ pub(crate) struct Totals {
     pub(crate) nak: u64,
 }
 
-/// Prints what happened in each second. On a terminal the row of the current second is redrawn
-/// several times; elsewhere each row is printed once, when its second is over.
+/// Table of the changes in each second. On a terminal, the row of the current second is redrawn
+/// several times. Elsewhere, each row is printed once, at the end of its second.
 pub(crate) struct LiveTable {
     is_terminal: bool,
     started: Instant,
@@ -34,12 +34,13 @@ impl LiveTable {
         Self { is_terminal, started: now, next_draw, row: 1, before: Totals::default() }
     }
 
-    /// Whether it is time to draw.
+    /// Returns `true` if it is time to draw.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now >= self.next_draw
     }
 
-    /// Draws the current second; true if it is over, and the next row begins.
+    /// Draws the row of the current second. Returns `true` if that second is over and the next row
+    /// begins.
     pub(crate) fn draw(&mut self, now: Instant, totals: Totals, p99_ms: Option<f64>) -> bool {
         let over = now >= self.started + SECOND * self.row;
         if over || self.is_terminal {
@@ -54,7 +55,7 @@ impl LiveTable {
         over
     }
 
-    /// Ends the row that has begun.
+    /// Ends the current row.
     pub(crate) fn end(&mut self, totals: Totals, p99_ms: Option<f64>) {
         self.print(&row(self.row, self.before, totals, p99_ms), true);
     }

@@ -1,4 +1,4 @@
-//! The nodes of the demo, in their groups.
+//! Nodes of the demo, and their groups.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -15,19 +15,19 @@ use crate::interrupt::Interrupt;
 use crate::loss::injected;
 use crate::node as node_start;
 
-/// All nodes on one driving thread, and their memberships.
+/// All nodes, on one driver thread, and their groups.
 pub(crate) struct World {
     nodes: Vec<Node>,
-    /// The groups of each node, in the plan's order.
+    /// Groups of each node, in the order of the plan.
     pub(crate) groups: Vec<Vec<Group>>,
     _driver: Driver,
 }
 
 impl World {
-    /// Starts the nodes, lets them join, and waits until every view is complete.
+    /// Starts the nodes, joins the groups, and waits until every view is complete.
     ///
     /// # Errors
-    /// If a node cannot start or join, or the nodes do not find each other in time.
+    /// Fails if a node cannot start or join, or the nodes do not find each other in time.
     pub(crate) fn start(args: &Args, plan: &Plan, interrupt: &Interrupt) -> Result<Self, CliError> {
         let driver =
             Driver::new().map_err(|error| CliError::io("cannot start the driver", &error))?;
@@ -50,10 +50,10 @@ impl World {
         Ok(world)
     }
 
-    /// Bytes in a message: as asked for, or what fits.
+    /// Returns the message size: `--payload`, or 1024 bytes, or less if that does not fit.
     ///
     /// # Errors
-    /// If it does not fit.
+    /// Fails if `--payload` does not fit.
     pub(crate) fn payload_bytes(&self, args: &Args) -> Result<usize, CliError> {
         let limits = self.groups.iter().flatten().map(Group::payload_limit);
         let limit = limits.min().unwrap_or(DEFAULT_PAYLOAD);
@@ -65,7 +65,7 @@ impl World {
         Err(CliError::new(cause, format!("use --payload {limit} or less")))
     }
 
-    /// What all nodes counted.
+    /// Returns the sum of the counters of all nodes.
     pub(crate) fn work(&self) -> Work {
         let mut work = Work::default();
         for node in &self.nodes {
@@ -79,12 +79,12 @@ impl World {
         work
     }
 
-    /// How the members reach each other: all in one way, or mixed.
+    /// Returns the path between the members: `multicast`, `unicast`, or `mixed`.
     pub(crate) fn path(&self) -> &'static str {
         let statuses: Vec<_> = self.nodes.iter().map(Node::status).collect();
         let paths = || statuses.iter().flat_map(|status| &status.members);
         let multicast = paths().any(|member| matches!(member.path, MemberPath::Multicast));
-        // Members that are not confirmed yet get unicast copies, too.
+        // Members that are not confirmed yet receive unicast copies as well.
         let unicast = paths().any(|member| !matches!(member.path, MemberPath::Multicast));
         match (multicast, unicast) {
             (true, false) => "multicast",
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Ends all nodes in good order.
+    /// Leaves all groups and closes all nodes.
     pub(crate) fn close(self) {
         for group in self.groups.into_iter().flatten() {
             group.leave();
@@ -103,8 +103,8 @@ impl World {
         }
     }
 
-    /// Waits until each member of each group sees all the others: who is not in a view yet does not
-    /// get what is sent.
+    /// Waits until each member of each group sees all other members. A member that is missing from
+    /// a view does not receive what is sent.
     fn await_views(&self, plan: &Plan, interrupt: &Interrupt) -> Result<(), CliError> {
         let mut progress = Instant::now();
         let mut least = usize::MAX;
@@ -136,7 +136,7 @@ impl World {
     }
 }
 
-/// What is told when members of groups are not known to all the others in time.
+/// Returns the error text for members that are not known to all others in time.
 fn unseen(missing: usize) -> String {
     format!("{} of groups not known to all others yet", counted(missing, "member"))
 }
@@ -149,7 +149,7 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     let mut rng = plan.rng.clone();
     let mut nodes: Vec<Node> = Vec::new();
     for number in 0..args.nodes {
-        // 0 is any free port.
+        // Port 0 selects a free port.
         let port = args.port.filter(|_| number == 0).unwrap_or(0);
         let config = carom::lateral::Config { stagger: args.stagger, ..Default::default() };
         let mut builder = Node::builder()
@@ -171,8 +171,10 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     Ok(nodes)
 }
 
-/// A port that nobody has now. Another demo may find the same one before we open it: then the
-/// two share it, and different addresses and seeds still keep them apart.
+/// Returns a UDP port that is free now.
+///
+/// Another demo may find the same port before it is opened here. The two then share it, and are
+/// kept apart by their addresses and seeds.
 fn free_port() -> Result<u16, CliError> {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
         .and_then(|socket| socket.local_addr())
@@ -180,7 +182,8 @@ fn free_port() -> Result<u16, CliError> {
         .map_err(|error| CliError::io("cannot find a free UDP port", &error))
 }
 
-/// Addresses of its own for each demo, so that two of them do not wake each other's sockets.
+/// Returns multicast addresses that depend on the port, so that two demos do not wake each other's
+/// sockets.
 fn pool(multicast_port: u16) -> MulticastPool {
     let [high, low] = multicast_port.to_be_bytes();
     MulticastPool {
@@ -190,7 +193,7 @@ fn pool(multicast_port: u16) -> MulticastPool {
     }
 }
 
-/// All nodes have the same machine to complain about.
+/// Prints the notices of one node only, because they concern the machine that all nodes share.
 fn tell_notices_once(nodes: &[Node]) {
     if let Some(node) = nodes.first() {
         node_start::News::of_start().tell(node);

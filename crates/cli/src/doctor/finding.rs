@@ -1,4 +1,4 @@
-//! What the doctor found: how bad it is, why, and what helps.
+//! Findings of the doctor: severity, cause, and fix.
 
 use std::fmt;
 
@@ -7,34 +7,33 @@ use serde::Serialize;
 use crate::error::CliError;
 use crate::output;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Worth knowing; Carom works.
+    /// Worth knowing, but Carom works.
     Warn,
-    /// It will hurt.
+    /// A problem for Carom.
     Bad,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// What was looked at, such as `multicast`.
+    /// Name of the check, such as `multicast`.
     pub(crate) check: &'static str,
-    /// The interface concerned, if it is about one.
+    /// Interface that the check is about, if any.
     pub(crate) interface: Option<String>,
-    /// How bad it is.
     pub(crate) level: Level,
-    /// What was found, in one line.
+    /// Result in one line.
     pub(crate) cause: String,
-    /// What helps, in one line, unless all is well.
+    /// Remedy in one line, if there is a problem.
     pub(crate) fix: Option<String>,
 }
 
-/// All findings, in the order in which they were made.
+/// All findings, in the order of the checks.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Findings {
     findings: Vec<Finding>,
@@ -42,12 +41,12 @@ pub(crate) struct Findings {
 }
 
 impl Finding {
-    /// All is well.
+    /// Creates a finding without a problem.
     pub(crate) fn ok(check: &'static str, cause: impl Into<String>) -> Self {
         Self { check, interface: None, level: Level::Ok, cause: cause.into(), fix: None }
     }
 
-    /// It works, but could be better.
+    /// Creates a finding on something that works, but could be better.
     pub(crate) fn warn(
         check: &'static str,
         cause: impl Into<String>,
@@ -56,7 +55,7 @@ impl Finding {
         Self { level: Level::Warn, fix: Some(fix.into()), ..Self::ok(check, cause) }
     }
 
-    /// It will hurt.
+    /// Creates a finding on a problem.
     pub(crate) fn bad(
         check: &'static str,
         cause: impl Into<String>,
@@ -65,7 +64,8 @@ impl Finding {
         Self { level: Level::Bad, ..Self::warn(check, cause, fix) }
     }
 
-    /// The same about one interface. On one that Carom would not choose nothing will hurt.
+    /// Assigns the finding to an interface. A problem of an interface that Carom would not choose
+    /// is only a warning.
     pub(crate) fn on(self, interface: &str, is_chosen: bool) -> Self {
         let level = if is_chosen { self.level } else { self.level.min(Level::Warn) };
         Self { interface: Some(interface.to_owned()), level, ..self }
@@ -73,21 +73,20 @@ impl Finding {
 }
 
 impl Findings {
-    /// Adds one.
     pub(crate) fn add(&mut self, finding: Finding) {
         self.worst = self.worst.max(Some(finding.level));
         self.findings.push(finding);
     }
 
-    /// Whether one of them will hurt.
+    /// Returns `true` if any finding is [`Level::Bad`].
     pub(crate) fn will_hurt(&self) -> bool {
         self.worst == Some(Level::Bad)
     }
 
-    /// Prints them.
+    /// Prints the findings.
     ///
     /// # Errors
-    /// If standard output does not take them.
+    /// Fails if standard output cannot be written.
     pub(crate) fn show(&self, json: bool) -> Result<(), CliError> {
         if json {
             return output::json(self);

@@ -1,4 +1,4 @@
-//! The checks of this machine.
+//! Checks of this machine.
 
 use std::net::Ipv4Addr;
 
@@ -8,10 +8,10 @@ use super::finding::{Finding, Findings};
 use super::probe::{self, Buffer};
 use crate::error::{CliError, plain};
 
-/// Looks at the interfaces, or at the one called `wanted`, and at the system's limits.
+/// Checks the interfaces, or only `wanted`, and the limits of the system.
 ///
 /// # Errors
-/// If there is no such interface.
+/// Fails if there is no such interface.
 pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
     let all = interfaces(wanted)?;
     let first = all.iter().find(|it| it.is_up && it.is_multicast && !it.is_loopback);
@@ -34,10 +34,10 @@ pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
     Ok(findings)
 }
 
-/// All interfaces with an IPv4 address, or the one called `wanted`.
+/// Returns all interfaces with an IPv4 address, or only those with the name or address `wanted`.
 ///
 /// # Errors
-/// If there is no such interface.
+/// Fails if there is no such interface.
 pub(crate) fn interfaces(wanted: Option<&str>) -> Result<Vec<Interface>, CliError> {
     let all = Interface::list().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
     let Some(wanted) = wanted else { return Ok(all) };
@@ -119,7 +119,7 @@ fn of_multicast(interface: &Interface, unicast_works: bool) -> Finding {
     }
 }
 
-/// Nothing is found where the system does not tell.
+/// Returns `None` if the system does not report the MTU.
 fn of_mtu(name: &str, mtu: Option<u16>) -> Option<Finding> {
     let (check, mtu) = ("mtu", mtu?);
     let common = lateral::Config::default().path_mtu;
@@ -195,18 +195,19 @@ fn of_timer() -> Finding {
     Finding::warn(check, format!("{cause}: repairs and pacing will be late"), fix)
 }
 
-/// The file's text, empty where there is no such file.
+/// Returns the text of a file, or an empty string if it cannot be read.
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
 const MEMBERSHIPS: &str = "/proc/sys/net/ipv4/igmp_max_memberships";
-/// Outside of the pool of groups, so that no node hears the probes.
+/// Group of the probes. It is outside the pool of group addresses, so that no node receives them.
 const PROBE_GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 254);
-/// What a node asks for.
+/// Buffer sizes that a node requests.
 const RECEIVE_BYTES: usize = 4 << 20;
 const SEND_BYTES: usize = 2 << 20;
-/// Some 50 packets of 1 KiB: less than a short pause of the process brings.
+/// Lower bound for a receive or send buffer. It holds about 50 packets of 1 KiB, fewer than arrive
+/// during a short pause of the process.
 const HURTING_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `carom doctor`: is this machine, or the way to another one, fit for Carom?
+//! `carom doctor`: checks of this machine, or of the path to another one.
 
 mod finding;
 mod local;
@@ -10,11 +10,11 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt;
 use finding::Findings;
 
-/// Check this machine, or the way to another one
+/// Check this machine, or the path to another one
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The other machine, where `carom doctor --listen` runs
+    /// Other machine, on which `carom doctor --listen` runs
     #[arg(value_name = "HOST[:PORT]", conflicts_with = "listen")]
     host: Option<String>,
     /// Answer `carom doctor HOST` from other machines, until Ctrl-C
@@ -24,18 +24,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     #[arg(requires = "listen")]
     port: Option<u16>,
-    /// Only this network interface, by name or IPv4 address
+    /// Check only this network interface, by name or IPv4 address
     #[arg(long, value_name = "NAME|IP")]
     interface: Option<String>,
-    /// Print one object of JSON
+    /// Print JSON: one object, or with --listen one per kind of arrival
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the verb.
+/// Runs `carom doctor`.
 ///
 /// # Errors
-/// If the interface or the host is not known, or the port is taken.
+/// Fails if the interface or the host is unknown, or the port is taken.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
     let interface = args.interface.as_deref();

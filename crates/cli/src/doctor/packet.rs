@@ -1,4 +1,4 @@
-//! The packets between two doctors.
+//! Packets between two doctors.
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
@@ -6,52 +6,50 @@
 //! | 8 | 1 | kind | [`Kind`] |
 //! | 9 | 3 | zero | |
 //! | 12 | 4 | size | bytes of the whole datagram |
-//! | 16 | 8 | token | drawn by who asks, repeated in the answer |
+//! | 16 | 8 | token | drawn by the querying side, repeated in the answer |
 //!
-//! All numbers are big-endian. The rest is padding up to `size`. An answer is never larger than
-//! what it answers, so that nobody can be flooded through a listener.
+//! All numbers are big-endian. The rest is padding up to `size`. An answer is never larger than its
+//! query, so that a listener cannot amplify traffic.
 
-/// What a packet says.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Asks by unicast; to be answered by unicast and by multicast.
+    /// Query by unicast, to be answered by unicast and by multicast.
     Ask = 1,
-    /// Asks by multicast; to be answered by unicast.
+    /// Query by multicast, to be answered by unicast.
     AskByMulticast = 2,
-    /// Answers [`Kind::Ask`] by unicast.
+    /// Answer to [`Kind::Ask`] by unicast.
     Answer = 3,
-    /// Answers [`Kind::Ask`] by multicast.
+    /// Answer to [`Kind::Ask`] by multicast.
     AnswerByMulticast = 4,
-    /// Answers [`Kind::AskByMulticast`] by unicast.
+    /// Answer to [`Kind::AskByMulticast`] by unicast.
     HeardMulticast = 5,
-    /// Asks, padded to a size.
+    /// Query by unicast, padded to a size.
     Size = 6,
-    /// Answers [`Kind::Size`] in the same size.
+    /// Answer to [`Kind::Size`] in the same size.
     SizeBack = 7,
 }
 
-/// A packet, decoded.
+/// Decoded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
-    /// What it says.
     pub(crate) kind: Kind,
-    /// Whose question it belongs to.
+    /// Token of the query that the packet belongs to.
     pub(crate) token: u64,
-    /// Bytes of the whole datagram.
+    /// Size of the whole datagram in bytes.
     pub(crate) size: usize,
 }
 
 impl Packet {
-    /// Bytes of a packet without padding.
+    /// Size of a packet without padding, in bytes.
     pub(crate) const BYTES: usize = 24;
 
-    /// A packet without padding.
+    /// Creates a packet without padding.
     pub(crate) fn new(kind: Kind, token: u64) -> Self {
         Self { kind, token, size: Self::BYTES }
     }
 
-    /// The datagram.
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.size);
         bytes.extend_from_slice(MAGIC);
@@ -62,7 +60,7 @@ impl Packet {
         bytes
     }
 
-    /// The packet in a datagram; `None` if it is not one.
+    /// Decodes a datagram. Returns `None` if it is not a packet of a doctor.
     pub(crate) fn decode(datagram: &[u8]) -> Option<Self> {
         let rest = datagram.strip_prefix(MAGIC)?;
         let (head, rest) = rest.split_first_chunk::<4>()?;

@@ -1,5 +1,4 @@
-//! Two doctors: what arrives from one machine at the other, by unicast and by multicast, and how
-//! large a datagram may be.
+//! Checks between two machines: arrival by unicast and multicast, and the largest datagram.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,10 +17,11 @@ use crate::error::CliError;
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// Answers until the user asks to end, and tells who asked and how.
+/// Answers queries until the user interrupts. Prints the source of each query, and the path by
+/// which it arrived.
 ///
 /// # Errors
-/// If the port is taken or the interface not known.
+/// Fails if the port is taken, or the interface is unknown.
 pub(crate) fn listen(
     port: u16,
     wanted: Option<&str>,
@@ -61,10 +61,11 @@ pub(crate) fn listen(
     Ok(())
 }
 
-/// Asks the listener at `host` and tells what arrives, in bounded time.
+/// Sends queries to the listener at `host`, and returns findings on what arrives. Takes about 5 s
+/// at most.
 ///
 /// # Errors
-/// If the host's name or the interface is not known.
+/// Fails if the host or the interface is unknown.
 pub(crate) fn examine(
     host: &str,
     default_port: u16,
@@ -82,7 +83,8 @@ pub(crate) fn examine(
     };
     let socket = open(0)
         .and_then(|socket| {
-            // Where it cannot be joined the answer by multicast does not come, which is told.
+            // If the group cannot be joined, the answer by multicast does not arrive, which is a
+            // finding.
             let _ = socket.join_multicast_v4(&GROUP, &interface);
             SockRef::from(&socket).set_multicast_if_v4(&interface)?;
             Ok(socket)
@@ -94,7 +96,7 @@ pub(crate) fn examine(
     Ok(judge(&listener, &asker.heard, size))
 }
 
-/// The side that asks.
+/// Querying side.
 struct Asker {
     socket: UdpSocket,
     listener: SocketAddrV4,
@@ -103,12 +105,12 @@ struct Asker {
 }
 
 impl Asker {
-    /// Asks by unicast and by multicast, some times over, until all answers are there.
+    /// Sends queries by unicast and by multicast, up to five times, until all answers have arrived.
     fn ask(&mut self, interrupt: &Interrupt) -> Result<(), CliError> {
         let group = SocketAddrV4::new(GROUP, self.listener.port());
         let wanted = [Kind::Answer, Kind::AnswerByMulticast, Kind::HeardMulticast];
         for _ in 0..ASKINGS {
-            // What cannot be sent is not answered, which is told.
+            // A query that cannot be sent gets no answer, which is a finding.
             let _ = self.send(Packet::new(Kind::Ask, self.token), self.listener);
             let _ = self.send(Packet::new(Kind::AskByMulticast, self.token), group);
             let give_up = Instant::now() + ASK_WAIT;
@@ -122,10 +124,10 @@ impl Asker {
         Ok(())
     }
 
-    /// The largest UDP payload that comes back unfragmented, by halving the interval.
+    /// Returns the largest UDP payload that comes back unfragmented, found by bisection.
     fn largest(&mut self, interrupt: &Interrupt) -> Result<usize, CliError> {
         let (mut fits, mut too_large) = (Packet::BYTES, MAX_BYTES + 1);
-        // The common sizes first: most searches end soon after them.
+        // Common sizes are tried first: most searches end soon after them.
         let mut common = COMMON_BYTES.into_iter();
         let give_up = Instant::now() + SEARCH_LIMIT;
         while too_large - fits > 1 && Instant::now() < give_up && !interrupt.is_asked() {
@@ -219,10 +221,10 @@ fn judge_size(largest: usize) -> Finding {
     }
 }
 
-/// Answers what asks, and nothing else: two listeners never talk to each other.
+/// Answers queries only, so that two listeners never answer each other.
 fn answer(socket: &UdpSocket, packet: Packet, from: SocketAddr) {
     let reply = |kind| Packet { kind, ..packet }.encode();
-    // An answer that cannot be sent does not arrive, and that is what the other side tells.
+    // An answer that cannot be sent does not arrive, which the other side reports.
     match packet.kind {
         Kind::Ask => {
             let _ = socket.send_to(&reply(Kind::Answer), from);
@@ -249,18 +251,19 @@ fn arrived(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// A socket that never lets its datagrams be fragmented.
+/// Opens a socket whose datagrams are never fragmented.
 fn open(port: u16) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
     UdpSocketState::new(UdpSockRef::from(&socket))?;
-    // The line above also lets the kernel join datagrams on receipt, which we do not take apart.
+    // The line above also lets the kernel coalesce received datagrams, which this program does not
+    // split.
     nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::UdpGroSegment, &false)?;
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(STEP))?;
     Ok(socket)
 }
 
-/// The next packet, or `None` after a short wait, or if it is not one.
+/// Returns the next packet, or `None` if there was none within 20 ms or it cannot be decoded.
 fn receive(
     socket: &UdpSocket,
     buffer: &mut [u8],
@@ -268,7 +271,7 @@ fn receive(
     match socket.recv_from(buffer) {
         Ok((length, from)) => Ok(Packet::decode(&buffer[..length]).map(|packet| (packet, from))),
         Err(error) if is_timeout(&error) => Ok(None),
-        // The other side's refusal of an earlier datagram, or a signal.
+        // Rejection of an earlier datagram by the other side, or a signal.
         Err(error)
             if matches!(
                 error.kind(),
@@ -297,7 +300,8 @@ fn resolve(host: &str, default_port: u16) -> Result<SocketAddrV4, CliError> {
     })
 }
 
-/// Our address on the way to `to`: the kernel tells it for a connected socket, without sending.
+/// Returns the local address on the route to `to`. The kernel reports it for a connected socket,
+/// without sending.
 fn route_to(to: SocketAddr) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(to).ok()?;
@@ -307,19 +311,19 @@ fn route_to(to: SocketAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Tells this run's answers from others'. It need not be secret.
+/// Draws the token by which this run recognizes its answers. It need not be secret.
 fn token() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanos = now.map_or(0, |now| now.as_nanos() as u64);
     carom_proto::Rng::new(nanos ^ u64::from(std::process::id()) << 32).next_u64()
 }
 
-/// Beside the pool of groups, so that no node hears the doctors.
+/// Group of the queries. It is outside the pool of group addresses, so that no node receives them.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 253);
-/// The largest UDP payload over IPv4.
+/// Largest UDP payload over IPv4.
 const MAX_BYTES: usize = 65_507;
 const IP_UDP_BYTES: usize = 28;
-/// Ethernet and one more; jumbo frames and one more; the largest.
+/// Sizes of Ethernet and jumbo frames, each with the next larger one, and the two largest sizes.
 const COMMON_BYTES: [usize; 6] = [1_472, 1_473, 8_972, 8_973, 65_506, 65_507];
 const STEP: Duration = Duration::from_millis(20);
 const ASKINGS: usize = 5;

@@ -1,4 +1,4 @@
-//! Datagrams to oneself, and what the system grants.
+//! Datagrams to this machine itself, and the resources that the system grants.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Sends a few datagrams to `group` by the interface and tells whether one comes back.
+/// Sends a few datagrams to `group` on the interface. Returns `true` if one of them comes back.
 ///
 /// # Errors
-/// If the system refuses to join or to send.
+/// Fails if the system refuses to join or to send.
 pub(crate) fn multicast_to_oneself(interface: Ipv4Addr, group: Ipv4Addr) -> io::Result<bool> {
     let receiver = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     receiver.join_multicast_v4(&group, &interface)?;
@@ -22,10 +22,10 @@ pub(crate) fn multicast_to_oneself(interface: Ipv4Addr, group: Ipv4Addr) -> io::
     comes_back(&sender.into(), &receiver, SocketAddr::from((group, receiver.local_addr()?.port())))
 }
 
-/// Sends a few datagrams to the interface's own address and tells whether one comes back.
+/// Sends a few datagrams to the interface's own address. Returns `true` if one of them comes back.
 ///
 /// # Errors
-/// If the system refuses to send.
+/// Fails if the system refuses to send.
 pub(crate) fn unicast_to_oneself(interface: Ipv4Addr) -> io::Result<bool> {
     let receiver = UdpSocket::bind((interface, 0))?;
     let sender = UdpSocket::bind((interface, 0))?;
@@ -51,7 +51,7 @@ fn comes_back(sender: &UdpSocket, receiver: &UdpSocket, to: SocketAddr) -> io::R
     Ok(false)
 }
 
-/// Which buffer of a socket.
+/// Buffer of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Buffer {
     /// `SO_RCVBUF`.
@@ -60,14 +60,14 @@ pub(crate) enum Buffer {
     Send,
 }
 
-/// Bytes that the system grants when asked for `bytes`, in the way in which a node asks: by force
-/// where that is permitted.
+/// Returns the buffer size that the system grants for a request of `bytes`. The request is that of
+/// a node: beyond the system's limit where this is permitted.
 ///
 /// # Errors
-/// If there is no socket to be had.
+/// Fails if no socket can be created.
 pub(crate) fn granted(buffer: Buffer, bytes: usize) -> io::Result<usize> {
     let socket = udp()?;
-    // Linux doubles what it is asked for, and tells the double.
+    // Linux doubles the requested size, and reports the doubled one.
     let doubled = match buffer {
         Buffer::Receive => {
             if setsockopt(&socket, sockopt::RcvBufForce, &bytes).is_err() {
@@ -85,7 +85,7 @@ pub(crate) fn granted(buffer: Buffer, bytes: usize) -> io::Result<usize> {
     Ok(doubled / 2)
 }
 
-/// By how much a sleep of a millisecond takes longer: the median and the worst of some tries.
+/// Returns the median and the maximum by which a sleep of 1 ms took longer, over 41 attempts.
 pub(crate) fn timer_overshoot() -> (Duration, Duration) {
     let mut overshoots: Vec<Duration> = (0..TIMER_TRIES)
         .map(|_| {
@@ -98,7 +98,7 @@ pub(crate) fn timer_overshoot() -> (Duration, Duration) {
     (overshoots[TIMER_TRIES / 2], overshoots[TIMER_TRIES - 1])
 }
 
-/// Whether nothing came in time.
+/// Returns `true` if the error is a receive timeout.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

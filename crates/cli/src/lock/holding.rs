@@ -1,4 +1,4 @@
-//! The command, while it runs and after its lock is lost.
+//! The command of `carom lock`, while it runs and after its lock is lost.
 
 use std::io::IsTerminal as _;
 use std::os::unix::process::CommandExt as _;
@@ -16,17 +16,17 @@ use crate::output;
 use crate::ring::{self, RingWatch};
 use crate::serve::code;
 
-/// A lock that is held, and what for.
+/// Held lock, and the run of its command.
 pub(super) struct Holding<'a> {
     args: &'a Args,
     lock: Lock<'a>,
     ring: RingWatch,
     interrupt: &'a Interrupt,
-    /// How often the user has asked to end, as far as the command was told.
+    /// Number of interrupt requests that were passed on to the command.
     asked: u32,
-    /// Whether it was told that the lock is lost.
+    /// `true` if the loss of the lock was already handled.
     is_lost: bool,
-    /// When the command is killed.
+    /// Time at which the command is killed.
     kill_at: Option<Instant>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Holding<'a> {
     /// Runs the command to its end.
     ///
     /// # Errors
-    /// If it cannot be run.
+    /// Fails if the command cannot be run.
     pub(super) fn run(mut self, group: &Group) -> Result<Outcome, CliError> {
         let mut child = self.start()?;
         loop {
@@ -73,8 +73,9 @@ impl<'a> Holding<'a> {
         command.args(rest).env("CAROM_GROUP", group).env("CAROM_LOCK", name);
         command.env("CAROM_FENCE", self.lock.fence().to_string());
         if !on_terminal() {
-            // So that signals reach what it starts as well. On a terminal it stays in the group
-            // that may read from there, and that Ctrl-C is for.
+            // In a process group of its own, signals also reach the processes that it starts. On a
+            // terminal, it stays in the foreground group, which may read from the terminal and
+            // receives Ctrl-C.
             command.process_group(0);
         }
         command.spawn().map_err(|error| {
@@ -83,8 +84,10 @@ impl<'a> Holding<'a> {
         })
     }
 
-    /// A lock in a partition that may not go on is in doubt: the others may have given it to
-    /// somebody else, and this node will not hear of it before it is among them again.
+    /// Ends the command if the lock is lost or in doubt, unless `--keep-running` is given.
+    ///
+    /// In a partition that may not continue, the lock is in doubt: the other members may have
+    /// granted it to another one, and this node learns that only after it rejoins them.
     fn watch_lock(&mut self, child: &Child, is_open: bool) {
         let why = match (self.lock.is_held() && is_open, self.ring.is_minority) {
             (false, _) => "is lost",
@@ -104,8 +107,8 @@ impl<'a> Holding<'a> {
         output::say_unless_blocked(text);
     }
 
-    /// The user wants it to end. On a terminal the command has heard that, too; elsewhere it has
-    /// not.
+    /// Passes interrupt requests on to the command. On a terminal, the command has received the
+    /// first one itself.
     fn pass_on(&mut self, child: &Child, asked: u32) {
         self.asked = asked;
         match asked {
@@ -121,10 +124,11 @@ fn on_terminal() -> bool {
     input.is_terminal() || output.is_terminal() || error.is_terminal()
 }
 
-/// Signals the command, and where it has a group of its own all that it has started.
+/// Sends a signal to the command and, if the command has its own process group, to all processes
+/// that it has started.
 fn send(child: &Child, signal: Signal) {
     if let Ok(id) = i32::try_from(child.id()) {
-        // It was not waited for yet, so the id is its own, whether it has ended or not.
+        // The process was not waited for yet, so the id is still its own, even if it has ended.
         let id = Pid::from_raw(id);
         let _ = if on_terminal() { kill(id, signal) } else { killpg(id, signal) };
     }

@@ -15,43 +15,43 @@ use crate::ring::{self, Limit, Part, RingArgs, RingWatch};
 use crate::{output, units, waiting};
 use holding::Holding;
 
-/// Run a command while holding a lock of an ordered group, as flock does on one machine
+/// Run a command while holding a lock of an ordered group, like flock(1) on one machine
 ///
-/// With --quorum-of N at all members, one member at most is granted the lock at a time. Without it
-/// that holds only among members that see each other: machines that start apart, or are cut off
+/// With --quorum-of N at all members, at most one member is granted the lock at a time. Without it
+/// that holds only among members that see each other: hosts that start separately, or are cut off
 /// from each other, may each be granted the lock.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The group's name
+    /// Group name
     #[arg(value_parser = units::name)]
     pub(crate) group: String,
-    /// The lock's name
+    /// Lock name
     name: String,
-    /// The command, after `--`, with its arguments
+    /// Command and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Do not wait while another holds the lock, nor longer than 3 s for a ring
+    /// Do not wait for another holder, and at most 3 s for the ring
     #[arg(long = "try", conflicts_with = "timeout")]
     does_not_wait: bool,
-    /// Wait at most this long for the ring and the lock. A ring gets at least 3 s to form; a TIME
-    /// below 3 s starts once it has [default: until Ctrl-C]
+    /// Maximum wait for the ring and the lock together. A ring gets at least 3 s to form; a TIME
+    /// below 3 s starts once it has formed [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
-    /// Exit code if the lock could not be acquired
+    /// Exit code if the lock cannot be acquired
     #[arg(long, value_name = "CODE", default_value_t = 1, allow_hyphen_values = true)]
     conflict_code: u8,
-    /// Let the command run on when the lock is lost, or in doubt
+    /// Let the command continue after the lock is lost or in doubt
     #[arg(long)]
     keep_running: bool,
-    /// How long after SIGTERM a command that lost its lock is killed
+    /// Time between SIGTERM and SIGKILL after the lock is lost
     #[arg(long, value_name = "TIME", default_value = "5s", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     kill_after: Duration,
-    /// Ask for the lock when this many other members are there
+    /// Request the lock only when N other members are online
     #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     wait_for: usize,
-    /// Tell on standard error who joins the ring and who leaves it
+    /// Report members that join or leave the ring
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
@@ -60,10 +60,10 @@ pub(crate) struct Args {
     node: NodeArgs,
 }
 
-/// Runs the verb.
+/// Runs `carom lock`.
 ///
 /// # Errors
-/// If the group cannot be joined, or the command not be run.
+/// Fails if the group cannot be joined, or the command cannot be run.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_to_all()?;
     interrupt::told_by_code(run_until(args, interrupt))
@@ -87,7 +87,8 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         None => Ok(Outcome::Code(args.conflict_code)),
         Some(lock) => Holding::new(args, lock, asking.ring, interrupt).run(&group),
     });
-    // Nobody need find out that this node is gone: the next one has the lock at once.
+    // After an orderly leave, no failure needs to be detected: the next member gets the lock at
+    // once.
     group.leave();
     node.close();
     ended
@@ -100,7 +101,7 @@ impl Args {
     }
 }
 
-/// The way to the lock.
+/// Acquisition of the lock.
 struct Asking<'a> {
     args: &'a Args,
     group: &'a Group,
@@ -137,7 +138,7 @@ impl<'a> Asking<'a> {
                 Some(Err(error @ LockError::Refused { .. })) => {
                     return Ok(self.not_had(&error.to_string()));
                 }
-                // As the new member that it is by now it stands at the end of the queue.
+                // This node has rejoined as a new member, so its new request is last in the queue.
                 Some(Err(LockError::Lost)) => self.goes_on()?,
                 Some(Err(error)) => return Err(refused(name, &error)),
                 None => match stopped {
@@ -153,7 +154,7 @@ impl<'a> Asking<'a> {
         None
     }
 
-    /// Whether there is still a reason to wait.
+    /// Handles pending events. Returns an error if there is no reason to wait any longer.
     fn goes_on(&mut self) -> Result<(), CliError> {
         if self.interrupt.is_asked() {
             return Err(CliError::interrupted());
@@ -174,7 +175,7 @@ fn refused(name: &str, error: &LockError) -> CliError {
 }
 
 const STEP: Duration = Duration::from_millis(20);
-/// Who does not wait for another holder waits for the ring to say whether there is one.
+/// Maximum wait of `--try` for the ring to report whether the lock is held.
 const TRY: Duration = Duration::from_secs(10);
 const EXAMPLE: &str = "Examples:
   carom lock backup nightly -- ./backup.sh

@@ -1,4 +1,4 @@
-//! `carom members`: who is there.
+//! `carom members`: nodes, rings, and the members that the membership service knows.
 
 mod ring;
 mod service;
@@ -17,33 +17,33 @@ use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
 use crate::{output, units};
 
-/// Show the nodes that are there, as an observer that is in no group; with GROUP the rings of an
-/// ordered group and their locks; with --control who is in groups, as the membership service knows
+/// Show the other nodes, as an observer in no group; with GROUP, the rings and locks of an ordered
+/// group; with --control, the members that the membership service knows
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The name of an ordered group, whose ring is shown, or rings while the network is in parts;
-    /// with --control that of any group, whose members are shown [default: those of all]
+    /// Ordered group to show (several rings while the network is partitioned); with --control, any
+    /// group [default: all groups]
     #[arg(value_parser = units::name)]
     group: Option<String>,
-    /// Name of a lock that GROUP may have, to be shown by its name; may be repeated
+    /// Name of a lock of GROUP, to show it by name; may be repeated
     #[arg(long = "lock", value_name = "NAME", requires = "group", conflicts_with = "controls")]
     locks: Vec<String>,
-    /// Wait at most this long for a member of GROUP to answer
+    /// Maximum wait for a member of GROUP to answer
     #[arg(long, value_name = "TIME", default_value = "3s", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration, requires = "group", conflicts_with = "controls")]
     timeout: Duration,
     #[command(flatten)]
     node: NodeArgs,
-    /// Go on, and show every change, until Ctrl-C
+    /// Keep running and show every change, until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Print JSON: one object, with --watch one a change
+    /// Print JSON: one object, or with --watch one per change
     #[arg(long)]
     json: bool,
 }
 
-/// Who is there, as JSON.
+/// Known nodes, as printed in JSON.
 #[derive(Serialize)]
 struct Report {
     id: String,
@@ -60,10 +60,10 @@ struct Member {
     path: String,
 }
 
-/// Runs the verb.
+/// Runs `carom members`.
 ///
 /// # Errors
-/// If the node cannot start, or a seed or the service does not answer.
+/// Fails if the node cannot start, or a seed or the service does not answer.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if let Some((controls, cluster)) = args.node.service() {
         let (group, watch, json) = (args.group.as_deref(), args.watch, args.json);
@@ -92,8 +92,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-/// Waits until the node knows its place and nobody new has turned up for a while: those who hear
-/// our hello answer one by one.
+/// Waits until the node is settled and no node has appeared for 500 ms, for at most 5 s. Nodes that
+/// receive our hello answer one by one.
 fn settle(node: &Node, interrupt: &Interrupt) {
     let mut quiet = Duration::ZERO;
     let mut waited = Duration::ZERO;
@@ -150,7 +150,7 @@ fn show(report: &Report, json: bool) -> Result<(), CliError> {
     output::lines(&table.trim_fmt())
 }
 
-/// The members that came, went or are reached in another way, a line each.
+/// Returns a line for each member that appeared, departed, or is reached differently.
 fn changes(before: &Report, after: &Report) -> String {
     let by_node = |report: &Report| -> BTreeMap<String, Member> {
         report.members.iter().map(|member| (member.node.clone(), member.clone())).collect()

@@ -1,4 +1,4 @@
-//! The rings of an ordered group: whose turn it is, who holds which lock, and who waits for it.
+//! Rings of an ordered group: the token holder, and the holder and queue of each lock.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt::Interrupt;
 use crate::{output, ring, waiting};
 
-/// A look at the rings of one group, by a node that is in none.
+/// Query for the rings of one group, by a node in no group.
 pub(super) struct Look<'a> {
     pub(super) args: &'a Args,
     pub(super) name: &'a str,
 }
 
 impl Look<'_> {
-    /// Looks once, or until Ctrl-C.
+    /// Shows the rings once, or with `--watch` until Ctrl-C.
     ///
     /// # Errors
-    /// If the node cannot start, or ends.
+    /// Fails if the node cannot start, or ends.
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         let node = self.args.node.start(self.args.node.builder(), interrupt)?;
         let mut shown = self.look(&node, interrupt)?.ok_or_else(CliError::interrupted)?;
@@ -39,7 +39,7 @@ impl Look<'_> {
         Ok(Outcome::of(shown.is_empty() && !self.args.watch))
     }
 
-    /// The rings; `None` if the user asks to end meanwhile.
+    /// Queries the rings. Returns `None` if the user interrupts.
     fn look(
         &self,
         node: &Node,
@@ -134,7 +134,8 @@ impl Look<'_> {
         text + "\n" + &locks.trim_fmt()
     }
 
-    /// The name if it was given: of a lock only the hash of its name is known.
+    /// Returns the name of a lock if it was given on the command line, otherwise the hash of the
+    /// name. The ring knows only the hashes.
     fn lock_name(&self, lock: LockName) -> String {
         let given = self.args.locks.iter().find(|name| LockName::of_name(name) == lock);
         given.map_or_else(|| lock.to_string(), Clone::clone)
@@ -153,7 +154,7 @@ fn endpoints(status: &Status) -> BTreeMap<NodeId, String> {
     status.members.iter().map(|member| (member.node, member.endpoint.to_string())).collect()
 }
 
-/// Whether the rings are the same, whoever's turn it is.
+/// Returns `true` if the rings are equal, apart from the position of the token.
 fn are_alike(before: &[RingStatus], after: &[RingStatus]) -> bool {
     let pairs = || before.iter().zip(after);
     before.len() == after.len()

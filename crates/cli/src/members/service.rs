@@ -1,4 +1,4 @@
-//! Who is there as a membership service knows it: the members of a group, or of all groups.
+//! Members of a group, or of all groups, as the membership service knows them.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::output;
 
-/// What is asked of the service.
+/// Query to the service.
 pub(super) struct Question<'a> {
     pub(super) controls: &'a [String],
     pub(super) cluster: &'a str,
@@ -21,13 +21,13 @@ pub(super) struct Question<'a> {
     pub(super) json: bool,
 }
 
-/// Who is there, as JSON.
+/// Known members, as printed in JSON.
 #[derive(Serialize)]
 struct Report<'a> {
     group: Option<&'a str>,
     away: bool,
     members: Vec<Member>,
-    /// With `--watch`, after the first.
+    /// Changes since the previous report, with `--watch`. Empty in the first report.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     changes: Vec<Change>,
 }
@@ -50,10 +50,10 @@ struct Change {
 }
 
 impl Question<'_> {
-    /// Answers it.
+    /// Shows the members, and with `--watch` every change.
     ///
     /// # Errors
-    /// If the service does not answer, or refuses.
+    /// Fails if the service does not answer, or rejects the query.
     pub(super) fn answer(&self) -> Result<Outcome, CliError> {
         let interrupt = interrupt::listen()?;
         let mut options = ObserverOptions::new(address::resolve(self.controls)?);
@@ -63,7 +63,7 @@ impl Question<'_> {
             .map_err(|error| CliError::new(error.to_string(), error.fix()))?;
         let first = self.first(&observer, interrupt)?;
         self.show(&first)?;
-        // They are in what was shown, or come again with what is shown next.
+        // Changes up to here are part of the first output, or are reported with the next one.
         let mut was_current = first.is_current;
         while self.watch && !interrupt.wait(LOOK_EVERY) && !observer.has_ended() {
             let changes = observer.take_changes();
@@ -77,13 +77,13 @@ impl Question<'_> {
         Ok(Outcome::Fine)
     }
 
-    /// Waits until the service has told everything.
+    /// Waits until the service has sent its complete state, for at most 5 s.
     fn first(&self, observer: &Observer, interrupt: &Interrupt) -> Result<Observation, CliError> {
         let give_up = Instant::now() + PATIENCE;
         loop {
             let seen = observer.observe();
             if seen.is_current {
-                // What led to what is shown is not news.
+                // Changes that led to this state are not news.
                 observer.take_changes();
                 return Ok(observer.observe());
             }
@@ -126,7 +126,7 @@ impl Question<'_> {
         output::lines(&table.trim_fmt())
     }
 
-    /// What has changed since the last time.
+    /// Prints the changes since the previous output.
     fn tell(
         &self,
         now: &Observation,
@@ -179,7 +179,8 @@ impl Question<'_> {
         Report { group: self.group, away: !seen.is_current, members, changes }
     }
 
-    /// The group's name if it was given, else its id: names are not stored.
+    /// Returns the group's name if it was given, otherwise its id. The service does not store
+    /// names.
     fn name(&self, group: GroupId) -> String {
         let given = self.group.filter(|name| GroupId::of_name(name) == group);
         given.map_or_else(|| group.to_string(), str::to_owned)

@@ -1,23 +1,23 @@
-//! What is known at the end of what was sent.
+//! State of the sent messages at the end of a run.
 
 use carom::{NotSafe, Safe};
 
 use super::promises::Kept;
 use crate::counted::counted;
 
-/// What the members said at the end.
+/// Confirmation by the members at the end.
 pub(super) enum Confirmed {
     Safe(Safe),
     NotSafe(NotSafe),
-    /// In an ordered group each message has its own promise.
+    /// State of an ordered group, in which each message has its own guarantee.
     Ordered(Kept),
-    /// Nobody could: all members left before they did.
+    /// Not confirmed: all members left before they confirmed.
     AllLeft,
-    /// Nobody could: all members failed.
+    /// Not confirmed: all members failed.
     AllFailed,
-    /// Nobody could: there was no member.
+    /// Not confirmed: there was no other member.
     Alone,
-    /// The user did not want to wait for it.
+    /// Not confirmed: the user interrupted the wait.
     NotAwaited,
 }
 
@@ -66,7 +66,7 @@ impl Confirmed {
             Self::Safe(_) => !self.is_safe(),
             Self::NotSafe(_) | Self::AllLeft | Self::AllFailed => true,
             Self::Ordered(kept) => kept.is_finding(),
-            // --wait-for 0: nobody was to be waited for.
+            // `--wait-for 0` permits a run without members.
             Self::Alone | Self::NotAwaited => false,
         }
     }
@@ -105,7 +105,7 @@ mod tests {
         assert!(Confirmed::Alone.words().starts_with("not safe"), "nobody has anything");
     }
 
-    /// With `--wait-for 0` a publisher without members is what the user asked for.
+    /// `--wait-for 0` permits a run without members.
     #[test]
     fn publisher_alone_is_not_safe_and_no_finding() {
         let alone = Confirmed::Alone;

@@ -1,9 +1,9 @@
-//! How many messages are due.
+//! Rate limit of the messages.
 
 use std::time::{Duration, Instant};
 
-/// A steady rate, in small batches: what is due grows with time, and what a pause would have
-/// saved up is forgotten, so that no burst follows it.
+/// Steady rate in small batches. Credit grows with time, but no more than that of 20 ms
+/// accumulates, so that no burst follows a pause.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Option<f64>,
@@ -12,12 +12,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `rate` messages a second, or no limit.
+    /// Creates a limit of `rate` messages per second, or none.
     pub(crate) fn new(rate: Option<f64>, now: Instant) -> Self {
         Self { rate, credit: 1.0, last: now }
     }
 
-    /// How many messages may go now.
+    /// Returns the number of messages that may be sent now.
     pub(crate) fn due(&mut self, now: Instant) -> usize {
         let Some(rate) = self.rate else { return UNLIMITED_BATCH };
         let passed = now.saturating_duration_since(self.last);
@@ -27,12 +27,12 @@ impl Pace {
         self.credit as usize
     }
 
-    /// One message went.
+    /// Deducts one sent message.
     pub(crate) fn took_one(&mut self) {
         self.credit -= 1.0;
     }
 
-    /// There was nothing to send: one message may go at once when there is.
+    /// Discards the credit of a time without input, except for one message.
     pub(crate) fn idle(&mut self, now: Instant) {
         self.last = now;
         self.credit = self.credit.min(1.0);

@@ -1,4 +1,4 @@
-//! What became of the messages of an ordered group, each by its own promise.
+//! State of the messages of an ordered group, each with its own guarantee.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -9,62 +9,62 @@ use carom::{NotDelivered, Published, Qos};
 use crate::counted::counted;
 use crate::units::UnitError;
 
-/// The messages whose promise is not known to be kept.
+/// Messages without an outcome, and counts of the others.
 #[derive(Default)]
 pub(super) struct Promises<'a> {
-    /// In the order in which they were sent; they end in this order, but for the last ones.
+    /// In the order sent. Outcomes arrive in this order, except those of the last messages.
     waiting: VecDeque<Promise<'a>>,
     kept: u64,
     in_doubt: u64,
 }
 
-/// What will become of one message.
+/// Future outcome of one message.
 struct Promise<'a>(Pin<Box<dyn Future<Output = Result<(), NotDelivered>> + 'a>>);
 
-/// How it stands with the promises.
+/// State of the guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// What was promised.
+    /// Guarantee of each message.
     pub(super) qos: Qos,
-    /// Messages whose promise is kept.
+    /// Messages whose guarantee is met.
     pub(super) kept: u64,
-    /// Messages that the ring has, or has not, since it went on without this node.
+    /// Messages that the ring may or may not hold, because it continued without this node.
     pub(super) in_doubt: u64,
-    /// Messages of which nothing is known yet.
+    /// Messages without an outcome.
     pub(super) open: u64,
-    /// The other members at the end.
+    /// Number of other members at the end.
     pub(super) members: usize,
-    /// Whether the user did not want to wait for it.
+    /// `true` if the user interrupted the wait.
     pub(super) is_interrupted: bool,
 }
 
-/// In which order messages of one run are delivered.
+/// Order in which the messages of one run are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Order {
-    /// Those of one sender in the order in which it sent them
+    /// Messages of one sender in the order sent
     Source,
-    /// All of them in one order, the same at all members
+    /// All messages in one order, the same at all members
     Total,
 }
 
-/// How many members may fail at once without a message being lost that another was given.
+/// Number of members that can fail at once without losing a delivered message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resilience {
-    /// So many.
+    /// This number, at least 1.
     Of(u8),
-    /// Fewer than half: the order is agreed for ever.
+    /// Fewer than half. The order is final.
     Majority,
     /// All but one.
     All,
 }
 
 impl<'a> Promises<'a> {
-    /// A message was accepted.
+    /// Adds an accepted message.
     pub(super) fn add(&mut self, published: Published<'a>) {
         self.waiting.push_back(Promise(Box::pin(published.delivered())));
     }
 
-    /// Looks which promises were kept meanwhile; returns how many are open.
+    /// Counts the outcomes that have arrived. Returns the number of messages without one.
     pub(super) fn look(&mut self) -> usize {
         let mut context = Context::from_waker(Waker::noop());
         while let Some(Promise(first)) = self.waiting.front_mut() {
@@ -78,7 +78,7 @@ impl<'a> Promises<'a> {
         self.waiting.len()
     }
 
-    /// How it stands.
+    /// Returns the current state.
     pub(super) fn stand(&self, qos: Qos, members: usize, is_interrupted: bool) -> Kept {
         let (kept, in_doubt, open) = (self.kept, self.in_doubt, self.waiting.len() as u64);
         Kept { qos, kept, in_doubt, open, members, is_interrupted }
@@ -86,12 +86,12 @@ impl<'a> Promises<'a> {
 }
 
 impl Kept {
-    /// Whether every promise is kept.
+    /// Returns `true` if all guarantees are met.
     pub(super) fn is_whole(&self) -> bool {
         self.in_doubt == 0 && self.open == 0
     }
 
-    /// Whether the user should know that something is not as promised.
+    /// Returns `true` if a guarantee is in doubt, or was not met in time.
     pub(super) fn is_finding(&self) -> bool {
         self.in_doubt > 0 || (self.open > 0 && !self.is_interrupted)
     }
@@ -115,7 +115,7 @@ impl Kept {
     }
 }
 
-/// The promise of these flags.
+/// Returns the guarantee that the flags request.
 pub(super) fn qos(order: Option<Order>, resilience: Option<Resilience>) -> Qos {
     match (order, resilience) {
         (Some(Order::Source), _) => Qos::SourceOrdered,
@@ -126,10 +126,10 @@ pub(super) fn qos(order: Option<Order>, resilience: Option<Resilience>) -> Qos {
     }
 }
 
-/// A resilience as people write it.
+/// Parses `--resilience`.
 ///
 /// # Errors
-/// The text is none.
+/// Fails if the text is not `majority`, `all`, or a number from 1 to 255.
 pub(super) fn resilience(text: &str) -> Result<Resilience, UnitError> {
     match text {
         "majority" => Ok(Resilience::Majority),

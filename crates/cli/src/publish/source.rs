@@ -1,5 +1,5 @@
-//! Messages from standard input, read ahead by a thread of its own so that Ctrl-C is heard while
-//! nothing comes.
+//! Messages from standard input, read ahead on a separate thread, so that Ctrl-C takes effect while
+//! there is no input.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,17 +10,16 @@ use std::time::Duration;
 use crate::error::{CliError, plain};
 use crate::frames::{Found, Framing};
 
-/// What the input holds next.
+/// Next item of the input.
 pub(crate) enum Item {
-    /// A message.
     Message(Vec<u8>),
-    /// Nothing more.
+    /// End of the input.
     End,
-    /// Something that cannot be sent.
+    /// Input that cannot be sent.
     Broken(CliError),
 }
 
-/// The reading end.
+/// Receiving side of the reader thread.
 pub(crate) struct Source {
     batches: Receiver<Vec<Item>>,
     ahead: RefCell<VecDeque<Item>>,
@@ -43,7 +42,7 @@ impl Source {
         Self { batches, ahead: RefCell::default() }
     }
 
-    /// The next item; `None` if nothing has come yet.
+    /// Returns the next item, or `None` if none has arrived yet.
     pub(crate) fn next(&self) -> Option<Item> {
         if self.is_empty() {
             match self.batches.try_recv() {
@@ -55,12 +54,12 @@ impl Source {
         self.ahead.borrow_mut().pop_front()
     }
 
-    /// Whether nothing is read ahead in this thread.
+    /// Returns `true` if no item is buffered in this thread.
     pub(crate) fn is_empty(&self) -> bool {
         self.ahead.borrow().is_empty()
     }
 
-    /// Waits until something comes, at most `timeout`.
+    /// Waits until an item arrives, for at most `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) {
         match self.batches.recv_timeout(timeout) {
             Ok(batch) => self.ahead.borrow_mut().extend(batch),
@@ -70,7 +69,8 @@ impl Source {
     }
 }
 
-/// Hands over what one read of the input holds as one batch: many short lines cost one wake-up.
+/// Sends the messages of one read of the input as one batch, so that many short lines cost one
+/// wake-up.
 fn read_all(
     mut from: BufReader<impl std::io::Read>,
     framing: Framing,
@@ -100,7 +100,7 @@ fn read_all(
     }
 }
 
-/// Whether the next message can be read without waiting for the input.
+/// Returns `true` if the next message can be read without waiting for input.
 fn holds_another(buffer: &[u8], framing: Framing) -> bool {
     match framing {
         Framing::Lines => buffer.contains(&b'\n'),

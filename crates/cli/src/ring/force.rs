@@ -1,4 +1,4 @@
-//! `carom ring force-quorum`: a ring that has lost its quorum for good continues without it.
+//! `carom ring force-quorum`: continuation of a ring that has lost its quorum permanently.
 
 use std::time::{Duration, Instant};
 
@@ -14,32 +14,32 @@ use crate::node::NodeArgs;
 use crate::units::UnitError;
 use crate::{output, units, waiting};
 
-/// Let a ring continue that has lost a majority of its voters for good; without --yes it is shown
-/// which are lost, and nothing is changed
+/// Let a ring continue after it has lost a majority of its voters permanently; without --yes, only
+/// show which are lost
 ///
-/// If a voter that is named as lost works elsewhere, there are two rings afterwards, each with its
-/// own order and its own locks: stop those processes first.
+/// Stop the lost voters first. If one of them still works elsewhere, there are two rings from then
+/// on, each with its own order and its own locks.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The group's name
+    /// Group name
     #[arg(value_parser = units::name)]
     group: String,
-    /// The ring, as it is shown without --yes
+    /// View to continue, as shown without --yes
     #[arg(long, value_name = "VIEW", value_parser = epoch, requires = "yes")]
     view: Option<Epoch>,
-    /// The voters that are lost, all of them, with commas between them
+    /// All lost voters of that view, separated by commas
     #[arg(long, value_name = "NODE", value_parser = node, value_delimiter = ',')]
     #[arg(requires = "yes")]
     lost: Vec<NodeId>,
-    /// Do it; needs --view, and --lost if voters of this view are lost
+    /// Force the quorum; requires --view, and --lost if voters of this view are lost
     #[arg(long, requires = "view")]
     yes: bool,
-    /// Wait at most this long for the members to answer
+    /// Maximum wait for the members
     #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     timeout: Duration,
-    /// Print JSON: one object
+    /// Print JSON: one object per ring
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -47,10 +47,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the verb.
+    /// Runs `carom ring force-quorum`.
     ///
     /// # Errors
-    /// If the node cannot start, nobody answers, or the ring is another, or does not continue.
+    /// Fails if the node cannot start, no member answers, the view has changed, or the ring does
+    /// not continue.
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let interrupt = interrupt::listen()?;
         let node = self.node.start(self.node.builder(), interrupt)?;
@@ -159,7 +160,7 @@ fn names(nodes: &[NodeId]) -> Vec<String> {
     nodes.iter().map(ToString::to_string).collect()
 }
 
-/// A view by the name that the flag takes.
+/// Formats a view as `--view` accepts it.
 fn view_id(epoch: Epoch) -> String {
     let Epoch { version, creator } = epoch;
     format!("{version}@{}.{:x}", creator.node, creator.life)
@@ -186,7 +187,7 @@ fn node(text: &str) -> Result<NodeId, UnitError> {
     })
 }
 
-/// How often the members are asked.
+/// Interval at which the request is repeated.
 const AGAIN: Duration = Duration::from_millis(300);
 const EXAMPLE: &str = "Example:
   carom ring force-quorum accounts

@@ -1,8 +1,8 @@
-//! How long a verb waits for a ring, and for what it wants of it.
+//! Time limits for the formation of a ring, and for the wait in the ring.
 
 use std::time::{Duration, Instant};
 
-/// The time that the user allows.
+/// Time that the user allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     started: Instant,
@@ -10,20 +10,21 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// The limit of a verb that starts now; `None` if it waits until Ctrl-C.
+    /// Creates the limit of a subcommand that starts now. `None` means until Ctrl-C.
     pub(crate) fn new(time: Option<Duration>) -> Self {
         Self { started: Instant::now(), time }
     }
 
-    /// When the wait for the ring ends that begins at `now`. A shorter time than a ring needs to
-    /// form would never get anything.
+    /// Returns the end of a wait for the ring that begins at `now`. It is at least 3 s later,
+    /// because a shorter wait could expire before any ring has formed.
     pub(super) fn of_ring(self, now: Instant) -> Option<Instant> {
         Some(self.end()?.max(now + FORMS_WITHIN))
     }
 
-    /// When the wait ends that begins at `now`, with the node in the ring. Where the ring had more
-    /// than the user's time, that time begins here. A ring that has used up a longer time leaves
-    /// enough to be asked once.
+    /// Returns the end of a wait that begins at `now`, with the node in the ring.
+    ///
+    /// A time below 3 s begins here, because the ring had 3 s of its own. A longer time includes
+    /// the wait for the ring, but leaves at least 1 s for a query.
     pub(crate) fn of_rest(self, now: Instant) -> Option<Instant> {
         match self.time? {
             time if time < FORMS_WITHIN => Some(now + time),
@@ -31,15 +32,15 @@ impl Limit {
         }
     }
 
-    /// `None` also if the clock does not reach that far.
+    /// Returns `None` also if the end is out of the clock's range.
     fn end(self) -> Option<Instant> {
         self.started.checked_add(self.time?)
     }
 }
 
-/// A ring of machines that are there takes less than a second.
+/// Minimum wait for a ring. A ring of running hosts forms in less than a second.
 pub(super) const FORMS_WITHIN: Duration = Duration::from_secs(3);
-/// A ring that is there answers within less.
+/// Minimum wait in the ring. A ring that works answers in less time.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ordered groups: the flags with which they are joined, and the way into a ring.
+//! Ordered groups: their flags, and joining a ring.
 
 mod force;
 mod limit;
@@ -18,29 +18,28 @@ use crate::units::UnitError;
 pub(crate) use limit::Limit;
 pub(crate) use news::RingWatch;
 
-/// The flags of a verb whose group may be an ordered one.
+/// Flags of a subcommand whose group may be an ordered one.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct OrderedArgs {
-    /// The group is an ordered one: all members are given the same messages in the same order
+    /// Make the group an ordered one: all members receive the same messages in the same order
     #[arg(long)]
     ordered: bool,
     #[command(flatten)]
     ring: RingArgs,
-    /// End when the ring has gone on without this node, instead of joining it again as a new
-    /// member; the group is ordered
+    /// Exit after removal from the ring, instead of rejoining it as a new member; implies --ordered
     #[arg(long)]
     no_rejoin: bool,
 }
 
-/// The flags of a verb whose group is an ordered one.
+/// Flags of a subcommand whose group is an ordered one.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RingArgs {
-    /// Which part of an ordered group goes on after a fault, the same at all members: majority,
-    /// all (none goes on without one), or N, every part of at least so many [default: majority]
+    /// Partition of the ring that continues after a fault, the same at all members: majority, all
+    /// (only with all members), or N (every partition of at least N members) [default: majority]
     #[arg(long, value_name = "PART", value_parser = partition, allow_hyphen_values = true)]
     partition: Option<Partition>,
-    /// How many voters the group has, the same at all members: nothing is ordered, acknowledged or
-    /// locked while fewer than a majority of them are in the ring, also at the beginning
+    /// Number of voters in the group, the same at all members. Nothing is ordered, acknowledged, or
+    /// locked while fewer than a majority of them are in the ring, even at startup
     #[arg(long, value_name = "N", conflicts_with = "partition", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_ELECTORATE)))]
     quorum_of: Option<u16>,
@@ -52,41 +51,41 @@ pub(crate) struct RingArgs {
     client: bool,
 }
 
-/// Whether a member is a voter of an electorate unless its flags say otherwise.
+/// Default role of a member in an electorate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It stays, and counts.
+    /// The member stays in the ring, and counts toward the quorum.
     Voter,
-    /// It comes and goes, and does not.
+    /// The member joins temporarily, and does not count toward the quorum.
     Client,
 }
 
 impl OrderedArgs {
-    /// The profile of the group; `None` if it is not an ordered one.
+    /// Returns the profile of the group, or `None` if it is not an ordered one.
     pub(crate) fn profile(&self, part: Part) -> Option<Profile> {
         let has_part = self.ring.partition.is_some() || self.ring.quorum_of.is_some();
         let is_ordered = self.ordered || has_part || self.no_rejoin;
         is_ordered.then(|| self.ordered_profile(part))
     }
 
-    /// The profile of the group, which is ordered because another flag says so.
+    /// Returns the profile of a group that another flag has made an ordered one.
     pub(crate) fn ordered_profile(&self, part: Part) -> Profile {
         self.ring.profile(part).rejoin(!self.no_rejoin)
     }
 
-    /// Whether messages may be promised to be known to a majority.
+    /// Returns `true` if messages can be guaranteed to be held by a majority.
     pub(crate) fn has_majorities(&self) -> bool {
         !matches!(self.ring.partition, Some(Partition::AtLeast(_)))
     }
 
-    /// Says on standard error what a majority cannot promise without an electorate.
+    /// Prints a warning, without an electorate, about the limits of a majority.
     pub(crate) fn warn_of_majority(&self) {
         self.ring.warn("a majority is one of the members that this ring happens to have");
     }
 }
 
 impl RingArgs {
-    /// The profile of the group.
+    /// Returns the profile of the group.
     pub(crate) fn profile(&self, part: Part) -> Profile {
         let partition = match self.quorum_of {
             Some(voters) => Partition::QuorumOf(voters),
@@ -96,7 +95,7 @@ impl RingArgs {
         Profile::ordered().partition(partition).voter(is_voter)
     }
 
-    /// Says on standard error, in one line, what cannot be promised without an electorate.
+    /// Prints a warning, without an electorate, about what cannot be guaranteed.
     pub(crate) fn warn(&self, what: &str) {
         if self.quorum_of.is_none() {
             output::say(format_args!(
@@ -107,18 +106,20 @@ impl RingArgs {
     }
 }
 
-/// Listens for Ctrl-C; a ring is left in order, which takes its time.
+/// Starts to count interrupt requests. The grace period is 4 s, because an orderly leave from a
+/// ring takes time.
 ///
 /// # Errors
-/// If the system does not let us.
+/// Fails if the signal handler cannot be installed.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
     interrupt::listen_with(LEAVE_WITHIN)
 }
 
-/// Joins `group` as an ordered one, and waits until its ring has let this node in.
+/// Joins `group` as an ordered group, and waits until its ring has admitted this node.
 ///
 /// # Errors
-/// If the group's members have other settings, the node ended, or the user asks to end.
+/// Fails if the members of the group have other settings, the node has ended, or the user
+/// interrupts.
 pub(crate) fn join(
     node: &Node,
     group: &str,
@@ -129,10 +130,11 @@ pub(crate) fn join(
     joined.map_err(|why| CliError::new(why, "start more members of the group"))
 }
 
-/// Like [`join`], but not beyond `limit`. Returns why no ring let this node in if none did.
+/// Like [`join`], but waits no longer than `limit`. Returns the reason if no ring has admitted this
+/// node.
 ///
 /// # Errors
-/// Those of [`join`].
+/// Fails like [`join`].
 pub(crate) fn join_within(
     node: &Node,
     group: &str,
@@ -167,7 +169,7 @@ pub(crate) fn join_within(
     }
 }
 
-/// What is known while no ring has let this node in.
+/// Describes the state while no ring has admitted this node.
 fn waiting(group: &str, others: usize, quorum: Option<usize>) -> String {
     let Some(needed) = quorum else {
         return format!(
@@ -185,8 +187,8 @@ fn waiting(group: &str, others: usize, quorum: Option<usize>) -> String {
     }
 }
 
-/// Takes all events that wait, for a verb that wants no messages: a member that does not take them
-/// holds the others up. News of the ring are told; false if the group is closed.
+/// Handles all pending events, for a subcommand that needs no messages: a member that does not take
+/// them delays the others. Reports changes of the ring. Returns `false` if the group is closed.
 pub(crate) fn drain(group: &Group, watch: &mut RingWatch) -> bool {
     loop {
         match group.recv_timeout(Duration::ZERO) {
@@ -198,7 +200,7 @@ pub(crate) fn drain(group: &Group, watch: &mut RingWatch) -> bool {
     }
 }
 
-/// The flags with which a group of this partition is joined.
+/// Returns the flags with which the members of a group with this partition joined.
 pub(crate) fn flags(partition: Partition) -> String {
     match partition {
         Partition::Majority => "--ordered".to_owned(),
@@ -227,7 +229,7 @@ fn partition(text: &str) -> Result<Partition, UnitError> {
 
 const STEP: Duration = Duration::from_millis(20);
 const TELL_AFTER: Duration = Duration::from_secs(1);
-/// A node that is closed waits 3 s for the rings of its groups to let it go.
+/// Grace period after Ctrl-C. A node that closes waits up to 3 s for its rings to release it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(4);
 
 #[cfg(test)]

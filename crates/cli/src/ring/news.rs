@@ -1,4 +1,4 @@
-//! What happens to a ring, for people and for programs.
+//! Changes of a ring, as text and as JSON.
 
 use crate::counted::counted;
 use crate::output;
@@ -6,26 +6,26 @@ use carom::rmp::{Place, Process, RingView, ViewEvent};
 use carom::{NodeId, Removal, RingNews, SeqNo};
 use serde_json::{Value, json};
 
-/// Tells what happens to a ring, and counts it.
+/// Reports and counts the changes of a ring.
 #[derive(Debug)]
 pub(crate) struct RingWatch {
     own: NodeId,
-    /// Whether it is told who comes and goes.
+    /// `true` if members that join or leave are reported.
     tells_all: bool,
-    /// Changes of the members that this node has seen.
+    /// Number of membership changes that this node has seen.
     pub(crate) views: u64,
-    /// How often the ring went on without this node.
+    /// Number of times that the ring continued without this node.
     pub(crate) removals: u64,
-    /// Whether this partition may not go on.
+    /// `true` if this partition may not continue.
     pub(crate) is_minority: bool,
-    /// Whether the last view was forced by an operator.
+    /// `true` if an operator has forced the current view.
     is_forced: bool,
-    /// Whether this node is out of the ring for good.
+    /// `true` if this node was removed from the ring and does not rejoin.
     pub(crate) is_out: bool,
 }
 
 impl RingWatch {
-    /// For the node of this id.
+    /// Creates a watch for the node with this id.
     pub(crate) fn new(own: NodeId) -> Self {
         Self {
             own,
@@ -38,19 +38,20 @@ impl RingWatch {
         }
     }
 
-    /// For a verb whose standard error is another's, too: who comes and goes is not told.
+    /// Like [`Self::new`], but does not report members that join or leave. For a subcommand that
+    /// shares standard error with another program.
     pub(crate) fn quiet(own: NodeId) -> Self {
         Self { tells_all: false, ..Self::new(own) }
     }
 
-    /// Tells people on standard error.
+    /// Prints a change on standard error.
     pub(crate) fn tell(&mut self, news: &RingNews) {
         if let Some(words) = self.words(news) {
             output::say(format_args!("{words}"));
         }
     }
 
-    /// A line for people, if it is for them.
+    /// Returns the line for a change, or `None` if it is not reported as text.
     fn words(&mut self, news: &RingNews) -> Option<String> {
         match news {
             RingNews::View(event) => self.on_view(event),
@@ -133,7 +134,7 @@ impl RingWatch {
     }
 }
 
-/// The news as an object of JSON; `None` for those that have another form.
+/// Returns a change as a JSON object, or `None` if it is not reported here.
 pub(crate) fn object(news: &RingNews) -> Option<Value> {
     match news {
         RingNews::View(event) => {
@@ -178,13 +179,13 @@ pub(crate) fn object(news: &RingNews) -> Option<Value> {
     }
 }
 
-/// A place in the order: which ring gave it, and where.
+/// Returns a place in the order as JSON: the ring that assigned it, and the position.
 pub(crate) fn place(place: Place) -> Value {
     let Place { ring, at } = place;
     json!({ "epoch": ring.version, "creator": ring.creator.node.to_string(), "at": at.0 })
 }
 
-/// A view: its name, its members in the order of their turns, and its locks.
+/// Returns a view as JSON: its name, its members in token order, and its locks.
 pub(crate) fn view(view: &RingView) -> Value {
     let members: Vec<Process> = view.processes().collect();
     let locks: Vec<Value> = view
@@ -209,12 +210,13 @@ pub(crate) fn view(view: &RingView) -> Value {
     })
 }
 
-/// How many voters the ring must have to work or, without an electorate, to continue after a fault.
+/// Returns the number of voters that the ring needs to work. Without an electorate, it is the
+/// number of members that the ring needs to continue after a fault.
 pub(crate) fn needed(view: &RingView) -> usize {
     view.quorum().unwrap_or_else(|| view.least())
 }
 
-/// The state of a ring with too few voters.
+/// Describes a ring with too few voters.
 pub(crate) fn waiting_for_quorum(voters: usize, needed: usize) -> String {
     format!("waiting for quorum: {voters} of {needed}")
 }

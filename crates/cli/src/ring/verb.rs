@@ -1,4 +1,4 @@
-//! `carom ring`: what an operator does about the ring of an ordered group.
+//! `carom ring`: operator commands for the ring of an ordered group.
 
 use clap::Subcommand;
 
@@ -18,10 +18,10 @@ enum Action {
     ForceQuorum(force::Args),
 }
 
-/// Runs the verb.
+/// Runs `carom ring`.
 ///
 /// # Errors
-/// If the node cannot start, or the ring is not as it was named.
+/// Fails if the node cannot start, or the ring is not the specified one.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.action {
         Action::ForceQuorum(args) => args.run(),

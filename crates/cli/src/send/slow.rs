@@ -1,4 +1,4 @@
-//! Receivers that slow the others down, and what they are called.
+//! Receivers that slow down the others, and their names.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::summary::SlowReceiver;
 use crate::output;
 
 impl Sender<'_> {
-    /// A receiver slows the others down.
+    /// Reports a receiver that slows down the others.
     pub(super) fn on_limiting(&self, limiting: &Limiting) {
         let (node, percent) = (limiting.node, limiting.percent_of_others());
         let who = self.called(node);
@@ -27,7 +27,7 @@ impl Sender<'_> {
             it.is_left_behind |= limiting.is_left_behind;
         });
         if self.args.json {
-            // Who does not read it finds out at the summary.
+            // A failed write is reported with the summary.
             let _ = output::json(&json!({
                 "event": "slow",
                 "receiver": self.name_of(node),
@@ -51,14 +51,14 @@ impl Sender<'_> {
         }));
     }
 
-    /// A node by its id, and by the receiver's name if there is one alone on its host.
+    /// Names a node by its id, and by the name of the receiver if it is the only one on its host.
     pub(super) fn called(&self, node: NodeId) -> String {
         let rows = self.handle.receivers();
         let rows = rows.iter().map(|row| (row.host, &*row.name));
         called(&node.to_string(), self.host_of(node), rows)
     }
 
-    /// The name of the only receiver on a node's host.
+    /// Returns the name of the receiver on a node's host, if it is the only one.
     pub(super) fn name_of(&self, node: NodeId) -> Option<String> {
         let host = self.host_of(node)?;
         let rows = self.handle.receivers();
@@ -73,7 +73,7 @@ impl Sender<'_> {
     }
 }
 
-/// What a node is called, by the hosts and names of receivers.
+/// Names a node, given the hosts and names of the receivers.
 fn called<'a>(
     node: &str,
     host: Option<IpAddr>,
@@ -87,7 +87,7 @@ fn called<'a>(
     }
 }
 
-/// Slow receivers that are remembered for the summary.
+/// Maximum number of slow receivers kept for the summary.
 const MOST_SLOW: usize = 2048;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How a transfer has ended, for people and programs.
+//! Result of a transfer, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::error::CliError;
 use crate::output;
 use crate::transfer::{self, counted, human_bytes, human_rate};
 
-/// A receiver that slowed the others down.
+/// Receiver that slowed down the others.
 #[derive(Debug)]
 pub(super) struct SlowReceiver {
-    /// Its name, if that is known.
+    /// Name of the receiver, if known.
     pub(super) receiver: Option<String>,
-    /// What people read.
+    /// Name in texts.
     pub(super) called: String,
-    /// The least share of their possible rate that the others got beside it.
+    /// Lowest rate of the others because of this receiver, in percent of their possible rate.
     pub(super) percent_of_others: u8,
-    /// Whether the others have continued without it.
+    /// `true` if the receiver was evicted.
     pub(super) is_left_behind: bool,
 }
 
@@ -44,10 +44,10 @@ impl SlowReceiver {
     }
 }
 
-/// Tells how a transfer has ended.
+/// Prints the result of a transfer.
 ///
 /// # Errors
-/// If standard output takes nothing.
+/// Fails if standard output cannot be written.
 pub(super) fn tell(
     is_json: bool,
     summary: &Summary,
@@ -102,8 +102,7 @@ pub(super) fn tell(
     Ok(())
 }
 
-/// What has become of the transfer, in one line. The rate is that of what came to a receiver, not
-/// of what it had already.
+/// Formats the result in one line. The rate excludes bytes that a receiver already had.
 fn outcome(summary: &Summary, seconds: f64) -> String {
     let got = |row: &ReceiverRow| row.stream_bytes + row.peer_bytes + row.sender_bytes;
     let is_finished = |row: &&ReceiverRow| row.state == State::Finished;
@@ -128,12 +127,12 @@ fn outcome(summary: &Summary, seconds: f64) -> String {
     }
 }
 
-/// How far a receiver has come.
+/// Formats the progress of a receiver.
 pub(super) fn how_far(name: &str, pieces: u32, of: u32) -> String {
     format!("{name} ({pieces} of {})", counted(of.into(), "piece", "pieces"))
 }
 
-/// How the end is told of a transfer that the user has ended.
+/// Describes the end of a transfer that the user interrupted.
 pub(super) fn ended_early(has_begun: bool, unfinished: &[String]) -> String {
     let mut text = match has_begun {
         true => ENDED.to_owned(),
@@ -172,7 +171,7 @@ fn row_of(row: &ReceiverRow) -> serde_json::Value {
 
 const ENDED: &str = "ended before all had everything: receivers keep what they have verified, and \
                      go on from there when the same is sent again";
-/// Receivers that are named in one line.
+/// Maximum number of receivers named in one line.
 const NAMED: usize = 8;
 
 #[cfg(test)]

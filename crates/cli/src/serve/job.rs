@@ -1,4 +1,4 @@
-//! One run of the command, in a thread of its own.
+//! One run of the command, on its own threads.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -15,17 +15,17 @@ use nix::errno::Errno;
 use super::reply::Reply;
 use crate::error::{CliError, plain};
 
-/// What is run for each request.
+/// Command that is run for each request.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) group: String,
-    /// The program and its arguments; one at least.
+    /// Program and its arguments, at least one element.
     pub(super) command: Vec<OsString>,
-    /// Bytes of the largest output.
+    /// Maximum size of the output in bytes.
     pub(super) limit: usize,
 }
 
-/// A run that has ended.
+/// Run that has ended.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) request: RequestId,
@@ -33,10 +33,10 @@ pub(super) struct Done {
 }
 
 impl Program {
-    /// Whether the command can be started, as far as its file shows.
+    /// Checks that the command can be started, as far as its file shows.
     ///
     /// # Errors
-    /// There is no such file, or it may not be executed.
+    /// Fails if there is no such file, or it is not executable.
     pub(super) fn check(command: &[OsString]) -> Result<(), CliError> {
         let program = command.first().expect("clap requires one at least");
         let found = match program.to_string_lossy().contains('/') {
@@ -51,7 +51,7 @@ impl Program {
         found.map_err(|error| Self::cannot_run(program, &error))
     }
 
-    /// The error of a command that cannot be started.
+    /// Returns the error of a command that cannot be started.
     pub(super) fn cannot_run(program: &OsStr, error: &io::Error) -> CliError {
         let what = match error.kind() {
             ErrorKind::NotFound => "there is no such program".to_owned(),
@@ -65,10 +65,10 @@ impl Program {
         CliError::new(cause, "give a program that can be run here, after `--`")
     }
 
-    /// Starts it; what comes of it is told to `done`.
+    /// Starts the command. Its reply is sent to `done`. Returns the process id.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the system cannot start the command.
     pub(super) fn start(&self, request: &Request, done: Sender<Done>) -> io::Result<u32> {
         let (program, rest) = self.command.split_first().expect("clap requires one at least");
         let mut command = Command::new(program);
@@ -76,27 +76,27 @@ impl Program {
         command.env("CAROM_CALLER", request.id.caller.to_string());
         command.env("CAROM_REQUEST", request.id.number.to_string());
         command.env("CAROM_MAY_BE_DONE", if request.may_be_done { "1" } else { "" });
-        // Ctrl-C on a terminal is for this program alone, which lets its commands end.
+        // Ctrl-C on a terminal is meant for this program alone, which lets its commands finish.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (id, limit, number) = (request.id, self.limit, child.id());
         let mut stdin = child.stdin.take().expect("it is piped");
         let payload = request.payload.clone();
         thread::spawn(move || {
-            // A command that does not read all of it has a reason.
+            // A command may have a reason not to read all of its input.
             let _ = stdin.write_all(&payload);
         });
         thread::spawn(move || {
             let reply = outcome(child, limit);
-            // Nobody wants it any more at the end of the program.
+            // The receiver is gone at the end of the program.
             let _ = done.send(Done { request: id, reply });
         });
         Ok(number)
     }
 }
 
-/// Returns `true` if the command may start later. Errors of the program itself last; the machine
-/// may lack something for a while, or a disk may not answer.
+/// Returns `true` if the command may start later. Errors of the program itself are permanent.
+/// Others pass, such as a lack of resources, or a disk that does not answer.
 pub(super) fn may_pass(error: &io::Error) -> bool {
     use Errno::{
         E2BIG, EACCES, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR, EPERM,
@@ -118,12 +118,12 @@ fn is_executable(program: &Path) -> io::Result<()> {
     }
 }
 
-/// Waits for the command's output and its end.
+/// Waits for the output and the end of the command.
 fn outcome(mut child: Child, limit: usize) -> Reply {
     let mut output = Vec::new();
     let stdout = child.stdout.take().expect("it is piped");
     let read = stdout.take(limit as u64 + 1).read_to_end(&mut output);
-    // What is left of a pipe that nobody reads ends the command.
+    // The pipe is closed by now, which ends a command that continues to write.
     let ended = child.wait();
     match (read, ended) {
         (Ok(_), Ok(_)) if output.len() > limit => {
@@ -134,7 +134,7 @@ fn outcome(mut child: Child, limit: usize) -> Reply {
     }
 }
 
-/// The exit code as a shell has it.
+/// Returns the exit code as a shell reports it: 128 + N if signal N ended the process.
 pub(crate) fn code(status: ExitStatus) -> u8 {
     let signalled = status.signal().map(|signal| BY_SIGNAL + signal);
     let code = status.code().or(signalled).unwrap_or(BY_SIGNAL);
@@ -142,7 +142,7 @@ pub(crate) fn code(status: ExitStatus) -> u8 {
 }
 
 const BY_SIGNAL: i32 = 128;
-/// Of a reply that is not the command's.
+/// Exit code of a reply that is not from the command.
 pub(super) const FAILED: u8 = 125;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `carom serve`: a command that replies to the requests of a group.
+//! `carom serve`: a command that replies to the requests to a group.
 
 mod job;
 pub(crate) mod reply;
@@ -25,27 +25,27 @@ pub(crate) use job::code;
 use job::{Done, FAILED, Program};
 use reply::Reply;
 
-/// Reply to the requests of an ordered group: a command gets each on its standard input, and its
-/// output is the reply
+/// Reply to the requests to an ordered group: run a command for each one, with the request as
+/// standard input and the output as the reply
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The group's name
+    /// Group name
     #[arg(value_parser = units::name)]
     pub(crate) group: String,
-    /// The command, after `--`, with its arguments
+    /// Command and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Which of the six handlers of the group this is, 0 to 5
+    /// Handler to serve, one of the six of the group, 0 to 5
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
     #[arg(value_parser = reply::handler)]
     handler: Handler,
-    /// Run the command at most so many times at once; requests beyond that wait
+    /// Maximum number of commands that run at once; further requests wait
     #[arg(long, value_name = "N", default_value_t = 4, allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
-    /// End a command that runs longer: the reply has code 124 and what it wrote until then; without
-    /// this it may run for ever
+    /// Maximum run time of a command; the reply of one that is ended has code 124 and the output so
+    /// far [default: no limit]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
@@ -54,10 +54,10 @@ pub(crate) struct Args {
     node: NodeArgs,
 }
 
-/// Runs the verb.
+/// Runs `carom serve`.
 ///
 /// # Errors
-/// If the group cannot be joined.
+/// Fails if the command cannot be run, or the group cannot be joined.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Program::check(&args.command)?;
     let interrupt = interrupt::listen_to_all()?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     ended.map(|()| Outcome::Fine)
 }
 
-/// A server of one handler.
+/// Server of one handler.
 struct Server<'a> {
     args: &'a Args,
     node: &'a Node,
@@ -86,25 +86,25 @@ struct Server<'a> {
     lock: Right<'a>,
     waiting: VecDeque<Request>,
     running: BTreeMap<RequestId, Running>,
-    /// Replies that the group has not taken yet.
+    /// Replies that the group has not accepted yet.
     replies: VecDeque<(RequestId, Vec<u8>)>,
     to: Sender<Done>,
     done: Receiver<Done>,
     counts: Counts,
 }
 
-/// A command that runs.
+/// Running command.
 #[derive(Debug)]
 struct Running {
-    /// The id of its process, and of the group of its processes.
+    /// Id of the process, and of its process group.
     process: u32,
-    /// When it is to be ended, or killed.
+    /// Time of SIGTERM or, after that, of SIGKILL.
     end_at: Option<Instant>,
-    /// It was asked to end.
+    /// `true` after SIGTERM.
     is_late: bool,
 }
 
-/// The handler's lock: who has it replies.
+/// Lock of the handler. Its holder replies.
 enum Right<'a> {
     Asked(Pin<Box<dyn Future<Output = Result<Lock<'a>, LockError>> + 'a>>),
     Held(Lock<'a>),
@@ -114,11 +114,11 @@ enum Right<'a> {
 struct Counts {
     replied: u64,
     failed: u64,
-    /// Of those that failed, commands that took too long.
+    /// The part of `failed` that exceeded `--timeout`.
     ended: u64,
-    /// Requests that somebody else has replied to, or whose caller waits no more.
+    /// Replies that came too late: another server had replied, or the caller no longer waited.
     late: u64,
-    /// Requests for which there was no room.
+    /// Requests rejected because too many were waiting.
     refused: u64,
 }
 
@@ -145,8 +145,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Serves until the user asks to end: then what runs is ended first, and asked once more at
-    /// once.
+    /// Serves until the user interrupts. The first interrupt request lets running commands finish,
+    /// a second one ends them.
     fn serve(&mut self) -> Result<(), CliError> {
         loop {
             let asked = self.interrupt.count();
@@ -167,7 +167,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Takes what has happened, and waits for it a while.
+    /// Handles pending events. Waits up to 5 ms for the first one.
     fn take_events(&mut self) -> Result<(), CliError> {
         let mut patience = STEP;
         loop {
@@ -201,7 +201,8 @@ impl<'a> Server<'a> {
                         output::say(format_args!("serves handler {handler} of {name}"));
                         self.lock = Right::Held(lock);
                     }
-                    // It is a new member by now, which stands at the end of the queue.
+                    // This node has rejoined as a new member, so its new request is last in the
+                    // queue.
                     Poll::Ready(Err(LockError::Lost)) => {
                         self.lock = Right::asked(self.group, self.args.handler);
                     }
@@ -229,11 +230,11 @@ impl<'a> Server<'a> {
         self.waiting.push_back(request);
     }
 
-    /// Starts commands for requests that wait.
+    /// Starts commands for waiting requests.
     ///
     /// # Errors
-    /// The program cannot be run, now or later: the next server takes over, and its request with
-    /// it.
+    /// Fails if the program cannot be run, now or later. The next server then takes over, including
+    /// the request.
     fn start_commands(&mut self) -> Result<(), CliError> {
         while self.running.len() < usize::from(self.args.jobs) {
             let Some(request) = self.waiting.pop_front() else { return Ok(()) };
@@ -258,14 +259,15 @@ impl<'a> Server<'a> {
     }
 
     fn on_done(&mut self, done: Done) {
-        // It was given up, and replied to, if it is not there any more.
+        // A command that was given up is not in the map, and its request has a reply.
         let Some(running) = self.running.remove(&done.request) else { return };
         let code = if running.is_late { LATE } else { done.reply.code };
         self.reply(done.request, Reply { code, ..done.reply });
     }
 
-    /// Asks commands that take too long to end, kills those that do not, and goes on without those
-    /// whose output has no end even so.
+    /// Sends SIGTERM to commands that exceed `--timeout`, and SIGKILL to those that do not end
+    /// within the grace period. Killed commands get a reply at once, because other processes may
+    /// keep their output open.
     fn end_late_commands(&mut self) {
         let (now, mut given_up) = (Instant::now(), Vec::new());
         for (request, running) in &mut self.running {
@@ -300,7 +302,7 @@ impl<'a> Server<'a> {
         self.replies.push_back((request, reply.into_bytes()));
     }
 
-    /// Sends the replies that the group takes now.
+    /// Sends replies until the queue of the group is full.
     fn send_replies(&mut self) {
         while let Some((request, payload)) = self.replies.pop_front() {
             match self.group.reply_blocking(request, payload.clone()) {
@@ -330,17 +332,17 @@ impl<'a> Server<'a> {
 }
 
 impl Drop for Server<'_> {
-    /// Commands that nobody waits for any more are ended.
+    /// Ends the commands whose replies are no longer needed.
     fn drop(&mut self) {
         self.running.values().for_each(|running| running.signal(Signal::SIGTERM));
     }
 }
 
 impl Running {
-    /// Sends the command and what it has started a signal.
+    /// Sends a signal to the command and to all processes that it has started.
     fn signal(&self, signal: Signal) {
         if let Ok(process) = i32::try_from(self.process) {
-            // It may have ended by now.
+            // The command may have ended already.
             let _ = killpg(Pid::from_raw(process), signal);
         }
     }
@@ -353,13 +355,13 @@ impl<'a> Right<'a> {
 }
 
 const STEP: Duration = Duration::from_millis(5);
-/// Requests that wait for a command to end.
+/// Maximum number of waiting requests.
 const MOST_WAITING: usize = 1024;
-/// How long a command that takes too long has to end before it is killed.
+/// Time between SIGTERM and SIGKILL for a command that exceeds `--timeout`.
 const GRACE: Duration = Duration::from_secs(2);
-/// As `timeout` says that a command took too long.
+/// Exit code of a command that exceeds `--timeout`, the same as in timeout(1).
 const LATE: u8 = 124;
-/// As a shell says that a command cannot be run.
+/// Exit code of a command that cannot be run, the same as in a shell.
 const NOT_RUN: u8 = 126;
 const EXAMPLE: &str = "Examples:
   carom serve quotes -- ./quote.sh

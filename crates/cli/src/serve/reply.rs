@@ -1,42 +1,42 @@
-//! What a reply holds: the exit code of the command in one byte, and then its output.
+//! Format of a reply: one byte with the exit code of the command, then its output.
 
 use carom::rmp::Handler;
 
 use crate::units::UnitError;
 
-/// What a command said.
+/// Reply of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    /// Its exit code, as a shell has it.
+    /// Exit code, as a shell reports it.
     pub(crate) code: u8,
-    /// Its standard output.
+    /// Standard output.
     pub(crate) output: Vec<u8>,
 }
 
 impl Reply {
-    /// A reply that says why no command could be asked.
+    /// Creates a reply with an explanation in place of the command's output.
     pub(super) fn failure(code: u8, why: &str) -> Self {
         Self { code, output: format!("{why}\n").into_bytes() }
     }
 
-    /// The payload of the reply.
+    /// Returns the payload of the reply.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         let mut bytes = self.output;
         bytes.insert(0, self.code);
         bytes
     }
 
-    /// Reads a payload; `None` if it is no reply of `carom serve`.
+    /// Parses a payload. Returns `None` if it is not a reply of `carom serve`.
     pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
         let (code, output) = payload.split_first()?;
         Some(Self { code: *code, output: output.to_vec() })
     }
 }
 
-/// The number of a handler.
+/// Parses the number of a handler.
 ///
 /// # Errors
-/// There is no such handler.
+/// Fails if there is no such handler.
 pub(crate) fn handler(text: &str) -> Result<Handler, UnitError> {
     let last = Handler::COUNT - 1;
     text.parse().ok().and_then(Handler::new).ok_or_else(|| UnitError {

@@ -1,4 +1,4 @@
-//! The protocols that Carom is compared with, as subjects.
+//! Protocols that Carom is compared with, as subjects of the fuzzer.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use carom_sim::fuzz::{OwedFrom, Setup, Subject};
 
 use super::subjects::one_of;
 
-/// All of them.
+/// Returns all baseline protocols.
 pub(super) fn all() -> Vec<Box<dyn Subject>> {
     vec![
         Box::new(Baseline { name: "srm", draw: draw_srm }),
@@ -29,13 +29,13 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
     ]
 }
 
-/// A protocol with what draws its settings.
+/// Protocol, and the function that draws its settings.
 struct Baseline {
     name: &'static str,
     draw: fn(&mut Rng) -> Drawn,
 }
 
-/// Settings of one of them.
+/// Drawn settings of a protocol.
 struct Drawn {
     text: String,
     make: Box<dyn Fn(NodeId, u64) -> Box<dyn Engine>>,
@@ -74,7 +74,7 @@ impl Setup for Drawn {
         OwedFrom::FirstHeard
     }
 
-    /// They give up sooner or later, each in its way, and say so.
+    /// Every baseline protocol gives up eventually, in its own way, and reports the loss.
     fn delivers_all(&self) -> bool {
         false
     }
@@ -111,7 +111,7 @@ fn draw_bimodal(rng: &mut Rng) -> Drawn {
         retransmissions_per_round: one_of(rng, &[100, 5]),
         ..bimodal::Config::default()
     };
-    // Each of up to four groups has a history, and what a block costs besides its bytes.
+    // Each of up to four groups has a history. `MOST_BYTES` includes the overhead of a message.
     let limit_bytes = 4 * config.max_history * MOST_BYTES;
     let text = format!("{config:?}");
     let make = move |id, seed| Box::new(Bimodal::new(id, config.clone(), seed)) as Box<dyn Engine>;
@@ -127,7 +127,8 @@ fn draw_fec(rng: &mut Rng) -> Drawn {
         max_sets: one_of(rng, &[64, 2]),
         ..fec::Config::default()
     };
-    // Beside what is retained: a set that fills in each group, and parity of sets per stream.
+    // In addition to retained data: a partly filled set in each group, and the parity of sets per
+    // stream.
     let shards = usize::from(config.r) + usize::from(config.c);
     let sets = 4 * (1 + MOST_STREAMS * config.max_sets) * shards * MOST_BYTES;
     let (text, limit_bytes) = (format!("{config:?}"), config.retain_bytes + sets);
@@ -144,15 +145,15 @@ fn draw_ack(rng: &mut Rng) -> Drawn {
         ..ack::Config::default()
     };
     let (text, limit_bytes) = (format!("{config:?}"), 4 * config.window * MOST_BYTES);
-    // A member is waited for while a message is sent to it again, each time after the longest.
+    // The sender waits for a member during all retransmissions, each after the longest timeout.
     let patience = config.timeouts.most * (config.max_retransmissions + 1);
     let make =
         move |id, seed| Box::new(AckTimeout::new(id, config.clone(), seed)) as Box<dyn Engine>;
     Drawn { text, make: Box::new(make), limit_bytes, patience }
 }
 
-/// What protocols with domains have in common: with one head, with several, with none but the
-/// sources.
+/// Draws the settings that protocols with domains have in common: a hierarchy with one head, with
+/// several, or with the sources only.
 fn draw_domains(rng: &mut Rng) -> DomainConfig {
     let by_id = |domains| Hierarchy::by_id(domains).expect("it is more than none");
     DomainConfig {
@@ -210,11 +211,12 @@ fn draw_tmtp(rng: &mut Rng) -> Drawn {
     Drawn { text, make: Box::new(make), limit_bytes, patience }
 }
 
-/// Protocols whose senders wait for nobody.
+/// For protocols whose senders do not wait for receivers.
 const NONE_HELD_BACK: Duration = Duration::ZERO;
-/// A message of the scenarios and what it costs to keep it, at most.
+/// Maximum cost of keeping a message of the scenarios, with its overhead.
 const MOST_BYTES: usize = 1400;
-/// Senders of one group in a scenario at most: hosts, and those that came back as others.
+/// Maximum number of senders in a group of a scenario: hosts, and hosts that returned with a new
+/// identity.
 const MOST_STREAMS: usize = 60;
 
 #[cfg(test)]
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
     use carom_sim::fuzz;
 
-    /// A link whose burst of losses outlasted the time in which losses are given up.
+    /// A burst of losses on a link lasted longer than the time after which losses are given up.
     #[test]
     fn seeds_that_failed_with_long_bursts_of_losses_hold() {
         let subject = Baseline { name: "fec", draw: draw_fec };

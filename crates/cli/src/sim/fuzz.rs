@@ -1,4 +1,4 @@
-//! `carom sim fuzz`: scenarios from seeds, on all cores.
+//! `carom sim fuzz`: random scenarios from seeds, on all cores.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,30 +18,30 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::output;
 
-/// Look for a seed under which an engine breaks a promise
+/// Search for a seed under which an engine breaks a guarantee
 ///
-/// Each seed is a scenario of 5 to 20 hosts in which they join, leave, send, crash, restart, stand
-/// still, are cut off and lose, reorder, repeat and damage datagrams; then the faults stop, and
-/// all must come right. In a quarter of them a membership service gives the views, and its
-/// processes and store fail as well. Of token rings (rmp) it is 3 to 9 hosts, and messages of all
-/// levels; of bulk groups (rdcm) 2 to 16 hosts of a data centre, whose links die. Exit code 1 if a
-/// seed fails.
+/// Each seed is a scenario in which 5 to 20 hosts join, leave, send, crash, restart, pause, are
+/// partitioned, and lose, reorder, duplicate, and damage datagrams. Then the faults stop, and the
+/// system must recover. In a quarter of the scenarios, a membership service provides the views, and
+/// its processes and store fail as well. A scenario of token rings (rmp) has 3 to 9 hosts and
+/// messages of all levels. A scenario of bulk groups (rdcm) has 2 to 16 hosts of a data center,
+/// whose links fail. The exit code is 1 if a seed fails.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The first seed
+    /// First seed
     #[arg(long, default_value_t = 0, value_name = "SEED")]
     from: u64,
-    /// The protocol whose engines are tested
+    /// Protocol to test
     #[arg(long, default_value = "lateral", value_name = "NAME")]
     protocol: String,
-    /// Scenarios played at the same time; default: one for each core
+    /// Number of scenarios that run at the same time [default: one per core]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
     jobs: Option<u64>,
-    /// Write every packet of the first seed to this file, for Wireshark (pcapng)
+    /// Write every packet of the first seed to FILE as pcapng, for Wireshark
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Print one JSON object
@@ -49,16 +49,16 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What the run came to, as JSON.
+/// Result of the run, as printed in JSON.
 #[derive(Serialize)]
 struct Report {
     protocol: &'static str,
     from: u64,
-    /// How many seeds were played.
+    /// Number of seeds that were run.
     seeds: u64,
-    /// Calls of engines.
+    /// Number of calls to engines.
     steps: u64,
-    /// A hash over the histories of all seeds in their order.
+    /// Hash of the histories of all seeds, in the order of the seeds.
     history: String,
     seconds: f64,
     failures: Vec<Failed>,
@@ -74,10 +74,10 @@ struct Failed {
     replay: String,
 }
 
-/// Runs the verb.
+/// Runs `carom sim fuzz`.
 ///
 /// # Errors
-/// If there is no such protocol, or the capture cannot be written.
+/// Fails if the protocol is unknown, the seeds exceed 64 bits, or the capture cannot be written.
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     let game = subjects::named(&args.protocol).map_err(|names| {
         let cause = format!("there is no protocol '{}' to test", args.protocol);
@@ -87,7 +87,8 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
         return Err(CliError::new("the seeds do not end", "give a smaller --from or --seeds"));
     }
     let interrupt = interrupt::listen()?;
-    // A panic of an engine is a finding, told with its seed; its own lines would drown that.
+    // A panic of an engine is a finding and is reported with its seed. The panic's own output would
+    // bury that.
     std::panic::set_hook(Box::new(|_| {}));
     if let Some(path) = &args.trace {
         trace(&game, args.from, path)?;
@@ -112,7 +113,8 @@ fn trace(game: &Game, seed: u64, path: &PathBuf) -> Result<(), CliError> {
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
     let play = || game.trace(seed, Box::new(file));
-    // A panic is told with the findings. What led to it is in the file: dropping it writes it out.
+    // A panic is reported with the findings. The packets up to the panic are in the file, because
+    // dropping the writer flushes it.
     catch_unwind(AssertUnwindSafe(play)).unwrap_or(Ok(())).map_err(not_written)
 }
 
@@ -227,9 +229,9 @@ impl Failed {
     }
 }
 
-/// After so many failing seeds no more are tried: one is enough to work on.
+/// Number of failing seeds after which the search stops. One is enough to work on.
 const MAX_FAILURES: u64 = 3;
-/// Violations of one seed that are shown to people.
+/// Maximum number of violations printed for a seed.
 const MAX_SHOWN: usize = 5;
 const TICK: Duration = Duration::from_millis(50);
 const EXAMPLE: &str = "Examples:
@@ -247,7 +249,7 @@ mod tests {
 
     use crate::sim::subjects::LateralSubject;
 
-    /// A protocol whose promises panic: as an engine does whose invariant is broken.
+    /// Protocol whose check of promises panics, like an engine with a broken invariant.
     struct Broken(LateralSubject);
 
     struct BrokenSetup(Box<dyn Setup>);

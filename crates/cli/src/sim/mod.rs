@@ -1,4 +1,4 @@
-//! `carom sim`: the simulator from the command line.
+//! `carom sim`: the simulator on the command line.
 
 mod baselines;
 mod fuzz;
@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use crate::error::{CliError, Outcome};
 
-/// Run the engines in a simulated world
+/// Run the engines in a simulated network
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
@@ -21,10 +21,10 @@ enum What {
     Fuzz(fuzz::Args),
 }
 
-/// Runs the verb.
+/// Runs `carom sim`.
 ///
 /// # Errors
-/// If its arguments make no sense, or a file cannot be written.
+/// Fails if the arguments are invalid, or a file cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.what {
         Some(What::Fuzz(args)) => fuzz::run(args),

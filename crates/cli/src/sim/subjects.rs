@@ -1,4 +1,4 @@
-//! The protocols that can be tested, with settings that bring their rare paths up.
+//! Protocols that can be tested, with settings that exercise their rare paths.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,18 +11,18 @@ use carom_sim::{bulk, ordered};
 
 use super::baselines;
 
-/// What can be tested.
+/// Protocol that can be tested.
 pub(super) enum Game {
-    /// Engines of a protocol of which nothing is known but what it says of itself.
+    /// Protocol that is tested only by what its [`Subject`] declares.
     Engines(Box<dyn Subject>),
-    /// Token rings, which promise more.
+    /// Token rings, which give further guarantees.
     Rings,
-    /// Bulk groups, in which one sends.
+    /// Bulk groups, in which one host sends.
     Bulk,
 }
 
 impl Game {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Engines(subject) => subject.name(),
@@ -31,7 +31,7 @@ impl Game {
         }
     }
 
-    /// Plays the scenario of `seed`, and checks it.
+    /// Runs the scenario of `seed`, and checks it.
     pub(super) fn run_seed(&self, seed: u64) -> Outcome {
         match self {
             Self::Engines(subject) => fuzz::run_seed(&**subject, seed),
@@ -40,10 +40,10 @@ impl Game {
         }
     }
 
-    /// Plays the scenario of `seed`, and captures every packet.
+    /// Runs the scenario of `seed`, and captures every packet.
     ///
     /// # Errors
-    /// Not all of it could be written.
+    /// Fails if the capture cannot be written completely.
     pub(super) fn trace(&self, seed: u64, out: Box<dyn Write + Send>) -> io::Result<()> {
         match self {
             Self::Engines(subject) => {
@@ -55,7 +55,7 @@ impl Game {
     }
 }
 
-/// The protocol called `name`; the names of all if there is none.
+/// Returns the protocol called `name`. The error contains the names of all protocols.
 pub(super) fn named(name: &str) -> Result<Game, Vec<&'static str>> {
     let all = all();
     let names = all.iter().map(Game::name).collect();
@@ -68,7 +68,7 @@ fn all() -> Vec<Game> {
     all
 }
 
-/// Ricochet and Slingshot.
+/// The lateral engine: Ricochet and Slingshot.
 pub(super) struct LateralSubject;
 
 struct LateralSetup {
@@ -107,7 +107,7 @@ impl Subject for LateralSubject {
             ..Config::default()
         };
         let rate = RateOfFire::new(one_of(rng, &[1, 4, 8]), one_of(rng, &[0, 1, 2, 5, 9]));
-        // Drawn apart, so that nothing else depends on it.
+        // Drawn from a copy of the generator, so that no other draw depends on it.
         let first_number = one_of(&mut Rng::new(rng.clone().next_u64()), &FIRST_NUMBERS);
         let config = Config { first_number, ..config };
         Box::new(LateralSetup { config, rate })
@@ -131,7 +131,8 @@ impl Setup for LateralSetup {
         true
     }
 
-    /// The data buffer, and what pending repairs and messages that have not left may hold besides.
+    /// Returns the bounds of the data buffer, the pending repairs, and the unsent messages
+    /// together.
     fn limit_bytes(&self) -> usize {
         let repairs = self.config.pending_repairs * self.config.max_datagram_bytes();
         self.config.buffer_bytes + repairs + self.config.queue_bytes
@@ -145,8 +146,8 @@ impl Setup for LateralSetup {
         OwedFrom::View
     }
 
-    /// What is lost must be asked for and be there still, and must not be given up because of what
-    /// was lost before it.
+    /// Returns `true` if every loss is requested, is still in the data buffer, and is not given up
+    /// because of earlier losses.
     fn delivers_all(&self) -> bool {
         let Config { nak, max_gap, buffer_bytes, assembly_bytes, .. } = &self.config;
         let asks = nak.as_ref().is_some_and(|nak| nak.ids_per_second > 0);
@@ -154,8 +155,8 @@ impl Setup for LateralSetup {
         asks && has_room && *max_gap >= 1 << 16
     }
 
-    /// Repairs are c / r of the packets they are made of. Those of bins that a change of members
-    /// cuts short come on top, and the draws deviate from their mean.
+    /// Checks that the number of repairs is c / r of that of the packets in them. Repairs of bins
+    /// that a view change cuts short are not counted, and the draws deviate from their mean.
     fn broken_promise(&self, counters: &[(&'static str, u64)]) -> Option<String> {
         let of = |name| {
             let found = counters.iter().find(|(other, _)| *other == name);
@@ -185,8 +186,8 @@ impl Setup for LateralSetup {
     }
 }
 
-/// A packet in the name of the sender of `heard`, of a kind that is not believed without its own
-/// word: of numbers far ahead, a request, or a question.
+/// Returns a packet in the name of the sender of `heard`, of a kind that is not trusted without
+/// confirmation by that sender: sequence numbers far ahead, a request, or a query.
 fn forged(rng: &mut Rng, heard: &[u8]) -> Option<Vec<u8>> {
     let (header, packet) = Packet::decode(heard).ok()?;
     let (sender, group) = (header.sender, header.group);
@@ -211,8 +212,8 @@ fn forged(rng: &mut Rng, heard: &[u8]) -> Option<Vec<u8>> {
     Some(datagram)
 }
 
-/// Where streams begin to be numbered: in two of five scenarios just below the wrap, or below half
-/// of all numbers. Nodes that keep their ids begin at random, wherever this is.
+/// First sequence numbers of the streams: in two of five scenarios just below the wrap, or below
+/// half of all numbers. Nodes that keep their ids start at random numbers instead.
 const FIRST_NUMBERS: [SeqNo; 5] =
     [SeqNo::FIRST, SeqNo::FIRST, SeqNo::FIRST, SeqNo(u32::MAX - 20), SeqNo((1 << 31) - 20)];
 
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_history_with_every_engine_and_every_fault() {
-        // Scenarios in which all kinds of faults may happen, with either source of views.
+        // Scenarios in which all kinds of faults can happen, with either source of views.
         let has_all = |seed: &u64| Scenario::of_seed(*seed).kinds.len() == Kind::ALL.len();
         let seeds: Vec<u64> = (0..).filter(has_all).take(8).collect();
         for game in all() {
@@ -273,8 +274,8 @@ mod tests {
         }
     }
 
-    /// Of a restarted sender, of a member that came back in order, of a late datagram of a former
-    /// start, and of jumps that no sender has confirmed.
+    /// Restarted sender, member that returned in order, late datagram of a previous incarnation,
+    /// and jumps that no sender has confirmed.
     #[test]
     fn seeds_that_failed_with_restarts_under_a_fixed_id_hold() {
         let seeds = [33, 52, 57, 83, 91, 120, 124, 157, 163, 191, 280, 134, 169, 265, 284];
@@ -282,77 +283,78 @@ mod tests {
         assert_hold([169, 222, 225, 299, 345, 347, 355]);
         assert_hold([57, 76, 168, 184].map(|number| 820_000_000 + number));
         assert_hold([840_002_262]);
-        // Two starts whose numbers are near each other by chance.
+        // Two incarnations whose numbers are close by chance.
         assert_hold([861_000_352, 861_004_557, 861_006_849, 861_007_535]);
-        // A former start that was silent, and a start that is first heard of in repairs.
+        // Previous incarnation that was silent, and an incarnation that first appears in repairs.
         assert_hold([871_001_011]);
-        // Late repairs of a start that was heard before the group was left.
+        // Late repairs of an incarnation that was heard before the group was left.
         assert_hold([2_140_006_093]);
     }
 
-    /// Of forged claims half of all numbers ahead.
+    /// Forged claims that are half of all numbers ahead.
     #[test]
     fn seeds_that_failed_under_attack_hold() {
         assert_hold([840_005_741, 861_015_155]);
-        // A forged number that lies before the first of the stream.
+        // Forged number below the first one of the stream.
         assert_hold([716, 1618]);
-        // Forged numbers of a sender that the view does not hold yet, or that was not heard yet.
+        // Forged numbers of a sender that is not yet in the view, or was not yet heard.
         assert_hold([900_020_228, 2_120_042_546]);
     }
 
-    /// Of a sender that answers while messages wait at it.
+    /// Sender that answers while messages wait to be sent.
     #[test]
     fn seeds_that_failed_with_messages_that_wait_hold() {
         assert_hold([2_110_001_034]);
-        // Its answer is older than what has come and was evicted since.
+        // Answer that is older than what has arrived and was evicted since.
         assert_hold([2_300_016_840]);
     }
 
-    /// A node took a new identity when nobody was left to answer it.
+    /// Node that took a new identity when no other node was left to answer it.
     #[test]
     fn seeds_that_failed_with_new_identities_hold() {
         assert_hold([2_300_036_165]);
     }
 
-    /// Of repairs of bins that changes of members cut short.
+    /// Repairs of bins that view changes cut short.
     #[test]
     fn seeds_that_failed_with_bins_cut_short_hold() {
         assert_hold([1_700_021_103, 1_700_023_927]);
     }
 
-    /// All members of a process of the service are dead: it removes none of them.
+    /// Service process whose members are all dead: it removes none of them.
     #[test]
     fn seeds_that_failed_without_living_members_hold() {
         assert_hold([871_002_211, 1_700_014_048]);
     }
 
-    /// Of a process of the service that acknowledged late what it had stored.
+    /// Service process that acknowledged late what it had stored.
     #[test]
     fn seeds_that_failed_with_deposed_processes_hold() {
         assert_hold([840_010_502, 840_010_992]);
-        // A late join of a start that was over, and members stored by a process that was killed.
+        // Late join of an incarnation that had ended, and members stored by a process that was
+        // killed.
         assert_hold([910_036_502, 910_046_486, 910_052_495]);
     }
 
-    /// Of a process of the service that knew of no owner when it died.
+    /// Service process that knew of no owner when it died.
     #[test]
     fn seeds_that_failed_with_processes_that_know_little_hold() {
         assert_hold([2_320_022_761]);
     }
 
-    /// Of a goodbye of a former start that reached a member late.
+    /// Goodbye of a previous incarnation that reached a member late.
     #[test]
     fn seeds_that_failed_with_late_goodbyes_hold() {
         assert_hold([840_010_130]);
     }
 
-    /// Of acknowledgements for the process that was at the address before.
+    /// Acknowledgments for the process that had the address before.
     #[test]
     fn seeds_that_failed_with_late_acknowledgements_hold() {
         assert_hold([2_160_032_159]);
     }
 
-    /// Of members that leave within a message and come back before anybody notices.
+    /// Members that leave within a message and return before that is noticed.
     #[test]
     fn seeds_that_failed_with_members_that_came_back_hold() {
         assert_hold([820_000_336, 820_000_371]);

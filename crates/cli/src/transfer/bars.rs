@@ -1,4 +1,4 @@
-//! Progress on standard error: a bar with rate and remaining time where somebody looks at it.
+//! Progress on standard error: a bar with rate and remaining time on a terminal, otherwise lines.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::human_bytes;
 use crate::output;
 
-/// The progress of one transfer.
+/// Progress of one transfer.
 pub(crate) struct Bar {
     bar: ProgressBar,
-    /// Where nobody looks at a bar, lines tell now and then.
+    /// Line every 5 s, if standard error is not a terminal.
     lines: Option<Lines>,
 }
 
@@ -21,7 +21,7 @@ struct Lines {
 }
 
 impl Bar {
-    /// A bar for what is being done; nothing is shown if `is_quiet`.
+    /// Creates a bar for the activity `what`. It shows nothing if `is_quiet`.
     pub(crate) fn new(what: &'static str, is_quiet: bool) -> Self {
         let is_seen = !is_quiet && std::io::stderr().is_terminal();
         let bar = ProgressBar::new(0);
@@ -37,7 +37,7 @@ impl Bar {
         Self { bar, lines }
     }
 
-    /// It is so far, of so much.
+    /// Sets the progress to `bytes` of `of`.
     pub(crate) fn set(&mut self, bytes: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(bytes);
@@ -54,17 +54,17 @@ impl Bar {
         }
     }
 
-    /// A word beside the bar.
+    /// Sets the text next to the bar.
     pub(crate) fn say(&self, message: String) {
         self.bar.set_message(message);
     }
 
-    /// A line that stays.
+    /// Prints a line above the bar.
     pub(crate) fn line(&self, line: &str) {
         self.bar.suspend(|| output::say(line));
     }
 
-    /// The bar goes away.
+    /// Removes the bar.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,5 +1,4 @@
-//! What `carom send` and `carom recv` have in common: the bulk group, its stream, and what people
-//! are shown.
+//! Common parts of `carom send` and `carom recv`: the bulk group, its stream, and the output.
 
 pub(crate) mod bars;
 pub(crate) mod stream;
@@ -15,20 +14,21 @@ use crate::{node, output};
 /// Joins the bulk group.
 ///
 /// # Errors
-/// If its members have it otherwise, or the node ended.
+/// Fails if its members have other settings, or the node has ended.
 pub(crate) fn join(node: &Node, group: &str) -> Result<Group, CliError> {
     node.join(group, Profile::bulk()).map_err(|error| node::refused(group, &error))
 }
 
-/// Where others connect to this node over TCP: its own address, any port.
+/// Returns the TCP address at which this node listens: its own address, any port.
 pub(crate) fn tcp_address(node: &Node) -> SocketAddr {
     let ip: IpAddr = node.endpoint().ip();
     SocketAddr::new(ip, 0)
 }
 
-/// What the network and the bulk engine of a node counted, for the summary.
+/// Returns the counters of the network and the bulk engine, for the summary.
 ///
-/// `path_mtu` is that of the time when it mattered: those who have left since count no more.
+/// `path_mtu` is the value during the stream. The current one no longer depends on members that
+/// have left since.
 pub(crate) fn counters(node: &Node, path_mtu: Option<u16>) -> serde_json::Value {
     let status = node.status();
     let stats = status.stats;
@@ -55,29 +55,29 @@ pub(crate) fn counters(node: &Node, path_mtu: Option<u16>) -> serde_json::Value 
         .into()
 }
 
-/// Tells those who read objects alone of an error, too.
+/// Prints an error as JSON as well, for programs that read only standard output.
 pub(crate) fn told_in_json(
     is_json: bool,
     ended: Result<Outcome, CliError>,
 ) -> Result<Outcome, CliError> {
     if let (true, Err(error)) = (is_json, &ended) {
-        // On standard error it is told all the same.
+        // The error is printed on standard error in any case.
         let _ = output::json(&error.object());
     }
     ended
 }
 
-/// So many of something, of which this is one and these are several.
+/// Formats a count with its noun: `one` if the count is 1, otherwise `several`.
 pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// Bytes as people read them.
+/// Formats a number of bytes with a unit.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-/// Bytes in a second as people read them.
+/// Formats a rate in bytes per second with a unit.
 pub(crate) fn human_rate(bytes: u64, seconds: f64) -> String {
     format!("{}/s", human_bytes((bytes as f64 / seconds.max(1e-3)) as u64))
 }

@@ -1,4 +1,4 @@
-//! The bulk group as the stream of a transfer: offers and blocks.
+//! Stream of a transfer in its bulk group: offers and blocks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -13,28 +13,28 @@ use carom_files::{BLOCK_HEADER_BYTES, BlockSink, Offer, SendHandle, SinkError};
 use crate::interrupt::Interrupt;
 use crate::waiting;
 
-/// The sender's end of the stream.
+/// Sending side of the stream.
 pub(crate) struct Stream<'a> {
     group: &'a Group,
     interrupt: &'a Interrupt,
     offer: Bytes,
     offered_at: Mutex<Option<Instant>>,
-    /// Another member sends in the group: this one cannot.
+    /// `true` if another member sends in the group, so that this one cannot.
     is_refused: AtomicBool,
-    /// What the engine took, and has or has not sent yet.
+    /// Messages that the engine has accepted.
     ahead: Mutex<Ahead>,
-    /// Bytes of a message that fit a packet, as the path MTU is now.
+    /// Bytes of a message that fit in a packet, at the current path MTU.
     piece_bytes: AtomicUsize,
     handle: SendHandle,
 }
 
-/// What was given to the engine, which takes much more than it has sent.
+/// Messages that the engine has accepted. It accepts far more than it has sent.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// Packets and bytes of files that were given, at the end of each message that is still ahead.
+    /// Packets and file bytes up to the end of each message that is not sent yet.
     messages: VecDeque<(u64, u64)>,
     given: (u64, u64),
-    /// Bytes of files in the messages that were sent.
+    /// File bytes in the messages that were sent.
     sent_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Ahead {
         self.messages.push_back(self.given);
     }
 
-    /// Bytes of files in the messages that went out with so many packets.
+    /// Returns the file bytes in the messages that are complete after this number of sent packets.
     fn sent(&mut self, packets: u64) -> u64 {
         while let Some((_, bytes)) = self.messages.pop_front_if(|(last, _)| *last <= packets) {
             self.sent_bytes = bytes;
@@ -66,23 +66,23 @@ impl<'a> Stream<'a> {
         Self { group, interrupt, offer, offered_at, is_refused, ahead, piece_bytes, handle }
     }
 
-    /// The paths to all receivers carry packets of so many bytes.
+    /// Sets the path MTU to all receivers, in bytes.
     pub(crate) fn set_path_mtu(&self, bytes: u16) {
         let config = rdcm::Config::default().with_path_mtu(bytes);
         self.piece_bytes.store(config.piece_bytes(), Relaxed);
     }
 
-    /// Another member sends in the group: nothing more is sent.
+    /// Ends the stream, because another member sends in the group.
     pub(crate) fn refuse(&self) {
         self.is_refused.store(true, Relaxed);
     }
 
-    /// Whether another member sends in the group.
+    /// Returns `true` if another member sends in the group.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused.load(Relaxed)
     }
 
-    /// Offers the transfer if that is due and there is room for it.
+    /// Offers the transfer if an offer is due and the queue has room for it.
     pub(crate) fn offer_again(&self) {
         if self.is_offer_due() && self.group.try_publish(self.offer.clone()).is_ok() {
             self.note_given(&self.offer, 0);
@@ -100,12 +100,12 @@ impl<'a> Stream<'a> {
         *offered_at = Some(Instant::now());
     }
 
-    /// Bytes of files that were multicast, when so many packets of data were.
+    /// Returns the file bytes that were multicast with this number of data packets.
     pub(crate) fn sent_bytes(&self, packets: u64) -> u64 {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner).sent(packets)
     }
 
-    /// Whether the engine has sent all that it was given.
+    /// Returns `true` if the engine has sent everything that it has accepted.
     fn is_all_sent(&self) -> bool {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner).messages.is_empty()
     }
@@ -119,7 +119,7 @@ impl<'a> Stream<'a> {
     fn gives_up(&self) -> bool {
         let gives_up = self.interrupt.is_asked() || self.is_refused();
         if gives_up {
-            // So that receivers are told this, and not that the stream has broken off.
+            // Receivers are then notified of the cancellation, and do not see a broken stream.
             self.handle.cancel();
         }
         gives_up
@@ -150,8 +150,8 @@ impl BlockSink for &Stream<'_> {
         Ok(())
     }
 
-    /// Whole packets: all datagrams but those at the end of a piece are of one size then, which
-    /// leave in one system call.
+    /// Returns a multiple of the packet size. All datagrams except those at the end of a piece then
+    /// have one size, and leave in one system call.
     fn largest(&self) -> usize {
         let packet = self.piece_bytes.load(Relaxed);
         self.group.payload_limit().min((MOST_BYTES / packet).max(1) * packet)
@@ -163,19 +163,20 @@ impl BlockSink for &Stream<'_> {
         let is_enough = || self.gives_up() || self.handle.is_served() || is_still();
         match waiting::until(confirmed, is_enough) {
             None if self.gives_up() => Err(SinkError("ended by the user".into())),
-            // Who has not got it fetches it.
+            // A receiver with missing data fetches it.
             Some(_) | None => Ok(()),
         }
     }
 }
 
 const OFFER_EVERY: Duration = Duration::from_millis(500);
-/// Bytes of a block at most: as many packets as leave in one system call.
+/// Maximum size of a block in bytes: as many packets as leave in one system call.
 const MOST_BYTES: usize = 61_000;
-/// Receivers that have not all of the stream by then fetch what they lack.
+/// Maximum wait for confirmation. Receivers with missing data then fetch it.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A receiver that gets nothing for so long after the end of the stream does better to fetch.
+/// Time without a new piece at any receiver with gaps, after the end of the stream. From then on,
+/// fetching is faster.
 const STILL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The network of a transfer, where a file describes it.
+//! Network of a transfer, as a file describes it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ use carom_proto::Endpoint;
 
 use crate::error::CliError;
 
-/// The file that `--topology` names.
+/// Flag with the description of the network.
 #[derive(clap::Args)]
 pub(crate) struct TopologyArgs {
-    /// File in TOML that says what the network is like and which node stands where
+    /// TOML description of the network and of the location of each node
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
 }
 
-/// What a file says of the network.
+/// Description of the network, with the name of its file.
 pub(crate) struct Described {
     file: String,
     hosts: Hosts,
 }
 
 impl TopologyArgs {
-    /// Reads the file, if one is named, into the settings of the engine.
+    /// Reads the file, if one is given, into the settings of the engine.
     ///
     /// # Errors
-    /// The file cannot be used.
+    /// Fails if the file cannot be read, or is invalid.
     pub(crate) fn read(&self, bulk: &mut rdcm::Config) -> Result<Option<Described>, CliError> {
         let Some(path) = &self.topology else { return Ok(None) };
         bulk.network = read(path)?;
@@ -40,10 +40,10 @@ impl TopologyArgs {
     }
 }
 
-/// Reads a file.
+/// Reads a description of a network.
 ///
 /// # Errors
-/// What is wrong with it, with its line.
+/// Fails if the file cannot be read, or is invalid. The error names the line.
 pub(crate) fn read(path: &Path) -> Result<Network, CliError> {
     topology::read(path).map_err(|error| {
         let file = path.display();
@@ -56,12 +56,12 @@ pub(crate) fn read(path: &Path) -> Result<Network, CliError> {
 }
 
 impl Described {
-    /// Says that this node is not named, if it is not.
+    /// Returns a message if this node is not in the file.
     pub(crate) fn look_at_sender(&self, node: &Node) -> Option<String> {
         self.unnamed("this node", node.id(), node.endpoint())
     }
 
-    /// Says that a member is not named, if it is not.
+    /// Returns a message if a member is not in the file.
     pub(crate) fn look_at_member(&self, node: &Node, member: NodeId) -> Option<String> {
         let members = node.status().members;
         let status = members.iter().find(|status| status.node == member)?;

@@ -1,5 +1,5 @@
-//! The binary as its users see it: real processes on loopback. Each test has ports of its own, so
-//! that all of them can run at once.
+//! Tests of the binary from the user's view: real processes on loopback. Each test has ports of its
+//! own, so that all of them can run at once.
 
 mod looks;
 mod messages;

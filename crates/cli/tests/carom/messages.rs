@@ -1,4 +1,4 @@
-//! Publishers, subscribers and the demo.
+//! Publishers, subscribers, and the demo.
 
 use std::io::{Read as _, Write as _};
 use std::process::{ChildStdin, Stdio};
@@ -66,7 +66,7 @@ fn frames_carry_any_bytes() {
     assert!(sub.end().success(), "{:#?}", sub.seen);
     let mut received = Vec::new();
     stdout.read_to_end(&mut received).expect("a pipe can be read");
-    // Messages may come in any order: what came is the same frames.
+    // Messages may arrive in any order, so sets of frames are compared.
     let mut rest = &received[..];
     let mut came = Vec::new();
     while let Some((length, more)) = rest.split_first_chunk::<4>() {
@@ -81,7 +81,7 @@ fn frames_carry_any_bytes() {
     assert!(publisher.end().success(), "{:#?}", publisher.seen);
 }
 
-/// A subscriber that has received a message, and its publisher, whose input stays open.
+/// Starts a subscriber that has received a message, and its publisher, whose input stays open.
 fn greeted(group: &str, port: u16) -> (Running, Running, ChildStdin) {
     let ports = alone(port);
     let mut sub = Running::start(&["sub", group], &ports, Stdio::null());
@@ -114,7 +114,7 @@ fn interrupted_publisher_leaves_in_order_although_a_member_does_not_answer() {
     let (sub, mut publisher, mut stdin) = greeted("stopped", 17_431);
     sub.signal(Signal::SIGSTOP);
     writeln!(stdin, "unheard").expect("carom reads its input");
-    // It may be interrupted before it has read that.
+    // The publisher may be interrupted before it has read the message.
     thread::sleep(Duration::from_millis(300));
     publisher.interrupt();
     let sent = publisher.await_line("sent ");
@@ -126,7 +126,7 @@ fn interrupted_publisher_leaves_in_order_although_a_member_does_not_answer() {
     drop(stdin);
 }
 
-/// `--wait-for 0` says that a publisher may be alone: it is told what that means, and no failure.
+/// `--wait-for 0` permits a run without members: it is reported, but is not a failure.
 #[test]
 fn publisher_that_waits_for_nobody_ends_with_code_0_and_is_not_safe() {
     let ports = alone(17_423);
@@ -172,7 +172,8 @@ fn a_reader_that_goes_away_ends_a_subscriber() {
     sub.await_line("received 1 message of");
     assert!(sub.end().success(), "{:#?}", sub.seen);
     drop(stdin);
-    // It is not known to be safe with the member that has left, unless that was asked before.
+    // The messages are not known to be safe with the member that has left, unless it had confirmed
+    // before.
     let code = publisher.end().code();
     let said = publisher.lines.iter().collect::<Vec<_>>().join("\n");
     assert_eq!(code, Some(i32::from(said.contains("not safe: every member has left"))), "{said}");
@@ -181,12 +182,12 @@ fn a_reader_that_goes_away_ends_a_subscriber() {
 #[test]
 fn a_subscriber_whose_output_is_stuck_counts_what_it_drops() {
     let ports = alone(17_420);
-    // Nobody reads its output, which stays open.
+    // The output of the subscriber stays open, but is not read.
     let mut sub = Running::start(&["sub", "stuck"], &ports, Stdio::null());
     sub.await_line("joined");
     let mut publisher = Running::start(&["pub", "stuck"], &ports, Stdio::piped());
     let mut stdin = publisher.child.stdin.take().expect("it is piped");
-    // More than pipes and buffers take, and the 65,536 events of a queue.
+    // More than pipes and buffers hold, plus the 65,536 events of a queue.
     let lines = format!("{}\n", "x".repeat(99)).repeat(70_000);
     stdin.write_all(lines.as_bytes()).expect("carom reads its input");
     drop(stdin);
@@ -235,7 +236,7 @@ fn ctrl_c_ends_the_demo_with_a_summary() {
     let args = ["demo", "--nodes", "3", "--groups", "4", "--seconds", "600"];
     let mut demo = Running::start(&args, &[], Stdio::null());
     let output = demo.stdout();
-    // The header, and then the row of the first second.
+    // The header, then the row of the first second.
     demo.await_line("second");
     demo.await_line("1 ");
     demo.interrupt();

@@ -1,4 +1,4 @@
-//! The binary while it runs, and what it wrote.
+//! Running process of the binary, and its output.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long anything may take before a test fails.
+/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn carom(args: &[&str]) -> Command {
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     run_with(args, &[])
 }
 
-/// Runs it to its end, but not for ever.
+/// Runs the binary to its end, for at most [`PATIENCE`].
 pub(crate) fn run_with(args: &[&str], more: &[String]) -> Output {
     let mut running = Running::start(args, more, Stdio::null());
     let stdout = running.stdout();
@@ -33,18 +33,18 @@ pub(crate) fn run_with(args: &[&str], more: &[String]) -> Output {
     Output { status, stdout, stderr: lines.join("\n").into_bytes() }
 }
 
-/// Flags that keep a test to itself.
+/// Flags that keep a test apart from others.
 pub(crate) fn alone(multicast_port: u16) -> [String; 4] {
     let port = multicast_port.to_string();
     ["--interface".into(), "127.0.0.1".into(), "--multicast-port".into(), port]
 }
 
-/// A child whose standard error is read line by line while it runs. It is killed when a test ends
-/// early.
+/// Child process whose standard error is read line by line while it runs. It is killed if a test
+/// ends early.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) lines: Receiver<String>,
-    /// Lines that were waited for.
+    /// Lines that were already read from `lines`.
     pub(crate) seen: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ impl Running {
         kill(Pid::from_raw(id), signal).expect("our own child can be signalled");
     }
 
-    /// Reads standard output to its end in a thread of its own.
+    /// Reads standard output to its end on a separate thread.
     pub(crate) fn stdout(&mut self) -> thread::JoinHandle<String> {
         let mut stdout = self.child.stdout.take().expect("it is piped and taken once");
         thread::spawn(move || {
@@ -103,7 +103,7 @@ impl Running {
         })
     }
 
-    /// Waits for the end, not for ever.
+    /// Waits for the end of the process, for at most [`PATIENCE`].
     pub(crate) fn end(&mut self) -> ExitStatus {
         let give_up = Instant::now() + PATIENCE;
         while Instant::now() < give_up {
@@ -119,7 +119,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail if it has ended, as it should have.
+        // Both calls fail if the process has ended, as it should have.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Help, completions, and what is refused.
+//! Help, completions, and rejected command lines.
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
@@ -25,7 +25,7 @@ fn every_shell_has_completions() {
     }
 }
 
-/// Asserts that the error is a line of cause with `cause` in it and a line of fix, and code 2.
+/// Asserts that the error consists of a cause that contains `cause` and a fix, with code 2.
 fn assert_refused(output: &Output, cause: &str) {
     let text = String::from_utf8_lossy(&output.stderr);
     let error = text.find("error: ").unwrap_or_else(|| panic!("no error in {text}"));
@@ -58,7 +58,7 @@ fn wrong_use_is_a_cause_a_fix_and_code_2() {
 
 #[test]
 fn a_seed_that_does_not_answer_is_refused() {
-    // The port is ours and silent.
+    // The port belongs to this test, and does not answer.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     let seed = silent.local_addr().expect("it is bound").to_string();
     for verb in [&["sub", "x"][..], &["pub", "x"], &["members"]] {
@@ -131,7 +131,7 @@ fn every_verb_says_that_a_group_has_no_wildcards() {
         &["call", "prices.*"],
     ];
     for verb in verbs {
-        // Before anything else, such as an interface that is not there.
+        // The note comes before any error, such as that of a missing interface.
         let place = verb.iter().position(|arg| *arg == "--").unwrap_or(verb.len());
         let (flags, rest) = verb.split_at(place);
         let output = run(&[flags, &["--interface", "nosuch0"], rest].concat());

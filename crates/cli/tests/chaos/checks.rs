@@ -1,14 +1,15 @@
-//! What must hold of the records of a run.
+//! Rules that the records of a run must meet.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::payload::Payload;
 use crate::record::{Delivery, Entry, Place, Process, Record, Records, Streams};
 
-/// A rule that was broken, in words.
+/// Description of a broken rule.
 pub(crate) type Violation = String;
 
-/// Holds at any time: nothing damaged, invented, delivered twice, or delivered and lost.
+/// Checks rules that hold at any time: nothing is damaged, invented, delivered twice, or both
+/// delivered and lost.
 pub(crate) fn always(records: &Records) -> Vec<Violation> {
     let mut found = Vec::new();
     let streams = Streams::of(records);
@@ -21,7 +22,7 @@ pub(crate) fn always(records: &Records) -> Vec<Violation> {
             if streams.seqno(*message) != Some(*seqno) {
                 found.push(format!("{message} has two numbers, one of them {seqno}"));
             }
-            // The last one may have left before its sender could record it.
+            // The sender may have been killed before it could record its last message.
             if records.get(&message.sender()).is_none_or(|it| it.published + 1 < message.number) {
                 found.push(format!("{process} was given {message}, which nobody published"));
             }
@@ -40,9 +41,10 @@ pub(crate) fn always(records: &Records) -> Vec<Violation> {
     found
 }
 
-/// Returns what members that live have neither been given nor been told is lost. Of each sender a
-/// member is owed everything after the first message that it was given; of a sender that lives up
-/// to the last one published, of one that was killed up to the last one that the member knows of.
+/// Returns messages that live members neither received nor were notified of as lost.
+///
+/// A member is owed all messages of a sender after the first one that it received: up to the last
+/// one published if the sender lives, otherwise up to the last one that the member received.
 pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let streams = Streams::of(records);
     let mut found = Vec::new();
@@ -71,8 +73,8 @@ pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
     found
 }
 
-/// Returns what a member that lives has published that no member was given, and of which neither
-/// it was told that it is given up, nor another member that it is lost.
+/// Returns messages of live members without any trace: no member received them, no other member was
+/// notified of the loss, and the sender was not notified that they were given up.
 pub(crate) fn unanswered(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let streams = Streams::of(records);
     let losses_at = |process| (process, Losses::of(records, &streams, &records[process]));
@@ -96,7 +98,7 @@ pub(crate) fn unanswered(records: &Records, alive: &[Process]) -> Vec<Violation>
     found
 }
 
-/// Returns which members that live do not have which others in view.
+/// Returns live members that do not have another live member in view.
 pub(crate) fn unseen(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let mut found = Vec::new();
     for member in alive {
@@ -107,8 +109,8 @@ pub(crate) fn unseen(records: &Records, alive: &[Process]) -> Vec<Violation> {
     found
 }
 
-/// Returns which members that live have not been given `number` or a later message of each sender
-/// that lives.
+/// Returns live members that did not receive message `number` + 1 or a later one from each live
+/// sender.
 pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> Vec<Violation> {
     let mut found = Vec::new();
     for receiver in alive {
@@ -125,12 +127,12 @@ pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> 
     found
 }
 
-/// The highest number published by each sender that lives when the faults ended.
+/// Highest number published by each live sender when the faults ended.
 pub(crate) type Tails = BTreeMap<Process, u64>;
 
-/// Holds of an ordered group: one message at a place, one place for a message, places that
-/// increase, no hole in what a member was given while it was in the ring, and every acknowledged
-/// message at every member whose stay in the ring spans its place.
+/// Checks the rules of an ordered group. A place has one message, and a message has one place.
+/// Places increase. A member has no gap during a stay in the ring. Every acknowledged message is at
+/// every member whose stay in the ring spans its place.
 pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut order: BTreeMap<Place, Payload> = BTreeMap::new();
@@ -184,7 +186,7 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
     found
 }
 
-/// The places that a member was given, one list for each stay in the ring.
+/// Returns the places that a member received, in one list per stay in the ring.
 fn stays(record: &Record) -> Vec<Vec<Place>> {
     let mut stays = vec![Vec::new()];
     for entry in &record.entries {
@@ -199,16 +201,16 @@ fn stays(record: &Record) -> Vec<Vec<Place>> {
     stays
 }
 
-/// The losses reported to one process.
+/// Losses reported to one process.
 struct Losses(Vec<Loss>);
 
-/// Numbers of a host's stream that were reported lost.
+/// Sequence numbers of a host's stream that were reported lost.
 struct Loss {
     host: u32,
     first: u32,
     last: u32,
-    /// The starts of the host that this can be about. A report does not name the start; but a
-    /// process is told of one start after the other.
+    /// Processes of the host to which the report can refer. The report does not name the process,
+    /// but a receiver gets reports on one process after the other.
     starts: Vec<u32>,
 }
 
@@ -231,24 +233,26 @@ impl Losses {
         Self(losses)
     }
 
-    /// Losses that can be of this process' messages.
+    /// Returns losses that can refer to messages of this process.
     fn of_sender(&self, sender: Process) -> impl Iterator<Item = &Loss> {
         let is_of = move |it: &&Loss| it.host == sender.host && it.starts.contains(&sender.start);
         self.0.iter().filter(is_of)
     }
 
-    /// Returns `true` if the number can have been reported lost.
+    /// Returns `true` if the number may have been reported lost.
     fn may_hold(&self, sender: Process, seqno: u32) -> bool {
         self.of_sender(sender).any(|loss| loss.holds(seqno))
     }
 
-    /// Returns `true` if the number was reported lost, and no other start's.
+    /// Returns `true` if the number was reported lost for this process and no other one.
     fn must_hold(&self, sender: Process, seqno: u32) -> bool {
         self.of_sender(sender).any(|loss| loss.starts.len() == 1 && loss.holds(seqno))
     }
 
-    /// Returns `true` if `message` was reported lost. Nobody knows the numbers of a message that
-    /// nobody was given: its packets end before the next message that somebody was given.
+    /// Returns `true` if `message` was reported lost.
+    ///
+    /// The sequence numbers of a message that no member received are unknown. Its packets end
+    /// before the next message that a member received.
     fn covers(&self, streams: &Streams, message: Payload) -> bool {
         let sender = message.sender();
         if let Some(seqno) = streams.seqno(message) {
@@ -270,7 +274,7 @@ impl Loss {
     }
 }
 
-/// The start of `host` of which the first delivery among `entries` is.
+/// Returns the process of `host` that sent the first delivery of this host among `entries`.
 fn start_of<'a>(host: u32, mut entries: impl Iterator<Item = &'a Entry>) -> Option<u32> {
     entries.find_map(|entry| match entry {
         Entry::Delivered(delivery) if delivery.message.host == host => Some(delivery.message.start),
@@ -278,7 +282,7 @@ fn start_of<'a>(host: u32, mut entries: impl Iterator<Item = &'a Entry>) -> Opti
     })
 }
 
-/// Consecutive numbers as `first..last`.
+/// Formats consecutive numbers as ranges.
 fn ranges(numbers: impl Iterator<Item = u64>) -> Vec<String> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for number in numbers {

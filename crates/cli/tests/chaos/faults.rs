@@ -1,4 +1,4 @@
-//! Faults: what can go wrong with a host, drawn from a seed, and undone after a while.
+//! Faults of hosts, drawn from a seed, and undone after a while.
 
 use std::time::{Duration, Instant};
 
@@ -7,23 +7,23 @@ use nix::sys::signal::Signal;
 use crate::kind::Kind;
 use crate::site::Site;
 
-/// A source of the same numbers for the same seed (splitmix64).
+/// Random number generator (splitmix64).
 pub(crate) struct Draw(u64);
 
-/// A kind of fault.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// `kill -9`, and a new process under the same node id.
+    /// `kill -9`, then a new process under the same node id.
     Kill,
-    /// The process leaves and ends, and a new one follows under the same node id.
+    /// The process leaves and ends, then a new one starts under the same node id.
     Leave,
-    /// SIGSTOP and SIGCONT.
+    /// SIGSTOP, then SIGCONT.
     Stop,
-    /// The hosts in two halves, without a word between them.
+    /// The hosts are divided into two halves without any traffic between them.
     Partition,
-    /// One host does not hear another one.
+    /// One host receives nothing from another one.
     OneWay,
-    /// The switch's port is down.
+    /// The host's port of the switch is down.
     Unplugged,
     /// The host's own interface is down.
     InterfaceDown,
@@ -33,7 +33,7 @@ pub(crate) enum Fault {
     Bursts,
 }
 
-/// Something to undo.
+/// Active fault that must be undone.
 pub(crate) struct Ongoing {
     pub(crate) until: Instant,
     fault: Fault,
@@ -54,8 +54,8 @@ impl Fault {
         Self::Bursts,
     ];
 
-    /// The faults of groups of this kind unless the user names others. Members leave where the
-    /// group has one sender, so that another one follows.
+    /// Returns the default faults for groups of this kind. Members leave only in a group with a
+    /// single sender; another member then takes over.
     pub(crate) fn of(kind: Kind) -> Vec<Self> {
         Self::ALL.into_iter().filter(|it| *it != Self::Leave || kind.has_one_sender()).collect()
     }
@@ -78,7 +78,7 @@ impl Fault {
         Self::ALL.into_iter().find(|fault| fault.name() == name)
     }
 
-    /// Begins the fault at a site that has none, if there are enough of them.
+    /// Begins the fault at sites without a fault, if there are enough of them.
     pub(crate) fn begin(self, draw: &mut Draw, sites: &mut [Site<'_>]) -> Option<Ongoing> {
         let free: Vec<usize> = (0..sites.len()).filter(|at| !sites[*at].has_fault).collect();
         let mut chosen: Vec<usize> = match self {
@@ -123,11 +123,11 @@ impl Fault {
 }
 
 impl Ongoing {
-    /// Undoes the fault; returns it again if it is to be continued.
+    /// Undoes the fault. Returns it if it continues.
     pub(crate) fn end(mut self, draw: &mut Draw, sites: &mut [Site<'_>]) -> Option<Self> {
         let at = self.sites[0];
         if self.left > 0 {
-            // Every other span is without loss.
+            // Bursts alternate with spans without loss.
             self.left -= 1;
             let percent = if self.left.is_multiple_of(2) { 0 } else { 100 };
             sites[at].filter(|it| it.loss_percent = percent);
@@ -153,15 +153,15 @@ impl Ongoing {
         None
     }
 
-    /// Undoes the fault for good.
+    /// Undoes the fault permanently.
     pub(crate) fn heal(self, draw: &mut Draw, sites: &mut [Site<'_>]) {
         let healed = Self { left: 0, ..self };
         assert!(healed.end(draw, sites).is_none(), "nothing is left of it");
     }
 }
 
-/// A site whose process ends. That of the only sender is the first, and then as likely as all
-/// others together.
+/// Chooses a site whose process ends. The single sender is the first one to end, and later is
+/// chosen half of the time.
 fn to_end(draw: &mut Draw, sites: &[Site<'_>], free: Vec<usize>) -> Vec<usize> {
     let is_first = sites.iter().all(Site::is_first_start);
     let sender = free.iter().copied().find(|at| sites[*at].is_sender);
@@ -172,7 +172,7 @@ fn to_end(draw: &mut Draw, sites: &[Site<'_>], free: Vec<usize>) -> Vec<usize> {
     }
 }
 
-/// Another member takes over from an only sender whose process has ended.
+/// Makes another member the sender if the process of the single sender has ended.
 fn change_over(draw: &mut Draw, sites: &mut [Site<'_>]) {
     let gone = sites.iter().position(|it| it.is_sender && !it.is_running());
     let Some(gone) = gone.filter(|at| sites[*at].kind.has_one_sender()) else { return };
@@ -208,7 +208,7 @@ impl Draw {
         among[self.below(among.len() as u64) as usize]
     }
 
-    /// `count` of them, or none if there are fewer.
+    /// Draws `count` elements, or none if there are fewer.
     fn some_of(&mut self, among: &[usize], count: usize) -> Vec<usize> {
         let mut left = among.to_vec();
         if left.len() < count {

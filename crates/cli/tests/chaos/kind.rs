@@ -1,10 +1,10 @@
-//! The kinds of groups.
+//! Kinds of groups.
 
 use carom::Profile;
 
 use crate::run::MEMBERS;
 
-/// A kind of group under test.
+/// Kind of group under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lateral,
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// Returns `true` if one member publishes at a time.
+    /// Returns `true` if only one member publishes at a time.
     pub(crate) fn has_one_sender(self) -> bool {
         self == Self::Bulk
     }

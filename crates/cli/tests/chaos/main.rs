@@ -1,12 +1,12 @@
-//! Chaos on real sockets: eight members, each a process in a network namespace of its own, are
-//! killed, stopped, partitioned, cut off in one direction, unplugged and made to lose datagrams
-//! while they publish. Then all is healed, and the records of the members are checked: every
-//! message is delivered once or reported lost at every member that lives, and ordered groups agree
-//! on one order. In a bulk group one member publishes at a time; when it is killed or leaves
+//! Chaos test on real sockets. Eight members, each a process in its own network namespace, are
+//! killed, stopped, partitioned, cut off in one direction, unplugged, and made to lose datagrams
+//! while they publish. Then all faults are healed, and the records of the members are checked:
+//! every message is delivered once or reported lost at every live member, and ordered groups agree
+//! on one order. In a bulk group, one member publishes at a time; when it is killed or leaves,
 //! another one takes over.
 //!
-//! `cargo test` plays a short run of each kind of group. A long one:
-//! `cargo test -p carom-cli --test chaos -- run --seconds 600 --seed 7 --kind ordered`.
+//! `cargo test` performs a short run of each kind of group. A long one: `cargo test -p carom-cli
+//! --test chaos -- run --seconds 600 --seed 7 --kind ordered`.
 
 #![expect(clippy::print_stderr, reason = "no harness reports for this test")]
 
@@ -44,10 +44,10 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
-        // `cargo test` passes on what the user gave to the tests of all crates.
+        // `cargo test` passes on the arguments for the tests of all crates.
         _ => (Run::default(), Kind::ALL.to_vec()),
     };
-    // All kinds are played, so that one report shows all that fails.
+    // All kinds run, so that one report shows all failures.
     let held = kinds.into_iter().filter(|kind| !run.play(*kind)).count() == 0;
     ExitCode::from(u8::from(!held))
 }

@@ -1,4 +1,4 @@
-//! One member: a process of its own, which publishes at a steady rate and records every event.
+//! Member process, which publishes at a steady rate and records every event.
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -17,31 +17,32 @@ use crate::kind::Kind;
 use crate::payload::Payload;
 use crate::record::Place;
 
-/// What the harness hands to a member on its command line.
+/// Command-line arguments of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) kind: Kind,
     /// Number of the host, from 1.
     pub(crate) host: u32,
-    /// Number of the process on this host, from 1: a restart has the next one.
+    /// Number of the process on this host, from 1. Each restart increments it.
     pub(crate) start: u32,
     pub(crate) address: Ipv4Addr,
-    /// Messages a second. Where one member publishes at a time it waits for the order to do so.
+    /// Messages per second. In a group with a single sender, a member publishes only when ordered
+    /// to.
     pub(crate) rate: u32,
     pub(crate) record: String,
 }
 
-/// The record of one process. Each line is one write, so that `kill -9` loses none.
+/// Record of one process. Each line is one write, so that `kill -9` loses none.
 struct Record(Mutex<File>);
 
-/// Orders from the harness, a line each on standard input.
+/// Orders of the harness, one line each on standard input.
 struct Orders {
     quiet: AtomicBool,
     over: AtomicBool,
 }
 
 impl Member {
-    /// The command line that [`Member::parse`] reads.
+    /// Returns the command line that [`Member::parse`] reads.
     pub(crate) fn args(&self) -> Vec<String> {
         let Self { kind, host, start, address, rate, record } = self;
         let numbers = [host.to_string(), start.to_string(), address.to_string(), rate.to_string()];
@@ -51,7 +52,7 @@ impl Member {
         args
     }
 
-    /// Reads a command line; `None` unless it is a member's.
+    /// Parses a command line. Returns `None` if it is not that of a member.
     pub(crate) fn parse(args: &[String]) -> Option<Self> {
         let [word, kind, host, start, address, rate, record] = args else { return None };
         (word == WORD).then_some(())?;
@@ -114,7 +115,8 @@ impl Member {
                     number += 1;
                     record.line(format_args!("P {number}"));
                     if self.kind != Kind::Lateral {
-                        // A full channel means that nothing is acknowledged: the record shows it.
+                        // If the channel is full, no message is acknowledged, which the record
+                        // shows.
                         let _ = to_await.try_send((number, published));
                     }
                 }
@@ -124,7 +126,7 @@ impl Member {
     }
 }
 
-/// Records what becomes of each message, in whatever order that is known.
+/// Records the outcome of each message, in the order in which outcomes arrive.
 fn await_delivery(awaited: Receiver<(u64, Published<'_>)>, orders: &Orders, record: &Record) {
     let mut context = Context::from_waker(Waker::noop());
     let mut open = Vec::new();
@@ -143,7 +145,8 @@ fn await_delivery(awaited: Receiver<(u64, Published<'_>)>, orders: &Orders, reco
     }
 }
 
-/// Confirms every now and then: a sender must not fall silent for members that are away meanwhile.
+/// Confirms about once per second: a sender must not fall silent for members that are disconnected
+/// in the meantime.
 fn confirm(group: &Group, kind: Kind, orders: &Orders, record: &Record) {
     if kind != Kind::Lateral {
         return;
@@ -221,5 +224,5 @@ impl Record {
 
 /// First word of a member's command line.
 const WORD: &str = "member";
-/// Messages whose delivery is awaited at once.
+/// Maximum number of messages whose delivery is awaited at once.
 const AWAITED: usize = 65_536;

@@ -1,10 +1,10 @@
-//! What a message holds: its name, and bytes that follow from it.
+//! Content of a message: its name, and bytes derived from it.
 
 use std::fmt;
 
 use crate::record::Process;
 
-/// The name of a message.
+/// Name of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Payload {
     pub(crate) host: u32,
@@ -13,12 +13,12 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
-    /// The process that published it.
+    /// Returns the process that published the message.
     pub(crate) fn sender(self) -> Process {
         Process { host: self.host, start: self.start }
     }
 
-    /// The message: small as a rule, every 16th one of several packets.
+    /// Returns the message. Most messages are small; every 16th one needs several packets.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let name = format!("{} {} {} ", self.host, self.start, self.number);
         let mix = self.mix();
@@ -32,7 +32,7 @@ impl Payload {
         name.bytes().chain(filler.take(rest)).collect()
     }
 
-    /// Returns the name if every byte is as it was published.
+    /// Returns the name of a message, or `None` if any of its bytes was changed.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut words = bytes.splitn(4, |byte| *byte == b' ');
         let mut next = || std::str::from_utf8(words.next()?).ok();

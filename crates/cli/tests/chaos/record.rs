@@ -1,4 +1,4 @@
-//! The records that the members leave.
+//! Records that the members leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,11 +8,11 @@ use std::path::Path;
 
 use crate::payload::Payload;
 
-/// A place in the total order; places compare as the order does.
+/// Place in the total order. Places compare in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     version: u32,
-    /// A hash of the process that formed the ring.
+    /// Hash of the process that formed the ring.
     creator: u64,
     at: u64,
 }
@@ -24,7 +24,6 @@ pub(crate) struct Process {
     pub(crate) start: u32,
 }
 
-/// A delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
     pub(crate) message: Payload,
@@ -32,11 +31,11 @@ pub(crate) struct Delivery {
     pub(crate) place: Option<Place>,
 }
 
-/// An entry that matters to the checks, in the order in which it happened.
+/// Entry that matters to the checks, in the order of the events.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     Delivered(Delivery),
-    /// Numbers of a sender's stream reported lost, first and last.
+    /// Sequence numbers of a sender's stream that were reported lost, first and last.
     Lost {
         sender: u32,
         first: u32,
@@ -48,29 +47,28 @@ pub(crate) enum Entry {
     Closed,
 }
 
-/// What one process recorded.
+/// Record of one process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) entries: Vec<Entry>,
     /// Highest number published.
     pub(crate) published: u64,
     pub(crate) acknowledged: Vec<u64>,
-    /// Numbers of messages that their sender was told are not delivered to all.
+    /// Messages that were reported to their sender as not delivered to all members.
     pub(crate) given_up: BTreeSet<u64>,
     pub(crate) confirmed: u64,
     /// Hosts of the members in view at the end.
     pub(crate) view: BTreeSet<u32>,
 }
 
-/// The records of a run.
+/// Records of a run.
 pub(crate) type Records = BTreeMap<Process, Record>;
 
-/// For each sender, the number in its stream of every message that anybody was given.
+/// Sequence number of every message that any member received, for each sender.
 pub(crate) struct Streams(BTreeMap<Process, BTreeMap<u64, u32>>);
 
 impl Record {
-    /// Reads the record at `path`. A last line without its end, which `kill -9` may leave, is
-    /// ignored.
+    /// Reads the record at `path`. An incomplete last line, which `kill -9` may leave, is ignored.
     pub(crate) fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut record = Self::default();
@@ -114,8 +112,8 @@ impl Record {
                     _ => self.view.remove(&host),
                 };
             }
-            // Joined, an order of the harness, a refusal to publish, a ring without a quorum: for
-            // those who read a record.
+            // For human readers: joined, order of the harness, failed publish, ring without a
+            // quorum.
             "J" | "#" | "X" | "N" => {}
             _ => return None,
         }
@@ -139,23 +137,24 @@ impl Streams {
         Self(streams)
     }
 
-    /// Returns `true` if anybody was given a message of this sender.
+    /// Returns `true` if any member received a message of this sender.
     pub(crate) fn has(&self, sender: Process) -> bool {
         self.0.contains_key(&sender)
     }
 
-    /// The message's number in its sender's stream, if anybody was given the message.
+    /// Returns the sequence number of the message, if any member received it.
     pub(crate) fn seqno(&self, message: Payload) -> Option<u32> {
         self.0.get(&message.sender())?.get(&message.number).copied()
     }
 
-    /// The number of the nearest message before `message` that anybody was given.
+    /// Returns the sequence number of the nearest message before `message` that any member
+    /// received.
     pub(crate) fn before(&self, message: Payload) -> Option<u32> {
         let stream = self.0.get(&message.sender())?;
         stream.range(..message.number).next_back().map(|(_, seqno)| *seqno)
     }
 
-    /// The number of the nearest message after `message` that anybody was given.
+    /// Returns the sequence number of the nearest message after `message` that any member received.
     pub(crate) fn after(&self, message: Payload) -> Option<u32> {
         let stream = self.0.get(&message.sender())?;
         stream.range(message.number + 1..).next().map(|(_, seqno)| *seqno)

@@ -17,11 +17,11 @@ pub(crate) struct Run {
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     pub(crate) members: usize,
-    /// Messages a second of each member.
+    /// Messages per second of each member.
     pub(crate) rate: u32,
-    /// What can go wrong; everything if nothing is given.
+    /// Possible faults, or `None` for all of them.
     pub(crate) faults: Option<Vec<Fault>>,
-    /// Where the records are kept; a temporary folder, kept only after a failure, if none is given.
+    /// Directory for the records. If `None`, a temporary directory is kept only after a failure.
     pub(crate) records: Option<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ impl Default for Run {
 }
 
 impl Run {
-    /// Plays the run; returns `false` after it has reported violations on standard error.
+    /// Performs the run. Returns `false` after reporting violations on standard error.
     pub(crate) fn play(&self, kind: Kind) -> bool {
         let name = format!("chaos in a {} group", kind.name());
         let Some(lab) = Lab::new(&name, self.members, 1500) else { return true };
@@ -70,7 +70,7 @@ impl Run {
         found.is_empty()
     }
 
-    /// Lets faults begin and end; returns how many there were.
+    /// Begins and ends faults. Returns the number of faults.
     fn disturb(&self, kind: Kind, sites: &mut [Site<'_>]) -> usize {
         let mut draw = Draw::new(self.seed);
         let faults = self.faults.clone().unwrap_or_else(|| Fault::of(kind));
@@ -86,7 +86,7 @@ impl Run {
             ongoing = lasting;
             ongoing.extend(over.into_iter().filter_map(|it: Ongoing| it.end(&mut draw, sites)));
             if ongoing.len() < MOST_AT_ONCE && draw.below(5) == 0 {
-                // Also a short run has two senders.
+                // Even a short run has two senders.
                 let is_first = count == 0 && kind.has_one_sender();
                 let fault = match is_first && faults.contains(&Fault::Kill) {
                     true => Fault::Kill,
@@ -105,8 +105,8 @@ impl Run {
         count
     }
 
-    /// Waits until every member that lives sees the others and has what it is owed: first without
-    /// another message of anybody, then with new ones. Returns what does not hold.
+    /// Waits until every live member sees the others and has received what it is owed: first
+    /// without new messages, then with new ones. Returns the violations.
     fn settle(&self, kind: Kind, sites: &mut [Site<'_>]) -> Vec<Violation> {
         for site in sites.iter_mut() {
             site.order("quiet");
@@ -174,7 +174,7 @@ impl Run {
     }
 }
 
-/// Repeats `check` until it finds nothing, or `span` has passed; returns what it found last.
+/// Repeats `check` until it finds nothing or `span` has passed. Returns the last violations.
 fn within(span: Duration, mut check: impl FnMut() -> Vec<Violation>) -> Vec<Violation> {
     let give_up = Instant::now() + span;
     loop {
@@ -193,13 +193,13 @@ fn read(sites: &[Site<'_>]) -> Records {
 
 /// Members of a group, and voters of an ordered one.
 pub(crate) const MEMBERS: u16 = 8;
-/// For the members to find each other.
+/// Time for the members to find each other.
 const FORMING: Duration = Duration::from_secs(4);
-/// How long members may take to have what they are owed, once all is healed.
+/// Maximum wait, after healing, until the members have received what they are owed.
 const SETTLING: Duration = Duration::from_secs(60);
-/// For the only sender to have a stream when the first fault begins.
+/// Time before the first fault, in which the single sender starts its stream.
 const HEAD: Duration = Duration::from_secs(1);
-/// How long all publish again after the faults.
+/// Time for which all senders publish again after the faults.
 const TAIL: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(50);
 const MOST_AT_ONCE: usize = 3;

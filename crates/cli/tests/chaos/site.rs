@@ -1,4 +1,4 @@
-//! A host with its process and what is wrong with it.
+//! Host with its process and its faults.
 
 use std::collections::BTreeSet;
 use std::env::current_exe;
@@ -14,11 +14,11 @@ use crate::lab::{Host, Running};
 use crate::member::Member;
 use crate::record::Process;
 
-/// A host of the lab.
+/// Host of the lab.
 pub(crate) struct Site<'a> {
     pub(crate) host: &'a Host,
     pub(crate) has_fault: bool,
-    /// Its process publishes.
+    /// `true` if its process publishes.
     pub(crate) is_sender: bool,
     pub(crate) kind: Kind,
     number: u32,
@@ -27,11 +27,11 @@ pub(crate) struct Site<'a> {
     filter: Filter,
     starts: u32,
     running: Option<(Running, ChildStdin)>,
-    /// A process that was told to leave.
+    /// Process that was ordered to leave.
     leaving: Option<Running>,
 }
 
-/// What the host's firewall drops on the way in.
+/// Traffic that the host's firewall drops on receipt.
 #[derive(Default)]
 pub(crate) struct Filter {
     pub(crate) deaf_to: BTreeSet<Ipv4Addr>,
@@ -61,7 +61,8 @@ impl<'a> Site<'a> {
         self.host.address.parse().expect("the lab gave it an address")
     }
 
-    /// Starts the host's next process. One that was told to leave has had the time to do so.
+    /// Starts the next process of the host. A process that was ordered to leave has had time for
+    /// that.
     pub(crate) fn start(&mut self) {
         self.leaving = None;
         self.starts += 1;
@@ -83,7 +84,6 @@ impl<'a> Site<'a> {
         self.running = Some((running, stdin));
     }
 
-    /// Ends the process at once.
     pub(crate) fn kill(&mut self) {
         if let Some((mut running, _)) = self.running.take() {
             running.kill();
@@ -101,30 +101,30 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Gives the process an order.
+    /// Sends an order to the process.
     pub(crate) fn order(&mut self, order: &str) {
         if let Some((_, stdin)) = &mut self.running {
             writeln!(stdin, "{order}").expect("the process reads its orders");
         }
     }
 
-    /// Returns `true` if it has a process.
+    /// Returns `true` if the site has a running process.
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Returns `true` if no process of it has ended yet.
+    /// Returns `true` if no process of the site has ended yet.
     pub(crate) fn is_first_start(&self) -> bool {
         self.starts == 1 && self.is_running()
     }
 
-    /// Makes its process the one that publishes.
+    /// Makes the process the one that publishes.
     pub(crate) fn make_sender(&mut self) {
         self.is_sender = true;
         self.order("publish");
     }
 
-    /// Changes what the host's firewall drops.
+    /// Changes the rules of the host's firewall.
     pub(crate) fn filter(&mut self, change: impl FnOnce(&mut Filter)) {
         change(&mut self.filter);
         let drops = self.filter.deaf_to.iter().map(|address| format!("ip saddr {address} drop"));
@@ -142,12 +142,12 @@ impl<'a> Site<'a> {
         self.host.firewall(&format!("{base}{rules}")).expect("it was tried out");
     }
 
-    /// The process that runs now.
+    /// Returns the name of the current process.
     pub(crate) fn process(&self) -> Process {
         Process { host: self.number, start: self.starts }
     }
 
-    /// The records of all its processes so far.
+    /// Returns the records of all processes of the site.
     pub(crate) fn records(&self) -> impl Iterator<Item = (Process, PathBuf)> {
         (1..=self.starts).map(|start| (Process { host: self.number, start }, self.record(start)))
     }
@@ -156,7 +156,7 @@ impl<'a> Site<'a> {
         self.folder.join(format!("{}-{start}.txt", self.number))
     }
 
-    /// What the process that runs now has written on standard error, once it has ended.
+    /// Ends the current process. Returns its standard error if it failed.
     pub(crate) fn end(&mut self) -> Option<String> {
         let (mut running, stdin) = self.running.take()?;
         drop(stdin);

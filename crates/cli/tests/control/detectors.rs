@@ -1,5 +1,5 @@
-//! Failure detectors, and the ring. Leases are longer than any of these tests may take, so that who
-//! fails can only have been reported.
+//! Failure detectors, and the ring of pings. Leases are longer than any of these tests may take, so
+//! that only a report can reveal a failed node.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn detector(service: &Service, rack: &str, detection: &str) -> Running {
     running
 }
 
-/// How many nodes the detectors of each rack watch.
+/// Returns the number of nodes that each detector watches, with the detector's rack.
 fn watched(status: &Value) -> Vec<(String, usize)> {
     let detectors = status["detectors"].as_array().expect("a list");
     let mut watched: Vec<(String, usize)> = detectors
@@ -38,7 +38,7 @@ fn is(watched: &[(String, usize)], wanted: &[(&str, usize)]) -> bool {
     watched.iter().map(|(rack, count)| (rack.as_str(), *count)).eq(wanted.iter().copied())
 }
 
-/// Kills the node, and waits until the others know.
+/// Kills the node, and waits until it is reported to the others.
 fn kill(mut victim: Node, others: &mut [Node]) {
     victim.running.kill();
     others.iter_mut().for_each(|other| other.await_change(&victim.id, "failed"));
@@ -82,17 +82,17 @@ fn the_rack_of_a_detector_that_hangs_or_is_killed_is_watched_by_another() {
     nodes.push(service.node("numbers", &["--rack", "r1"]));
     service.await_status("both racks", |status| is(&watched(status), &[("r1", 2), ("r2", 1)]));
     hanging.signal(Signal::SIGSTOP);
-    // Its link stands: only the chain can tell.
+    // The link of the stopped detector stays open, so only the other detector can notice.
     let status = service.await_status("one detector for all", |it| is(&watched(it), &[("r2", 3)]));
     assert_eq!(counter(&status, "detectors_failed"), 1, "{status:#}");
     let victim = nodes.remove(0);
     kill(victim, &mut nodes);
     hanging.signal(Signal::SIGCONT);
     service.await_status("both again", |it| is(&watched(it), &[("r1", 1), ("r2", 1)]));
-    // Now it goes for good, and its link with it.
+    // The detector is killed, which ends its link as well.
     hanging.kill();
     service.await_status("one for all again", |it| watched(it).contains(&("r2".into(), 2)));
-    // And the other stops in good order.
+    // The other detector stops in an orderly way.
     other.interrupt();
     let status = service.await_status("none", |it| watched(it).iter().all(|(_, all)| *all == 0));
     assert!(status["nodes"][0]["watched_by"].is_null(), "{status:#}");

@@ -1,5 +1,5 @@
-//! A disk that is really full: a small one in memory, which needs root. Without it the test passes
-//! and says on standard error that it did not run.
+//! Disk that is really full: a small one in memory, which needs root. Without root, the test passes
+//! and reports on standard error that it did not run.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::raw::{RawNode, group_name};
 use crate::service::{Service, assert_refused};
 use crate::skipping::lacking;
 
-/// A file system of 6 MiB.
+/// File system of 6 MiB.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -29,7 +29,7 @@ impl SmallDisk {
         }
     }
 
-    /// Writes until there is no room for a single byte more.
+    /// Writes until not a single byte fits any more.
     fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
         let mut file = File::create(&path).expect("a file has room for its name");
@@ -42,7 +42,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, so that nothing stays if somebody still has a file of it.
+        // A lazy unmount succeeds even if a file is still open.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -78,7 +78,8 @@ fn on_a_full_disk_joins_are_refused_and_what_was_there_stays() {
     drop(disk);
 }
 
-/// Joins one group after the other until the store has no room; returns those that were joined.
+/// Joins one group after the other until the store is full. Returns the numbers of the groups that
+/// were joined.
 fn join_until_full(node: &mut RawNode) -> BTreeSet<u32> {
     let mut stored = BTreeSet::new();
     for number in 0..100_000 {

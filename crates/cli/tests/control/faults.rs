@@ -1,4 +1,4 @@
-//! What ends, stands still and comes back.
+//! Processes that end, stop, and return.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -15,11 +15,11 @@ use crate::process::Running;
 use crate::raw::{RawNode, group_name};
 use crate::service::{Service, carom};
 
-/// Requests that are on their way at a time.
+/// Maximum number of requests in flight.
 const WINDOW: u32 = 256;
-/// HTTP connections that the service has open if it may have 256 descriptors.
+/// HTTP connections that the service keeps open with a limit of 256 descriptors.
 const SERVED: usize = 32;
-/// Connections that wait until the service opens them, in the queue of its listener.
+/// Connections in the queue of the listener, which the service has not accepted yet.
 const QUEUED: usize = 128;
 
 #[test]
@@ -29,7 +29,7 @@ fn every_join_that_was_acknowledged_is_there_after_the_service_was_killed() {
     (0..WINDOW).for_each(|number| node.join(number));
     let mut asked = WINDOW;
     let mut acknowledged = BTreeSet::new();
-    // It is killed with joins on their way; what had left it before may still be read.
+    // The service is killed with joins in flight. Replies that it sent before may still be read.
     while let Some(frame) = node.next() {
         if let Frame::Joined { request, .. } = frame {
             acknowledged.insert(request);
@@ -124,7 +124,7 @@ fn a_node_that_stood_still_within_its_lease_comes_back_as_itself() {
     writeln!(lines, "before").expect("carom reads its input");
     sub.running.wrote.wait_for("before");
     sub.running.signal(Signal::SIGSTOP);
-    // Longer than it would take to notice with short leases.
+    // Longer than short leases would take to expire.
     thread::sleep(Duration::from_secs(1));
     sub.running.signal(Signal::SIGCONT);
     writeln!(lines, "after").expect("carom reads its input");

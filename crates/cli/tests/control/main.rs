@@ -1,4 +1,4 @@
-//! The membership service as its operators see it: real processes on loopback.
+//! Tests of the membership service from the operator's view: real processes on loopback.
 
 mod detectors;
 mod disk;
@@ -19,5 +19,5 @@ mod versions;
 
 use std::time::Duration;
 
-/// How long anything may take before a test fails instead of waiting for ever.
+/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);

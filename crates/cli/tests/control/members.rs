@@ -1,4 +1,4 @@
-//! `carom members --control`: who is in a group, or in all, as the service knows it.
+//! `carom members --control`: members of one group, or of all groups, as the service knows them.
 
 use carom_proto::GroupId;
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn members_of_one_group_or_of_all_are_shown_to_who_is_in_none() {
     assert!(table.contains(&b.id) && !table.contains(&a.id), "{table}");
     let nobody = members(&service, &["figures"]).wrote.seen.join("\n");
     assert!(nobody.contains("nobody is in this group"), "{nobody}");
-    // It was in no group itself.
+    // The observer itself was in no group.
     assert_eq!(service.status()["nodes"].as_array().map(Vec::len), Some(2));
 }
 
@@ -84,7 +84,7 @@ fn members_of_a_service_that_is_not_there_or_another_are_refused() {
     assert_refused(&args, "that of cluster \"lab\"");
     let free = format!("127.0.0.1:{}", free_port());
     assert_refused(&["members", "--control", &free], &free);
-    // The service does not know of locks.
+    // The service does not know any locks.
     let args = ["members", "numbers", "--lock", "nightly", "--control", &free];
     assert_refused(&args, "--control");
 }

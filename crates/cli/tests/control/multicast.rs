@@ -1,5 +1,4 @@
-//! The multicast manager in a control process: senders and receivers of files that are placed by
-//! it.
+//! Multicast manager in a control process: senders and receivers of files that it places.
 
 use std::fs;
 use std::path::Path;
@@ -96,7 +95,7 @@ fn the_service_places_the_receivers_of_a_transfer_and_the_sender_goes_on_when_it
     }
 }
 
-/// Two racks with two ways between them.
+/// Two racks with two paths between them.
 const TWO_WAYS: &str = "switches = ['north', 'south']\n\
                         links = [['left', 'north'], ['left', 'south'], ['right', 'north'], \
                         ['right', 'south']]\n[racks]\nleft = ['127.0.0.1:23161', \
@@ -107,7 +106,8 @@ const TWO_WAYS: &str = "switches = ['north', 'south']\n\
 fn a_link_that_one_transfer_finds_dead_is_avoided_by_another() {
     let field = Field::new(TWO_WAYS, "23160");
     let data = field.write("data", 8_000_000);
-    // The one in the other rack listens where nobody multicasts: it gets everything by repair.
+    // The receiver in the other rack listens on another multicast port, so it gets everything by
+    // repair.
     let near = field.recv("g", "near", "23162", "23160");
     let far = field.recv("g", "far", "23163", "23169");
     let rate = ["--path", "multicast", "--rate", "16Mbit"];

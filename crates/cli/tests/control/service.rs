@@ -1,4 +1,4 @@
-//! A control process, and nodes that find each other by it.
+//! Control process, and nodes that find each other through it.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,17 +14,17 @@ use crate::PATIENCE;
 use crate::ports::free_port;
 use crate::process::Running;
 
-/// A running `carom control`.
+/// Running `carom control`.
 pub(crate) struct Service {
     pub(crate) running: Running,
     pub(crate) address: String,
     pub(crate) http: String,
     store: PathBuf,
-    /// Where the store is, if nobody else looks after that.
+    /// Directory of the store, if the service owns it.
     _folder: Option<TempDir>,
 }
 
-/// A running `carom sub GROUP --json`.
+/// Running `carom sub GROUP --json`.
 pub(crate) struct Node {
     pub(crate) running: Running,
     pub(crate) id: String,
@@ -36,19 +36,18 @@ pub(crate) fn carom(args: &[&str]) -> Command {
     command
 }
 
-/// Starts it and lets it run.
 pub(crate) fn start(args: &[&str]) -> Running {
     Running::start(carom(args))
 }
 
-/// Runs it to its end, which must have this code.
+/// Runs a command to its end, and asserts its exit code.
 pub(crate) fn run(args: &[&str], code: i32) -> Running {
     let mut running = start(args);
     running.end_with(code);
     running
 }
 
-/// Asserts that it is refused by a line of cause with `cause` in it and a line of fix.
+/// Asserts that the command is rejected with a cause that contains `cause` and a fix.
 pub(crate) fn assert_refused(args: &[&str], cause: &str) {
     let refused = run(args, 2);
     let [.., error, fix] = &refused.said.seen[..] else { panic!("{:#?}", refused.said.seen) };
@@ -57,19 +56,19 @@ pub(crate) fn assert_refused(args: &[&str], cause: &str) {
 }
 
 impl Service {
-    /// A service with a store of its own, at free ports.
+    /// Starts a service with its own store, at free ports.
     pub(crate) fn start(more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let service = Self::start_in(folder.path(), more);
         Self { _folder: Some(folder), ..service }
     }
 
-    /// A service with its store there, at free ports.
+    /// Starts a service with the given store, at free ports.
     pub(crate) fn start_in(store: &Path, more: &[&str]) -> Self {
         Self::start_as(carom(&[]), store, more)
     }
 
-    /// A service whose process may have this many file descriptors.
+    /// Starts a service whose process may have at most `limit` file descriptors.
     pub(crate) fn start_with_descriptors(limit: u32) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
@@ -79,37 +78,37 @@ impl Service {
         Self { _folder: Some(folder), ..service }
     }
 
-    /// A service that this command runs, at free ports.
+    /// Starts a service by this command, at free ports.
     fn start_as(command: Command, store: &Path, more: &[&str]) -> Self {
         let listen = format!("127.0.0.1:{}", free_port());
         let (running, address, http) = serve(command, store, &listen, more);
         Self { running, address, http, store: store.to_owned(), _folder: None }
     }
 
-    /// Arguments of a second process on the same store.
+    /// Returns the arguments of a second process on the same store.
     pub(crate) fn on_same_store<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let store = self.store.to_str().expect("the folder has a plain name");
         [&["control", "--store", store, "--no-http"], more].concat()
     }
 
-    /// The service again, after it has ended, with what it has stored and where it was.
+    /// Restarts the service, after it has ended, with the same store and address.
     pub(crate) fn start_again(&mut self, more: &[&str]) {
         let address = self.address.clone();
         (self.running, self.address, self.http) = serve(carom(&[]), &self.store, &address, more);
     }
 
-    /// What `carom control status --json` tells.
+    /// Returns the output of `carom control status --json`.
     pub(crate) fn status(&self) -> Value {
         run(&["control", "status", "--json", "--http", &self.http], 0).json()
     }
 
-    /// What `carom control status` tells people: standard error, then standard output.
+    /// Returns the text of `carom control status`: standard error, then standard output.
     pub(crate) fn told(&self) -> String {
         let status = run(&["control", "status", "--http", &self.http], 0);
         [&status.said.seen[..], &status.wrote.seen[..]].concat().join("\n")
     }
 
-    /// Waits until the status is as it should be.
+    /// Waits until the status meets a condition.
     pub(crate) fn await_status(&self, what: &str, mut is_it: impl FnMut(&Value) -> bool) -> Value {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -122,7 +121,7 @@ impl Service {
         }
     }
 
-    /// What its HTTP server answers to a GET.
+    /// Sends a GET request to the HTTP server. Returns the response.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).expect("it listens");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -132,7 +131,7 @@ impl Service {
         text
     }
 
-    /// A node that is in `group`.
+    /// Starts a node in `group`.
     pub(crate) fn node(&self, group: &str, more: &[&str]) -> Node {
         let flags = ["--control", &self.address, "--interface", "127.0.0.1"];
         let running = start(&[&["sub", group, "--json"], &flags[..], more].concat());
@@ -141,7 +140,7 @@ impl Service {
 }
 
 impl Node {
-    /// Waits until it has joined.
+    /// Waits until the node has joined.
     fn joined(mut running: Running, service: &Service) -> Self {
         let joined = running.said.wait_for("joined ");
         let after = joined.split(" at ").nth(1).expect("it says where it is");
@@ -153,7 +152,7 @@ impl Node {
         Self { id: id.to_owned(), running }
     }
 
-    /// Waits until it is told that this happened to that node.
+    /// Waits until `change` of the other node is reported to this one.
     pub(crate) fn await_change(&mut self, node: &str, change: &str) {
         self.running.wrote.wait_until(&format!("{node} {change}"), |line| {
             line.contains(node) && line.contains(&format!("\"change\":\"{change}\""))
@@ -161,7 +160,7 @@ impl Node {
     }
 }
 
-/// The process, where nodes reach it and where it tells its status.
+/// Starts the service. Returns the process, its address, and its HTTP address.
 fn serve(
     mut command: Command,
     store: &Path,

@@ -1,4 +1,4 @@
-//! How it is started and ended, what it tells, and what it refuses.
+//! Start, end, output, and rejected command lines.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Programs of another version of the protocol.
+//! Programs with another version of the protocol.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ const OTHER: u16 = VERSION + 6;
 fn a_program_of_another_version_is_refused_with_both_versions() {
     let service = Service::start(&[]);
     let mut stranger = RawNode::connect(&service.address, NodeId(1)).expect("the service listens");
-    // Kind 1, the magic number and the version; what comes after is that version's affair.
+    // Kind 1, the magic number, and the version. The rest depends on that version.
     let mut hello = vec![0, 0, 0, 12, 1, 0xCA, 0x70, 0x6D, 0x73];
     hello.extend(OTHER.to_be_bytes());
     hello.extend([0xEE; 5]);
@@ -27,7 +27,7 @@ fn a_program_of_another_version_is_refused_with_both_versions() {
     assert_eq!(stranger.next(), None, "the link is closed");
 }
 
-/// Answers everybody with these bytes; returns its address.
+/// Starts a server that answers every connection with these bytes. Returns its address.
 fn fake_service(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound").to_string();
@@ -37,7 +37,7 @@ fn fake_service(answer: Vec<u8>) -> String {
             thread::spawn(move || {
                 let _ = link.read(&mut [0; 512]);
                 let _ = link.write_all(&answer);
-                // It waits for the other end to close.
+                // Waits until the other end closes the connection.
                 let _ = link.read(&mut [0; 512]);
             });
         }

@@ -1,4 +1,4 @@
-//! Nodes come and go while a member of etcd and a control process are killed.
+//! Nodes that start, stop, join, and leave while a member of etcd and a control process are killed.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use super::wait_until;
 
 const GROUPS: usize = 32;
 const WORKERS: usize = 6;
-/// Of each worker: in each it joins up to six groups, leaves some, or closes its node.
+/// Rounds of each worker. In each round it joins up to six groups, leaves some, or closes its node.
 const ROUNDS: usize = 30;
 
-/// One node after the other: joins, leaves, closes. The last one is left.
+/// Runs one node after the other: joins, leaves, closes. Returns the last one.
 fn churn(seed: u64, controls: [&str; 2], progress: &AtomicUsize) -> Host {
     let mut rng = Rng::new(seed);
     let mut host = Host::start(&controls);
@@ -41,7 +41,7 @@ fn group(number: usize) -> String {
     format!("group{number}")
 }
 
-/// A node in a process of its own, which can be killed.
+/// Starts a node in a process of its own, which can be killed.
 fn mortal(controls: [&str; 2], number: usize) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
     command.args(["sub", &group(number), "--interface", "127.0.0.1", "--port", "0"]);
@@ -91,7 +91,7 @@ fn all_views_are_what_was_acknowledged_after_a_member_of_etcd_and_a_control_proc
     let again = again.expect("it was started");
     super::await_shares(&second, &again);
     await_views(&hosts);
-    // A process that was not there has what it knows from etcd alone.
+    // A process that was just started has its knowledge from etcd alone.
     etcd.await_health(0);
     let fresh = Control::start(&etcd.urls());
     for control in [&second, &again, &fresh] {

@@ -1,4 +1,4 @@
-//! A real etcd on loopback, with its data in a folder that goes with it.
+//! Real etcd on loopback, with its data in a temporary directory.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,22 +13,22 @@ use super::wait_until;
 use crate::ports::free_port;
 use crate::skipping::lacking;
 
-/// One test at a time has an etcd.
+/// Held by the test that uses etcd. Only one test does so at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Members of one etcd, on free ports of loopback.
 pub(crate) struct Etcd {
-    /// Members and processes that wait for each other's turns would let leases end.
+    /// Leases would expire in a test whose etcd has to compete with that of another test.
     _turn: MutexGuard<'static, ()>,
     folder: TempDir,
     members: Vec<Member>,
-    /// Certificates, if clients have to speak TLS.
+    /// Certificates, if clients must use TLS.
     certificates: Option<Certificates>,
-    /// How large its database may become, in bytes; `None`: as large as etcd's default.
+    /// Limit of the database in bytes, or `None` for the default of etcd.
     quota: Option<usize>,
 }
 
-/// Files of somebody who signs, and of who was signed: the same one for both sides.
+/// Files of a certificate authority, and a certificate signed by it, which both sides use.
 pub(crate) struct Certificates {
     _folder: TempDir,
     pub(crate) ca: String,
@@ -39,24 +39,24 @@ pub(crate) struct Certificates {
 struct Member {
     client_port: u16,
     peer_port: u16,
-    /// Where it says how it is, to anybody.
+    /// Port of the health check, without TLS.
     health_port: u16,
     child: Option<Child>,
 }
 
 impl Etcd {
-    /// An etcd of so many members that answers. `None` if there is none on this machine, which is
-    /// told on standard error.
+    /// Starts an etcd with this number of members, and waits until it answers. Returns `None`,
+    /// after a report on standard error, if etcd is not installed.
     pub(crate) fn start(test: &str, members: usize) -> Option<Self> {
         Self::start_with(test, members, None, None)
     }
 
-    /// An etcd of one member whose database is full with so many bytes.
+    /// Starts an etcd with one member whose database is limited to `quota` bytes.
     pub(crate) fn start_small(test: &str, quota: usize) -> Option<Self> {
         Self::start_with(test, 1, None, Some(quota))
     }
 
-    /// An etcd of one member that asks its clients for certificates.
+    /// Starts an etcd with one member that requires client certificates.
     pub(crate) fn start_secure(test: &str, certificates: Certificates) -> Option<Self> {
         Self::start_with(test, 1, Some(certificates), None)
     }
@@ -90,7 +90,7 @@ impl Etcd {
         Self { _turn, folder, members, certificates, quota }
     }
 
-    /// The addresses for clients.
+    /// Returns the client addresses.
     pub(crate) fn urls(&self) -> String {
         let urls = self.members.iter().map(|member| self.client_url(member));
         urls.collect::<Vec<_>>().join(",")
@@ -145,12 +145,12 @@ impl Etcd {
         });
     }
 
-    /// Asks by JSON what programs ask otherwise.
+    /// Sends a request by JSON, in place of the protocol that programs normally use.
     pub(crate) fn ask(&self, what: &str, question: &Value) -> Value {
         self.try_ask(what, question).unwrap_or_else(|error| panic!("{what}: {error}"))
     }
 
-    /// As [`Etcd::ask`]; what etcd says if it does not want to.
+    /// Like [`Etcd::ask`], but returns the error text of etcd if it refuses.
     pub(crate) fn try_ask(&self, what: &str, question: &Value) -> Result<Value, String> {
         let url = format!("{}/v3/{what}", url(self.members[0].client_port));
         let agent: ureq::Agent =
@@ -164,7 +164,7 @@ impl Etcd {
         serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
     }
 
-    /// Ends a member at once: it does not notice.
+    /// Kills a member at once.
     pub(crate) fn kill(&mut self, place: usize) {
         if let Some(mut child) = self.members[place].child.take() {
             child.kill().expect("it is our child");
@@ -174,7 +174,7 @@ impl Etcd {
 }
 
 impl Certificates {
-    /// Made by `openssl`; `None` if there is none on this machine, which is told.
+    /// Creates certificates with `openssl`. Returns `None`, after a report, if it is not installed.
     pub(crate) fn make(test: &str) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -208,7 +208,7 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         for member in &mut self.members {
             if let Some(mut child) = member.child.take() {
-                // Both fail if it has ended.
+                // Both calls fail if the member has ended.
                 let _ = child.kill();
                 let _ = child.wait();
             }

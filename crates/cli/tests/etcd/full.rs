@@ -12,17 +12,17 @@ use super::process::Running;
 use super::raw::{RawNode, group_name};
 use super::service::Control;
 
-/// How large the database may become.
+/// Limit of the database in bytes.
 const QUOTA: usize = 4 << 20;
-/// What is written at a time to fill it.
+/// Bytes of each write that fills the database.
 const PIECE: usize = 1 << 18;
-/// Groups that are joined while there is room.
+/// Number of groups that are joined while there is room.
 const GROUPS: u32 = 100;
 
 impl Etcd {
-    /// Writes until etcd has no room for that.
+    /// Writes until the database is full.
     fn fill(&self) {
-        // The key and the value are base64.
+        // Key and value are base64.
         let filler = json!({ "key": "ZmlsbGVy", "value": "A".repeat(PIECE) });
         for _ in 0..10 * QUOTA / PIECE {
             if let Err(error) = self.try_ask("kv/put", &filler) {
@@ -33,7 +33,7 @@ impl Etcd {
         panic!("etcd has room for everything");
     }
 
-    /// Makes room as its operators do: forgets what was, gives it back, and ends the alarm.
+    /// Makes room as an operator would: compacts the history, defragments, and clears the alarm.
     fn make_room(&self) {
         let deleted = self.ask("kv/deleterange", &json!({ "key": "ZmlsbGVy" }));
         let revision = &deleted["header"]["revision"];
@@ -45,7 +45,7 @@ impl Etcd {
     }
 }
 
-/// The answer to a join of this group.
+/// Returns the answer to a join of this group.
 fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
     node.join(number);
     loop {

@@ -1,5 +1,5 @@
-//! Joins that were acknowledged, seen by nodes that ask once for each group and never come back as
-//! a later incarnation: a membership that is lost stays lost, and is missed in the end.
+//! Acknowledged joins of nodes that request each group once and never return as a later
+//! incarnation: a lost membership stays lost, and is noticed at the end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ use super::raw::{RawNode, group_name};
 use super::service::Control;
 use super::{PARTITIONS, wait_until};
 
-/// Joins of one node that are on their way at a time.
+/// Maximum number of joins of one node in flight.
 const WINDOW: usize = 16;
-/// The pause before somebody is asked again who could not serve.
+/// Pause before a request to a process that could not serve is repeated.
 const PAUSE: Duration = Duration::from_millis(2);
 const NODES: [NodeId; 2] = [NodeId(0xA11), NodeId(0xB0B)];
 
-/// What streams of joins and the test tell each other.
+/// State shared by the streams of joins and the test.
 #[derive(Default)]
 struct Streams {
     /// Acknowledged joins of each node.
@@ -28,7 +28,7 @@ struct Streams {
     is_over: AtomicBool,
 }
 
-/// Ends the streams, also when the test fails.
+/// Ends the streams on drop, even when the test fails.
 struct End<'a>(&'a Streams);
 
 impl Drop for End<'_> {
@@ -42,7 +42,7 @@ impl Streams {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many more joins of each node were acknowledged.
+    /// Waits until `count` more joins of each node were acknowledged.
     fn await_more(&self, count: usize) {
         for joins in &self.acknowledged {
             let goal = joins.load(Ordering::SeqCst) + count;
@@ -51,8 +51,8 @@ impl Streams {
         }
     }
 
-    /// Joins of one node, a group after the other, at the first of these processes, and at the next
-    /// whenever its link has ended. Returns the numbers of the groups that were acknowledged.
+    /// Joins one group after the other as one node. Uses the first of these processes, and the next
+    /// one whenever the link ends. Returns the numbers of the groups that were acknowledged.
     fn join(&self, which: usize, controls: [&str; 2]) -> BTreeSet<u32> {
         let mut acknowledged = BTreeSet::new();
         let mut numbers = 0..;
@@ -71,7 +71,7 @@ impl Streams {
                         assert!(acknowledged.insert(request), "{request} was asked for once");
                         self.acknowledged[which].fetch_add(1, Ordering::SeqCst);
                     }
-                    // Another process owns the partition, or nobody at the moment.
+                    // Another process owns the partition, or none does at the moment.
                     Frame::Elsewhere { .. } => thread::sleep(PAUSE),
                     Frame::JoinRefused { why, .. } => panic!("{why:?}"),
                     _ => continue,
@@ -101,7 +101,7 @@ fn every_acknowledged_join_is_in_etcd_after_its_members_and_all_processes_were_k
         let nodes = [(0, [one, other]), (1, [other, one])]
             .map(|(which, controls)| scope.spawn(move || streams.join(which, controls)));
         streams.await_more(200);
-        // One of them leads, and one of them is asked.
+        // One of the members is the leader, and one of them serves the requests.
         for place in 0..3 {
             etcd.kill(place);
             streams.await_more(100);
@@ -119,7 +119,7 @@ fn every_acknowledged_join_is_in_etcd_after_its_members_and_all_processes_were_k
         drop(end);
         nodes.map(|node| node.join().expect("a stream ends well"))
     });
-    // Nobody is left who could know of a join but etcd.
+    // Only etcd can still know of the joins.
     let fresh = Control::start_patient(&etcd.urls());
     fresh.await_owned(PARTITIONS);
     for (node, groups) in NODES.iter().zip(&acknowledged) {

@@ -1,5 +1,5 @@
-//! `carom control --etcd` with real members of etcd, control processes that are killed and
-//! stopped, and nodes of the library between them.
+//! `carom control --etcd` with real members of etcd, control processes that are killed and stopped,
+//! and nodes of the library between them.
 #![cfg(feature = "etcd")]
 
 mod churn;
@@ -30,12 +30,12 @@ use crate::process::Running;
 use crate::relay::Relay;
 use crate::service::{Control, command};
 
-/// How long anything may take before a test fails instead of waiting for ever.
+/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Partitions unless told otherwise.
+/// Default number of partitions.
 const PARTITIONS: usize = 16;
 
-/// Waits until `is_so`.
+/// Waits until `is_so` returns `true`.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !is_so() {
@@ -44,7 +44,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until both together own all partitions, and each owns some.
+/// Waits until the two processes own all partitions together, and each owns some.
 fn await_shares(one: &Control, other: &Control) {
     wait_until("both to have their share", || {
         let (one, other) = (one.owned(), other.owned());
@@ -174,7 +174,7 @@ fn while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on() {
 fn who_cannot_read_what_is_there_says_so_and_serves_when_it_can() {
     let test = "who_cannot_read_what_is_there_says_so_and_serves_when_it_can";
     let Some(etcd) = Etcd::start(test, 1) else { return };
-    // In base64: "/carom/x/commit/0003", "no record".
+    // Base64 of "/carom/x/commit/0003" and "no record".
     let key = "L2Nhcm9tL3gvY29tbWl0LzAwMDM=";
     etcd.ask("kv/put", &json!({ "key": key, "value": "bm8gcmVjb3Jk" }));
     let mut control = Control::start_with(&etcd.urls(), &["--cluster", "x"]);
@@ -226,7 +226,7 @@ fn who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused() {
     let flags = ["--etcd-user", "root", "--etcd-password-file", file];
     let mut named = Control::start_with(&etcd.urls(), &flags);
     named.await_owned(PARTITIONS);
-    // It forgets to whom it gave which token.
+    // After a restart, etcd no longer knows the tokens that it has issued.
     etcd.kill(0);
     etcd.launch(0);
     etcd.await_health(0);

@@ -1,4 +1,4 @@
-//! Nodes of the library, and what their views have to be.
+//! Nodes of the library, and the views that they must have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use carom::{Group, MulticastPool, Node, PathChoice, Profile};
 use super::service::Control;
 use super::wait_until;
 
-/// A node with the groups that it was let into and has not left.
+/// Node with the groups that it has joined and not left.
 pub(crate) struct Host {
     node: Node,
     groups: BTreeMap<String, Group>,
 }
 
 impl Host {
-    /// A node that knows these control processes.
+    /// Starts a node with these control processes.
     pub(crate) fn start(controls: &[&str]) -> Self {
         let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
         let builder = builder.pool(MulticastPool::default()).control(controls.iter().copied());
         Self { node: builder.start().expect("a node"), groups: BTreeMap::new() }
     }
 
-    /// Asks until the service has let it in.
+    /// Repeats the join until the service has admitted the node.
     pub(crate) fn join(&mut self, name: &str) {
         if self.groups.contains_key(name) {
             return;
@@ -29,7 +29,7 @@ impl Host {
         wait_until(&format!("to be let into {name}"), || {
             match self.node.join(name, Profile::time_critical()) {
                 Ok(group) => self.groups.insert(name.to_owned(), group).is_none(),
-                // Only that nobody answered in time is to be expected.
+                // The only expected error is a missing answer.
                 Err(carom::JoinGroupError::ServiceAway { .. }) => false,
                 Err(error) => panic!("{name}: {error}"),
             }
@@ -40,12 +40,12 @@ impl Host {
         self.groups.remove(name).expect("it is a member").leave();
     }
 
-    /// The names of its groups.
+    /// Returns the names of the node's groups.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &String> {
         self.groups.keys()
     }
 
-    /// Leaves all and stops.
+    /// Leaves all groups and stops the node.
     pub(crate) fn close(self) {
         self.node.close();
     }
@@ -60,7 +60,7 @@ impl Host {
     }
 }
 
-/// Who is in which group by what the nodes were told: what was acknowledged, and no more.
+/// Returns the members of each group, as acknowledged to the nodes.
 fn acknowledged(hosts: &[Host]) -> BTreeMap<String, BTreeSet<String>> {
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for host in hosts {
@@ -71,7 +71,7 @@ fn acknowledged(hosts: &[Host]) -> BTreeMap<String, BTreeSet<String>> {
     groups
 }
 
-/// Waits until every node's views are what was acknowledged to all.
+/// Waits until the views of all nodes contain exactly the acknowledged members.
 pub(crate) fn await_views(hosts: &[Host]) {
     let expected = acknowledged(hosts);
     for host in hosts {
@@ -84,8 +84,8 @@ pub(crate) fn await_views(hosts: &[Host]) {
     }
 }
 
-/// Waits until the process knows of every group what was acknowledged, and of these groups that
-/// nobody else is in them.
+/// Waits until the process knows exactly the acknowledged members of every group, including the
+/// groups in `names`.
 pub(crate) fn await_service(
     control: &Control,
     hosts: &[Host],

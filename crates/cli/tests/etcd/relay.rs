@@ -1,4 +1,4 @@
-//! A way to a member of etcd that can hang, as a member does whose machine stands still.
+//! Connection to a member of etcd that can hang, like a member whose host has stopped.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Passes on what goes to a member and comes from it, until it hangs.
+/// Relays the traffic of a member until it hangs.
 pub(crate) struct Relay {
     address: SocketAddr,
     hangs: Arc<AtomicBool>,
 }
 
 impl Relay {
-    /// A relay on a free port of loopback, to the member at this address for clients.
+    /// Starts a relay on a free port of loopback, to the client address of a member.
     pub(crate) fn start(url: &str) -> Self {
         let to = url.strip_prefix("http://").expect("it speaks no TLS").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let hangs = Arc::new(AtomicBool::new(false));
         let is_hanging = Arc::clone(&hangs);
-        // It ends with the test's process.
+        // The thread ends with the test process.
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(member) = TcpStream::connect(&to) else { return };
@@ -35,12 +35,12 @@ impl Relay {
         Self { address, hangs }
     }
 
-    /// Where clients of the member may ask instead.
+    /// Returns the address for clients of the member.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// From now on nothing is passed on, and no connection ends.
+    /// Stops relaying. No connection ends.
     pub(crate) fn hang(&self) {
         self.hangs.store(true, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! `carom control` at an etcd, as a process of its own.
+//! `carom control` with etcd, as a separate process.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,15 +9,15 @@ use serde_json::Value;
 use super::process::Running;
 use super::wait_until;
 
-/// A control process.
+/// Control process.
 pub(crate) struct Control {
     pub(crate) running: Running,
-    /// Where nodes connect to.
+    /// Address for nodes.
     pub(crate) address: String,
     http: String,
 }
 
-/// `carom control` at these members of etcd, with leases that end soon.
+/// Returns the command of a `carom control` with these members of etcd and short leases.
 pub(crate) fn command(urls: &str, more: &[&str]) -> Command {
     command_with(urls, ["2s", "2s"], more)
 }
@@ -30,28 +30,28 @@ fn command_with(urls: &str, [lease, detection]: [&str; 2], more: &[&str]) -> Com
 }
 
 impl Control {
-    /// Starts it and waits until it serves.
+    /// Starts a process and waits until it serves.
     pub(crate) fn start(urls: &str) -> Self {
         Self::start_with(urls, &[])
     }
 
-    /// Starts it with more flags and waits until it serves.
+    /// Starts a process with more flags and waits until it serves.
     pub(crate) fn start_with(urls: &str, more: &[&str]) -> Self {
         Self::serve(command(urls, more))
     }
 
-    /// Starts it so that no node's lease ends within a test, and waits until it serves.
+    /// Like [`Control::start`], but the leases of nodes do not expire within a test.
     pub(crate) fn start_patient(urls: &str) -> Self {
         Self::serve(command_with(urls, ["2s", "10min"], &[]))
     }
 
-    /// As [`Control::start_patient`], on a machine that may not run etcd for seconds while it is
-    /// filled. A full etcd grants no other lease than the one that the process has.
+    /// Like [`Control::start_patient`], for a machine that may not run etcd for seconds while it is
+    /// filled. The lease of the process must last, because a full etcd grants no new one.
     pub(crate) fn start_more_patient(urls: &str) -> Self {
         Self::serve(command_with(urls, ["15s", "10min"], &[]))
     }
 
-    /// Starts it so that its own lease does not end within a test, and waits until it serves.
+    /// Like [`Control::start`], but the lease of the process does not expire within a test.
     pub(crate) fn start_leased_for_long(urls: &str) -> Self {
         Self::serve(command_with(urls, ["10min", "2s"], &[]))
     }
@@ -64,32 +64,32 @@ impl Control {
         Self { running, address: text("address"), http: text("http") }
     }
 
-    /// What `carom control status --json` shows; `None` if it does not answer.
+    /// Returns the status, or `None` if the process does not answer.
     pub(crate) fn status(&self) -> Option<Value> {
         self.get("status")
     }
 
-    /// The value of a counter.
+    /// Returns the value of a counter.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let status = self.status().expect("it answers");
         status["counters"][name].as_u64().expect("it is counted")
     }
 
-    /// How many partitions it owns.
+    /// Returns the number of partitions that the process owns.
     pub(crate) fn owned(&self) -> usize {
         let status = self.status().unwrap_or_default();
         let partitions = status["partitions"].as_array().map_or(&[][..], |list| list);
         partitions.iter().filter(|partition| partition["owned"] == true).count()
     }
 
-    /// The nodes in a group, as this process knows them.
+    /// Returns the nodes in a group, as this process knows them.
     pub(crate) fn members(&self, group: &str) -> BTreeSet<String> {
         let group = self.get(&format!("members?group={group}")).unwrap_or_default();
         let members = group["members"].as_array().map_or(&[][..], |list| list);
         members.iter().filter_map(|member| member["node"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Waits until it owns so many partitions.
+    /// Waits until the process owns `count` partitions.
     pub(crate) fn await_owned(&self, count: usize) {
         wait_until(&format!("{count} partitions at {}", self.address), || self.owned() == count);
     }

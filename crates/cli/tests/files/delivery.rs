@@ -1,4 +1,4 @@
-//! What is sent reaches all receivers, and nobody twice.
+//! Transfers that reach all receivers, exactly once.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -101,7 +101,7 @@ fn only_the_expected_id_is_received() {
     let offering = offering.expect("it says what it offers");
     let id = offering.rsplit(' ').next().expect("the id is the last word");
     let wrong: String = id.chars().map(|digit| if digit == '0' { '1' } else { '0' }).collect();
-    // On a busy machine the offer may come late.
+    // On a busy machine, the offer may arrive late.
     let refused = ["3s", "20s", "60s"].iter().map(|timeout| {
         let args = ["recv", "--from", "g", "a", "--expect", &wrong, "--timeout", timeout];
         let refused = net.start(&args).end();

@@ -1,4 +1,4 @@
-//! Receivers that fail are named, and hold nobody up.
+//! Receivers that fail, are named, and do not delay the others.
 
 use std::fs;
 
@@ -81,15 +81,15 @@ fn a_directory_in_the_way_is_not_said_to_be_replaced_by_overwrite() {
     assert_says(&refused, "fix: move it away, or give another directory");
 }
 
-/// Pieces of two versions of a file are no file: nothing is kept, so the fix must not promise that
-/// a later transfer continues from it.
+/// Pieces of two versions of a file are of no use, so nothing is kept, and the fix must not promise
+/// that a later transfer continues from it.
 #[test]
 fn receivers_of_a_source_that_changed_are_told_that_nothing_is_kept() {
     let net = Net::new(23_157);
     net.write("data", &noise(300_000, 15));
     let sender = net.start(&["send", "data", "--to", "g", "--receivers", "2"]);
     let first = net.recv("a", &[]);
-    // It has the list of the pieces, and the stream waits for the other one.
+    // The first receiver has the list of pieces, and the stream waits for the second one.
     net.await_file("a");
     net.write("data", &noise(300_000, 16));
     let second = net.recv("b", &[]);

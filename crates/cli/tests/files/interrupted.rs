@@ -1,4 +1,4 @@
-//! Senders and receivers that are killed or ended in between.
+//! Senders and receivers that are killed or interrupted during a transfer.
 
 use std::process::Stdio;
 use std::thread;
@@ -53,7 +53,7 @@ fn ctrl_c_ends_a_sender_that_reads_its_sources() {
     let net = Net::new(23_158);
     let mut command = net.command(&["send", "-", "--to", "g"]);
     let mut child = command.stdin(Stdio::piped()).spawn().expect("the binary was built for this");
-    // Its input stays open.
+    // The input stays open.
     let _stdin = child.stdin.take();
     let running = Running(Some(child));
     thread::sleep(Duration::from_secs(1));

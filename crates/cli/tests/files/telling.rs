@@ -1,4 +1,4 @@
-//! What is told while a transfer waits or goes on.
+//! Output of a transfer while it waits or runs.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader};
@@ -50,7 +50,7 @@ fn progress_is_what_was_multicast_and_an_end_in_between_says_what_is_kept() {
         .map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"))
         .find(|it| it["event"] == "progress" && it["bytes"].as_u64() > Some(0));
     let bytes = progress.expect("it goes on")["bytes"].as_u64().expect("a number");
-    // A megabyte each second, and what may leave at once. A slow machine takes longer for it.
+    // One megabyte per second, plus the initial burst. A slow machine needs longer.
     let most = began.elapsed().as_secs() * 1_000_000 + 2_000_000;
     assert!(bytes <= most, "{bytes} bytes cannot have left, but {most}");
     sender.interrupt();

@@ -1,4 +1,4 @@
-//! Wrong use is refused with what helps.
+//! Invalid command lines, and the fixes in their errors.
 
 use crate::{Net, Running, assert_says, code, noise};
 
@@ -18,7 +18,7 @@ fn wrong_use_is_told_at_once_with_what_helps() {
         "give a directory",
     );
     says(&["recv", "--from", "g", "data"], "data is a file, not a directory", "give a directory");
-    // Where even a superuser can write nothing.
+    // A directory in which even root cannot write.
     let nowhere = ["recv", "--from", "g", "/proc/carom/a"];
     says(
         &nowhere,

@@ -1,5 +1,5 @@
-//! Several hosts on one machine: a network namespace each, and a switch between them in another
-//! one. Nothing of it is in the machine's own network, and nothing is left of it in the end.
+//! Several hosts on one machine: a network namespace for each, and a switch between them in another
+//! one. Nothing is added to the machine's own network, and everything is removed at the end.
 
 mod counters;
 mod process;
@@ -16,26 +16,26 @@ pub(crate) use counters::Counters;
 pub(crate) use process::Running;
 pub(crate) use skipping::{lacking, skipped};
 
-/// Hosts at 10.77.x.1, 10.77.x.2 and so on, each with an interface called eth0.
+/// Hosts at 10.77.x.1, 10.77.x.2, and so on, each with an interface called eth0.
 pub(crate) struct Lab {
     name: String,
     net: u32,
     hosts: Vec<Host>,
 }
 
-/// A host of a lab.
+/// Host of a lab.
 pub(crate) struct Host {
     namespace: String,
-    /// The switch's port, in the switch's namespace.
+    /// Port of the switch, in the namespace of the switch.
     port: String,
     switch: String,
-    /// Its IPv4 address.
+    /// IPv4 address.
     pub(crate) address: String,
 }
 
 impl Lab {
-    /// A lab of so many hosts, whose interfaces have this MTU. `None` if this machine does not
-    /// allow it, which is told on standard error.
+    /// Creates a lab of `hosts` hosts whose interfaces have this MTU. Returns `None`, after a
+    /// report on standard error, if this machine does not permit it.
     pub(crate) fn new(test: &str, hosts: usize, mtu: u32) -> Option<Self> {
         static ALLOWED: OnceLock<Result<(), String>> = OnceLock::new();
         static LABS: AtomicU32 = AtomicU32::new(0);
@@ -46,7 +46,7 @@ impl Lab {
         let net = LABS.fetch_add(1, Ordering::Relaxed);
         assert!(net <= 255, "a lab has a network of its own");
         let name = format!("carom-{}-{net}", std::process::id());
-        // From here on what there is of it is taken away, also if the rest of it fails.
+        // From here on, dropping the lab removes its parts, even if a later step fails.
         let mut lab = Self { name, net, hosts: Vec::new() };
         lab.hosts = (1..=hosts).map(|number| lab.host(number)).collect();
         lab.build(mtu);
@@ -54,17 +54,16 @@ impl Lab {
         Some(lab)
     }
 
-    /// The host of this number, from 1 on.
+    /// Returns the host with this number, from 1.
     pub(crate) fn at(&self, number: usize) -> &Host {
         &self.hosts[number - 1]
     }
 
-    /// All hosts.
     pub(crate) fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// An address in this network that no host has.
+    /// Returns an address in this network that no host has.
     pub(crate) fn nobody(&self) -> String {
         format!("10.77.{}.250", self.net)
     }
@@ -85,11 +84,11 @@ impl Lab {
     fn build(&self, mtu: u32) {
         let switch = self.switch();
         must(&["netns", "add", &switch]);
-        // Without snooping the switch needs no querier to pass multicast on.
+        // Without snooping, the switch forwards multicast without a querier.
         let bridge = "link add name switch mtu MTU type bridge mcast_snooping 0 forward_delay 0
             link set switch up";
         batch(&switch, &bridge.replace("MTU", &mtu.to_string()));
-        // A firewall for routed packets must not look at those that are switched.
+        // A firewall for routed packets must not filter switched ones.
         for table in ["iptables", "ip6tables", "arptables"] {
             let file = format!("/proc/sys/net/bridge/bridge-nf-call-{table}");
             let off = format!("test ! -e {file} || echo 0 > {file}");
@@ -113,8 +112,8 @@ impl Lab {
         }
     }
 
-    /// An interface that was just set up drops what it is to send until the kernel has seen that
-    /// its cable is plugged in.
+    /// Waits until the links are up. A new interface drops outgoing packets until the kernel has
+    /// detected its carrier.
     fn await_links(&self) {
         let give_up = Instant::now() + PATIENCE;
         for host in &self.hosts {
@@ -139,40 +138,40 @@ impl Drop for Lab {
 }
 
 impl Host {
-    /// From now on the switch does not pass multicast on to this host, without telling anybody.
+    /// Makes the switch drop multicast to this host silently.
     pub(crate) fn deafen(&self) {
         let Self { switch, port, .. } = self;
         batch(switch, &format!("link set dev {port} type bridge_slave mcast_flood off"));
     }
 
-    /// From now on the switch's port drops what is larger than `mtu`, without telling anybody, as
-    /// a misconfigured switch does. What is sent in one piece to be cut later would pass: see
+    /// Makes the port of the switch drop packets larger than `mtu` silently, like a misconfigured
+    /// switch. Packets that leave in one unit for later segmentation would pass: see
     /// [`Host::cut_at_once`].
     pub(crate) fn narrow(&self, mtu: u32) {
         batch(&self.switch, &format!("link set dev {} mtu {mtu}", self.port));
     }
 
-    /// From now on the host hands each packet to its cable by itself, as on a real one.
+    /// Makes the host send each packet separately, as on a real cable.
     pub(crate) fn cut_at_once(&self) {
         batch(&self.namespace, "link set dev eth0 gso_max_segs 1");
     }
 
-    /// From now on the interface carries packets of up to `mtu` bytes.
+    /// Sets the MTU of the interface.
     pub(crate) fn set_mtu(&self, mtu: u32) {
         batch(&self.namespace, &format!("link set dev eth0 mtu {mtu}"));
     }
 
-    /// From now on nothing passes to and from this host.
+    /// Blocks all traffic from and to this host.
     pub(crate) fn unplug(&self) {
         batch(&self.switch, &format!("link set dev {} down", self.port));
     }
 
-    /// The host is on the switch again.
+    /// Reconnects the host to the switch.
     pub(crate) fn plug(&self) {
         batch(&self.switch, &format!("link set dev {} up", self.port));
     }
 
-    /// Gives its interface the address `10.77.x.NUMBER` instead of the one that it has.
+    /// Replaces the address of the interface by `10.77.x.NUMBER`.
     pub(crate) fn move_to(&self, number: usize) {
         let (net, _) = self.address.rsplit_once('.').expect("it is an IPv4 address");
         let lines = format!(
@@ -184,8 +183,8 @@ impl Host {
         batch(&self.namespace, &lines);
     }
 
-    /// From now on the host's own firewall refuses to send multicast; `Err` tells why that cannot
-    /// be had here.
+    /// Makes the host's own firewall reject outgoing multicast. Returns the reason if that is not
+    /// possible here.
     pub(crate) fn forbid_multicast(&self) -> Result<(), String> {
         let rules = "add table ip carom; \
             add chain ip carom out { type filter hook output priority 0; policy accept; }; \
@@ -193,8 +192,8 @@ impl Host {
         self.firewall(rules)
     }
 
-    /// Gives the host's own firewall these rules, in the language of `nft`; `Err` says why that is
-    /// impossible here.
+    /// Adds these rules, in the syntax of `nft`, to the host's own firewall. Returns the reason if
+    /// that is not possible here.
     pub(crate) fn firewall(&self, rules: &str) -> Result<(), String> {
         let output = self.command("nft", &[rules]).output().map_err(|error| error.to_string())?;
         match output.status.success() {
@@ -208,12 +207,12 @@ impl Host {
         batch(&self.namespace, "link set eth0 down");
     }
 
-    /// Sets the host's own interface up again, with the route that it lost.
+    /// Sets the host's own interface up again, and restores its route.
     pub(crate) fn interface_up(&self) {
         batch(&self.namespace, "link set eth0 up\nroute add default dev eth0");
     }
 
-    /// A program on this host.
+    /// Returns the command for a program on this host.
     pub(crate) fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace, program]).args(args).stdin(Stdio::null());
@@ -225,7 +224,7 @@ impl Host {
         Running::start(self.command(env!("CARGO_BIN_EXE_carom"), args))
     }
 
-    /// Starts carom on this host with the files of another one's `/sys`.
+    /// Starts carom on this host with the `/sys` of another host.
     pub(crate) fn start_with_foreign_sys(&self, args: &[&str]) -> Running {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace));
@@ -233,13 +232,13 @@ impl Host {
         Running::start(command)
     }
 
-    /// Starts carom on this host without the right to have more than the system's limits grant.
+    /// Starts carom on this host without the privilege to exceed the system's limits.
     pub(crate) fn start_unprivileged(&self, args: &[&str]) -> Running {
         let without = ["--bounding-set=-net_admin", env!("CARGO_BIN_EXE_carom")];
         Running::start(self.command("setpriv", &[&without[..], args].concat()))
     }
 
-    /// Starts carom on this host, with each of `lines` on its standard input, and then the end.
+    /// Starts carom on this host, with `lines` on its standard input, followed by its end.
     pub(crate) fn pipe(
         &self,
         lines: impl Iterator<Item = String> + Send + 'static,
@@ -252,14 +251,14 @@ impl Host {
         running
     }
 
-    /// What the kernel counted on this host.
+    /// Returns the kernel counters of this host.
     pub(crate) fn counters(&self) -> Counters {
         let files = ["/proc/net/snmp", "/proc/net/netstat"];
         Counters::parse(&succeed(&mut self.command("cat", &files)))
     }
 }
 
-/// Whether namespaces, switches and cables can be had here.
+/// Checks that namespaces, bridges, and virtual interfaces are available.
 fn try_out() -> Result<(), String> {
     let name = format!("carom-{}-try", std::process::id());
     let tried = ip(&["netns", "add", &name])
@@ -271,7 +270,7 @@ fn try_out() -> Result<(), String> {
 }
 
 fn take_away(namespace: &str) {
-    // It fails if building it failed: then there is nothing to take away.
+    // This fails if the namespace was not created: then there is nothing to remove.
     let _ = ip(&["netns", "delete", namespace]);
 }
 
@@ -288,7 +287,7 @@ fn must(args: &[&str]) -> String {
     ip(args).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Several lines for `ip` in one call.
+/// Runs several lines of `ip` commands in one call.
 fn batch(namespace: &str, lines: &str) {
     let mut child = Command::new("ip")
         .args(["-n", namespace, "-batch", "-"])
@@ -312,5 +311,5 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(&stdout).into_owned()
 }
 
-/// How long anything may take before a test fails instead of waiting for ever.
+/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);

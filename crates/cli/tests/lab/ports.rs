@@ -1,18 +1,18 @@
-//! Ports that a test gives to a process, which binds them later or again.
+//! Ports that a test assigns to a process, which binds them later or again.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A port of loopback that is free now, and that by default nobody gets who asks the system for any
-/// port.
+/// Returns a port of loopback that is free now, and that the system does not assign to other
+/// programs by default.
 pub(crate) fn free_port() -> u16 {
-    // What an operating system gives out, for outgoing connections too, begins above, and so do the
-    // ports that tests name.
+    // The ports that systems assign automatically, for outgoing connections as well, start above
+    // this range. The same holds for the ports that tests name.
     const LOWEST: u16 = 10_000;
     const PORTS: u16 = 7_000;
     const OF_A_PROCESS: u32 = 50;
     static GIVEN: AtomicU16 = AtomicU16::new(0);
-    // Test processes beside this one begin elsewhere.
+    // Test processes that run at the same time start elsewhere in the range.
     let first = std::process::id().wrapping_mul(OF_A_PROCESS) % u32::from(PORTS);
     let first = u16::try_from(first).expect("it is below PORTS");
     loop {

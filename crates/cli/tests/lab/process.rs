@@ -1,4 +1,4 @@
-//! A program that runs while a test reads what it writes.
+//! Program that runs while a test reads its output.
 
 use std::io::{BufRead as _, BufReader, BufWriter, Read, Write as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 
 use super::PATIENCE;
 
-/// A child that is killed when a test ends early. `ip netns exec` becomes the program that it
-/// runs, so the child is that program itself.
+/// Child process that is killed if a test ends early. `ip netns exec` replaces itself by the
+/// program that it runs, so the child is that program.
 pub(crate) struct Running {
     child: Child,
     /// Standard error.
@@ -21,15 +21,15 @@ pub(crate) struct Running {
     pub(crate) wrote: Lines,
 }
 
-/// The lines of a stream, read as they come.
+/// Lines of a stream, read as they arrive.
 pub(crate) struct Lines {
     from: Receiver<String>,
-    /// All that has been waited for.
+    /// Lines that were already read.
     pub(crate) seen: Vec<String>,
 }
 
 impl Running {
-    /// Starts `command`, with its outputs piped.
+    /// Starts `command` with its outputs piped.
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -41,13 +41,13 @@ impl Running {
         Self { child, said, wrote }
     }
 
-    /// Its standard input, which must be piped.
+    /// Takes the standard input, which must be piped.
     pub(crate) fn stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("it is piped and taken once")
     }
 
-    /// Writes `lines` to standard input and closes it, in a thread of its own, which ends at the
-    /// latest with the child.
+    /// Writes `lines` to standard input and closes it, on a separate thread that ends with the
+    /// child at the latest.
     pub(crate) fn feed(&mut self, lines: impl Iterator<Item = String> + Send + 'static) {
         let stdin = self.stdin();
         thread::spawn(move || {
@@ -60,43 +60,42 @@ impl Running {
         });
     }
 
-    /// Asks it to end, as Ctrl-C does.
+    /// Sends SIGINT, like Ctrl-C.
     pub(crate) fn interrupt(&self) {
         self.signal(Signal::SIGINT);
     }
 
-    /// Ends it at once: it does not notice.
+    /// Kills the process at once.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
         self.child.wait().expect("it is our child");
     }
 
-    /// Waits until it has ended and all that it wrote is read.
+    /// Waits until the process has ended and all of its output is read.
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.said.read_all("standard error");
         self.wrote.read_all("standard output");
         self.child.wait().expect("it is our child")
     }
 
-    /// Waits until it has ended, with this exit code.
+    /// Waits until the process has ended, and asserts its exit code.
     pub(crate) fn end_with(&mut self, code: i32) {
         let status = self.end();
         assert_eq!(status.code(), Some(code), "{:#?}", self.said.seen);
     }
 
-    /// All of standard output, once it has ended, as JSON.
+    /// Parses all of standard output as JSON. The process must have ended.
     pub(crate) fn json(&self) -> serde_json::Value {
         let text = self.wrote.seen.join("\n");
         serde_json::from_str(&text)
             .unwrap_or_else(|error| panic!("{error} in {text:?}; {:#?}", self.said.seen))
     }
 
-    /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.id(), signal).expect("our own child can be signalled");
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a process id is small"))
     }
@@ -104,7 +103,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail if it has ended, as it should have.
+        // Both calls fail if the process has ended, as it should have.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -129,7 +128,7 @@ impl Lines {
         self.wait_until(&what, |line| line.contains(text))
     }
 
-    /// Waits for a line of which `is_it` holds.
+    /// Waits for a line for which `is_it` returns `true`.
     pub(crate) fn wait_until(&mut self, what: &str, mut is_it: impl FnMut(&str) -> bool) -> String {
         let give_up = Instant::now() + PATIENCE;
         while let Some(line) = self.next(give_up, what) {
@@ -159,7 +158,7 @@ impl Lines {
         }
     }
 
-    /// The end of what was seen: all of it may be thousands of lines.
+    /// Returns the last lines, because the full output may have thousands.
     fn tail(&self) -> &[String] {
         &self.seen[self.seen.len().saturating_sub(TAIL)..]
     }

@@ -1,4 +1,4 @@
-//! A node that is nothing but a link: it asks for what the test wants, and sees each answer.
+//! Node that consists of a link only: it sends the requests of a test, and returns each answer.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,20 +16,21 @@ pub(crate) struct RawNode {
 }
 
 impl RawNode {
-    /// A link on which nothing was said; `None` if nobody listens.
+    /// Opens a link without sending anything. Returns `None` if the address does not listen.
     pub(crate) fn connect(address: &str, id: NodeId) -> Option<Self> {
         let stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
         Some(Self { id, stream, reader: FrameReader::default() })
     }
 
-    /// A link that was welcomed.
+    /// Opens a link, and waits for the welcome.
     pub(crate) fn open(address: &str, id: NodeId) -> Self {
         Self::try_open(address, id).expect("the service listens and answers")
     }
 
-    /// A link that was welcomed; `None` if nobody is there. Always the same incarnation: a process
-    /// that thinks it over ends the test.
+    /// Like [`Self::open`], but returns `None` if the address does not listen, or the link ends.
+    ///
+    /// The incarnation is always the same. A control process that refuses it fails the test.
     pub(crate) fn try_open(address: &str, id: NodeId) -> Option<Self> {
         let mut node = Self::connect(address, id)?;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
@@ -41,14 +42,14 @@ impl RawNode {
         Some(node)
     }
 
-    /// Asks to be in the group of this number.
+    /// Requests to join the group with this number.
     pub(crate) fn join(&mut self, number: u32) {
         let name = group_name(number);
         let settings = GroupSettings::new(&name, Profile::TimeCritical(RateOfFire::default()));
         self.send(&Frame::Join { request: number, group: GroupId::of_name(&name), settings });
     }
 
-    /// Sends it; a link that has ended swallows it.
+    /// Sends a frame. Does nothing if the link has ended.
     pub(crate) fn send(&mut self, frame: &Frame) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
@@ -59,7 +60,7 @@ impl RawNode {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// The next frame; `None` when the link has ended.
+    /// Returns the next frame, or `None` if the link has ended.
     pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut buffer = [0; 4096];
         loop {
@@ -76,7 +77,7 @@ impl RawNode {
     }
 }
 
-/// The name of the group of this number.
+/// Returns the name of the group with this number.
 pub(crate) fn group_name(number: u32) -> String {
     format!("group-{number}")
 }

@@ -1,4 +1,4 @@
-//! `carom doctor` on two hosts.
+//! `carom doctor` between two hosts.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,12 @@ fn two_doctors_tell_which_way_multicast_does_not_go() {
     listener.interrupt();
     listener.end_with(0);
     assert!(listener.wrote.seen.iter().any(|line| line.contains("its unicast arrives here")));
-    // Now nobody answers.
+    // The listener has ended.
     assert_eq!(examine(asking, asked, 1), [("unicast".to_owned(), "bad".to_owned())].into());
 }
 
-/// The level of each check of `carom doctor HOST`; each that is not ok has a fix.
+/// Returns the level of each check of `carom doctor HOST`. Each finding that is not ok must have a
+/// fix.
 fn examine(host: &Host, other: &Host, code: i32) -> BTreeMap<String, String> {
     let mut doctor = host.start(&["doctor", &other.address, "--json"]);
     doctor.end_with(code);

@@ -1,6 +1,8 @@
-//! The binary on several hosts: a network namespace each, with a switch between them. It needs root
-//! and `ip`; without them each test passes and says on standard error that it did not run. Beyond
-//! that it uses `bash` and `setpriv`, which a Linux with `ip` has, and where it is there `nft`.
+//! Tests of the binary on several hosts: a network namespace for each, with a switch between them.
+//!
+//! They need root and `ip`. Without them, each test passes and reports on standard error that it
+//! did not run. The tests also use `bash` and `setpriv`, which a Linux with `ip` has, and `nft` if
+//! it is available.
 
 mod doctor;
 #[allow(dead_code, reason = "other tests do more with hosts")]
@@ -16,10 +18,10 @@ mod subscribers;
 use lab::{Counters, Host, Lab, Running};
 
 const MTU: u32 = 1500;
-/// Bytes of a message where it matters how many bytes go which way.
+/// Payload size in bytes, for tests that count the bytes on a path.
 const PAYLOAD: usize = 500;
 
-/// Lines that begin with 1, 2 and so on and have `bytes` bytes.
+/// Returns lines of `bytes` bytes that begin with 1, 2, and so on.
 fn numbered(bytes: usize) -> impl Iterator<Item = String> + Send {
     (1..).map(move |number: u64| format!("{:x<bytes$}", format!("{number} ")))
 }
@@ -40,7 +42,8 @@ fn subscribe(hosts: &[Host], args: &[&str]) -> Vec<Running> {
     started.collect()
 }
 
-/// Asserts that it ends well and has written the numbers from `first` to `last`, each once.
+/// Asserts that the subscriber ends with code 0 and has written the numbers from `first` to `last`,
+/// each once.
 fn assert_wrote(sub: &mut Running, first: u64, last: u64) {
     sub.end_with(0);
     let mut wrote: Vec<u64> = sub.wrote.seen.iter().map(|line| number(line)).collect();
@@ -50,8 +53,8 @@ fn assert_wrote(sub: &mut Running, first: u64, last: u64) {
     assert_eq!(wrote.len() as u64, last + 1 - first, "lines came twice: {:#?}", sub.said.seen);
 }
 
-/// Waits until as many lines have come as there are from the least to `last`: they may come out of
-/// order. Returns the least.
+/// Waits until the number of received lines equals that from the lowest number to `last`, because
+/// lines may arrive out of order. Returns the lowest number.
 fn read_to_the_last(sub: &mut Running, last: u64) -> u64 {
     let seen = &sub.wrote.seen;
     let mut came = seen.len() as u64;
@@ -66,7 +69,7 @@ fn read_to_the_last(sub: &mut Running, last: u64) -> u64 {
     least
 }
 
-/// Publishes `count` messages of [`PAYLOAD`] bytes to three members and waits until all is safe.
+/// Publishes `count` messages of [`PAYLOAD`] bytes to three members, and waits until all are safe.
 fn publish(host: &Host, count: usize, args: &[&str]) -> Running {
     let rate = ["pub", "numbers", "--rate", "20000/s", "--wait-for", "3", "--json"];
     let mut publisher = host.pipe(numbered(PAYLOAD).take(count), &[&rate, args].concat());

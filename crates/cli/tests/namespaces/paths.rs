@@ -1,4 +1,4 @@
-//! How members find each other, which of them multicast reaches, and which get copies.
+//! Discovery of members, and members that are reached by multicast or by copies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
     let bytes = bytes(&publish(sender, 5000, &[]));
     let after = sender.counters();
     subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 5000));
-    // Every byte left by multicast, and none of it as a copy: repairs are less than one.
+    // Every byte was multicast, and none was sent as a copy: repairs have fewer bytes than the
+    // data.
     assert!(after.since(&before, "IpExtOutMcastOctets") >= bytes);
     assert!(after.unicast_out(&before) < bytes);
 }
@@ -43,7 +44,7 @@ fn a_host_whose_address_changes_is_met_there_by_way_of_the_service() {
     assert_goes_on_elsewhere(&lab, &["--control", &lab.at(1).address]);
 }
 
-/// The second host of the lab gets another address while it publishes and subscribes.
+/// Changes the address of the lab's second host while it publishes and subscribes.
 fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
     let [still, moving] = lab.hosts() else { panic!("there are two") };
     let mut subs = [still, moving].map(|host| {
@@ -62,7 +63,7 @@ fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
     let told = publisher.said.wait_for("note: eth0 has 10.77.");
     assert!(told.contains(".99 instead of 10.77."), "{told}");
     subs[1].said.wait_for(".99 instead of 10.77.");
-    // By now all that comes was sent from the new address.
+    // From here on, everything that arrives was sent from the new address.
     let last = subs[0].wrote.seen.iter().map(|line| number(line)).max().expect("lines came");
     for sub in &mut subs {
         sub.wrote.wait_until("what was sent after the change", |it| number(it) > last + 5000);
@@ -106,7 +107,7 @@ fn where_a_firewall_refuses_multicast_members_found_by_a_seed_get_copies() {
     assert_eq!(told, 1, "{said:#?}");
 }
 
-/// Returns what the publisher said.
+/// Asserts that all members are reached by unicast. Returns the publisher's standard error.
 fn assert_all_by_unicast(lab: &Lab) -> Vec<String> {
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
     let seed = ["--seed", &lab.at(1).address];
@@ -141,16 +142,16 @@ fn only_the_member_whom_multicast_does_not_reach_gets_copies() {
     let unicast_in = |index: usize| after[index].unicast_in(&before[index]);
     let multicast_in = |index: usize| after[index].since(&before[index], "IpExtInMcastOctets");
     assert!(unicast_in(0) >= bytes);
-    // It hears its own hellos.
+    // The host receives its own hellos.
     assert!(multicast_in(0) < bytes / 10);
     for index in [1, 2] {
         assert!(multicast_in(index) >= bytes);
-        // There are repairs, which are sent to one alone, but fewer than data packets.
+        // Repairs are sent by unicast, but they have fewer bytes than the data packets.
         assert!(unicast_in(index) < bytes);
     }
 }
 
-/// How `host` reaches the others, by their addresses, as `carom members` tells.
+/// Returns the paths from `host` to the others, by their addresses, as shown by `carom members`.
 fn paths(host: &Host, args: &[&str]) -> BTreeMap<String, String> {
     let mut members = host.start(&[&["members", "--json"], args].concat());
     members.end_with(0);
@@ -164,12 +165,12 @@ fn paths(host: &Host, args: &[&str]) -> BTreeMap<String, String> {
     members.iter().map(path).collect()
 }
 
-/// The paths to `hosts`, of which each is the one beside it.
+/// Returns the expected paths, given as pairs of host and path.
 fn expected(hosts: &[(&Host, &str)]) -> BTreeMap<String, String> {
     hosts.iter().map(|(host, path)| (host.address.clone(), (*path).to_owned())).collect()
 }
 
-/// The bytes of payload that it published.
+/// Returns the number of payload bytes that the publisher sent.
 fn bytes(publisher: &Running) -> u64 {
     publisher.json()["bytes"].as_u64().expect("it is a count")
 }

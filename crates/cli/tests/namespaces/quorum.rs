@@ -1,4 +1,4 @@
-//! Two machines that start apart: with an electorate none of them orders or locks alone.
+//! Hosts that start separately: with an electorate, neither of them orders or locks alone.
 
 use crate::MTU;
 use crate::lab::{Host, Lab, Running};
@@ -71,7 +71,7 @@ fn a_lost_majority_is_forced_by_naming_it() {
     subs[1].kill();
     subs[2].kill();
     subs[0].said.wait_for("waiting for quorum: 1 of 2");
-    // The membership takes some seconds to find out who is gone.
+    // The membership needs some seconds to detect the dead members.
     let is_known = |report: &serde_json::Value| report["lost"].as_array().map(Vec::len) == Some(2);
     let report = (0..30).find_map(|_| {
         let mut shown = lab.at(1).start(&["ring", "force-quorum", "sr", "--json"]);

@@ -1,4 +1,4 @@
-//! What no node can start with.
+//! Flags with which no node can start.
 
 use crate::MTU;
 use crate::lab::{Lab, Running};
@@ -7,12 +7,12 @@ use crate::lab::{Lab, Running};
 fn seeds_that_do_not_answer_and_interfaces_that_are_not_there_are_refused() {
     let test = "seeds that do not answer";
     let Some(lab) = Lab::new(test, 2, MTU) else { return };
-    // Nobody has the one address; the host of the other one refuses the datagrams.
+    // One address belongs to no host. The host at the other one rejects the datagrams.
     let seeds = [lab.nobody(), lab.at(2).address.clone()];
     let verbs: [&[&str]; 3] = [&["sub", "x"], &["pub", "x"], &["members"]];
     let mut cases = Vec::new();
     for (verb, seed) in verbs.iter().flat_map(|verb| seeds.iter().map(move |seed| (verb, seed))) {
-        // They would find each other by multicast, and do without the seed.
+        // With the same port, the nodes would find each other by multicast and not need the seed.
         let port = (7500 + cases.len()).to_string();
         let args = [verb, &["--seed", seed, "--multicast-port", &port][..]].concat();
         cases.push((lab.at(1).start(&args), seed));
@@ -24,7 +24,7 @@ fn seeds_that_do_not_answer_and_interfaces_that_are_not_there_are_refused() {
     cases.into_iter().for_each(|(running, seed)| assert_refused(running, seed));
 }
 
-/// Asserts that the last two lines are a cause with `cause` in it and a fix, and the code is 2.
+/// Asserts that the last two lines are a cause that contains `cause` and a fix, with code 2.
 fn assert_refused(mut running: Running, cause: &str) {
     running.end_with(2);
     let [.., error, fix] = &running.said.seen[..] else { panic!("{:#?}", running.said.seen) };

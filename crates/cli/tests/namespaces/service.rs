@@ -1,4 +1,4 @@
-//! Nodes that the membership service tells of each other.
+//! Nodes that find each other through the membership service.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn traffic_goes_on_while_the_host_of_the_service_is_cut_off() {
     let mut publisher = sender.pipe(lines, &args);
     sub.wrote.wait_until("some hundred", |line| number(line) >= 500);
     serving.unplug();
-    // By then it is past the leases, too.
+    // By then, the leases have expired as well.
     sub.said.wait_for("the membership service is away");
     publisher.said.wait_for("the membership service is away");
     let last = sub.wrote.seen.iter().map(|line| number(line)).max().unwrap_or_default();
@@ -58,7 +58,7 @@ fn with_partial_views_losses_are_repaired_and_views_are_refreshed() {
     let mut subs = subscribe(receivers, &[&["--json", "--loss", "5%"], &flags[..]].concat());
     let is_enough = Arc::new(AtomicBool::new(false));
     let enough = Arc::clone(&is_enough);
-    // Who is not in the publisher's view notices a loss by what comes after it.
+    // A member that is not in the publisher's view detects a loss by the messages after it.
     let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
     let args = [&["pub", "numbers", "--rate", "1000/s", "--wait-for", "5"], &flags[..]].concat();
     let mut publisher = sender.pipe(lines, &args);
@@ -68,20 +68,21 @@ fn with_partial_views_losses_are_repaired_and_views_are_refreshed() {
         (repaired, lost) = (repaired + by_sub, lost + not_by_sub);
     }
     is_enough.store(true, Ordering::SeqCst);
-    // A member that is not shown the publisher cannot confirm what it has.
+    // A member that does not have the publisher in its view cannot confirm its messages.
     publisher.end();
     for sub in &mut subs {
         sub.interrupt();
         sub.end();
     }
-    // Whatever no repair brought back the publisher was asked for, in the view or not.
+    // Everything that no repair recovered was requested from the publisher, whether it was in the
+    // view or not.
     assert!(lost == 0 && repaired > 300, "{repaired} repaired, {lost} lost");
     witness.interrupt();
     witness.end_with(0);
     assert_partial(&witness.wrote.seen, 5);
 }
 
-/// Runs the membership service on this host, where nodes find it at the usual port.
+/// Runs the membership service on this host, where nodes find it at the default port.
 fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = folder.path().to_str().expect("it has a plain name");
@@ -90,11 +91,11 @@ fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
     (service, folder)
 }
 
-/// Waits until each of the first messages has come or was told as lost. Returns how many of all
-/// came by repair or retransmission, and how many were lost.
+/// Waits until each of the first `last` messages has arrived or was reported lost. Returns the
+/// number of repaired or retransmitted messages, and the number of lost ones.
 fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
     let (mut settled, mut repaired, mut lost) = (BTreeSet::new(), 0, 0);
-    // A stream begins anywhere; the lines begin with 1, and each takes one number.
+    // A stream can begin at any sequence number. The lines begin with 1, and each takes one number.
     let mut begin = None;
     sub.wrote.wait_until("every message, or that it is lost", |line| {
         let event: Value = serde_json::from_str(line).expect("each line is JSON");
@@ -112,8 +113,8 @@ fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
             }
             _ => {}
         }
-        // Where the first ones are lost the stream begins with the next one: only the publisher
-        // could tell, and does not know of those that it is not shown.
+        // If the first messages are lost, the stream begins with the next one: only the publisher
+        // could report them, and it does not know the members that are not in its view.
         let (Some(begin), Some(first)) = (begin, settled.first().copied()) else { return false };
         let end = begin + last;
         settled.range(first..end.max(first)).count() as u64 == end.saturating_sub(first)
@@ -123,8 +124,8 @@ fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
     (repaired, lost)
 }
 
-/// Asserts of a node's events that it never saw more than `size` members, and that one who went was
-/// replaced by another as long as there was one.
+/// Asserts by a node's events that it never saw more than `size` members, and that a departed
+/// member was replaced while others were available.
 fn assert_partial(events: &[String], size: usize) {
     let mut shown = BTreeSet::new();
     let mut all = BTreeSet::new();

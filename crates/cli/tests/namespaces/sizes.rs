@@ -1,4 +1,4 @@
-//! Sizes of packets, and of the buffers of sockets.
+//! Sizes of packets, and of socket buffers.
 
 use crate::lab::{Host, Lab, skipped};
 use crate::{MTU, all_counters, assert_wrote, numbered, subscribe};
@@ -17,7 +17,7 @@ fn assert_never_fragmented(test: &str, mtu: u32) {
     let Some(lab) = Lab::new(test, 3, mtu) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
     let mut subs = subscribe(receivers, &["--count", "2000", "--loss", "5%"]);
-    // Their packets are as large as there are.
+    // The packets of these messages have the largest possible size.
     let args = ["pub", "numbers", "--rate", "2000/s", "--wait-for", "2"];
     let mut publisher = sender.pipe(numbered(4000).take(2000), &args);
     publisher.end_with(0);
@@ -27,14 +27,14 @@ fn assert_never_fragmented(test: &str, mtu: u32) {
             assert_eq!(counters.of(name), 0, "{name}");
         }
     }
-    // The counters do count: a program that does not look after it is fragmented.
+    // The counters work: a datagram of a program without this care is fragmented.
     let send = format!("printf %4000s > /dev/udp/{}/9", receivers[0].address);
     let sent = sender.command("bash", &["-c", &send]).status().expect("ip was there before");
     assert!(sent.success());
     assert!(sender.counters().of("IpFragCreates") > 0);
 }
 
-/// What is published before the path is measured is sent in parts once it is.
+/// Messages published before the path is measured are sent in parts afterwards.
 #[test]
 fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
     for kind in [&[][..], &["--ordered"]] {
@@ -50,7 +50,7 @@ fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
     }
 }
 
-/// The interface is made narrower while messages are sent.
+/// The MTU of the interface is lowered while messages are sent.
 #[test]
 fn an_interface_that_becomes_narrower_is_followed() {
     let Some(lab) = Lab::new("an interface becomes narrower", 3, MTU) else { return };
@@ -69,7 +69,7 @@ fn a_buffer_that_is_not_granted_is_told_once_with_the_sysctl_that_helps() {
     let test = "a buffer that is not granted";
     let Some(lab) = Lab::new(test, 1, MTU) else { return };
     let host = lab.at(1);
-    // Newer kernels may let a namespace have its own limit; others tell that of the machine.
+    // Newer kernels may have a limit per namespace. Others report that of the machine.
     let lower = "echo 65536 > /proc/sys/net/core/rmem_max; cat /proc/sys/net/core/rmem_max";
     let output = host.command("sh", &["-c", lower]).output().expect("ip was there before");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -92,5 +92,5 @@ fn a_buffer_that_is_not_granted_is_told_once_with_the_sysctl_that_helps() {
     assert!(said.get(told + 1).is_some_and(|line| line.starts_with(&fix)), "{said:#?}");
 }
 
-/// What a node asks for.
+/// Buffer size that a node requests.
 const RECEIVE_BYTES: usize = 4 << 20;

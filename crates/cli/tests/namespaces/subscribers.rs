@@ -1,4 +1,4 @@
-//! Subscribers that are killed, and that join half way.
+//! Subscribers that are killed, or that join late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,8 @@ fn a_subscriber_that_joins_half_way_gets_everything_from_then_on() {
     let mut first = subscribe(std::slice::from_ref(early), &["--loss", "5%"]).remove(0);
     let is_enough = Arc::new(AtomicBool::new(false));
     let enough = Arc::clone(&is_enough);
-    // Lines as long as these fill the pipe soon: what is written is not far ahead of what is sent.
+    // Lines of this length fill the pipe soon, so that the written lines are not far ahead of the
+    // sent ones.
     let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
     let args = ["pub", "numbers", "--rate", "4000/s", "--json"];
     let mut publisher = sender.pipe(lines, &args);

@@ -1,9 +1,9 @@
-//! `carom serve` and `carom call`: one reply to each request, whoever dies.
+//! `carom serve` and `carom call`: one reply to each request, whichever server dies.
 
 use crate::process::Running;
 use crate::{Lan, output};
 
-/// Starts a server with this command; the first one of a group serves, the next ones stand by.
+/// Starts a server with this command. The first server of a group serves, and the others stand by.
 fn serve(lan: &Lan, flags: &[&str], command: &str) -> Running {
     let args = [&["serve", "quotes"], flags, &["--", "sh", "-c", command]].concat();
     let mut server = lan.start(&args);
@@ -61,7 +61,7 @@ fn every_call_gets_one_reply_although_the_server_that_replies_is_killed() {
     for server in &mut others {
         server.interrupt();
     }
-    // Whatever was at work when its server was killed was done by one of these.
+    // These servers processed the requests that were unfinished when the first server was killed.
     let replied: u64 = others
         .iter_mut()
         .map(|server| {
@@ -174,7 +174,7 @@ fn a_server_whose_program_cannot_be_executed_leaves_its_place_to_the_next() {
 #[test]
 fn a_command_that_takes_too_long_is_ended_with_all_that_it_started_and_the_caller_is_told() {
     let lan = Lan::new("17475");
-    // What it starts holds its output open.
+    // A child process of the command holds its output open.
     let commands = ["echo so far; sleep 1000 & wait", "trap '' TERM; sleep 1000 & wait"];
     for (handler, command) in ["1", "2"].into_iter().zip(commands) {
         let flags = ["--handler", handler, "--timeout", "300ms"];

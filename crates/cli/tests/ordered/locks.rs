@@ -7,10 +7,10 @@ use nix::sys::signal::Signal;
 use crate::process::Running;
 use crate::{Lan, output};
 
-/// A command that says its fence and runs until its standard input ends.
+/// Command that prints its fence and runs until its standard input ends.
 const HOLD: &str = "echo held $CAROM_FENCE; exec cat";
 
-/// Starts a command that holds the lock until what is returned beside it is dropped.
+/// Starts a command that holds the lock until the returned standard input is dropped.
 fn hold(lan: &Lan, flags: &[&str]) -> (Running, ChildStdin, u64) {
     let args = [&["lock", "accounts", "nightly"], flags, &["--", "sh", "-c", HOLD]].concat();
     let mut holder = lan.start_piped(&args);
@@ -42,7 +42,7 @@ fn a_lock_whose_holder_is_killed_is_the_next_ones() {
     let (mut holder, held, first) = hold(&lan, &["--wait-for", "1"]);
     let args = ["lock", "accounts", "nightly", "--", "sh", "-c", "echo held $CAROM_FENCE"];
     let mut next = lan.start(&args);
-    // A look at the ring knows the lock by its name, and who stands behind whom.
+    // A query of the ring shows the lock by its name, with its holder and its queue.
     let lock = loop {
         let ring = lan.ring(&["--lock", "nightly"]);
         let lock = ring["locks"][0].clone();
@@ -86,7 +86,7 @@ fn ctrl_c_ends_the_command_and_gives_the_lock_back() {
     let args = ["lock", "accounts", "nightly", "--verbose", "--", "echo", "ran"];
     let mut waits = lan.start(&args);
     waits.said.wait_for("joined");
-    // Who only waits runs nothing, and says so by its code.
+    // A process that was only waiting runs nothing, and reports this by its code.
     waits.interrupt();
     assert_eq!(output(waits, 130), [""; 0]);
     holder.interrupt();
@@ -104,11 +104,11 @@ fn a_command_that_has_lost_its_lock_is_ended_unless_it_is_to_run_on() {
         let (mut holder, held, first) = hold(&lan, &[flag]);
         holder.signal(Signal::SIGSTOP);
         subs[0].said.wait_for(" failed, decided by ");
-        // The lock is free, while the one who had it does not know of that yet.
+        // The lock is free, but its previous holder does not know that yet.
         let (mut next, next_held, second) = hold(&lan, &[]);
         assert!(second > first, "{second} after {first}");
         holder.signal(Signal::SIGCONT);
-        // In doubt if it finds itself alone before the others tell it.
+        // The lock is in doubt if the holder finds itself alone before the others notify it.
         holder.said.wait_for("lock nightly of accounts is ");
         if flag == "--keep-running" {
             drop(held);
@@ -136,7 +136,7 @@ fn a_command_that_has_lost_its_lock_is_ended_though_standard_error_is_full() {
     let (mut next, next_held, second) = hold(&lan, &[]);
     assert!(second > first, "{second} after {first}");
     holder.signal(Signal::SIGCONT);
-    // Its input is still open: nothing but SIGTERM ends it.
+    // The standard input of the command is still open, so only SIGTERM ends it.
     holder.end_with(143);
     drop((held, next_held));
     next.end_with(0);

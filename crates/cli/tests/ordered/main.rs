@@ -1,4 +1,4 @@
-//! Ordered groups as the users of the command see them: real processes on loopback. Each test has a
+//! Tests of ordered groups from the user's view: real processes on loopback. Each test has a
 //! multicast port of its own, so that all of them can run at once.
 
 mod calls;
@@ -15,25 +15,25 @@ use std::time::Duration;
 use process::Running;
 use serde_json::Value;
 
-/// How long anything may take before a test fails instead of waiting for ever.
+/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The nodes of one test, which are among themselves.
+/// Nodes of one test, isolated by their multicast port.
 struct Lan {
     port: &'static str,
 }
 
 impl Lan {
-    /// `port` is that of all multicast.
     const fn new(port: &'static str) -> Self {
         Self { port }
     }
 
-    /// `args`, of which the first is the verb, with nothing on standard input.
+    /// Returns a command with these arguments, of which the first is the subcommand, and without
+    /// standard input.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
-        // A port that a killed node had must not be that of another test's node soon after: rings
-        // of one name would meet there.
+        // The port of a killed node must not belong to a node of another test soon after, because
+        // rings with the same name would merge.
         let own = ["--interface", "127.0.0.1", "--port", "0", "--multicast-port", self.port];
         command.arg(args[0]).args(own);
         command.args(&args[1..]).stdin(Stdio::null());
@@ -44,7 +44,7 @@ impl Lan {
         Running::start(self.command(args))
     }
 
-    /// With a standard error that takes nothing.
+    /// Starts a process whose standard error cannot be written.
     fn start_unheard(&self, args: &[&str]) -> Running {
         let told = self.command(args);
         let mut command = Command::new("sh");
@@ -53,35 +53,35 @@ impl Lan {
         Running::start(command)
     }
 
-    /// With standard input for the test to write to.
+    /// Starts a process with a standard input that the test writes to.
     fn start_piped(&self, args: &[&str]) -> Running {
         let mut command = self.command(args);
         command.stdin(Stdio::piped());
         Running::start(command)
     }
 
-    /// A subscriber that is in the ring.
+    /// Starts a subscriber, and waits until it is in the ring.
     fn sub(&self, args: &[&str]) -> Running {
         let mut sub = self.start(&[&["sub", "accounts", "--ordered"], args].concat());
         sub.said.wait_for("joined accounts");
         sub
     }
 
-    /// Subscribers in one ring.
+    /// Starts `N` subscribers, and waits until they are in one ring.
     fn subs<const N: usize>(&self, args: &[&str]) -> [Running; N] {
         let subs = std::array::from_fn(|_| self.sub(args));
         self.await_ring(N);
         subs
     }
 
-    /// Waits until a look at the ring shows so many members.
+    /// Waits until a query of the ring shows `members` members.
     fn await_ring(&self, members: usize) {
         while self.ring(&[])["members"].as_array().map(Vec::len) != Some(members) {
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// The only ring, as `carom members` shows it.
+    /// Returns the only ring, as shown by `carom members`.
     fn ring(&self, args: &[&str]) -> Value {
         let mut look = self.start(&[&["members", "accounts", "--json"], args].concat());
         look.end_with(0);
@@ -91,7 +91,7 @@ impl Lan {
         shown["rings"][0].take()
     }
 
-    /// Runs it to its end; asserts that it is refused with this cause and this fix.
+    /// Runs a command to its end, and asserts that it is rejected with this cause and this fix.
     fn assert_refused(&self, args: &[&str], cause: &str, fix: &str) {
         let mut refused = self.start(args);
         refused.end_with(2);
@@ -102,7 +102,7 @@ impl Lan {
     }
 }
 
-/// What it wrote on standard output, once it has ended with this code.
+/// Returns the standard output of a process, and asserts its exit code.
 fn output(mut ended: Running, code: i32) -> Vec<String> {
     ended.end_with(code);
     std::mem::take(&mut ended.wrote.seen)

@@ -1,4 +1,4 @@
-//! `carom pub` and `carom sub` on ordered groups, and what they say of the ring.
+//! `carom pub` and `carom sub` in ordered groups, and their reports of the ring.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -65,7 +65,7 @@ fn who_ends_with_ctrl_c_has_left_and_who_is_killed_has_failed() {
     fourth.interrupt();
     fourth.said.wait_for("received 0 messages of accounts in order");
     fourth.end_with(0);
-    // Those who looked at the ring have left, too.
+    // The nodes that queried the ring have left as well.
     let is_it = |line: &str| line.contains(" left, ") && line.contains("3 members now");
     first.said.wait_until("that one of four has left", is_it);
     third.kill();
@@ -100,7 +100,7 @@ fn who_was_away_is_told_that_the_ring_went_on_and_joins_again_or_ends() {
     let [mut first, mut second] = lan.subs(&[]);
     let mut away = [lan.sub(&["--json"]), lan.sub(&["--no-rejoin"])];
     lan.await_ring(4);
-    // One after the other: together they would be half of the ring.
+    // One after the other, because both together are half of the ring.
     for sub in &mut away {
         sub.signal(Signal::SIGSTOP);
         first.said.wait_for(" failed, decided by ");
@@ -148,7 +148,7 @@ fn the_ring_is_shown_in_the_order_of_its_turns_and_its_members_hear_nothing_of_i
     for part in ["ring of accounts: view 1.", "3 members", "turn", "here", "no lock is held"] {
         assert!(text.wrote.seen.iter().any(|line| line.contains(part)), "{:#?}", text.wrote.seen);
     }
-    // The next change that its members hear of is that one of them goes.
+    // The next change that the members see is the leave of one of them.
     let [first, .., last] = &mut subs;
     let view = |line: &str| {
         let told: Value = serde_json::from_str(line).expect("it is JSON");

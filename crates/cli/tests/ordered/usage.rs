@@ -1,4 +1,4 @@
-//! What is refused, and what is said then.
+//! Rejected command lines, and their errors.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn wrong_use_is_a_cause_a_fix_and_code_2() {
 fn who_joins_otherwise_than_the_members_is_told_with_which_flags_they_did() {
     let lan = Lan::new("17452");
     let mut sub = lan.sub(&["--partition", "all"]);
-    // Who only looks need not know.
+    // A node that only queries the ring does not need its settings.
     assert_eq!(lan.ring(&[])["needed"], 1);
     let fix = "--ordered --partition all";
     lan.assert_refused(&["sub", "accounts", "--ordered"], "all or none go on", fix);
@@ -51,7 +51,7 @@ fn a_wait_for_a_ring_that_no_voter_is_in_ends_in_time() {
     for (mut waits, started, seconds, code) in waits {
         waits.said.wait_for("no ring of accounts let this node in within");
         waits.end_with(code);
-        // The node needs a while to start, and to end.
+        // The node needs time to start and to end.
         let most = Duration::from_secs(seconds + 2);
         assert!(started.elapsed() < most, "{:?}: {:?}", started.elapsed(), waits.said.seen);
     }

@@ -1,5 +1,5 @@
-//! `carom send` to several hosts, a network namespace each, whose sender's link is slow: what
-//! happens to some receivers does not keep the others from everything.
+//! `carom send` to several hosts, a network namespace for each, over a slow link of the sender:
+//! faults of some receivers do not keep the others from receiving everything.
 
 #[allow(dead_code, unused_imports, reason = "other tests do more with hosts")]
 #[path = "../lab/mod.rs"]
@@ -22,7 +22,7 @@ fn parsed(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// A lab whose first host sends at so many Mbit/s at most.
+/// Creates a lab whose first host sends at most `mbit` Mbit/s.
 fn lab(test: &str, hosts: usize, mbit: u32) -> Option<Lab> {
     let lab = Lab::new(test, hosts, 1500)?;
     let rate = format!("{mbit}mbit");
@@ -37,7 +37,7 @@ fn lab(test: &str, hosts: usize, mbit: u32) -> Option<Lab> {
     }
 }
 
-/// The receiver of a host, which writes to a directory called as it is.
+/// Starts the receiver on a host. It writes to a directory with its own name.
 fn receiver(lab: &Lab, dir: &TempDir, number: usize, more: &[&str]) -> Running {
     let name = format!("r{number}");
     let target = dir.path().join(&name);
@@ -47,7 +47,7 @@ fn receiver(lab: &Lab, dir: &TempDir, number: usize, more: &[&str]) -> Running {
     lab.at(number + 1).start(&[&args, more].concat())
 }
 
-/// Waits until so many bytes were multicast.
+/// Waits until `bytes` bytes were multicast.
 fn await_bytes(sender: &mut Running, bytes: usize) {
     sender.wrote.wait_until("progress", |line| {
         let line = parsed(line);
@@ -83,7 +83,7 @@ fn without_multicast_a_chain_of_receivers_has_the_senders_link_carry_one_copy() 
     }
     let summary = parsed(sender.wrote.seen.last().expect("a summary"));
     let count = |name: &str| summary["network"][name].as_u64().expect("a counter");
-    // Repairs replace what a receiver dropped because the machine had no time for it.
+    // Repairs replace what a receiver dropped because the machine was too busy, and are not copies.
     let repairs = count("repairs_asked_for") + count("data_multicast_again");
     let copies = (count("datagrams_out") - repairs) as f64 / count("data_sent") as f64;
     assert!((1.0..1.2).contains(&copies), "{copies} copies: {summary}");
@@ -128,8 +128,8 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
     assert_eq!(whole, 0, "what is not whole has not its name");
 }
 
-/// One of four runs a quarter of the time: it is named and left behind, and the others do not wait
-/// for its patience.
+/// One of four receivers runs a quarter of the time. It is named and evicted, and the others do not
+/// wait for its patience.
 #[test]
 fn a_receiver_that_runs_a_quarter_of_the_time_is_named_and_the_others_continue() {
     let Some(lab) = lab("a quarter of the time", 5, 200) else { return };
@@ -147,7 +147,7 @@ fn a_receiver_that_runs_a_quarter_of_the_time_is_named_and_the_others_continue()
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                // It may have ended.
+                // The process may have ended.
                 let _ = kill(slow, Signal::SIGSTOP);
                 thread::sleep(Duration::from_millis(300));
                 let _ = kill(slow, Signal::SIGCONT);

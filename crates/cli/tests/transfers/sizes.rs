@@ -1,4 +1,4 @@
-//! Paths that carry smaller packets than the interfaces say, and larger ones than is common.
+//! Paths that carry smaller packets than the interfaces report, and larger ones than usual.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use crate::lab::{Lab, Running};
 use crate::{MIB, noise, parsed, receiver};
 
-/// Sends a file from the first host to all others; returns the summaries of the sender and of the
-/// receivers, and what the sender said.
+/// Sends a file from the first host to all others. Returns the summaries of the sender and the
+/// receivers, and the sender's standard error.
 fn sent(lab: &Lab, bytes: usize, more: &[&str]) -> (Value, Vec<Value>, Vec<String>) {
     let dir = TempDir::new().expect("a directory");
     let (file, bytes) = (dir.path().join("image"), noise(bytes));
@@ -38,8 +38,8 @@ fn number(of: &Value, name: &str) -> u64 {
     of[name].as_u64().unwrap_or_else(|| panic!("no {name} in {of}"))
 }
 
-/// The port of one receiver drops packets of more than 1300 bytes: before, that receiver got
-/// nothing by the stream, waited 10 s and fetched all of it.
+/// The port of one receiver drops packets of more than 1300 bytes. Earlier versions sent that
+/// receiver nothing through the stream, and it fetched everything after 10 s.
 #[test]
 fn a_hop_that_is_narrower_than_the_interface_is_found_and_the_stream_fits_it() {
     let Some(lab) = Lab::new("a narrow hop", 3, 1500) else { return };
