@@ -1,15 +1,15 @@
-//! What a store is for: it refuses to be another's.
+//! Identity of a store: the cluster and the number of partitions that it belongs to.
 
 use std::fmt;
 
 use crate::error::StoreError;
 
-/// The format of the store's tables or keys; one of another format is refused.
+/// Format of the store's tables or keys. A store of another format is rejected.
 pub(crate) const FORMAT: u32 = 2;
 
-/// What a store is for.
+/// Cluster and number of partitions that a store belongs to.
 ///
-/// The stored form is the format u32, partitions u16, and the cluster's name.
+/// The stored form is the format (u32), the number of partitions (u16) and the cluster's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) cluster: String,
@@ -25,7 +25,7 @@ impl About {
     }
 
     /// # Errors
-    /// It is of another format, or makes no sense.
+    /// The format is another one, or the bytes are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
         let damaged = || StoreError::Damaged { what: "what it is for cannot be read".into() };
         let (format, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
@@ -39,7 +39,7 @@ impl About {
     }
 
     /// # Errors
-    /// It is for something else.
+    /// The store belongs to another cluster, or has another number of partitions.
     pub(crate) fn must_be(&self, ours: &Self) -> Result<(), StoreError> {
         match self == ours {
             true => Ok(()),

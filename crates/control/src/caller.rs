@@ -1,5 +1,7 @@
-//! A program that calls control processes, in a thread of its own: a failure detector or an
-//! observer. What happens is handed to its machine, and what the machine wants is done.
+//! Driver of a program that connects to control processes, in its own thread: a failure detector or
+//! an observer.
+//!
+//! The driver passes events to a sans-IO [`Machine`] and carries out the commands that it returns.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,7 +20,7 @@ use tokio::task::AbortHandle;
 use crate::error::ControlError;
 use crate::links::{Arrival, Links};
 
-/// What decides: it is driven as a membership provider is.
+/// Sans-IO state machine, driven like a membership provider.
 pub(crate) trait Machine: Send + 'static {
     fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>);
     fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
@@ -31,7 +33,7 @@ pub(crate) trait Machine: Send + 'static {
     fn shut_down(&mut self);
 }
 
-/// A running machine. It says goodbye and ends when this is dropped.
+/// Running machine. Dropping it sends the goodbyes and ends the thread.
 #[derive(Debug)]
 pub(crate) struct Caller<M> {
     machine: Arc<Mutex<M>>,
@@ -39,32 +41,32 @@ pub(crate) struct Caller<M> {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The loop of the thread.
+/// Event loop of the thread.
 struct Run<M> {
     machine: Arc<Mutex<M>>,
     socket: Option<UdpSocket>,
     links: Links,
-    /// Links that are being opened.
+    /// Connections that are being opened.
     opening: BTreeMap<LinkId, AbortHandle>,
     opened: mpsc::UnboundedSender<Opened>,
     begun: Instant,
 }
 
-/// What became of an attempt to open a link.
+/// Result of an attempt to open a connection.
 struct Opened {
     link: LinkId,
     result: std::io::Result<TcpStream>,
 }
 
-/// Arrivals and datagrams that are handled before the machine's wishes are looked at.
+/// Maximum number of arrivals and datagrams handled before the machine's commands are polled.
 const TOGETHER: usize = 64;
-/// No ping is as large.
+/// Size of the receive buffer, in bytes. It is larger than any ping.
 const DATAGRAM_BYTES: usize = 2048;
-/// How long the goodbyes may take.
+/// Time limit for writing the goodbyes.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
 impl<M: Machine> Caller<M> {
-    /// Drives `machine` in a thread of this name, with `socket` if it has datagrams.
+    /// Drives `machine` in a thread named `name`. `socket` is for machines that exchange datagrams.
     pub(crate) fn start(
         name: &str,
         machine: M,
@@ -92,23 +94,23 @@ impl<M: Machine> Caller<M> {
         Ok(Self { machine, stop: Some(stop_sender), thread })
     }
 
-    /// The machine as it is; it waits until this is given back.
+    /// Locks the machine. The event loop waits until the guard is dropped.
     pub(crate) fn machine(&self) -> MutexGuard<'_, M> {
         locked(&self.machine)
     }
 
-    /// Whether it has ended by itself.
+    /// Returns `true` if the thread has ended by itself.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Says goodbye and ends it.
+    /// Sends the goodbyes and ends the thread.
     ///
     /// # Errors
-    /// It had ended by a panic.
+    /// The thread panicked.
     pub(crate) fn stop(&mut self) -> Result<(), ControlError> {
         if let Some(stop) = self.stop.take() {
-            // It may have ended already.
+            // The thread may have ended already.
             let _ = stop.send(());
         }
         let ended = self.thread.take().map_or(Ok(()), JoinHandle::join);
@@ -118,10 +120,10 @@ impl<M: Machine> Caller<M> {
 
 impl<M> Drop for Caller<M> {
     fn drop(&mut self) {
-        // Dropping the sender stops the loop as well.
+        // Dropping the sender also stops the loop.
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so itself.
+            // The panic was already reported by the thread.
             let _ = thread.join();
         }
     }
@@ -160,10 +162,10 @@ impl<M: Machine> Run<M> {
         let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
     }
 
-    /// Does what the machine wants done, until it wants nothing more.
+    /// Carries out the machine's commands until it has no more.
     async fn act(&mut self) {
         loop {
-            // The lock is given back before anything is waited for.
+            // The lock is released before any await.
             let command = locked(&self.machine).poll_link();
             let Some(command) = command else { break };
             match command {
@@ -191,7 +193,7 @@ impl<M: Machine> Run<M> {
             if let Some(socket) = &self.socket
                 && let Err(error) = socket.send_to(&datagram, to.0).await
             {
-                // It is as good as lost, and is sent again.
+                // Equivalent to loss on the network: the ping is repeated.
                 tracing::debug!(%to, %error, "a ping was not sent");
             }
         }
@@ -201,14 +203,14 @@ impl<M: Machine> Run<M> {
         let opened = self.opened.clone();
         let attempt = tokio::spawn(async move {
             let result = TcpStream::connect(to.0).await;
-            // Nobody waits for it any more at the end.
+            // The loop may have ended.
             let _ = opened.send(Opened { link, result });
         });
         self.opening.insert(link, attempt.abort_handle());
     }
 
     fn on_opened(&mut self, Opened { link, result }: Opened) {
-        // What was given up while its answer was on its way is of no concern.
+        // The attempt was closed while its result was in flight.
         if self.opening.remove(&link).is_none() {
             return;
         }
@@ -230,7 +232,7 @@ impl<M: Machine> Run<M> {
     fn on_arrival(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Bytes(link, bytes) => {
-                // What was on its way when the machine closed the link is of no concern.
+                // The machine may have closed the connection while the bytes were in flight.
                 if self.links.contains(link) {
                     self.tell(link, LinkEvent::Received(&bytes));
                 }
@@ -278,12 +280,12 @@ fn register(runtime: &Runtime, socket: StdSocket) -> std::io::Result<UdpSocket> 
     UdpSocket::from_std(socket)
 }
 
-/// A machine is as good after a panic of somebody who looked at it as before.
+/// A panic of another user of the lock leaves the machine in a valid state.
 fn locked<M>(machine: &Mutex<M>) -> MutexGuard<'_, M> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until there is a datagram; an error is one, which receiving clears.
+/// Waits until a datagram can be received. An error counts as one, because receiving clears it.
 async fn readable(socket: Option<&UdpSocket>) {
     match socket {
         Some(socket) => {

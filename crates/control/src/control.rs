@@ -1,4 +1,4 @@
-//! A control process in a thread of its own.
+//! Control process in its own thread.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,8 +21,9 @@ use crate::process::{Inputs, Process};
 use crate::store::Store;
 use crate::writer::Writer;
 
-/// A running control process. It ends when this is dropped, after what was asked of it has been
-/// stored and acknowledged.
+/// Running control process.
+///
+/// Dropping it stores and acknowledges the requests received so far, and then ends it.
 #[derive(Debug)]
 pub struct Control {
     address: SocketAddr,
@@ -32,7 +33,7 @@ pub struct Control {
     thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
-/// What a process needs beside its store.
+/// Parts of a process that do not depend on its store.
 struct Ground {
     runtime: Runtime,
     listener: TcpListener,
@@ -43,20 +44,22 @@ struct Ground {
     seed: u64,
 }
 
-/// Connections that wait to be looked at.
+/// Capacity of the queue of accepted connections.
 const ACCEPTED: usize = 128;
-/// Reports of the store that wait to be looked at.
+/// Capacity of the queue of the store's reports.
 const REPORTS: usize = 1024;
-/// Questions that wait to be answered.
+/// Capacity of the queue of HTTP requests.
 const ASKS: usize = 16;
 
 impl Control {
-    /// Starts a control process: with the embedded store it owns all partitions, with etcd its
-    /// share of them, as soon as etcd knows it.
+    /// Starts a control process.
+    ///
+    /// With the embedded store it owns all partitions. With etcd it gets its share of them once it
+    /// is registered there.
     ///
     /// # Errors
-    /// The store cannot be opened or is another's, or an address cannot be listened at. Nothing is
-    /// left running then.
+    /// The store cannot be opened or belongs to another cluster, or an address cannot be bound. No
+    /// thread is left running in that case.
     pub fn start(options: Options) -> Result<Self, ControlError> {
         let Options { store, new_store, listen, advertise, http, server: config, seed } = options;
         match store {
@@ -84,39 +87,40 @@ impl Control {
         }
     }
 
-    /// The address that nodes are told to connect to.
+    /// Returns the address that nodes are given to connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where status and metrics are served.
+    /// Returns the address of the HTTP server for status and metrics, if it is enabled.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// What keeps it from serving, as long as that lasts: nodes go on with what they know.
+    /// Returns the reason why the process cannot serve at the moment, if there is one. Nodes
+    /// meanwhile continue with the members that they know.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
     }
 
-    /// Whether it has ended by itself.
+    /// Returns `true` if the process has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     ///
     /// # Errors
-    /// Its store cannot be used any more, or it ended by a panic.
+    /// The store cannot be used any more, or the process panicked.
     pub fn wait(mut self) -> Result<(), ControlError> {
         let ended = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
         Ok(ended.map_err(|_| ControlError::Panicked)??)
     }
 
-    /// Ends it, after what was asked of it has been stored and acknowledged.
+    /// Stores and acknowledges the requests received so far, and ends the process.
     ///
     /// # Errors
-    /// It had ended before; as [`Control::wait`].
+    /// Same as [`Control::wait`].
     pub fn stop(mut self) -> Result<(), ControlError> {
         self.ask_to_stop();
         self.wait()
@@ -124,7 +128,7 @@ impl Control {
 
     fn ask_to_stop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = stop.send(());
         }
     }
@@ -134,7 +138,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.ask_to_stop();
         if let Some(thread) = self.thread.take() {
-            // A caller that needs the result has called `stop`.
+            // Callers that need the result use `stop`.
             let _ = thread.join();
         }
     }
@@ -206,7 +210,7 @@ fn bind(
     listener.map_err(|error| ControlError::Listen { flag, address, error })
 }
 
-/// Where others reach what is listened at there.
+/// Returns the address at which other hosts reach a socket bound to `listened`.
 fn reachable(listened: SocketAddr) -> SocketAddr {
     match listened.ip().is_unspecified() {
         true => SocketAddr::new(first_address().into(), listened.port()),
@@ -214,7 +218,7 @@ fn reachable(listened: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The first address of the host that is not loopback; loopback if there is none.
+/// Returns the host's first address that is not loopback, or loopback if there is none.
 fn first_address() -> Ipv4Addr {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let mut addresses = interfaces.filter_map(|interface| {
@@ -224,7 +228,8 @@ fn first_address() -> Ipv4Addr {
     addresses.next().unwrap_or(Ipv4Addr::LOCALHOST)
 }
 
-/// 64 bits from the operating system, by way of the standard library's hasher keys.
+/// Returns 64 random bits from the operating system, obtained from the keys of the standard
+/// library's hasher.
 pub(crate) fn system_random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

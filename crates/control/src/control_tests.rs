@@ -10,7 +10,7 @@ use redb::backends::InMemoryBackend;
 
 use super::*;
 
-/// A disk on which the database panics once it is broken.
+/// Storage whose `sync_data` panics, like a damaged database, once it is broken.
 #[derive(Debug)]
 struct Breakable(InMemoryBackend, Arc<AtomicBool>);
 

@@ -1,26 +1,25 @@
-//! How the file descriptors of a control process are shared out.
+//! Shares of the file descriptors of a control process.
 
 use nix::sys::resource::{Resource, getrlimit};
 
-/// Connections of each kind that may be open at a time.
+/// Maximum numbers of open connections, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// Links of nodes, detectors and observers.
+    /// Connections of nodes, detectors and observers.
     pub(crate) links: usize,
-    /// Links among them that have not identified themselves yet.
+    /// Those of `links` that have not sent a hello yet.
     pub(crate) new_links: usize,
-    /// HTTP connections.
     pub(crate) http: usize,
 }
 
-/// The store, the listeners, the runtime, and what the program has open besides.
+/// Descriptors reserved for the store, the listeners, the runtime and the rest of the program.
 const OWN: usize = 32;
-/// Scrapers and operators are few.
+/// Few scrapers and operators connect at a time.
 const MOST_HTTP: usize = 64;
 const MOST_NEW_LINKS: usize = 256;
 
 impl Descriptors {
-    /// What the limit of this process allows.
+    /// Computes the shares from this process's soft limit of open files.
     pub(crate) fn of_process() -> Self {
         let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         Self::of(usize::try_from(limit).unwrap_or(usize::MAX))

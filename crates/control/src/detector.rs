@@ -1,5 +1,4 @@
-//! The failure detector of a rack as a process: a UDP socket for pings, links to all control
-//! processes.
+//! Failure detector of a rack: a UDP socket for pings and connections to all control processes.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +13,7 @@ use crate::caller::{self, Caller, Machine};
 use crate::control::system_random;
 use crate::error::ControlError;
 
-/// A running failure detector. It says goodbye and ends when this is dropped.
+/// Running failure detector. Dropping it sends a goodbye and ends it.
 ///
 /// ```no_run
 /// use carom_control::{Detector, DetectorOptions};
@@ -32,58 +31,61 @@ pub struct Detector {
     address: SocketAddr,
 }
 
-/// What a failure detector is started with.
+/// Settings of a failure detector.
 #[derive(Clone, Debug)]
 pub struct DetectorOptions {
-    /// The rack whose nodes are watched, as the nodes say it. At most 255 bytes.
+    /// Rack to watch, with the name that its nodes were given. At most 255 bytes.
     pub rack: String,
-    /// Addresses of control processes; each names the others. At least one.
+    /// Addresses of control processes. At least one; one is enough, because each process names the
+    /// others.
     pub controls: Vec<SocketAddr>,
-    /// The cluster's name, as the service has it. At most 255 bytes. Default: empty.
+    /// Cluster name of the service. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// Where pings are sent from and answered, by UDP. Default: any address of the host and any
-    /// free port.
+    /// Address of the UDP socket that sends and answers pings. Default: any address of the host and
+    /// any free port.
     pub listen: SocketAddr,
-    /// Where other detectors ping this one, if it is not where it listens. Default: where any
-    /// address is listened at, the one from which it calls the control processes.
+    /// Address at which other detectors ping this one. Set it if the service runs on the same
+    /// machine. Default: `listen`; if that is any address of the host, the source address of the
+    /// connections to the control processes.
     pub advertise: Option<SocketAddr>,
-    /// A node that answers no ping for so long is reported; from 100 ms on. Default: `None`, the
-    /// service's detection time.
+    /// Time without answers to pings after which a node is reported; at least 100 ms. Default:
+    /// `None`, the service's detection time.
     pub detection_time: Option<Duration>,
-    /// The seed of its id and of random pauses. Default: from the operating system.
+    /// Seed of the detector's id and of random pauses. Default: from the operating system.
     pub seed: Option<u64>,
 }
 
-/// A failure detector as it is.
+/// Snapshot of a failure detector's state.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct DetectorStatus {
-    /// Its id, which control processes and other detectors know it by.
+    /// Id under which control processes and other detectors know it.
     pub detector: String,
-    /// The rack that it says it is of.
+    /// Rack that it watches.
     pub rack: String,
-    /// Where it is pinged, and pings from.
+    /// Address at which it is pinged and from which it pings.
     pub address: String,
-    /// The control processes that it knows.
+    /// Control processes that it knows.
     pub processes: Vec<ProcessStatus>,
-    /// The nodes and detectors that it pings.
+    /// Nodes and detectors that it pings.
     pub watched: Vec<String>,
-    /// Why a control process refused it last, if none has let it in since.
+    /// Reason of the last refusal by a control process. `None` if a process has accepted the
+    /// detector since.
     pub refused: Option<String>,
     /// All counters, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A control process as somebody knows it who calls it.
+/// Control process, as a caller sees it.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// Its TCP address.
+    /// TCP address.
     pub address: String,
-    /// Whether there is a link to it now.
+    /// `true` if a connection to it is open.
     pub linked: bool,
 }
 
 impl DetectorOptions {
-    /// The defaults, for this rack and these control processes.
+    /// Returns the default settings for a rack and the given control processes.
     pub fn new(rack: impl Into<String>, controls: impl IntoIterator<Item = SocketAddr>) -> Self {
         Self {
             rack: rack.into(),
@@ -98,14 +100,16 @@ impl DetectorOptions {
 }
 
 impl Detector {
-    /// Starts it. That no control process is reached, or that it is refused, is no error: it goes
-    /// on trying, and its status tells.
+    /// Starts a failure detector.
+    ///
+    /// An unreachable control process, or a refusal, is not an error: the detector keeps trying and
+    /// reports it in its status.
     ///
     /// # Errors
-    /// The UDP address cannot be listened at, or the system gives no thread.
+    /// The UDP address cannot be bound, or the system cannot create a thread.
     ///
     /// # Panics
-    /// If there is no address of a control process.
+    /// Panics if `controls` is empty.
     pub fn start(options: DetectorOptions) -> Result<Self, ControlError> {
         let socket = caller::bind(options.listen)?;
         let listened = socket.local_addr().map_err(ControlError::Start)?;
@@ -124,7 +128,7 @@ impl Detector {
         Ok(Self { caller, id, rack: options.rack, address })
     }
 
-    /// How it is.
+    /// Returns a snapshot of the detector's state.
     pub fn status(&self) -> DetectorStatus {
         let machine = self.caller.machine();
         DetectorStatus {
@@ -138,15 +142,16 @@ impl Detector {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// Returns `true` if the detector has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.caller.has_ended()
     }
 
-    /// Says goodbye, so that its rack is another detector's at once, and ends it.
+    /// Sends a goodbye, so that the rack is reassigned to another detector at once, and ends the
+    /// detector.
     ///
     /// # Errors
-    /// It had ended by a panic.
+    /// The detector's thread panicked.
     pub fn stop(mut self) -> Result<(), ControlError> {
         self.caller.stop()
     }

@@ -1,13 +1,14 @@
-//! The embedded store: one file, one process, nothing else to run.
+//! Embedded store: one file for one process, without any other server.
 //!
-//! Everything is in one `redb` database. What was committed is on the disk before it is
-//! acknowledged, so that neither a killed process nor a lost machine loses a join. Only one process
-//! at a time can have the file open, which is what makes it the owner of all partitions.
+//! All data is in one `redb` database. A commit is on disk before it is acknowledged, so neither a
+//! killed process nor a lost machine loses a join. Only one process at a time can open the file.
+//! That process owns all partitions.
 //!
-//! Every page is verified when the store is opened, which reads the whole file: `redb` trusts one
-//! that was closed in order, and panics if it was damaged since. A panic within opening, reading
-//! and writing is taken for damage all the same ([`guarded`]). A marker beside the database says
-//! that there was a store, so that one that is gone or empty is not taken for a new one.
+//! Every page is verified when the store is opened, which reads the whole file. Without this,
+//! `redb` trusts a file that was closed cleanly, and panics if it was damaged since. In addition, a
+//! panic while opening, reading or writing is treated as damage ([`guarded`]). A marker file next
+//! to the database records that a store existed, so that a missing or empty database is not
+//! mistaken for a new one.
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -35,16 +36,17 @@ const VERSIONS: TableDefinition<'_, u16, u64> = TableDefinition::new("versions")
 const GROUPS: TableDefinition<'_, (u16, u32), &[u8]> = TableDefinition::new("groups");
 const MEMBERS: TableDefinition<'_, (u16, u32, u64), &[u8]> = TableDefinition::new("members");
 
-/// The store of one process.
+/// Store of a single process.
 pub(crate) struct EmbeddedStore {
     opens: Box<dyn Fn() -> Result<Database, StoreError> + Send>,
-    /// `None` after an error: what is on the disk has to be looked at again.
+    /// `None` after an error: the file must be opened and checked again.
     database: Option<Database>,
 }
 
 impl EmbeddedStore {
-    /// Opens the store in the folder `directory`, which is made if it is not there. With `anew` a
-    /// store that is lost or damaged is put aside, and an empty one begun.
+    /// Opens the store in `directory`, which is created if it is missing.
+    ///
+    /// With `anew`, a lost or damaged store is moved aside and replaced by an empty one.
     pub(crate) fn open(
         directory: &Path,
         cluster: &str,
@@ -77,13 +79,15 @@ impl EmbeddedStore {
         });
         let is_ours = is_new && !matches!(begun, Err(StoreError::InUse { .. }));
         if begun.is_err() && is_ours {
-            // Nothing is in it, and left there it would be taken for a store that was emptied.
+            // The file has no data yet. If it stayed there empty, the next start would report a
+            // lost store.
             let _ = std::fs::remove_file(&place.database);
         }
         begun
     }
 
-    /// A store whose bytes are kept by `backend`, which is asked for again after an error.
+    /// Opens a store on the storage that `backend` returns. `backend` is called again after an
+    /// error.
     #[cfg(test)]
     pub(crate) fn on<B: redb::StorageBackend>(
         backend: impl Fn() -> B + Send + 'static,
@@ -112,12 +116,12 @@ impl EmbeddedStore {
         })
     }
 
-    /// Writes what a new store is for; checks that an old one is for the same.
+    /// Records the identity of a new store, or checks that of an existing one.
     fn introduce(&self, ours: &About) -> Result<(), StoreError> {
         let transaction = self.database()?.begin_write()?;
         {
             let mut about = transaction.open_table(ABOUT)?;
-            // The others are there from now on, so that reading finds them.
+            // Tables that do not exist yet are created, so that reads find them.
             transaction.open_table(VERSIONS)?;
             transaction.open_table(GROUPS)?;
             transaction.open_table(MEMBERS)?;
@@ -135,7 +139,7 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// The partition as it is stored.
+    /// Reads a partition.
     pub(crate) fn load(&self, partition: u16) -> Result<PartitionState, StoreError> {
         guarded(|| self.read(partition))
     }
@@ -166,11 +170,11 @@ impl EmbeddedStore {
         Ok(PartitionState::restore(version, groups))
     }
 
-    /// Stores the commits, all together or none; one that is there already is not made again. A
-    /// failure is that of each of them.
+    /// Stores the commits in one transaction: all of them or none. A commit that is already stored
+    /// is skipped. A failure applies to every commit.
     ///
     /// # Errors
-    /// The store is damaged: nothing more can be stored.
+    /// The store is damaged and cannot be used any more.
     pub(crate) fn commit(
         &mut self,
         commits: &[Commit],
@@ -181,8 +185,8 @@ impl EmbeddedStore {
             Err(error) => error,
         };
         tracing::warn!(%error, "the store did not take a commit");
-        // After an error the database only says that there was one. What became of the commit is
-        // on the disk, and it is made again only if it is not there.
+        // After an error the database reports only that an error occurred. The file shows whether
+        // the commits were made.
         let is_full = error.is_full();
         self.close();
         match self.reopen().and_then(|()| self.has_all(commits)) {
@@ -237,7 +241,7 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// Closes the database, which may panic if that is damaged.
+    /// Closes the database. Closing panics if the database is damaged.
     fn close(&mut self) {
         let database = self.database.take();
         let closed = guarded(|| {
@@ -261,7 +265,7 @@ impl Drop for EmbeddedStore {
     }
 }
 
-/// The files of a store.
+/// Paths of a store.
 #[derive(Debug)]
 struct Place {
     directory: PathBuf,
@@ -279,10 +283,10 @@ impl Place {
         std::fs::create_dir_all(&self.directory).map_err(|error| self.cannot_open(&error))
     }
 
-    /// Whether there has never been a store here.
+    /// Returns `true` if there has never been a store in the directory.
     ///
     /// # Errors
-    /// There was one, and its data is gone.
+    /// A store existed and its data is gone.
     fn is_new(&self) -> Result<bool, StoreError> {
         let lost = |how: &'static str| StoreError::Lost { path: self.database.clone(), how };
         let exists = |path: &Path| path.try_exists().map_err(|error| self.cannot_open(&error));
@@ -297,7 +301,7 @@ impl Place {
         }
     }
 
-    /// Notes that there is a store.
+    /// Writes the marker, which records that a store exists.
     fn mark(&self, about: &About) -> Result<(), StoreError> {
         let text = format!("The store of {about} is in {DATABASE}.\n");
         let is_marked = std::fs::read(&self.marker).is_ok_and(|found| found == text.as_bytes());
@@ -310,7 +314,7 @@ impl Place {
         written.map_err(|error| StoreError::from(redb::Error::Io(error)))
     }
 
-    /// Keeps what is there under another name.
+    /// Renames the database to keep it, and removes the marker.
     fn put_aside(&self) -> Result<(), StoreError> {
         let aside = self.directory.join(ASIDE);
         for (from, to) in [(&self.database, Some(&aside)), (&self.marker, None)] {
@@ -334,17 +338,17 @@ impl Place {
 }
 
 const DATABASE: &str = "membership.redb";
-/// Says that there was a store in this folder.
+/// Marker: a store exists in this directory.
 const MARKER: &str = "membership.store";
-/// What a damaged database is called once a new one was asked for.
+/// Name that a damaged database is kept under when a new store replaces it.
 const ASIDE: &str = "membership.redb.damaged";
 
-/// How many changes of the partition are stored.
+/// Returns the number of stored changes of the partition.
 fn version_of(versions: &impl ReadableTable<u16, u64>, partition: u16) -> Result<u64, StoreError> {
     Ok(versions.get(partition)?.map_or(0, |version| version.value()))
 }
 
-/// The tables of a transaction that writes.
+/// Tables of a write transaction.
 struct Tables<'t> {
     versions: redb::Table<'t, u16, u64>,
     groups: redb::Table<'t, (u16, u32), &'static [u8]>,
@@ -415,7 +419,7 @@ impl fmt::Debug for EmbeddedStore {
     }
 }
 
-/// Why the database at `path` does not open.
+/// Converts the error of opening the database at `path`.
 fn cannot_use(path: &Path, error: DatabaseError) -> StoreError {
     let path = path.to_path_buf();
     match error {
@@ -432,7 +436,7 @@ impl From<redb::Error> for StoreError {
         let is_full = match &error {
             redb::Error::Corrupted(what) => return Self::Damaged { what: what.clone() },
             redb::Error::Io(error) => match error.kind() {
-                // A file that is no database, as of a wrong magic number.
+                // The file is not a database, for example because of a wrong magic number.
                 io::ErrorKind::InvalidData => return Self::Damaged { what: plain(error) },
                 io::ErrorKind::UnexpectedEof => {
                     return Self::Damaged { what: "its file is too short".into() };

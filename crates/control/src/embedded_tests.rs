@@ -42,19 +42,18 @@ fn open_anew(folder: &Path) -> Result<EmbeddedStore, StoreError> {
     EmbeddedStore::open(folder, CLUSTER, PARTITIONS, true)
 }
 
-/// Commits to a sound store.
 fn stored(store: &mut EmbeddedStore, commits: &[Commit]) -> Result<(), CommitFailure> {
     store.commit(commits).expect("it is sound")
 }
 
-/// What a partition is after these changes, without a store.
+/// Returns the state of a partition after `changes`, computed without a store.
 fn expected(changes: &[Change]) -> PartitionState {
     let mut state = PartitionState::default();
     changes.iter().for_each(|change| state.apply(change));
     state
 }
 
-/// A disk of so many bytes that outlives the databases on it.
+/// Disk of limited capacity, which outlives the databases on it.
 #[derive(Clone, Debug)]
 struct Disk(Arc<Mutex<(Vec<u8>, u64)>>);
 
@@ -217,7 +216,7 @@ fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
     assert!(text.starts_with("/dev/null/store/membership.redb: "), "{text}");
 }
 
-/// A folder with a store of some groups, closed in order.
+/// Creates a directory with a store of 20 groups that was closed cleanly.
 fn filled() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let mut store = open(folder.path()).expect("it opens");
@@ -228,7 +227,7 @@ fn filled() -> tempfile::TempDir {
     folder
 }
 
-/// Opens the store and reads all of it, as a process that starts does.
+/// Opens the store and reads all partitions, like a process that starts.
 fn read_all(folder: &Path) -> Result<Vec<PartitionState>, StoreError> {
     let store = open(folder)?;
     (0..PARTITIONS).map(|partition| store.load(partition)).collect()
@@ -241,7 +240,8 @@ fn damaged_bytes_anywhere_are_an_error_or_change_nothing() {
     let sound = std::fs::read(&path).expect("it is there");
     let expected = read_all(folder.path()).expect("it is sound");
     let mut errors = 0;
-    // Every page, at its head and at an odd place; the file's own header more closely.
+    // The damage is at the head of each page or at an odd offset in it, and more often in the
+    // file's header.
     let places = (0..sound.len()).step_by(4096).map(|at| at + (at / 4096 % 3) * 1037);
     for at in (0..320).step_by(16).chain(places) {
         let mut damaged = sound.clone();

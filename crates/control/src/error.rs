@@ -1,4 +1,4 @@
-//! What can go wrong with a control process.
+//! Errors of a control process and of its store.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,123 +6,123 @@ use std::path::PathBuf;
 
 use crate::about::FORMAT;
 
-/// Why a control process cannot start or go on.
+/// Error that prevents a control process from starting or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The store cannot be used.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// An address cannot be listened at.
+    /// An address cannot be bound.
     #[error("cannot listen at {address}: {}", plain(error))]
     Listen {
-        /// The flag of the command that names it.
+        /// Command-line flag that sets the address.
         flag: &'static str,
-        /// The address.
+        /// Address.
         address: SocketAddr,
-        /// What the system says.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// The system gives no thread or runtime.
+    /// The system cannot create a thread or a runtime.
     #[error("cannot start: {}", plain(.0))]
     Start(io::Error),
-    /// The process ended by an error of its own, which it has reported.
+    /// The process panicked. It has already reported the panic.
     #[error("the control process has failed")]
     Panicked,
 }
 
-/// Why a store cannot be used.
+/// Reason why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The folder cannot be made or the file not be opened.
+    /// The directory cannot be created or the file cannot be opened.
     #[error("{path}: {error}")]
     Open {
-        /// The file.
+        /// Path of the database.
         path: PathBuf,
-        /// What the system or the database says.
+        /// Error of the system or the database.
         error: String,
     },
-    /// There was a store, and its data is gone.
+    /// A store existed, and its data is gone.
     #[error("the store has lost its data: {path} {how}")]
     Lost {
-        /// The file.
+        /// Path of the database.
         path: PathBuf,
-        /// What has become of it.
+        /// Kind of loss: `is empty` or `is missing`.
         how: &'static str,
     },
     /// Another process has the file open.
     #[error("{path} is in use by another process")]
     InUse {
-        /// The file.
+        /// Path of the database.
         path: PathBuf,
     },
-    /// It was written by another version of this program.
+    /// The store was written by another version of this program.
     #[error("the store has format {found}, this program knows {FORMAT}")]
     Format {
-        /// What the file says.
+        /// Format of the store.
         found: u32,
     },
-    /// The database has a file format of another version of this program.
+    /// The database file has the format of another version of this program.
     #[error("{path} has file format {found}, which this program does not read")]
     FileFormat {
-        /// The file.
+        /// Path of the database.
         path: PathBuf,
-        /// What the file says.
+        /// Format of the file.
         found: u8,
     },
-    /// It belongs to another cluster, or to one with other partitions.
+    /// The store belongs to another cluster, or has another number of partitions.
     #[error("the store is that of {theirs}, not of {ours}")]
     Other {
-        /// What the file says.
+        /// Cluster and partitions of the store.
         theirs: String,
-        /// What was asked for.
+        /// Requested cluster and partitions.
         ours: String,
     },
-    /// No member of etcd answers, or none that has the others.
+    /// No member of etcd answers, or none that is connected to a majority.
     #[error("etcd does not answer at {addresses}: {error}")]
     Unreachable {
-        /// Where it was asked.
+        /// Client addresses that were tried.
         addresses: String,
-        /// What the last attempt said.
+        /// Error of the last attempt.
         error: String,
     },
-    /// Etcd answers, and does not do what it is asked.
+    /// Etcd answers but rejects the request.
     #[error("etcd at {addresses} refuses: {error}")]
     Refused {
-        /// Where it was asked.
+        /// Client addresses that were tried.
         addresses: String,
-        /// What it says.
+        /// Error that etcd returned.
         error: String,
     },
-    /// The settings of etcd cannot be used.
+    /// The settings of etcd are invalid.
     #[error("{0}")]
     Settings(String),
-    /// The program was built without etcd.
+    /// The program was built without the feature `etcd`.
     #[error("this program was built without etcd")]
     NotBuilt,
-    /// What is stored makes no sense.
+    /// The stored data is invalid.
     #[error("the store is damaged: {what}")]
     Damaged {
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
-    /// It was read or written in vain.
+    /// A read or write failed.
     #[error("the store failed: {error}")]
     Failed {
-        /// What the database says.
+        /// Error of the database.
         error: String,
-        /// Whether the disk is full.
+        /// `true` if the disk is full.
         is_full: bool,
     },
 }
 
 impl StoreError {
-    /// Whether there is no room left.
+    /// Returns `true` if the disk is full.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Failed { is_full: true, .. })
     }
 }
 
-/// The text of a system error without its number.
+/// Returns the text of a system error without its number.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -131,7 +131,7 @@ pub(crate) fn plain(error: &io::Error) -> String {
 }
 
 impl ControlError {
-    /// What to do about it.
+    /// Returns a suggestion for resolving the error, for the `fix:` line of the command.
     pub fn fix(&self) -> String {
         match self {
             Self::Store(StoreError::Open { .. }) => {

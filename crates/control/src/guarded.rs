@@ -1,4 +1,4 @@
-//! Panics of the database are errors.
+//! Conversion of panics of the database into errors.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -13,9 +13,10 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Runs `work` on the database. A panic within it is damage that the verification of the pages did
-/// not find: the database ends with the error, and nothing of it is used again. Nothing is printed
-/// of such a panic; all others are reported as before.
+/// Runs `work` on the database and converts a panic into [`StoreError::Damaged`].
+///
+/// Such a panic is caused by damage that the verification of the pages did not find. The database
+/// must not be used again. Nothing is printed for such a panic; all others are reported as before.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
     HOOK.call_once(|| {
         let report = take_hook();

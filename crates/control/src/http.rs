@@ -1,8 +1,8 @@
-//! Status and metrics by HTTP.
+//! HTTP server for status and metrics.
 //!
-//! The process exists for its links, so that HTTP gets a bounded share of its descriptors: at most
-//! `most` connections are open, each answers one request and ends within a fixed time. More wait in
-//! the system's queue, which costs no descriptor.
+//! HTTP gets a bounded share of the process's descriptors, so that it cannot displace the
+//! connections of nodes. At most `most` connections are open. Each answers one request and ends
+//! within a fixed time. Further connections wait in the system's queue, which costs no descriptor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::metrics;
 use crate::status::{GroupStatus, Status, Unknown};
 
-/// What somebody wants to know of the process.
+/// Request for the state of the process.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// All but the groups.
+    /// Everything except the groups.
     Status(oneshot::Sender<Status>),
     /// One group.
     Group(GroupId, oneshot::Sender<Result<Option<GroupStatus>, Unknown>>),
@@ -37,13 +37,13 @@ struct WhichGroup {
     group: String,
 }
 
-/// A request whose header has not arrived within this time is given up.
+/// Time limit for the header of a request.
 const HEADER_WITHIN: Duration = Duration::from_secs(5);
-/// A connection that has not taken its answer by then is closed.
+/// Time limit for a connection, from its acceptance until the client has read the response.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_ACCEPT: Duration = Duration::from_millis(100);
 
-/// Serves until the runtime ends, on at most `most` connections at a time.
+/// Serves until the runtime ends, with at most `most` open connections.
 pub(crate) async fn serve(listener: TcpListener, asks: mpsc::Sender<Ask>, most: usize) {
     let router = Router::new()
         .route("/status", get(status))
@@ -65,7 +65,7 @@ pub(crate) async fn serve(listener: TcpListener, asks: mpsc::Sender<Ask>, most: 
     }
 }
 
-/// Waits until one more connection may be open.
+/// Waits until another connection may be open.
 async fn place(places: &Arc<Semaphore>, most: usize) -> OwnedSemaphorePermit {
     if let Ok(place) = Arc::clone(places).try_acquire_owned() {
         return place;
@@ -74,7 +74,7 @@ async fn place(places: &Arc<Semaphore>, most: usize) -> OwnedSemaphorePermit {
     Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore")
 }
 
-/// Answers one request. The descriptor is free again within [`ANSWERED_WITHIN`].
+/// Serves one request. The descriptor is released within [`ANSWERED_WITHIN`].
 async fn answer(stream: TcpStream, router: Router, place: OwnedSemaphorePermit) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -132,7 +132,7 @@ mod tests {
 
     use tokio::io::AsyncWriteExt as _;
 
-    /// An answer that never comes stands for a client that never takes it.
+    /// The test leaves requests unanswered, which has the same effect as clients that do not read.
     #[tokio::test]
     async fn a_connection_over_the_limit_waits_until_another_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

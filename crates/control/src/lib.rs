@@ -1,8 +1,8 @@
 //! Carom's membership service as a process.
 //!
-//! [`carom_proto::membership::service`] decides everything; here are the links over TCP, the store,
-//! the clock and what an operator sees. `carom control` runs it; a test or another program can run
-//! it as well:
+//! The decisions are made by the sans-IO code in [`carom_proto::membership::service`]. This crate
+//! adds the TCP connections, the store, the clock, the status and the metrics. `carom control` runs
+//! the service, and a test or another program can run it as well:
 //!
 //! ```no_run
 //! use carom_control::{Control, Options};

@@ -1,7 +1,7 @@
-//! The TCP side of a control process: one task reads each link, one writes it.
+//! TCP connections of a control process, with a reading and a writing task each.
 //!
-//! What is read goes into one bounded queue, so that a process that is behind stops reading; what
-//! is to be written waits, up to a bound, in a queue for each link.
+//! Received data enters one bounded queue, so that a process that is behind stops reading. Data to
+//! be sent is queued per connection, up to a bound.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,23 +15,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What happened on a link.
+/// Event of a connection.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// Bytes, in order.
+    /// Received bytes, in order.
     Bytes(LinkId, Vec<u8>),
-    /// The end; nothing comes after it.
+    /// End of the connection; no further event follows.
     End(LinkId, LinkEnd),
 }
 
-/// All links of a control process.
+/// All connections of a control process.
 #[derive(Debug)]
 pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
     next: u64,
     arrivals: mpsc::Sender<Arrival>,
-    /// The writing tasks, those of links that were closed and still have something to write among
-    /// them.
+    /// Writing tasks, including those of closed connections with unwritten data.
     writers: JoinSet<()>,
 }
 
@@ -43,19 +42,19 @@ struct Link {
     reader: AbortHandle,
 }
 
-/// Arrivals that wait for the process; each has up to [`BUFFER_BYTES`].
+/// Capacity of the queue of arrivals, each of up to [`BUFFER_BYTES`].
 const ARRIVALS: usize = 1024;
 const BUFFER_BYTES: usize = 16 << 10;
 
 impl Links {
-    /// No links yet, and where their arrivals come out.
+    /// Creates an empty set of connections, and the receiver of their arrivals.
     pub(crate) fn new() -> (Self, mpsc::Receiver<Arrival>) {
         let (arrivals, receiver) = mpsc::channel(ARRIVALS);
         let (links, writers) = (BTreeMap::new(), JoinSet::new());
         (Self { links, next: 1, arrivals, writers }, receiver)
     }
 
-    /// Takes over a connection that was accepted; returns the number of the new link.
+    /// Adds an accepted connection and returns its new id.
     pub(crate) fn add(&mut self, stream: TcpStream) -> LinkId {
         let id = LinkId(self.next);
         self.next += 1;
@@ -63,10 +62,10 @@ impl Links {
         id
     }
 
-    /// Takes over a connection as a link of this number, which must be new.
+    /// Adds a connection under the id `id`, which must be new.
     pub(crate) fn add_as(&mut self, id: LinkId, stream: TcpStream) {
         while self.writers.try_join_next().is_some() {}
-        // It is only slower where that is refused.
+        // Without `TCP_NODELAY` the connection is only slower.
         let _ = stream.set_nodelay(true);
         let (reading, writing) = stream.into_split();
         let (outgoing, queue) = mpsc::unbounded_channel();
@@ -76,15 +75,16 @@ impl Links {
         self.links.insert(id, Link { outgoing, waiting, reader });
     }
 
-    /// Whether the link has not ended.
+    /// Returns `true` if the connection is open.
     pub(crate) fn contains(&self, id: LinkId) -> bool {
         self.links.contains_key(&id)
     }
 
-    /// Writes `bytes` after those before. A link that has ended drops them.
+    /// Queues `bytes` for writing. They are dropped if the connection has ended.
     ///
     /// # Errors
-    /// The other end does not read: the link is closed.
+    /// More than [`MAX_WAITING_BYTES`] are unwritten because the peer does not read. The connection
+    /// is closed.
     pub(crate) fn send(&mut self, id: LinkId, bytes: Vec<u8>) -> Result<(), LinkEnd> {
         let Some(link) = self.links.get(&id) else { return Ok(()) };
         let before = link.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -92,19 +92,19 @@ impl Links {
             self.close(id);
             return Err(LinkEnd::TooSlow);
         }
-        // The writing task may have ended; the end is on its way then.
+        // The writing task may have ended. Its `End` is in the queue then.
         let _ = link.outgoing.send(bytes);
         Ok(())
     }
 
-    /// Ends a link when what waits is written. Says whether it was there.
+    /// Closes a connection after its queued data has been written. Returns `true` if it was open.
     pub(crate) fn close(&mut self, id: LinkId) -> bool {
         let Some(link) = self.links.remove(&id) else { return false };
         link.reader.abort();
         true
     }
 
-    /// Ends all links, and waits until what waits is written.
+    /// Closes all connections, and waits until their queued data has been written.
     pub(crate) async fn finish(&mut self) {
         for link in std::mem::take(&mut self.links).into_values() {
             link.reader.abort();
@@ -112,7 +112,7 @@ impl Links {
         while self.writers.join_next().await.is_some() {}
     }
 
-    /// Ends all links; returns which there were.
+    /// Closes all connections and returns their ids.
     pub(crate) fn close_all(&mut self) -> Vec<LinkId> {
         let all: Vec<LinkId> = self.links.keys().copied().collect();
         for link in &all {
@@ -121,13 +121,13 @@ impl Links {
         all
     }
 
-    /// How many links there are.
+    /// Returns the number of connections.
     pub(crate) fn len(&self) -> usize {
         self.links.len()
     }
 }
 
-/// Accepts until the receiver is gone.
+/// Accepts connections until the receiver is dropped.
 pub(crate) async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStream, SocketAddr)>) {
     loop {
         match listener.accept().await {
@@ -136,7 +136,8 @@ pub(crate) async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStr
                     return;
                 }
             }
-            // Too many open files, or a peer that is gone already: others may have more luck.
+            // The process may have too many open files, or the peer may have closed already. Later
+            // connections may succeed.
             Err(error) => {
                 tracing::warn!(%error, "a link was not accepted");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -169,7 +170,8 @@ async fn write(
     arrivals: mpsc::Sender<Arrival>,
 ) {
     while let Some(bytes) = queue.recv().await {
-        // A piece each, so that a peer that is slow is not taken for one that does not read.
+        // The time limit applies to each chunk, so that a slow peer is not mistaken for one that
+        // does not read.
         for piece in bytes.chunks(BUFFER_BYTES) {
             let written = tokio::time::timeout(WRITE_WITHIN, stream.write_all(piece)).await;
             waiting.fetch_sub(piece.len(), Ordering::Relaxed);
@@ -185,5 +187,5 @@ async fn write(
     let _ = stream.shutdown().await;
 }
 
-/// A peer that does not take up a piece within this time does not read any more.
+/// Time limit for writing a chunk. A peer that exceeds it is assumed not to read any more.
 const WRITE_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The counters and sizes of a control process in the text format of OpenMetrics.
+//! Counters and gauges of a control process in the OpenMetrics text format.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use crate::status::Status;
 
-/// The metrics of a status.
+/// Encodes the metrics of a status.
 pub(crate) fn text(status: Status) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("carom_control");
     registry.register_collector(Box::new(Snapshot(status)));

@@ -1,4 +1,4 @@
-//! Who is in which group, for a program that is in none.
+//! Observer of the members of groups, for a program that is in none of them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::caller::{Caller, Machine};
 use crate::control::system_random;
 use crate::error::ControlError;
 
-/// A running observer of a membership service. It ends when this is dropped.
+/// Running observer of a membership service. Dropping it ends it.
 ///
 /// ```no_run
 /// use carom_control::{Observer, ObserverOptions};
@@ -29,59 +29,61 @@ pub struct Observer {
     caller: Caller<observer::Observer>,
 }
 
-/// What an observer is started with.
+/// Settings of an observer.
 #[derive(Clone, Debug)]
 pub struct ObserverOptions {
-    /// Addresses of control processes; each names the others. At least one.
+    /// Addresses of control processes. At least one; one is enough, because each process names the
+    /// others.
     pub controls: Vec<SocketAddr>,
-    /// The cluster's name, as the service has it. At most 255 bytes. Default: empty.
+    /// Cluster name of the service. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// The name of the group that is observed. Default: `None`, all groups.
+    /// Name of the group to observe. Default: `None`, all groups.
     pub group: Option<String>,
 }
 
-/// What an observer knows.
+/// Snapshot of an observer's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Whether all of it is as the service says at this time. If not, the service, or a part of it,
-    /// is not reached, and what it said last is shown.
+    /// `true` if all of the data is current. Otherwise the service, or a part of it, is
+    /// unreachable, and the last known data is shown.
     pub is_current: bool,
-    /// Why a control process refused the observer last, if none has let it in since.
+    /// Reason of the last refusal by a control process. `None` if a process has accepted the
+    /// observer since.
     pub refused: Option<String>,
-    /// The nodes that are in any of the groups, in order of their ids.
+    /// Nodes that are in at least one observed group, ordered by id.
     pub nodes: Vec<ObservedNode>,
 }
 
-/// A node that is in a group.
+/// Node that is in at least one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedNode {
-    /// Its id.
+    /// Node id.
     pub node: NodeId,
-    /// Its incarnation.
+    /// Incarnation of the node in the membership service.
     pub incarnation: u32,
-    /// Its UDP endpoint.
+    /// UDP endpoint.
     pub endpoint: SocketAddr,
-    /// Its groups, in order of their ids.
+    /// Groups of the node, ordered by id.
     pub groups: Vec<GroupId>,
 }
 
-/// A node joined a group, left it, or failed.
+/// Change of the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedChange {
-    /// What happened.
+    /// Kind of change: joined, left or failed.
     pub kind: ChangeKind,
-    /// In which group.
+    /// Group that changed.
     pub group: GroupId,
-    /// Which node.
+    /// Node that joined, left or failed.
     pub node: NodeId,
-    /// Its incarnation.
+    /// Incarnation of the node in the membership service.
     pub incarnation: u32,
-    /// The UDP endpoint that it has or had.
+    /// UDP endpoint of the node; its last one if it left or failed.
     pub endpoint: SocketAddr,
 }
 
 impl ObserverOptions {
-    /// The defaults, for these control processes.
+    /// Returns the default settings for the given control processes.
     pub fn new(controls: impl IntoIterator<Item = SocketAddr>) -> Self {
         let (cluster, group) = (String::new(), None);
         Self { controls: controls.into_iter().collect(), cluster, group }
@@ -89,14 +91,15 @@ impl ObserverOptions {
 }
 
 impl Observer {
-    /// Starts it. That no control process is reached, or that it is refused, is no error: it goes
-    /// on trying.
+    /// Starts an observer.
+    ///
+    /// An unreachable control process, or a refusal, is not an error: the observer keeps trying.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot create a thread.
     ///
     /// # Panics
-    /// If there is no address of a control process.
+    /// Panics if `controls` is empty.
     pub fn start(options: ObserverOptions) -> Result<Self, ControlError> {
         let config = observer::ObserverConfig {
             addresses: options.controls.into_iter().map(Endpoint).collect(),
@@ -108,7 +111,7 @@ impl Observer {
         Ok(Self { caller: Caller::start("carom-observer", machine, None)? })
     }
 
-    /// What it knows.
+    /// Returns a snapshot of the observer's state.
     pub fn observe(&self) -> Observation {
         let machine = self.caller.machine();
         let mut nodes: BTreeMap<NodeId, ObservedNode> = BTreeMap::new();
@@ -118,7 +121,8 @@ impl Observer {
                 let node = member.node;
                 let fresh = ObservedNode { node, incarnation, endpoint, groups: Vec::new() };
                 let known = nodes.entry(node).or_insert(fresh);
-                // A node that came back may still be in a group as it was before.
+                // A node that came back may still be listed in a group under its earlier
+                // incarnation.
                 if known.incarnation < incarnation {
                     (known.incarnation, known.endpoint) = (incarnation, endpoint);
                 }
@@ -132,7 +136,7 @@ impl Observer {
         }
     }
 
-    /// What has changed since this was asked for the last time, in the order in which it was told.
+    /// Returns the changes since the last call, in the order in which the service reported them.
     pub fn take_changes(&self) -> Vec<ObservedChange> {
         let mut machine = self.caller.machine();
         let changes = std::iter::from_fn(|| machine.poll_change());
@@ -146,7 +150,7 @@ impl Observer {
         changes.collect()
     }
 
-    /// Whether it has ended by itself.
+    /// Returns `true` if the observer has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.caller.has_ended()
     }

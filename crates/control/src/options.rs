@@ -1,4 +1,4 @@
-//! What a control process is started with.
+//! Settings of a control process.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,59 +10,62 @@ use carom_proto::membership::service::server::ServerConfig;
 /// Settings of a control process.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the state is kept.
+    /// Store for the state.
     pub store: StoreOptions,
-    /// Whether an embedded store that has lost its data, or is damaged, is put aside and an empty
-    /// one begun: nodes that run join again by themselves. A store that can be read is kept.
-    /// Default: false, which makes it an error.
+    /// `true` to move aside an embedded store that is lost or damaged and to start with an empty
+    /// one. Running nodes then join again without intervention. A store that can be read is kept.
+    /// Default: false; a lost or damaged store is an error.
     pub new_store: bool,
-    /// Where nodes connect to, by TCP. Default: any address of the host, port 7402; port 0 takes
-    /// any free one.
+    /// TCP address for nodes. Port 0 selects any free port. Default: any address of the host, port
+    /// 7402.
     pub listen: SocketAddr,
-    /// The address that nodes are told, if it is not the one listened at. Default: where any
-    /// address is listened at, the first of the host that is not loopback.
+    /// Address that is announced to nodes, if it differs from `listen`. Default: `listen`; if that
+    /// is any address of the host, the host's first address that is not loopback.
     pub advertise: Option<SocketAddr>,
-    /// Where `/status`, `/members` and `/metrics` are served by HTTP; `None`: nowhere. Whoever
-    /// reaches it can read who is in which group. Default: port 7403 of loopback.
+    /// Address of the HTTP server for `/status`, `/members` and `/metrics`; `None` disables it.
+    /// Every host that can reach it can list the members of groups. Default: port 7403 on loopback.
     pub http: Option<SocketAddr>,
-    /// The settings of the service itself.
+    /// Settings of the service.
     pub server: ServerConfig,
-    /// The seed of random choices. Default: from the operating system.
+    /// Seed of random choices. Default: from the operating system.
     pub seed: Option<u64>,
 }
 
-/// Where the state of a control process is kept.
+/// Store for the state of a control process.
 #[derive(Clone, Debug)]
 pub enum StoreOptions {
-    /// In a folder of its own, which is made if it is not there: the process owns all partitions.
+    /// Embedded store in a directory of its own, which is created if it is missing. The process
+    /// owns all partitions.
     Embedded(PathBuf),
-    /// In etcd, which any number of processes share. Needs the feature `etcd`.
+    /// Store in etcd, shared by any number of processes. Requires the feature `etcd`.
     Etcd(EtcdOptions),
 }
 
-/// Which etcd, and how to be let in.
+/// Addresses, lease and credentials for etcd.
 #[derive(Clone)]
 pub struct EtcdOptions {
-    /// Its client addresses, `http://HOST:PORT` or `https://HOST:PORT`: as many as are known.
+    /// Client addresses, `http://HOST:PORT` or `https://HOST:PORT`. Give those of all members,
+    /// because the next one is used if one does not answer.
     pub urls: Vec<String>,
-    /// For how long this process may be away from etcd until others take its partitions, in whole
-    /// seconds; etcd makes it longer than its own elections. Default: 5 s.
+    /// Time that this process may be disconnected from etcd before others take over its partitions,
+    /// in whole seconds. Etcd extends it if it is shorter than its own elections take. Default: 5
+    /// s.
     pub lease: Duration,
-    /// Name and password. Default: none.
+    /// User name and password. Default: none.
     pub user: Option<(String, String)>,
-    /// File with the certificate, in PEM, of who signed etcd's; for `https`.
+    /// File with the CA certificate (PEM) of the etcd servers, for `https`.
     pub ca: Option<PathBuf>,
-    /// Files with this process's own certificate and key, in PEM; for `https`.
+    /// Files with the client certificate and its key (PEM), for `https`.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// The TCP port of the service.
+/// Default TCP port for nodes.
 pub const DEFAULT_PORT: u16 = 7402;
-/// The port of status and metrics.
+/// Default TCP port for status and metrics.
 pub const DEFAULT_HTTP_PORT: u16 = 7403;
 
 impl Options {
-    /// The defaults, with the store in `directory`.
+    /// Returns the default settings, with an embedded store in `directory`.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             store: StoreOptions::Embedded(directory.into()),
@@ -77,7 +80,7 @@ impl Options {
 }
 
 impl EtcdOptions {
-    /// The defaults, with etcd at these addresses.
+    /// Returns the default settings, for an etcd at the given addresses.
     pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let urls = urls.into_iter().map(Into::into).collect();
         Self { urls, lease: Duration::from_secs(5), user: None, ca: None, identity: None }
@@ -85,7 +88,7 @@ impl EtcdOptions {
 }
 
 impl fmt::Debug for EtcdOptions {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map(|(name, _)| name);
         let Self { urls, lease, ca, identity, .. } = self;

@@ -1,5 +1,5 @@
-//! The loop of a control process: whatever happens is handed to the server, and what the server
-//! wants is done.
+//! Event loop of a control process: it passes events to the server and carries out the server's
+//! commands.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::links::{Arrival, Links};
 use crate::status::{GroupStatus, Status, Surroundings};
 use crate::store::{Store, StoreEvent};
 
-/// A control process.
+/// Control process.
 #[derive(Debug)]
 pub(crate) struct Process<S: Store> {
     server: Server,
@@ -24,12 +24,12 @@ pub(crate) struct Process<S: Store> {
     links: Links,
     store: S,
     address: SocketAddr,
-    /// What keeps it from serving.
+    /// Reason why the process cannot serve at the moment, if there is one.
     trouble: watch::Sender<Option<String>>,
     begun: Instant,
 }
 
-/// What comes to a process from its tasks and threads; `R` is from the store's.
+/// Receivers of all events of a process. `R` is the report type of its store.
 #[derive(Debug)]
 pub(crate) struct Inputs<R> {
     pub(crate) accepted: mpsc::Receiver<(TcpStream, SocketAddr)>,
@@ -39,7 +39,7 @@ pub(crate) struct Inputs<R> {
     pub(crate) stop: oneshot::Receiver<()>,
 }
 
-/// One of them.
+/// One event.
 enum Input<R> {
     Accepted(TcpStream, SocketAddr),
     Arrival(Arrival),
@@ -48,11 +48,12 @@ enum Input<R> {
     Time,
 }
 
-/// Inputs of one kind that are handled before the server's wishes are looked at.
+/// Maximum number of inputs of one kind handled before the server's commands are polled.
 const TOGETHER: usize = 64;
-/// How long a process that is told to stop waits for what is on its way to the store.
+/// Time limit for completing open requests, and then for writing queued data, when the process
+/// stops.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
-/// How long it then waits for the store to take back what it owns: longer than the store tries.
+/// Time limit for the store to release its partitions. It is longer than the store tries.
 const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
 impl<S: Store> Process<S> {
@@ -67,7 +68,7 @@ impl<S: Store> Process<S> {
         Self { server, config, links, store, address, trouble, begun: Instant::now() }
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until it is stopped.
     ///
     /// # Errors
     /// The store cannot be used any more.
@@ -87,14 +88,14 @@ impl<S: Store> Process<S> {
                 () = sleep_until(due) => Input::Time,
                 _ = &mut inputs.stop => break,
             };
-            // The process may have stood still for long: what it does not own any more is known
-            // before anything is answered.
+            // The process may have been stalled. Partitions that it has lost meanwhile must be
+            // known before any request is answered.
             self.store.handle_time(Instant::now());
             self.obey_store();
             self.on_input(input, &mut inputs);
         }
         let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
-        // What was acknowledged last is written before the runtime, and its tasks, are gone.
+        // The last acknowledgments must be written before the runtime ends with its tasks.
         let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
         if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
             tracing::warn!("the store did not take back in time what this process owns");
@@ -128,7 +129,7 @@ impl<S: Store> Process<S> {
         }
     }
 
-    /// Acknowledges what was asked for before the end.
+    /// Acknowledges the requests that are still open.
     async fn finish(&mut self, inputs: &mut Inputs<S::Report>) {
         while self.server.open_requests() > 0 {
             let Some(report) = inputs.reports.recv().await else { return };
@@ -138,7 +139,7 @@ impl<S: Store> Process<S> {
         }
     }
 
-    /// Tells the server what the store says.
+    /// Passes the events of the store to the server.
     fn obey_store(&mut self) {
         let trouble = self.store.trouble();
         self.trouble.send_if_modified(|known| {
@@ -180,7 +181,7 @@ impl<S: Store> Process<S> {
         let now = self.now();
         match arrival {
             Arrival::Bytes(link, bytes) => {
-                // What was on its way when the server closed the link is of no concern.
+                // The server may have closed the connection while the bytes were in flight.
                 if self.links.contains(link) {
                     self.server.handle_link(now, link, LinkEvent::Received(&bytes));
                 }
@@ -193,7 +194,7 @@ impl<S: Store> Process<S> {
         }
     }
 
-    /// Does what the server wants done, until it wants nothing more.
+    /// Carries out the commands of the server until it has no more.
     fn act(&mut self) {
         loop {
             self.obey_store();
@@ -211,7 +212,7 @@ impl<S: Store> Process<S> {
         }
     }
 
-    /// Says whether the server was told anything.
+    /// Carries out one command. Returns `true` if the server received an event in the process.
     fn carry(&mut self, command: LinkCommand) -> bool {
         match command {
             LinkCommand::Send { link, bytes } => {
@@ -248,7 +249,7 @@ impl<S: Store> Process<S> {
                     links: self.links.len(),
                     now: self.now(),
                 };
-                // Who asked may have gone.
+                // The requester may have disconnected.
                 let _ = reply.send(Status::of(&self.server, &around));
             }
             Ask::Group(group, reply) => {

@@ -1,4 +1,4 @@
-//! What an operator sees of a control process.
+//! Status of a control process, for operators.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,168 +10,170 @@ use carom_proto::rdcm::topology::{LinkId, Vertex};
 use carom_proto::{Endpoint, GroupId, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
-/// A control process as it is.
+/// Snapshot of a control process.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Status {
-    /// Drawn at random when it started.
+    /// Random id of the process, drawn at its start.
     pub process: String,
-    /// The cluster that it serves.
+    /// Cluster that it serves.
     pub cluster: String,
-    /// Where nodes connect to.
+    /// TCP address for nodes.
     pub address: String,
-    /// For how long it has run, in seconds.
+    /// Time since the start, in seconds.
     pub up_s: u64,
-    /// A node that is silent for so long is taken for dead, in milliseconds.
+    /// Time after which a silent node is declared dead, in milliseconds.
     pub lease_ms: u64,
-    /// Links of nodes and detectors.
+    /// Number of connections of nodes, detectors and observers.
     pub links: usize,
-    /// Requests that wait for the store.
+    /// Number of requests that wait for the store.
     pub open_requests: usize,
-    /// What keeps the state.
+    /// Store of the state.
     pub store: StoreStatus,
-    /// The partitions that it knows, those that it owns among them.
+    /// Partitions that the process knows, including those that it owns.
     pub partitions: Vec<PartitionStatus>,
-    /// The nodes that it holds leases of.
+    /// Nodes for which it holds leases.
     pub nodes: Vec<NodeStatus>,
-    /// The failure detectors that it thinks alive.
+    /// Failure detectors considered alive.
     pub detectors: Vec<KnownDetector>,
-    /// The multicast manager of bulk groups; `None` if the network is not known here.
+    /// Multicast manager of bulk groups; `None` if no network description is given.
     pub multicast: Option<MulticastStatus>,
     /// All counters, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// The multicast manager of a control process. That of the owner of partition 0 is asked.
+/// Multicast manager of a control process. Senders use the one of the owner of partition 0.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MulticastStatus {
-    /// Hosts of the network.
+    /// Number of hosts in the network.
     pub hosts: u32,
-    /// Links of the network, but for those to places for nodes that it does not name.
+    /// Number of links in the network, without those to default places for nodes that are not in
+    /// it.
     pub links: usize,
-    /// The links that are believed dead, by what they join.
+    /// Links considered dead, as the names of their two ends.
     pub dead_links: Vec<String>,
-    /// The groups in which somebody sends who asks it.
+    /// Groups in which a sender uses this manager.
     pub groups: Vec<MulticastGroup>,
 }
 
-/// A group of the multicast manager.
+/// Group of the multicast manager.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MulticastGroup {
-    /// Its id.
+    /// Group id.
     pub group: String,
-    /// The sender's id.
+    /// Id of the sender.
     pub sender: String,
-    /// How many receivers have a place.
+    /// Number of receivers with a place.
     pub receivers: usize,
-    /// The links of its tree, by what they join.
+    /// Links of the multicast tree, as the names of their two ends.
     pub links: Vec<String>,
 }
 
-/// A failure detector that is thought alive.
+/// Failure detector that is considered alive.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct KnownDetector {
-    /// Its id.
+    /// Detector id.
     pub detector: String,
-    /// Its rack.
+    /// Rack that it watches.
     pub rack: String,
-    /// Where it is pinged.
+    /// UDP endpoint at which it is pinged.
     pub endpoint: String,
-    /// Whether it has a link to this process now; without one it watches nobody for it.
+    /// `true` if it is connected to this process. Without a connection it watches no nodes for this
+    /// process.
     pub linked: bool,
-    /// For how long nothing was heard from it, in milliseconds.
+    /// Time since it was last heard, in milliseconds.
     pub silent_ms: u64,
-    /// The nodes that it is to watch: those of its rack, and of racks without a detector.
+    /// Nodes assigned to it: those of its rack and of racks without a detector.
     pub watches: Vec<String>,
-    /// The next detector in the chain, which it pings as well; `None` if it is the only one.
+    /// Next detector in the chain, which it pings as well; `None` if it is the only one.
     pub next: Option<String>,
 }
 
-/// The store of a control process.
+/// Store of a control process.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct StoreStatus {
     /// `embedded` or `etcd`.
     pub kind: String,
-    /// Whether the process may own partitions now: its lease at the store runs.
+    /// `true` if the process may own partitions, because its lease at the store is valid.
     pub registered: bool,
-    /// What is wrong, if anything is.
+    /// Current problem of the store, if there is one.
     pub trouble: Option<String>,
-    /// Where nodes connect to the control processes that are alive by the store's word; none for
-    /// an embedded store, which has one process.
+    /// TCP addresses of all live control processes, as registered in the store. Empty for an
+    /// embedded store, which has one process.
     pub processes: Vec<String>,
-    /// Counters of the store alone, by name; those of the service follow them in
-    /// [`Status::counters`].
+    /// Counters of the store, by name. In [`Status::counters`] they are merged with those of the
+    /// service.
     #[serde(skip)]
     pub(crate) counters: Vec<(&'static str, u64)>,
 }
 
-/// A partition that is known.
+/// Partition known to the process.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct PartitionStatus {
-    /// Its number.
+    /// Partition number.
     pub partition: u16,
-    /// Whether this process decides about it.
+    /// `true` if this process owns it.
     pub owned: bool,
-    /// Where nodes connect to the process that does; `None` while it is between two owners.
+    /// TCP address of its owner; `None` while it is between two owners.
     pub owner: Option<String>,
-    /// How many changes it has seen.
+    /// Number of its changes so far.
     pub version: u64,
-    /// Its groups that have members.
+    /// Number of its groups that have members.
     pub groups: usize,
-    /// The members of these, a node counted in each of its groups.
+    /// Number of members of these groups. A node counts once in each of its groups.
     pub members: usize,
 }
 
-/// A node that is thought alive.
+/// Node that is considered alive.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Its id.
+    /// Node id.
     pub node: String,
-    /// How often it came back after it had been taken for dead.
+    /// Number of times that it came back after it was declared dead.
     pub incarnation: u32,
-    /// Its UDP endpoint.
+    /// UDP endpoint.
     pub endpoint: String,
-    /// Its rack; empty if it did not say.
+    /// Rack; empty if the node did not name one.
     pub rack: String,
-    /// Whether it has a link to this process now.
+    /// `true` if it is connected to this process.
     pub linked: bool,
-    /// For how long nothing was heard from it, in milliseconds.
+    /// Time since it was last heard, in milliseconds.
     pub silent_ms: u64,
-    /// The failure detector that pings it; `None` if only its lease tells that it failed, or the
-    /// node before it in the ring.
+    /// Failure detector that pings it; `None` if its failure is detected only by its lease or by
+    /// the previous node in the ring.
     pub watched_by: Option<String>,
-    /// The node that it pings in the ring; `None` without a ring.
+    /// Node that it pings in the ring; `None` without a ring.
     pub next: Option<String>,
 }
 
-/// A group as the process knows it.
+/// Group, as known to the process.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// Its id.
+    /// Group id.
     pub group: String,
-    /// Its settings, as its first join said.
+    /// Settings of the group, from its first join.
     pub profile: String,
-    /// The partition's version after its last change.
+    /// Version of the partition after the last change of the group.
     pub version: u64,
-    /// Its members.
+    /// Members of the group.
     pub members: Vec<MemberStatus>,
 }
 
-/// A member of a group.
+/// Member of a group.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Its id.
+    /// Node id.
     pub node: String,
-    /// Its incarnation.
+    /// Incarnation of the node in the membership service.
     pub incarnation: u32,
-    /// Its UDP endpoint.
+    /// UDP endpoint.
     pub endpoint: String,
 }
 
-/// The process is away from its store, or has just begun to read it.
+/// The state is unknown: the process is away from its store or has not read it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unknown;
 
-/// What a status tells beside what the server knows.
+/// Parts of a status that the server does not know.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) cluster: &'a str,
@@ -184,7 +186,8 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl StoreStatus {
-    /// An embedded store is there as long as its process is.
+    /// Returns the status of an embedded store, which is registered for the lifetime of its
+    /// process.
     pub(crate) fn embedded() -> Self {
         let (processes, counters) = (Vec::new(), Vec::new());
         Self { kind: "embedded".into(), registered: true, trouble: None, processes, counters }
@@ -192,7 +195,7 @@ impl StoreStatus {
 }
 
 impl Status {
-    /// The partitions that it owns.
+    /// Returns the partitions that the process owns.
     pub fn owned(&self) -> impl Iterator<Item = &PartitionStatus> {
         self.partitions.iter().filter(|partition| partition.owned)
     }
@@ -284,7 +287,10 @@ impl MulticastStatus {
 }
 
 impl GroupStatus {
-    /// The group, if it has members; `Err` if its partition is not known here now.
+    /// Returns the group, or `None` if it has no members.
+    ///
+    /// # Errors
+    /// The partition of the group is currently unknown here.
     pub(crate) fn of(server: &Server, group: GroupId) -> Result<Option<Self>, Unknown> {
         let partition = server.owners().partition_of(group);
         let state = server.state(partition).ok_or(Unknown)?;

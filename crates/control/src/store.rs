@@ -1,4 +1,4 @@
-//! What a control process asks of a store, whichever it is.
+//! Interface between a control process and its store.
 
 use std::fmt;
 use std::time::Instant;
@@ -9,72 +9,73 @@ use carom_proto::membership::service::{Change, Owners, PartitionState};
 use crate::error::StoreError;
 use crate::status::StoreStatus;
 
-/// A store, and what it knows of who owns which partition.
+/// Store of partitions, and source of their ownership.
 ///
-/// Its owner calls [`Store::handle_time`] and [`Store::handle_report`] with whatever happens, then
-/// does what [`Store::poll`] says until there is nothing more, and calls again by
-/// [`Store::due`].
+/// The process calls [`Store::handle_time`] and [`Store::handle_report`] with every event. It then
+/// passes the events of [`Store::poll`] to the server until there are no more, and calls again at
+/// the time of [`Store::due`].
 pub(crate) trait Store {
-    /// What comes back from its threads and tasks.
+    /// Report of the store's threads and tasks.
     type Report: fmt::Debug + Send;
 
-    /// Has a commit made of a partition whose state is `before`. What becomes of it comes as
+    /// Starts a commit to a partition whose state is `before`. The result follows as
     /// [`StoreEvent::Committed`].
     fn commit(&mut self, commit: Commit, before: &PartitionState);
 
-    /// One of its threads or tasks has done something.
+    /// Handles a report of a thread or task.
     fn handle_report(&mut self, now: Instant, report: Self::Report);
 
-    /// Time has passed, perhaps while the whole process stood still.
+    /// Handles the passage of time, which may include a stall of the whole process.
     fn handle_time(&mut self, now: Instant);
 
-    /// What the server has to be told next, in order.
+    /// Returns the next event for the server, in order.
     fn poll(&mut self) -> Option<StoreEvent>;
 
-    /// When [`Store::handle_time`] has something to do.
+    /// Returns the time at which [`Store::handle_time`] has work to do.
     fn due(&self) -> Option<Instant>;
 
-    /// What is known of the partition has a gap, and it is not owned any more: it has to come
-    /// again as [`StoreEvent::Loaded`].
+    /// Requests the state of a partition again, because a change is missing. The process no longer
+    /// owns the partition until its state has arrived as [`StoreEvent::Loaded`].
     fn reload(&mut self, partition: u16);
 
-    /// Gives back what it owns. Nothing is committed after it.
+    /// Releases all owned partitions. Nothing is committed afterwards.
     async fn close(&mut self);
 
-    /// Whether this process knows what goes on. One that does not has no links: nodes are better
-    /// served elsewhere, or go on with what they know.
+    /// Returns `true` if this process knows the current state of the cluster. A process that does
+    /// not closes its connections, because nodes are better served by another process, or by the
+    /// members that they know.
     fn is_serving(&self) -> bool;
 
-    /// What keeps this process from owning anything.
+    /// Returns the reason why this process cannot own partitions at the moment, if there is one.
     fn trouble(&self) -> Option<&str>;
 
-    /// Why it can never be used again, once: the process ends with this error. Default: it tries
-    /// again by itself for as long as the process runs.
+    /// Returns, once, the error that makes the store unusable; the process ends with it. The
+    /// default implementation returns `None`: the store retries for the lifetime of the process.
     fn take_failure(&mut self) -> Option<StoreError> {
         None
     }
 
-    /// What an operator sees of it.
+    /// Returns the status of the store, for operators.
     fn status(&self) -> StoreStatus;
 }
 
-/// What the server has to be told.
+/// Event for the server.
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "etcd"),
     expect(dead_code, reason = "the embedded store loses no partition, and follows none")
 )]
 pub(crate) enum StoreEvent {
-    /// The result of a commit.
+    /// Result of a commit.
     Committed(CommitId, Result<(), CommitFailure>),
-    /// A partition that is not owned here, as the store has it.
+    /// State in the store of a partition that this process does not own.
     Loaded(u16, PartitionState),
-    /// A commit of the partition, by this process or another, after this version.
+    /// Commit to the partition after this version, by this process or another.
     Applied(u16, u64, Vec<Change>),
-    /// This process decides about the partition from now on, in the state that was told last.
+    /// This process owns the partition from now on, in the state last reported.
     Owned(u16),
-    /// This process does not decide about the partition any more.
+    /// This process does not own the partition any more.
     Lost(u16),
-    /// Who owns what.
+    /// Owners of all partitions.
     Owners(Owners),
 }

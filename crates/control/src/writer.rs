@@ -1,4 +1,4 @@
-//! The thread of the embedded store: it commits what has come together.
+//! Thread of the embedded store. It combines waiting commits into one transaction.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,34 +16,34 @@ use crate::error::{ControlError, StoreError};
 use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
 
-/// The embedded store with a thread that writes to the disk, so that the process need not wait for
-/// it. Its process owns all partitions for ever.
+/// Embedded store with a thread that writes to the disk, so that the process never waits for the
+/// disk. The process owns all partitions for its lifetime.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// Of each partition one commit is on its way at a time, so that there are at most as many.
+    /// Commits for the thread. At most one per partition is in flight, which bounds the channel.
     commits: Option<Sender<Commit>>,
     thread: Option<JoinHandle<()>>,
-    /// What the server is told, at most an answer for each partition once it knows the store.
+    /// Events for the server. After the initial ones there is at most one per partition.
     events: VecDeque<StoreEvent>,
-    /// Why the thread has ended before its time.
+    /// Error that ended the thread early.
     failure: Option<StoreError>,
 }
 
-/// A report of the thread.
+/// Report of the thread.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// The result of a commit.
+    /// Result of a commit.
     Done(CommitId, Result<(), CommitFailure>),
-    /// The store cannot be used any more; the thread ends.
+    /// The store cannot be used any more. The thread ends.
     Failed(StoreError),
 }
 
 impl Writer {
-    /// Reads all partitions for the process at `address`, and starts the thread; what became of
-    /// each commit goes to `reports`.
+    /// Reads all partitions for the process at `address`, and starts the thread. The result of each
+    /// commit is sent to `reports`.
     ///
     /// # Errors
-    /// The store cannot be read, or there is no thread to be had.
+    /// The store cannot be read, or the system cannot create a thread.
     pub(crate) fn start(
         store: EmbeddedStore,
         partitions: u16,
@@ -71,7 +71,8 @@ impl Store for Writer {
 
     fn commit(&mut self, commit: Commit, _before: &PartitionState) {
         if let Some(commits) = &self.commits {
-            // The thread ends after this half of the channel. If it has not, it has failed.
+            // The thread ends only after this sender is dropped. If the send fails, the thread has
+            // failed.
             if commits.send(commit).is_err() && self.failure.is_none() {
                 let error = "its thread has ended".into();
                 self.failure = Some(StoreError::Failed { error, is_full: false });
@@ -122,7 +123,7 @@ impl Store for Writer {
 }
 
 impl Drop for Writer {
-    /// What was handed over is written before.
+    /// Writes all commits that were handed over, and ends the thread.
     fn drop(&mut self) {
         self.commits = None;
         if let Some(thread) = self.thread.take() {
@@ -131,13 +132,13 @@ impl Drop for Writer {
     }
 }
 
-/// Makes all commits that wait in one transaction: a write to the disk costs the same for one
+/// Makes all waiting commits in one transaction, because a write to the disk costs the same for one
 /// partition as for all.
 fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, reports: &mpsc::Sender<Report>) {
     while let Ok(first) = commits.recv() {
         let mut together = vec![first];
         together.extend(commits.try_iter());
-        // Nobody waits for a report any more when the process ends.
+        // The receiver may be gone when the process ends.
         match store.commit(&together) {
             Ok(result) => {
                 for commit in together {

@@ -1,5 +1,4 @@
-//! Connections that ask for nothing: they take neither the service from its nodes nor its status
-//! from its operators.
+//! Idle connections keep neither nodes from joining nor operators from reading the status.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -8,9 +7,9 @@ use std::time::Duration;
 use carom::{MulticastPool, Node, PathChoice, Profile};
 use carom_control::{Control, Options};
 
-/// How long anything may take that happens at all.
+/// Time limit for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More than are open at a time, whatever the limit of the process is.
+/// More than may be open at a time, regardless of the process's limit.
 const HALF_REQUESTS: usize = 100;
 const IDLE_LINKS: usize = 40;
 
@@ -29,7 +28,7 @@ fn connect(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads until the other end closes.
+/// Reads until the other end closes the connection.
 fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {

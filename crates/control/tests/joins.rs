@@ -1,5 +1,5 @@
-//! Many nodes that join many groups at once, on real sockets: everybody is in every view in the
-//! end. How long that takes for 64 nodes in 1000 groups is what `--bench joins` measures.
+//! Many nodes that join many groups at once on real sockets end up in every view. The benchmark
+//! `--bench joins` measures the time for 64 nodes in 1000 groups.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use carom_control::{Control, Options};
 
 const NODES: u64 = 12;
 const GROUPS: usize = 300;
-/// How long anything may take that happens at all.
+/// Time limit for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks for all groups at once, and waits for all answers.
+/// Starts all joins at once and waits for their results.
 fn join_all(nodes: &[Arc<Node>]) -> Vec<Group> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let joins: Vec<_> = nodes

@@ -1,4 +1,4 @@
-//! Nodes of the library on real sockets, with a control process between them.
+//! Library nodes on real sockets with a control process.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use carom::{Event, Group, JoinGroupError, MulticastPool, Node, NodeId, PathChoice, Profile};
 use carom_control::{Control, Options};
 
-/// How long anything may take that happens at all.
+/// Time limit for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn control(store: &Path, listen: SocketAddr) -> Control {
@@ -31,7 +31,7 @@ fn join(node: &Node, name: &str) -> Group {
     node.join(name, Profile::time_critical()).expect("the service answers")
 }
 
-/// Waits until `group` has exactly these other members.
+/// Waits until the other members of `group` are exactly `expected`.
 fn wait_for_members(group: &Group, expected: &[&Node]) {
     let mut expected: Vec<NodeId> = expected.iter().map(|node| node.id()).collect();
     expected.sort_unstable();
@@ -42,7 +42,6 @@ fn wait_for_members(group: &Group, expected: &[&Node]) {
     }
 }
 
-/// Waits for a message.
 fn next_message(group: &Group) -> Vec<u8> {
     loop {
         match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {

@@ -1,9 +1,9 @@
-//! A process that takes part; it is this program again.
+//! Child process of the benchmark, which runs the same program.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-/// A process, told what to do line by line. It is ended when this is dropped.
+/// Process that is controlled line by line. Dropping it kills the process.
 pub(crate) struct Child {
     process: std::process::Child,
     says: BufReader<ChildStdout>,
@@ -25,7 +25,7 @@ impl Child {
         self.process.id()
     }
 
-    /// The next line that the process prints.
+    /// Returns the next line that the process prints.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.says.read_line(&mut line).expect("lines in UTF-8");
@@ -33,7 +33,7 @@ impl Child {
         line.trim_end().to_owned()
     }
 
-    /// Waits for a line that must be this one.
+    /// Waits for the next line, which must be `expected`.
     pub(crate) fn await_line(&mut self, expected: &str) {
         assert_eq!(self.line(), expected);
     }
@@ -45,7 +45,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

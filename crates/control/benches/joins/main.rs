@@ -1,11 +1,13 @@
-//! How long it takes until many nodes that start together are in many groups and know each other:
-//! real nodes, each a process with its own sockets on loopback, and one control process with its
-//! store on the disk, or gossip. Prints seconds of the clock, and of the processor by parts.
+//! Benchmark of many nodes that start together and join many groups.
+//!
+//! It measures the time until all views are complete. Each node is a process with its own sockets
+//! on loopback. Membership is by one control process with its store on disk, or by gossip. The
+//! output is elapsed time, and processor time by thread.
 //!
 //! `cargo bench -p carom-control --bench joins [-- [service|gossip] NODES GROUPS [OF_HOW_MANY]]`
 //!
-//! Each node joins GROUPS groups at once: all there are, or as many drawn at random out of
-//! OF_HOW_MANY. It is done when the view of each of them is exactly who is in it.
+//! Each node joins GROUPS groups at once: all of them, or GROUPS drawn at random from OF_HOW_MANY.
+//! A node is done when each of its views has exactly the members of the group.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 
@@ -22,7 +24,7 @@ use child::Child;
 use plan::{Plan, Provider};
 use processor::Processor;
 
-/// How long anything may take that happens at all.
+/// Time limit for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -56,7 +58,7 @@ fn measure(plan: &Plan) {
     let meeting_point = addresses.as_ref().map_or("-", |it| &it.0).to_owned();
     let mut nodes = Vec::new();
     for number in 0..plan.nodes {
-        // With gossip the first node is everybody else's seed.
+        // With gossip the first node is the seed of the others.
         let at = match nodes.first_mut() {
             Some((_, first)) if plan.provider == Provider::Gossip => first,
             _ => &meeting_point,
@@ -86,7 +88,7 @@ fn measure(plan: &Plan) {
     nodes.iter_mut().for_each(|node| node.tell("end"));
 }
 
-/// The processor's time of the nodes, and that of the control process.
+/// Returns the processor time of the nodes, and that of the control process.
 fn usage(nodes: &[Child], control: Option<&Child>) -> [Processor; 2] {
     let nodes = nodes.iter().map(|node| Processor::of(node.id()));
     let control = control.map(|control| Processor::of(control.id()));
@@ -135,7 +137,7 @@ fn report_service(status: &Status, write: Duration) {
     );
 }
 
-/// The median of what it takes until 4 KiB are on the disk of `folder`.
+/// Returns the median time of a durable write of 4 KiB in `folder`.
 fn time_of_a_durable_write(folder: &std::path::Path) -> Duration {
     use std::io::{Seek as _, Write as _};
     let mut file = std::fs::File::create(folder.join("probe")).expect("a file");

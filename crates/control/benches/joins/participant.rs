@@ -1,4 +1,4 @@
-//! What the processes do that take part.
+//! Roles of the child processes.
 
 use std::io::BufRead as _;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use carom_control::{Control, Options};
 use super::PATIENCE;
 use super::plan::{Plan, Provider, group_name, node_id};
 
-/// A control process with its store in `folder`.
+/// Runs a control process with its store in `folder`.
 pub(crate) fn control(folder: &str) {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let options = Options { listen: any_port, http: Some(any_port), ..Options::new(folder) };
@@ -21,14 +21,14 @@ pub(crate) fn control(folder: &str) {
     control.wait().expect("it is ended from outside");
 }
 
-/// A node that joins its groups when it is told to, and says when it has come how far.
+/// Runs a node. It joins its groups on command from standard input, and prints its progress.
 pub(crate) fn node(number: &str, address: &str, plan: &Plan) {
     let number: usize = number.parse().expect("the number of a node");
     let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
     let builder = builder.pool(MulticastPool::default()).node_id(node_id(number));
     let builder = match plan.provider {
         Provider::Service => builder.control([address]),
-        // The first one is the others' seed.
+        // The first node is the seed of the others.
         Provider::Gossip if number == 0 => builder,
         Provider::Gossip => builder.seeds([address]),
     };
@@ -53,7 +53,7 @@ pub(crate) fn node(number: &str, address: &str, plan: &Plan) {
     await_word("end");
 }
 
-/// Asks for all groups at once, and waits for all of them.
+/// Starts all joins at once and waits for them.
 fn join(node: &Arc<Node>, names: impl Iterator<Item = String>) -> Vec<Group> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let joins: Vec<_> = names

@@ -1,22 +1,22 @@
-//! What is measured: who joins what.
+//! Parameters of the benchmark, and the groups of each node.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use carom_proto::{NodeId, Rng};
 
-/// A setting; the same for all processes that take part.
+/// Parameters of a run, the same for all of its processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) provider: Provider,
     pub(crate) nodes: usize,
-    /// Groups of each node.
+    /// Number of groups that each node joins.
     pub(crate) groups: usize,
-    /// Out of how many they are drawn.
+    /// Number of groups from which they are drawn.
     pub(crate) of: usize,
 }
 
-/// Who tells the nodes of each other.
+/// Membership provider of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Provider {
     Service,
@@ -42,20 +42,20 @@ impl Plan {
         Self { provider, nodes, groups, of }
     }
 
-    /// What [`Plan::parse`] makes this plan of.
+    /// Returns the arguments from which [`Plan::parse`] recreates this plan.
     pub(crate) fn arguments(&self) -> [String; 4] {
         let Self { provider, nodes, groups, of } = self;
         [provider.to_string(), nodes.to_string(), groups.to_string(), of.to_string()]
     }
 
-    /// The groups of a node, by number.
+    /// Returns the numbers of a node's groups.
     pub(crate) fn groups_of(&self, node: usize) -> BTreeSet<usize> {
         let mut all: Vec<usize> = (0..self.of).collect();
         Rng::new(node as u64 + 1).choose_to_front(&mut all, self.groups);
         all.into_iter().take(self.groups).collect()
     }
 
-    /// The other members of each group, in order of their ids, for one who sees all of them.
+    /// Returns the members of each group, ordered by id.
     pub(crate) fn members(&self) -> Vec<Vec<usize>> {
         let mut members = vec![Vec::new(); self.of];
         for node in 0..self.nodes {
@@ -64,14 +64,14 @@ impl Plan {
         members
     }
 
-    /// How many members a node sees, in all its groups together.
+    /// Returns the number of other members that a node sees, summed over its groups.
     pub(crate) fn views_of(&self, node: usize) -> usize {
         let members = self.members();
         self.groups_of(node).into_iter().map(|group| members[group].len() - 1).sum()
     }
 }
 
-/// Node ids go with the numbers, so that everybody knows who has to be in which view.
+/// Node ids are derived from the numbers, so that every process can compute the expected views.
 pub(crate) fn node_id(number: usize) -> NodeId {
     NodeId(number as u64 + 1)
 }

@@ -1,22 +1,22 @@
-//! Processor time of a process, as Linux tells it.
+//! Processor time of a process, as reported by Linux.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::iter::Sum;
 
-/// Seconds of the processor, by the names of threads.
+/// Processor time in seconds, by thread name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Processor(BTreeMap<String, f64>);
 
 impl Processor {
-    /// What the threads of the process that still run have taken so far.
+    /// Reads the processor time of the threads of a process that are still running.
     pub(crate) fn of(process: u32) -> Self {
         let mut threads = BTreeMap::new();
         let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
         for task in tasks {
             let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
-            // Nanoseconds on the processor come first.
+            // The first field is the time on the processor in nanoseconds.
             let nanos = read("schedstat").split(' ').next().and_then(|it| it.parse::<f64>().ok());
             *threads.entry(read("comm").trim_end().to_owned()).or_default() +=
                 nanos.unwrap_or(0.0) / 1e9;

@@ -1,4 +1,4 @@
-//! What is asked of etcd: each may be asked again without doing more than once.
+//! Requests to etcd. Each takes effect at most once, even if it is repeated.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,16 +16,17 @@ use super::records::Operation;
 use crate::about::About;
 use crate::error::StoreError;
 
-/// A lease that runs, as far as this process knows by its own clock.
+/// Lease that is valid by this process's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(super) id: i64,
     pub(super) time: Duration,
-    /// It was alive when its last renewal was sent, and that long ago at most.
+    /// Time until which etcd keeps the lease at least: one lease time after the last renewal was
+    /// sent.
     pub(super) until: Instant,
 }
 
-/// A commit as etcd gets it.
+/// Commit, in the form that is sent to etcd.
 #[derive(Clone, Debug)]
 pub(super) struct Transaction {
     pub(super) owner_key: String,
@@ -34,22 +35,21 @@ pub(super) struct Transaction {
     pub(super) commit_revision: i64,
     pub(super) record: Vec<u8>,
     pub(super) operations: Vec<Operation>,
-    /// It was asked for before, and may have taken effect.
+    /// `true` if an earlier attempt may have taken effect.
     pub(super) is_unsure: bool,
 }
 
-/// How long one call may take with all its attempts.
+/// Time limit for a call with all its attempts.
 const CALL_WITHIN: Duration = Duration::from_secs(4);
-/// Until when a process that ends may begin to ask for the end of its lease, and how long each
-/// attempt may take.
+/// Time within which a process that ends may begin attempts to revoke its lease.
 const END_WITHIN: Duration = Duration::from_secs(3);
 const END_ANSWER_WITHIN: Duration = Duration::from_millis(500);
-/// How long a commit is tried before its fate is called unknown.
+/// Time limit for attempts to commit, after which the outcome is unknown.
 const COMMIT_WITHIN: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Members {
-    /// Says what the keys are for, if nobody has; checks that they are for the same.
+    /// Records the identity of the store under the keys of the cluster, or checks the recorded one.
     pub(super) async fn introduce(
         &self,
         keys: &Keys,
@@ -80,7 +80,7 @@ impl Members {
         }
     }
 
-    /// A lease of about this time.
+    /// Requests a lease of about `time`. Etcd may grant a longer one.
     pub(super) async fn lease(&self, time: Duration) -> Result<Lease, Trouble> {
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
         let sent = Instant::now();
@@ -91,7 +91,7 @@ impl Members {
         Ok(Lease { id: granted.id(), time, until: sent + time })
     }
 
-    /// The process is there, for as long as its lease is.
+    /// Registers this process under its lease.
     pub(super) async fn announce(
         &self,
         keys: &Keys,
@@ -107,7 +107,7 @@ impl Members {
         announced.await.map(|_| ())
     }
 
-    /// The lease runs for its time again.
+    /// Renews the lease for its full time.
     pub(super) async fn renew(&self, lease: Lease) -> Result<Lease, Trouble> {
         let sent = Instant::now();
         let renewed = self.ask(lease.time / 4, |mut client| async move {
@@ -122,13 +122,13 @@ impl Members {
         }
     }
 
-    /// The lease ends, and with it all that is bound to it.
+    /// Revokes the lease. Etcd deletes all keys that are bound to it.
     pub(super) async fn revoke(&self, lease: i64) -> Result<(), Trouble> {
         self.revoke_within(lease, CALL_WITHIN, ANSWER_WITHIN).await
     }
 
-    /// As [`Members::revoke`], for a process that is about to end: a member that hangs leaves time
-    /// for the others.
+    /// Like [`Members::revoke`], but with shorter attempts, so that a member that hangs leaves time
+    /// for the others. For a process that is about to end.
     pub(super) async fn revoke_at_end(&self, lease: i64) -> Result<(), Trouble> {
         self.revoke_within(lease, END_WITHIN, END_ANSWER_WITHIN).await
     }
@@ -148,8 +148,8 @@ impl Members {
         }
     }
 
-    /// Makes the owner key of a partition that nobody owns; the revision at which it was made, or
-    /// `None` if it is there.
+    /// Creates the owner key of a partition without an owner. Returns the revision of the creation,
+    /// or `None` if the key exists.
     pub(super) async fn take(
         &self,
         keys: &Keys,
@@ -167,8 +167,8 @@ impl Members {
         self.change_owner(txn).await
     }
 
-    /// Takes the owner key of this term away; the revision at which that was, or `None` if it was
-    /// gone.
+    /// Deletes the owner key of this term. Returns the revision of the deletion, or `None` if the
+    /// key was gone.
     pub(super) async fn give(
         &self,
         keys: &Keys,
@@ -189,7 +189,7 @@ impl Members {
         Ok(revision.filter(|_| answer.succeeded()))
     }
 
-    /// Makes a commit, at most once however often it is tried; the revision that it has.
+    /// Makes a commit, at most once regardless of the number of attempts. Returns its revision.
     pub(super) async fn commit(&self, commit: Transaction) -> Result<i64, CommitFailure> {
         let end = Instant::now() + COMMIT_WITHIN;
         let mut is_unsure = commit.is_unsure;
@@ -198,7 +198,8 @@ impl Members {
             let answer = self.ask(ANSWER_WITHIN, |mut client| async move { client.txn(txn).await });
             match answer.await {
                 Ok(answer) => return commit.outcome(&answer),
-                // An earlier attempt may still be on its way: only the next answer tells.
+                // An earlier attempt may still be in flight. Only a later response shows its
+                // outcome.
                 Err(Trouble::Full) if !is_unsure => return Err(CommitFailure::Full),
                 Err(Trouble::Refused(error)) if !is_unsure => {
                     tracing::error!(%error, "etcd refuses a commit");
@@ -235,8 +236,10 @@ impl Transaction {
             .or_else([TxnOp::get(commit_key.clone(), None)])
     }
 
-    /// If something else than expected was there, it is this commit itself, of an earlier attempt,
-    /// or another owner has been there.
+    /// Returns the revision of the commit.
+    ///
+    /// If a comparison failed, the stored commit is either this one, from an earlier attempt, or
+    /// that of another owner.
     fn outcome(&self, answer: &TxnResponse) -> Result<i64, CommitFailure> {
         if answer.succeeded() {
             let revision = answer.header().map(|header| header.revision());
@@ -251,7 +254,7 @@ impl Transaction {
     }
 }
 
-/// What the reads of a transaction found.
+/// Returns the results of the reads of a transaction.
 fn found(answer: &TxnResponse) -> Vec<GetResponse> {
     let answers = answer.op_responses().into_iter();
     let reads = answers.filter_map(|answer| match answer {
@@ -261,5 +264,5 @@ fn found(answer: &TxnResponse) -> Vec<GetResponse> {
     reads.collect()
 }
 
-/// How etcd and its client say that a lease is over.
+/// Error text of etcd and its client for a lease that has ended.
 const LEASE_NOT_FOUND: &str = "lease not found";

@@ -1,4 +1,4 @@
-//! The members of etcd, one of which is asked at a time.
+//! Client of the etcd members, which uses one member at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::error::{StoreError, plain};
 use crate::options::EtcdOptions;
 
-/// The members of an etcd cluster. All ask the same one, until it does not answer.
+/// Members of an etcd cluster. All clones use the same member until it does not answer.
 #[derive(Clone)]
 pub(super) struct Members {
     inner: Arc<Inner>,
@@ -19,26 +19,26 @@ pub(super) struct Members {
 struct Inner {
     urls: Vec<String>,
     options: ConnectOptions,
-    /// Made when first used; a client connects again by itself.
+    /// Clients of the members, created on first use. A client reconnects by itself.
     clients: Mutex<Vec<Option<Client>>>,
-    /// The place of the member that is asked.
+    /// Index of the member in use.
     place: watch::Sender<usize>,
 }
 
-/// Why something was not done.
+/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// It may be done, or not, or still be.
+    /// No response: the request may have been done, not done, or still be in flight.
     Unsure(String),
-    /// It is not done: etcd has no room.
+    /// Not done: etcd's database is full.
     Full,
-    /// It is not done: etcd does not want to.
+    /// Not done: etcd rejects the request.
     Refused(String),
 }
 
 impl Members {
     /// # Errors
-    /// The settings make no sense, or a file of them cannot be read.
+    /// The settings are invalid, or one of their files cannot be read.
     pub(super) fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
         if options.urls.is_empty() {
             return Err(StoreError::Settings("no address of etcd is given".into()));
@@ -61,17 +61,18 @@ impl Members {
         Ok(Self { inner: Arc::new(Inner { urls, options: connect, clients, place }) })
     }
 
-    /// All addresses.
+    /// Returns all client addresses, separated by commas.
     pub(super) fn addresses(&self) -> String {
         self.inner.urls.join(",")
     }
 
-    /// Tells when another member is asked.
+    /// Returns a receiver that is notified when another member is selected.
     pub(super) fn place(&self) -> watch::Receiver<usize> {
         self.inner.place.subscribe()
     }
 
-    /// Asks one member once. If it does not answer, the next one is asked from now on.
+    /// Sends a request to the selected member once. If it does not answer, the next member is
+    /// selected.
     pub(super) async fn ask<T, F>(
         &self,
         within: Duration,
@@ -93,7 +94,8 @@ impl Members {
         Err(trouble)
     }
 
-    /// Asks until there is an answer or the time is over. What is asked may be done several times.
+    /// Repeats a request until it is answered or the time is over. The request may take effect
+    /// several times.
     pub(super) async fn insist<T, F>(
         &self,
         within: Duration,
@@ -105,7 +107,7 @@ impl Members {
         self.insist_each(within, ANSWER_WITHIN.min(within), work).await
     }
 
-    /// As [`Members::insist`], with this time for each attempt.
+    /// Like [`Members::insist`], but with the time limit `each` for each attempt.
     pub(super) async fn insist_each<T, F>(
         &self,
         within: Duration,
@@ -124,7 +126,7 @@ impl Members {
         }
     }
 
-    /// The next member is asked from now on, if this one still is.
+    /// Selects the next member, if the one at `place` is still selected.
     pub(super) fn turn_from(&self, place: usize) {
         let next = (place + 1) % self.inner.urls.len();
         self.inner.place.send_if_modified(|current| {
@@ -153,7 +155,7 @@ impl Members {
 }
 
 impl Trouble {
-    /// What an error of the client means.
+    /// Classifies an error of the client.
     pub(super) fn of(error: &Error) -> Self {
         let Error::GRpcStatus(status) = error else {
             let text = error.to_string();
@@ -171,7 +173,7 @@ impl Trouble {
         }
     }
 
-    /// What to tell an operator.
+    /// Returns the text of the failure, for operators.
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Unsure(text) | Self::Refused(text) => text,
@@ -200,17 +202,17 @@ fn tls(options: &EtcdOptions) -> Result<Option<TlsOptions>, StoreError> {
     Ok(Some(tls))
 }
 
-/// A member whose machine is gone is noticed by connecting to it.
+/// Time limit for connecting, which detects a member whose machine is down.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// For how long one attempt may take.
+/// Time limit for one attempt.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Etcd takes five seconds and more between pings.
+/// Etcd accepts pings at intervals of 5 s or more.
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PONG_WITHIN: Duration = Duration::from_secs(3);
 
-/// The codes of gRPC that say that nothing was done, and will not be by itself.
+/// gRPC codes of requests that were not done and would fail again if repeated.
 const INVALID_ARGUMENT: i32 = 3;
 const NOT_FOUND: i32 = 5;
 const PERMISSION_DENIED: i32 = 7;

@@ -1,4 +1,5 @@
-//! Following etcd: everything at one revision, then whatever happens after it, in order.
+//! Follower of etcd: it reads all data at one revision, then watches the changes after it, in
+//! order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::keys::{Key, Keys};
 use super::records::{self, CommitRecord};
 use super::rendezvous::Registered;
 
-/// One follower; `generation` goes with all that it reports.
+/// Follower. Its reports carry `generation`.
 pub(super) struct Follower {
     pub(super) members: Members,
     pub(super) keys: Keys,
@@ -26,23 +27,23 @@ pub(super) struct Follower {
     pub(super) reports: mpsc::Sender<Report>,
 }
 
-/// Why a watch ended.
+/// Reason for the end of a watch.
 enum Ended {
-    /// It can go on from where it was.
+    /// The watch can continue at its last revision.
     Broken(String),
-    /// It cannot: everything has to be read again.
+    /// The watch cannot continue. All data must be read again.
     Lost(String),
-    /// Nobody wants to know any more.
+    /// The receiver of the reports was dropped.
     Over,
 }
 
-/// The pauses before everything is read again: each is twice the one before.
+/// Exponential backoff before all data is read again.
 struct Pauses {
     next: Duration,
 }
 
 impl Follower {
-    /// Follows until nobody wants to know any more.
+    /// Follows until the receiver of the reports is dropped.
     pub(super) async fn run(self) {
         let mut pauses = Pauses::new();
         loop {
@@ -67,8 +68,8 @@ impl Follower {
         }
     }
 
-    /// Tells what happens after `revision` until that is not to be had any more, and why; `None` if
-    /// nobody wants to know.
+    /// Reports the changes after `revision`, across interruptions. Returns the reason when the
+    /// watch is lost, or `None` if the receiver of the reports was dropped.
     async fn watch_on(&self, mut revision: i64) -> Option<String> {
         loop {
             match self.watch(&mut revision).await {
@@ -82,7 +83,7 @@ impl Follower {
         }
     }
 
-    /// All that there is, at one revision.
+    /// Reads all data at one revision.
     async fn snapshot(&self) -> Result<Snapshot, Trouble> {
         let (watched, revision) = self.range(self.keys.watched(), None).await?;
         let (states, _) = self.range(self.keys.states(), Some(revision)).await?;
@@ -124,7 +125,8 @@ impl Follower {
         Ok(snapshot)
     }
 
-    /// All pairs of a range, at a revision or at the newest, and which that is.
+    /// Reads all pairs of a range at `revision`, or at the newest revision. Also returns the
+    /// revision read.
     async fn range(
         &self,
         (from, to): (String, String),
@@ -154,7 +156,7 @@ impl Follower {
         }
     }
 
-    /// Tells what happens after `revision`, which follows.
+    /// Reports the changes after `revision`, and advances `revision` with them.
     async fn watch(&self, revision: &mut i64) -> Ended {
         let mut place = self.members.place();
         let asked = *place.borrow_and_update();
@@ -188,12 +190,13 @@ impl Follower {
     }
 
     async fn tell(&self, told: &WatchResponse, revision: &mut i64) -> Option<Ended> {
-        // A member that is behind, or an etcd that was made anew, has not got so far yet.
+        // The member lags behind, or the data of etcd was recreated.
         let is_behind = told.header().is_some_and(|header| header.revision() < *revision);
         if is_behind {
             return Some(Ended::Lost("a member of etcd is behind".into()));
         }
-        // What was compacted is gone, and a name's token that has run out is had anew by reading.
+        // The changes were compacted, or the authentication token has expired. Reading obtains a
+        // new token.
         if told.canceled() || told.compact_revision() != 0 {
             return Some(Ended::Lost(format!("etcd ends the watch: {}", told.cancel_reason())));
         }
@@ -212,7 +215,7 @@ impl Follower {
 }
 
 impl Ended {
-    /// Etcd refuses the same watch for as long as it is asked for it.
+    /// Classifies the failure of a watch. If etcd rejects it, repeating the same watch is useless.
     fn by(trouble: &Trouble) -> Self {
         let why = trouble.text().to_owned();
         match trouble {
@@ -232,7 +235,7 @@ impl Pauses {
         std::mem::replace(&mut self.next, next)
     }
 
-    /// A watch that went on for longer than any pause was worth its reading.
+    /// Resets the backoff after a watch that lasted longer than the longest pause.
     fn forget_after(&mut self, watched: Duration) {
         if watched > LONGEST_PAUSE {
             self.next = PAUSE;
@@ -240,7 +243,7 @@ impl Pauses {
     }
 }
 
-/// What a pair that is watched says; `None` if it is none of ours.
+/// Converts a watched pair into an event. Returns `None` if the pair is not one of this program.
 fn news(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<News> {
     let what = match keys.read(pair.key())? {
         Key::Process(lease) if is_gone => What::Process(lease, None),
@@ -275,7 +278,7 @@ fn groups(
                 let state = state.map_err(|_| damaged(&format!("the head of {group:?}")))?;
                 partitions.entry(partition).or_default().insert(group, state);
             }
-            // Its group's key is shorter, and comes before.
+            // The key of the group is a prefix of this one, and was read before it.
             Some(Key::Member(partition, group, node)) => {
                 let groups = partitions.entry(partition).or_default();
                 let member = Member::decode(&mut pair.value()).ok();
@@ -299,15 +302,15 @@ fn damaged(what: &str) -> Trouble {
     Trouble::Refused(format!("what it has is damaged: {what}"))
 }
 
-/// How long one page may take with all attempts.
+/// Time limit for one page with all attempts.
 const READ_WITHIN: Duration = Duration::from_secs(5);
-/// Between two attempts to watch, and the first between two to read.
+/// Pause between two attempts to watch, and first pause between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Between two attempts to read, at last.
+/// Longest pause between two attempts to read.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// Pairs in one answer: of the longest, about 2 MiB.
+/// Number of pairs per response. The longest pairs amount to about 2 MiB.
 const PAGE_KEYS: i64 = 500;
-/// A watch that is behind gets a thousand events at once.
+/// Size limit of a response. A watch that lags behind gets a thousand events at once.
 const MESSAGE_BYTES: usize = 64 << 20;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! What this process knows of the cluster by etcd's word, and which partitions it owns, wants and
-//! gives away: decisions only.
+//! Decisions about partitions: which of them this process owns, takes and hands over, given the
+//! state of the cluster in etcd.
 //!
 //! # Ownership
 //!
-//! A partition's owner key is written by a transaction that finds it absent; the revision of that
-//! is the *term*, and every commit compares it. Whoever sees its own owner key in the watch has
-//! seen all commits of earlier owners before: none of theirs can follow. So the partition as it is
-//! followed is the one that is owned.
+//! The owner key of a partition is written by a transaction that requires its absence. The revision
+//! of that transaction is the *term*, and every commit compares it. A process that sees its own
+//! owner key in the watch has already seen all commits of earlier owners, and no commit of theirs
+//! can follow. The state that it has followed is therefore the state that it owns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -19,80 +19,80 @@ use super::records::CommitRecord;
 use super::rendezvous::{Registered, entitled};
 use crate::store::StoreEvent;
 
-/// The cluster as one process sees it.
+/// Cluster as seen by one process.
 #[derive(Debug)]
 pub(super) struct Holdings {
-    /// The lease of this process, while it runs.
+    /// Valid lease of this process.
     lease: Option<i64>,
-    /// The lease before that, which etcd may still believe in.
+    /// Previous lease, which etcd may still consider valid.
     lapsed: Option<i64>,
     processes: BTreeMap<i64, Registered>,
     shares: Vec<Share>,
-    /// Who should own each partition.
+    /// Process entitled to each partition.
     heirs: Vec<Option<i64>>,
-    /// Up to which revision what is watched is known; 0 if nothing was read yet.
+    /// Revision up to which the watched keys are known; 0 before the first snapshot.
     revision: i64,
-    /// Whether there may be something to take, own, lose or give.
+    /// `true` if partitions may have to be taken, owned, lost or handed over.
     is_dirty: bool,
-    /// Whether a partition was lost: the server keeps nothing of it, because what was on its way
-    /// may have arrived.
+    /// `true` if a partition was lost. Its state must be read again, because commits that were in
+    /// flight may have taken effect.
     is_incomplete: bool,
     told: Option<Owners>,
     events: VecDeque<StoreEvent>,
     pub(super) counters: Counters,
 }
 
-/// What has been counted.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
-    /// Owner keys that were asked for.
+    /// Requests to create an owner key.
     pub(super) takes: u64,
-    /// Owner keys that were given back for another process.
+    /// Requests to delete an owner key, for a handover to another process.
     pub(super) gifts: u64,
-    /// Times that everything was read anew.
+    /// Snapshots read.
     pub(super) snapshots: u64,
-    /// Commits of all processes that the watch told.
+    /// Commits of all processes seen by the watch.
     pub(super) commits_seen: u64,
 }
 
-/// One partition.
+/// State of one partition.
 #[derive(Clone, Debug, Default)]
 struct Share {
     owner: Option<Owner>,
-    /// The revision of the last commit, as it is followed or was made.
+    /// Revision of the last commit that was seen or made.
     commit_revision: i64,
     is_loaded: bool,
-    /// The term in which the server decides about it.
+    /// Term in which the server of this process owns the partition.
     term: Option<i64>,
-    /// The commit on its way, and the revision of the one before.
+    /// Commit in flight, and the revision of the commit before it.
     in_flight: Option<(CommitId, i64)>,
-    /// A commit that etcd may have although it did not say so, and the revision of the one before.
+    /// Commit with an unknown outcome, and the revision of the commit before it.
     unsure: Option<(CommitId, i64)>,
     asked: Asked,
 }
 
-/// How far a request about an owner key is.
+/// State of a request about an owner key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Asked {
     #[default]
     No,
     Waiting,
-    /// It was done at this revision, which the watch has not reached.
+    /// Done at this revision, which the watch has not reached yet.
     Done(i64),
-    /// It was in vain, and is not tried again before.
+    /// Failed. It is not repeated before this time.
     InVain(Instant),
 }
 
-/// Who owns a partition.
+/// Owner of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(super) lease: i64,
     pub(super) address: std::net::SocketAddr,
-    /// The revision at which the key was made.
+    /// Revision at which the owner key was created.
     pub(super) term: i64,
 }
 
-/// All that etcd has, at one revision.
+/// All data in etcd at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(super) revision: i64,
@@ -100,7 +100,7 @@ pub(crate) struct Snapshot {
     pub(super) partitions: BTreeMap<u16, PartitionSnapshot>,
 }
 
-/// One partition of it.
+/// One partition of a [`Snapshot`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartitionSnapshot {
     pub(super) owner: Option<Owner>,
@@ -108,7 +108,7 @@ pub(crate) struct PartitionSnapshot {
     pub(super) state: PartitionState,
 }
 
-/// Something that the watch told.
+/// Event of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct News {
     pub(super) revision: i64,
@@ -120,11 +120,11 @@ pub(crate) enum What {
     Process(i64, Option<Registered>),
     Owner(u16, Option<Owner>),
     Commit(u16, CommitRecord),
-    /// Of a key that has gone or makes no sense: the partition has to be read again.
+    /// A key of the partition was deleted or is malformed. The partition must be read again.
     Damage(u16),
 }
 
-/// What is to be asked of etcd.
+/// Request to etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Take {
@@ -135,20 +135,20 @@ pub(super) enum Wish {
         partition: u16,
         term: i64,
     },
-    /// Everything has to be read again.
+    /// Read all data again.
     Reload,
 }
 
-/// What a commit has to compare.
+/// Conditions of a commit's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fence {
     pub(super) term: i64,
     pub(super) commit_revision: i64,
-    /// An earlier attempt may have taken effect.
+    /// `true` if an earlier attempt may have taken effect.
     pub(super) is_unsure: bool,
 }
 
-/// The pause after a request about an owner key that was in vain.
+/// Pause after a failed request about an owner key.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Holdings {
@@ -168,17 +168,17 @@ impl Holdings {
         }
     }
 
-    /// This process is alive by this lease.
+    /// Marks this process as alive under `lease`.
     pub(super) fn register(&mut self, lease: i64) {
         (self.lease, self.is_dirty) = (Some(lease), true);
     }
 
-    /// Whether everything was read once.
+    /// Returns `true` if all data has been read once.
     pub(super) fn is_loaded(&self) -> bool {
         self.revision > 0
     }
 
-    /// This process cannot show that it is alive: it owns nothing.
+    /// Gives up all partitions, because this process cannot prove any more that it is alive.
     pub(super) fn lapse(&mut self) {
         if let Some(lease) = self.lease.take() {
             self.lapsed = Some(lease);
@@ -192,7 +192,7 @@ impl Holdings {
         self.tell_owners();
     }
 
-    /// All that etcd has.
+    /// Replaces the state of the cluster by a snapshot.
     pub(super) fn load(&mut self, snapshot: Snapshot) {
         self.counters.snapshots += 1;
         let Snapshot { revision, processes, mut partitions } = snapshot;
@@ -204,7 +204,7 @@ impl Holdings {
             share.owner = found.owner;
             let is_own = found.owner.is_some_and(|owner| Some(owner.term) == share.term);
             if is_own {
-                // What this process decided is newer than any copy.
+                // The state of an owned partition is newer here than in any snapshot.
                 continue;
             }
             if share.term.take().is_some() {
@@ -216,7 +216,7 @@ impl Holdings {
         }
     }
 
-    /// The next that the watch tells.
+    /// Handles the next event of the watch.
     pub(super) fn see(&mut self, news: News) -> Option<Wish> {
         let News { revision, what } = news;
         self.revision = self.revision.max(revision);
@@ -250,7 +250,8 @@ impl Holdings {
         None
     }
 
-    /// What the server has of the partition is not all.
+    /// Marks the server's state of the partition as incomplete, and returns the request to read it
+    /// again.
     pub(super) fn reload(&mut self, partition: u16) -> Wish {
         if let Some(share) = self.shares.get_mut(usize::from(partition)) {
             (share.is_loaded, share.term) = (false, None);
@@ -259,7 +260,8 @@ impl Holdings {
         Wish::Reload
     }
 
-    /// Takes, owns, loses and gives what has to be; says what to ask of etcd for that.
+    /// Takes, owns, loses and hands over partitions as required. Returns the requests to etcd for
+    /// this.
     pub(super) fn tend(&mut self, now: Instant) -> Vec<Wish> {
         let mut wishes = Vec::new();
         if !std::mem::take(&mut self.is_dirty) && self.due().is_none_or(|due| due > now) {
@@ -312,7 +314,7 @@ impl Holdings {
         None
     }
 
-    /// When [`Holdings::tend`] may find something to do that nobody tells.
+    /// Returns the time at which [`Holdings::tend`] has work to do without a new event.
     pub(super) fn due(&self) -> Option<Instant> {
         let pauses = self.shares.iter().filter_map(|share| match share.asked {
             Asked::InVain(until) => Some(until),
@@ -321,7 +323,8 @@ impl Holdings {
         pauses.min()
     }
 
-    /// A request about the partition's owner key took effect at this revision, or not.
+    /// Handles the result of a request about the partition's owner key: the revision at which it
+    /// took effect, or `None` if it did not.
     pub(super) fn answered(&mut self, now: Instant, partition: u16, done: Option<i64>) {
         let share = &mut self.shares[usize::from(partition)];
         self.is_dirty = true;
@@ -333,19 +336,20 @@ impl Holdings {
         }
     }
 
-    /// What the commit has to compare; `None` if this process does not own the partition.
+    /// Returns the conditions of a commit, or `None` if this process does not own the partition.
     pub(super) fn begin_commit(&mut self, partition: u16, id: CommitId) -> Option<Fence> {
         let share = &mut self.shares[usize::from(partition)];
         let term = share.term?;
-        // The watch may have told of the earlier attempt already.
+        // The watch may already have reported the earlier attempt. The new attempt must compare the
+        // revision from before it.
         let unsure = share.unsure.filter(|(unsure, _)| *unsure == id);
         let (_, commit_revision) =
             *share.in_flight.insert(unsure.unwrap_or((id, share.commit_revision)));
         Some(Fence { term, commit_revision, is_unsure: unsure.is_some() })
     }
 
-    /// What became of a commit: the revision that it has. Of one that was given up meanwhile
-    /// nothing is told.
+    /// Handles the result of a commit: its revision, or the failure. The result of a commit that
+    /// was given up meanwhile is ignored.
     pub(super) fn end_commit(
         &mut self,
         partition: u16,
@@ -360,21 +364,21 @@ impl Holdings {
             share.commit_revision = share.commit_revision.max(revision);
         }
         self.events.push_back(StoreEvent::Committed(id, result.map(|_| ())));
-        // The watch is behind what the transaction found: it is read where things stand.
+        // The watch lags behind the result of the transaction. Reading all data catches up.
         (result == Err(CommitFailure::Deposed)).then(|| self.reload(partition))
     }
 
-    /// A commit that cannot be made.
+    /// Reports a commit as failed, because this process does not own the partition.
     pub(super) fn refuse_commit(&mut self, id: CommitId) {
         self.events.push_back(StoreEvent::Committed(id, Err(CommitFailure::Deposed)));
     }
 
-    /// What the server has to be told next.
+    /// Returns the next event for the server.
     pub(super) fn poll(&mut self) -> Option<StoreEvent> {
         self.events.pop_front()
     }
 
-    /// The processes that are alive.
+    /// Returns the processes that are alive.
     pub(super) fn processes(&self) -> impl Iterator<Item = &Registered> {
         self.processes.values()
     }
@@ -396,7 +400,8 @@ impl Holdings {
         }
     }
 
-    /// Owners that are not alive any more are not named: their keys are about to go.
+    /// Reports the owners of all partitions if they have changed. Owners that are not alive are
+    /// omitted, because their keys are about to be deleted.
     fn tell_owners(&mut self) {
         let owned = (0..).zip(&self.shares).filter_map(|(partition, share)| {
             let owner = share.owner.filter(|owner| self.processes.contains_key(&owner.lease))?;
@@ -412,13 +417,15 @@ impl Holdings {
 }
 
 impl Share {
-    /// The term of the owner, if it is the process of this lease.
+    /// Returns the term of the owner, if the owner is the process with this lease.
     fn term_of(&self, lease: i64) -> Option<i64> {
         self.owner.filter(|owner| owner.lease == lease).map(|owner| owner.term)
     }
 
-    /// While a request is on its way, or the watch has not told what it did, the key that is
-    /// known may be one that this process gave away.
+    /// Returns `true` if the owner key may be relied on.
+    ///
+    /// While a request is in flight, or its effect has not been seen by the watch, the key that is
+    /// known may be one that this process has deleted.
     fn may_be_owned(&self) -> bool {
         let is_unsettled = matches!(self.asked, Asked::Waiting | Asked::Done(_));
         self.is_loaded && self.term.is_none() && !is_unsettled

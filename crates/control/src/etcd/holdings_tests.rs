@@ -18,7 +18,7 @@ fn news(revision: i64, what: What) -> News {
     News { revision, what }
 }
 
-/// A process that knows everything at revision 10, with these others alive.
+/// Creates a process that knows the cluster at revision 10, with these live processes.
 fn holdings(alive: &[i64]) -> Holdings {
     let mut holdings = Holdings::new(PARTITIONS);
     let processes = alive.iter().map(|lease| (*lease, process(*lease))).collect();
@@ -35,7 +35,7 @@ fn is_ours(partition: u16) -> bool {
     entitled(partition, &both) == Some(OURS)
 }
 
-/// A process that owns all partitions, in terms from 100 on.
+/// Creates a process that owns all partitions, in the terms from 100 on.
 fn owner_of_all() -> Holdings {
     let mut holdings = holdings(&[OURS]);
     holdings.register(OURS);
@@ -130,8 +130,8 @@ fn a_partition_is_handed_over_after_the_commit_that_is_on_its_way() {
     assert_eq!(told, [StoreEvent::Committed(CommitId(7), Ok(())), StoreEvent::Lost(busy)]);
 }
 
-/// Two partitions are given away, and before etcd answers all are this process's again, which
-/// reads everything.
+/// Creates a process that hands over two partitions, becomes entitled to all of them again before
+/// etcd answers, and reads all data. Also returns the two partitions.
 fn giver_that_is_the_heir_again(now: Instant) -> (Holdings, [u16; 2]) {
     let mut holdings = owner_of_all();
     holdings.see(news(200, What::Process(THEIRS, Some(process(THEIRS)))));
@@ -201,7 +201,7 @@ fn a_commit_whose_fate_is_unknown_is_made_again_as_one_that_may_be_there() {
     let mut holdings = owner_of_all();
     let first = holdings.begin_commit(0, CommitId(7)).expect("it is owned");
     holdings.end_commit(0, CommitId(7), Err(CommitFailure::Unknown));
-    // The watch may tell of it before its own answer does.
+    // The watch may report the commit before its own response arrives.
     let record = CommitRecord { term: first.term, after: 0, changes: Vec::new() };
     holdings.see(news(300, What::Commit(0, record)));
     let again = holdings.begin_commit(0, CommitId(7)).expect("it is owned");

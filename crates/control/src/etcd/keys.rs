@@ -1,4 +1,4 @@
-//! Where things are in etcd.
+//! Layout of the keys in etcd.
 //!
 //! | key under `/carom/CLUSTER/` | value | lease |
 //! |---|---|---|
@@ -9,19 +9,19 @@
 //! | `state/PPPP/GROUP` | head of the group | |
 //! | `state/PPPP/GROUP/NODE` | the node as a member of the group | |
 //!
-//! Partitions have four decimal digits, leases, groups and nodes all their hexadecimal ones. What
-//! all processes watch lies side by side, from `commit/` to `process/`, so that one watch tells it
-//! in the order in which it happened.
+//! Partitions have four decimal digits. Leases, groups and nodes have all their hexadecimal digits.
+//! The keys that all processes watch form one range, from `commit/` to `process/`. One watch
+//! therefore reports their changes in order.
 
 use carom_proto::{GroupId, NodeId};
 
-/// The keys of one cluster.
+/// Keys of one cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     root: String,
 }
 
-/// What a key is about.
+/// Parsed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Process(i64),
@@ -32,7 +32,7 @@ pub(super) enum Key {
 }
 
 impl Keys {
-    /// The keys of the cluster of this name, whatever characters it has.
+    /// Creates the keys of the cluster of this name, in which any characters are allowed.
     pub(super) fn new(cluster: &str) -> Self {
         let name = cluster.replace('%', "%25").replace('/', "%2F");
         Self { root: format!("/carom/{name}/") }
@@ -62,17 +62,18 @@ impl Keys {
         format!("{}/{:016x}", self.group(partition, group), node.0)
     }
 
-    /// Commits, owners and processes: the first key, and the first after the last.
+    /// Returns the range of commits, owners and processes: its first key, and the first key after
+    /// it.
     pub(super) fn watched(&self) -> (String, String) {
         (format!("{}commit/", self.root), format!("{}process{AFTER_SLASH}", self.root))
     }
 
-    /// Groups and members of all partitions, likewise.
+    /// Like [`Keys::watched`], but for groups and members of all partitions.
     pub(super) fn states(&self) -> (String, String) {
         (format!("{}state/", self.root), format!("{}state{AFTER_SLASH}", self.root))
     }
 
-    /// What this key is about; `None` if it is not one of ours, or `about`.
+    /// Parses a key. Returns `None` for `about` and for keys of other programs.
     pub(super) fn read(&self, key: &[u8]) -> Option<Key> {
         let key = str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
         let mut parts = key.split('/');
@@ -98,7 +99,7 @@ impl Keys {
     }
 }
 
-/// The character that follows the slash.
+/// Character that follows `/` in ASCII.
 const AFTER_SLASH: char = '0';
 
 #[cfg(test)]

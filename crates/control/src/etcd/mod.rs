@@ -1,16 +1,16 @@
-//! The store that several processes share: everything is in etcd, and so is who owns what.
+//! Store shared by several processes: both the state and the ownership of partitions are in etcd.
 //!
-//! Here is the state of one process: its lease, by its own clock, and what is asked of etcd. The
-//! parts: [`keys`] and [`records`] are what is stored, [`holdings`] decides about partitions,
-//! [`rendezvous`] says whose they should be, [`calls`] and [`follow`] speak with etcd by
-//! [`client`].
+//! This module has the state of one process: its lease, measured by its own clock, and its requests
+//! to etcd. [`keys`] and [`records`] define the stored data. [`holdings`] decides about partitions,
+//! and [`rendezvous`] selects their owners. [`calls`] and [`follow`] exchange data with etcd
+//! through [`client`].
 //!
 //! # Invariants
 //!
-//! - A commit takes effect only in the term of its process, after the commit before it, and at
-//!   most once: its transaction compares both.
-//! - A process decides about partitions only while its lease runs by its own monotonic clock, which
-//!   began to count before etcd's did.
+//! - A commit takes effect only in the term of its process, after the previous commit, and at most
+//!   once: its transaction compares both.
+//! - A process decides about partitions only while its lease is valid by its own monotonic clock,
+//!   which started to count before etcd's clock did.
 
 mod calls;
 mod client;
@@ -40,11 +40,11 @@ use crate::options::EtcdOptions;
 use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
 
-/// Changes of one commit: each may write a member and a head, and etcd takes 128 operations in one
-/// transaction unless told otherwise.
+/// Maximum number of changes in a commit. Each change may write a member and a head, and by default
+/// etcd accepts 128 operations per transaction.
 pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
 
-/// One process at an etcd.
+/// State of one process at an etcd.
 pub(crate) struct EtcdStore {
     members: Members,
     keys: Keys,
@@ -53,21 +53,21 @@ pub(crate) struct EtcdStore {
     lease_time: Duration,
     reports: mpsc::Sender<Report>,
     standing: Standing,
-    /// A lease that etcd may still think alive.
+    /// Lease that etcd may still consider valid.
     old_lease: Option<i64>,
     holdings: Holdings,
     follower: Option<AbortHandle>,
     generation: u64,
-    /// The follower has not read everything yet.
+    /// `true` while the follower has not read all data yet.
     is_reading: bool,
     trouble: Option<String>,
     counters: Counters,
 }
 
-/// How this process stands with etcd.
+/// Registration of this process at etcd.
 #[derive(Debug)]
 enum Standing {
-    /// It asks for a lease at this time.
+    /// Not registered; a lease is requested at this time.
     Away(Instant),
     Asking,
     Alive {
@@ -77,7 +77,7 @@ enum Standing {
     },
 }
 
-/// What has been counted, beside [`holdings::Counters`].
+/// Counters, in addition to [`holdings::Counters`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     registrations: u64,
@@ -86,36 +86,37 @@ struct Counters {
     cuts: u64,
 }
 
-/// What the tasks of an [`EtcdStore`] report.
+/// Reports of the tasks of an [`EtcdStore`].
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// There is a lease, and etcd names this process by it.
+    /// The process has a lease and is registered under it.
     Registered(Lease),
-    /// There is not; this one may have to be ended.
+    /// Registration failed. The lease, if given, may have to be revoked.
     NotRegistered(Option<i64>, String),
     Renewed(Lease),
     NotRenewed(i64, Trouble),
-    /// A request about an owner key has an answer.
+    /// Result of a request about an owner key.
     Answered(u16, Result<Option<i64>, Trouble>),
     Committed(u16, CommitId, Result<i64, CommitFailure>),
     Snapshot(u64, Snapshot),
     News(u64, Vec<News>),
-    /// The watch has ended; it goes on, or everything is read again.
+    /// The watch was interrupted. It continues, or all data is read again.
     Cut(u64, String),
-    /// Everything could not be read, and is tried again.
+    /// Reading all data failed. It is retried.
     Unread(u64, String),
 }
 
-/// How long a process that starts waits for etcd.
+/// Time that a starting process waits for etcd.
 const START_WITHIN: Duration = Duration::from_secs(5);
-/// The pause before etcd is asked for a lease again.
+/// Pause before the next request for a lease.
 const REGISTER_AGAIN_AFTER: Duration = Duration::from_millis(300);
 
 impl EtcdStore {
-    /// A process at `address` that is not registered yet. Its tasks report to `reports`.
+    /// Creates the store of a process at `address` that is not registered yet. Its tasks report to
+    /// `reports`.
     ///
     /// # Errors
-    /// Etcd does not answer for some seconds, or has what is another's.
+    /// Etcd does not answer within 5 s, or its keys belong to another cluster.
     pub(crate) async fn open(
         options: &EtcdOptions,
         config: &ServerConfig,
@@ -153,7 +154,7 @@ impl EtcdStore {
         });
     }
 
-    /// Reads everything anew, unless that is going on.
+    /// Reads all data again, unless that is already in progress.
     fn follow(&mut self) {
         if std::mem::replace(&mut self.is_reading, true) {
             return;
@@ -176,13 +177,13 @@ impl EtcdStore {
         let (members, keys, about) = (self.members.clone(), self.keys.clone(), self.about.clone());
         let (old, address, time) = (self.old_lease, self.address, self.lease_time);
         self.spawn(async move {
-            // What the old lease holds would stand in the way.
+            // The keys bound to the old lease would block the new registration.
             if let Some(old) = old
                 && let Err(trouble) = members.revoke(old).await
             {
                 return Report::NotRegistered(Some(old), trouble.text().into());
             }
-            // Etcd may have been made anew.
+            // The data of etcd may have been recreated.
             if let Err(error) = members.introduce(&keys, &about, START_WITHIN).await {
                 return Report::NotRegistered(None, error.to_string());
             }
@@ -209,7 +210,7 @@ impl EtcdStore {
         });
     }
 
-    /// This process cannot show any more that it is alive.
+    /// Handles the end of the lease: this process cannot prove any more that it is alive.
     fn lapse(&mut self, now: Instant, why: &str) {
         let Standing::Alive { lease, .. } = &self.standing else { return };
         tracing::warn!(lease = lease.id, why, "the lease of this process has ended");
@@ -249,7 +250,7 @@ impl EtcdStore {
         matches!(&self.standing, Standing::Alive { lease, .. } if lease.id == id)
     }
 
-    /// Takes and gives partitions.
+    /// Takes and hands over partitions.
     fn tend(&mut self, now: Instant) {
         for wish in self.holdings.tend(now) {
             self.grant(wish);
@@ -272,7 +273,7 @@ impl EtcdStore {
     fn on_snapshot(&mut self, snapshot: Snapshot) {
         self.is_reading = false;
         if self.is_serving() {
-            // It could not be read before.
+            // The state could not be read before.
             self.trouble = None;
         }
         self.holdings.load(snapshot);
@@ -282,7 +283,7 @@ impl EtcdStore {
         self.counters.cuts += 1;
         self.is_reading = true;
         let is_told = self.trouble.is_some();
-        // Who has read before and lost its lease tries to register, and says why that fails.
+        // A process that lost its lease tries to register, and reports why that fails.
         if is_told && self.holdings.is_loaded() && !self.is_serving() {
             return;
         }
@@ -360,7 +361,7 @@ impl Store for EtcdStore {
             Report::Unread(generation, why) if generation == self.generation => {
                 self.on_unread(&why);
             }
-            // Of a follower that was replaced.
+            // Reports of a follower that was replaced are dropped.
             Report::Snapshot(..) | Report::News(..) | Report::Cut(..) | Report::Unread(..) => {}
         }
         self.tend(now);
@@ -380,7 +381,8 @@ impl Store for EtcdStore {
             _ => {}
         }
         match &self.standing {
-            // Who could not own anything yet would only hold others up.
+            // Registering before all data is known would only delay the other processes, because
+            // this one could not own anything yet.
             Standing::Away(until) if *until <= now && self.holdings.is_loaded() => self.register(),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What is written under the keys.
+//! Values of the keys in etcd.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,17 +9,19 @@ use carom_proto::{GroupId, GroupSettings};
 
 use super::keys::Keys;
 
-/// The last commit of a partition: version and log in one.
+/// Last commit of a partition. It is the version of the partition and the log of its changes at the
+/// same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommitRecord {
-    /// The revision at which the owner began: no other commit of any owner looks the same.
+    /// Revision at which the owner began. It makes the record different from those of all other
+    /// owners.
     pub(super) term: i64,
-    /// The version before the first change.
+    /// Version before the first change.
     pub(super) after: u64,
     pub(super) changes: Vec<Change>,
 }
 
-/// One write of a transaction.
+/// Write of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Put(String, Vec<u8>),
@@ -45,19 +47,19 @@ impl CommitRecord {
         Ok(Self { term: i64::from_be_bytes(*term), after: u64::from_be_bytes(*after), changes })
     }
 
-    /// The version after the last change.
+    /// Returns the version after the last change.
     pub(super) fn version(&self) -> u64 {
         self.after + self.changes.len() as u64
     }
 }
 
-/// The address of a process, in letters for whoever looks with `etcdctl`.
+/// Parses the address of a process, which is stored as text to be readable with `etcdctl`.
 pub(super) fn address(bytes: &[u8]) -> Option<SocketAddr> {
     str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// What a commit does to groups and members, at most two writes for each change; `before` is the
-/// partition that it was made for.
+/// Returns the writes of a commit to groups and members, at most two per change. `before` is the
+/// state of the partition before the commit.
 pub(super) fn operations(keys: &Keys, commit: &Commit, before: &PartitionState) -> Vec<Operation> {
     let mut writes = BTreeMap::new();
     let mut heads: BTreeMap<GroupId, Head> = BTreeMap::new();

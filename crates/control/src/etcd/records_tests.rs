@@ -23,7 +23,7 @@ fn part(group: u32, node: u64) -> Change {
     Change::Part { group: GroupId(group), member: member(node, 0), has_failed: true }
 }
 
-/// The partition as the keys have it.
+/// Returns the partition as it is stored under the keys.
 fn restored(keys: &Keys, pairs: &BTreeMap<String, Vec<u8>>, version: u64) -> PartitionState {
     let mut groups: BTreeMap<GroupId, GroupState> = BTreeMap::new();
     for (key, value) in pairs {
@@ -69,7 +69,7 @@ fn whatever_is_committed_the_keys_hold_what_the_state_does() {
                     Operation::Delete(key) => pairs.remove(&key),
                 };
             }
-            // A part of nobody does not touch a group that is there, but counts.
+            // A leave of an absent node does not change an existing group except for its version.
             commit.changes.iter().for_each(|change| state.apply(change));
             assert_eq!(restored(&keys, &pairs, state.version()), state, "{commit:?}");
         }

@@ -1,6 +1,7 @@
-//! Who should own a partition: highest random weight, so that a process that comes or goes moves
-//! only its own share (Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
-//! 1998).
+//! Selection of the owner of a partition.
+//!
+//! The method is highest random weight: a process that starts or ends moves only its own share
+//! (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998).
 
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
@@ -8,25 +9,27 @@ use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher13;
 
-/// A process that is alive, by etcd's word.
+/// Process that is registered in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(super) address: SocketAddr,
-    /// The revision at which it came.
+    /// Revision at which it registered.
     pub(super) since: i64,
 }
 
-/// The process, by its lease, that should own `partition`; all processes find the same. The weight
-/// is that of the address, so that who is started again gets its old share; of two with the same
-/// address, the later counts.
+/// Returns the lease of the process that is entitled to `partition`; all processes get the same
+/// result.
+///
+/// The weight depends on the address, so that a restarted process gets its old share. Of two
+/// processes with the same address, the later one wins.
 pub(super) fn entitled(partition: u16, processes: &BTreeMap<i64, Registered>) -> Option<i64> {
     let weigh = |process: &Registered| (weight(partition, process.address), process.since);
     let heaviest = processes.iter().max_by_key(|(_, process)| weigh(process));
     heaviest.map(|(lease, _)| *lease)
 }
 
-/// The same in every process and every version: two that weigh differently would hand a partition
-/// to and fro.
+/// Returns the weight of a process. It must be the same in every process and every version: two
+/// processes with different weights would pass a partition back and forth.
 fn weight(partition: u16, address: SocketAddr) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(&partition.to_be_bytes());
@@ -79,6 +82,6 @@ mod tests {
         assert_eq!(weight(4095, address), GOLDEN[1]);
     }
 
-    /// A change here makes processes of two versions quarrel about partitions.
+    /// Changing these values would make processes of two versions compete for partitions.
     const GOLDEN: [u64; 2] = [8_937_778_348_760_444_406, 5_081_428_328_339_752_498];
 }
