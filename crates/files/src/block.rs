@@ -1,41 +1,41 @@
-//! The messages of the multicast stream: parts of pieces.
+//! Blocks: the messages of the multicast stream, each with a part of a piece.
 //!
 //! All numbers are big-endian.
 //!
-//! | offset | bytes | |
+//! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 2 | `CB` |
 //! | 2 | 1 | version, 1 |
 //! | 3 | 1 | zero |
-//! | 4 | 16 | the first half of the transfer's id |
-//! | 20 | 4 | number of the piece |
-//! | 24 | 4 | where in the piece the bytes belong |
-//! | 28 | | the bytes, at least one |
+//! | 4 | 16 | first half of the transfer id |
+//! | 20 | 4 | piece number |
+//! | 24 | 4 | offset of the data in the piece |
+//! | 28 | | data, at least one byte |
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::id::TransferId;
 
-/// Bytes of a block before its data.
+/// Size of the header before the data of a block, in bytes.
 pub const BLOCK_HEADER_BYTES: usize = 28;
 
 const MAGIC: [u8; 4] = [b'C', b'B', 1, 0];
 
-/// A part of a piece.
+/// Part of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The first half of the id of the transfer that it is of.
+    /// First half of the id of the transfer.
     pub tag: [u8; 16],
-    /// The number of the piece.
+    /// Piece number.
     pub piece: u32,
-    /// Where in the piece the bytes belong.
+    /// Offset of the data in the piece, in bytes.
     pub offset: u32,
-    /// The bytes; not empty.
+    /// Data; not empty.
     pub data: Bytes,
 }
 
 impl Block {
-    /// The message that carries `data`.
+    /// Encodes the message that carries `data` at `offset` of `piece`.
     pub fn encode(id: &TransferId, piece: u32, offset: u32, data: &[u8]) -> Bytes {
         let mut message = BytesMut::with_capacity(BLOCK_HEADER_BYTES + data.len());
         message.put_slice(&MAGIC);
@@ -46,7 +46,7 @@ impl Block {
         message.freeze()
     }
 
-    /// Reads a message; `None` if it is no block. Nothing is copied.
+    /// Decodes a message without copying it. Returns `None` if it is not a block.
     pub fn decode(message: &Bytes) -> Option<Self> {
         if message.len() <= BLOCK_HEADER_BYTES || message[..4] != MAGIC {
             return None;

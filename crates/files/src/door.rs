@@ -1,5 +1,5 @@
-//! Who may come in: connections wait at the door, in one thread, until they have said what they
-//! want, and only then have a thread of their own.
+//! Acceptor of connections. Connections wait in one thread until their first frame has arrived.
+//! Only then does a connection get a thread of its own.
 
 use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,23 +14,23 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::frame::{self, Opening};
 use crate::peers::{MAX_OPENING_BYTES, set_limits, small_thread};
 
-/// A thread that takes connections, and at most so many threads for them.
+/// Thread that accepts connections, and a bounded number of threads that serve them.
 pub(crate) struct Door {
-    /// Something in it is the end.
+    /// Event file descriptor. A value in it ends the thread.
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A connection that has not said what it wants.
+/// Connection whose first frame has not arrived completely.
 struct Waiting {
     stream: TcpStream,
     from: SocketAddr,
     until: Instant,
-    /// Of its first frame, with the length before it.
+    /// Received bytes of the first frame, including its length.
     bytes: Vec<u8>,
 }
 
-/// How far the first frame of a connection is.
+/// Progress of the first frame of a connection.
 enum Heard {
     Part,
     All(Opening),
@@ -38,9 +38,11 @@ enum Heard {
 }
 
 impl Door {
-    /// Runs `serve` for each connection that has said what it wants, for `most` of them at a time.
-    /// Those that are closed before are counted in `refused`: they said nothing in time, or
-    /// nothing that is understood, or there were too many.
+    /// Runs `serve` in a thread for each connection whose first frame has arrived, for at most
+    /// `most` connections at a time.
+    ///
+    /// Connections that are closed before that are counted in `refused`: their first frame was late
+    /// or invalid, or there were too many connections.
     pub(crate) fn open(
         listener: TcpListener,
         most: usize,
@@ -68,28 +70,28 @@ impl Drop for Door {
     fn drop(&mut self) {
         rustix::io::write(&self.end, &1_u64.to_ne_bytes()).expect("an empty counter takes a one");
         if let Some(thread) = self.thread.take() {
-            // It cannot panic but by our own bug, which it has reported then.
+            // A panic of the thread is a bug, and was already reported.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread at the door has.
+/// State of the accepting thread.
 struct Keeper<S> {
     listener: TcpListener,
     end: Arc<OwnedFd>,
     refused: Arc<AtomicU64>,
-    /// In the order of their coming.
+    /// Connections in the order of their arrival.
     waiting: Vec<Waiting>,
     open: Arc<AtomicUsize>,
     most: usize,
     serve: Arc<S>,
-    /// The system gave no connection: it is not asked again at once.
+    /// Time until which no connection is accepted, after the system failed to accept one.
     rests_until: Option<Instant>,
 }
 
 impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
-    /// Waits for something to do and does it; `false` in the end.
+    /// Waits for events and handles them. Returns `false` once the thread has to end.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         self.rests_until = self.rests_until.filter(|until| *until > now);
@@ -100,7 +102,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
         let mut ready =
             vec![PollFd::new(&*self.end, PollFlags::IN), PollFd::new(&self.listener, accepts)];
         ready.extend(self.waiting.iter().map(|it| PollFd::new(&it.stream, PollFlags::IN)));
-        // Whatever it says, what follows does not wait.
+        // An error of `poll` is harmless, because the reads below do not block.
         let _ = poll(&mut ready, timeout.as_ref());
         let ready: Vec<bool> = ready.iter().map(|it| !it.revents().is_empty()).collect();
         if ready[0] {
@@ -113,7 +115,8 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
         true
     }
 
-    /// Reads what those have said who wait, and lets in who has said what it wants.
+    /// Reads from the waiting connections, and serves those whose first frame is complete.
+    /// Connections that are late or send an invalid frame are dropped.
     fn hear(&mut self, ready: &[bool]) {
         let now = Instant::now();
         for (index, mut waiting) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
@@ -139,7 +142,8 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
                     return;
                 }
                 if self.waiting.len() >= MOST_WAITING {
-                    // Whoever wants something says it at once.
+                    // The oldest connection is closed, because a legitimate peer sends its first
+                    // frame at once.
                     self.waiting.remove(0);
                     self.refused.fetch_add(1, Relaxed);
                 }
@@ -148,7 +152,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                // No more files, for instance: that does not pass at once.
+                // Errors such as too many open files persist for a while.
                 tracing::warn!(%error, "cannot take a connection");
                 self.rests_until = Some(Instant::now() + REST);
             }
@@ -178,7 +182,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
 }
 
 impl Waiting {
-    /// Reads no further than the end of the first frame.
+    /// Reads at most up to the end of the first frame.
     fn hear(&mut self) -> Heard {
         loop {
             let whole = match self.bytes.first_chunk() {
@@ -217,7 +221,7 @@ fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec, tv_nsec: time.subsec_nanos().into() }
 }
 
-/// One of a bounded number of places; free again when it is dropped.
+/// One of the bounded number of served connections. Dropping it frees its place.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -233,9 +237,10 @@ impl Drop for Place {
     }
 }
 
-/// Connections that have not said what they want; each has up to [`MAX_OPENING_BYTES`].
+/// Maximum number of connections without a complete first frame. Each has up to
+/// [`MAX_OPENING_BYTES`].
 const MOST_WAITING: usize = 256;
-/// How long a connection may take to say what it wants.
+/// Time limit for the first frame of a connection.
 const OPENING_PATIENCE: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_millis(100);
 
@@ -269,7 +274,7 @@ mod tests {
         for byte in &bytes {
             slow.write_all(&[*byte]).expect("it is read");
         }
-        // What follows belongs to whoever serves it.
+        // Bytes after the first frame are left for `serve`.
         slow.write_all(b"more").expect("it is read");
         let (mut stream, opening) = served.recv().expect("it is served");
         assert_eq!(opening, asked);
@@ -291,7 +296,7 @@ mod tests {
         for text in [&b"GET / HTTP/1.1\r\n"[..], &[0; 4], &[0, 0, 0, 1, 99], &[0xFF; 64]] {
             let mut stream = TcpStream::connect(address).expect("it listens");
             stream.write_all(text).expect("there is room");
-            // Closed or reset: it ends.
+            // The connection is closed or reset.
             let _ = stream.read(&mut [0; 16]);
         }
         assert_eq!(refused.load(Relaxed), 4);
@@ -302,7 +307,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (to, served) = channel();
-        // The first is served for as long as its stream is open.
+        // The first connection is served until its stream is closed.
         let serve = move |mut stream: TcpStream, _, _| {
             to.send(()).expect("the test listens");
             let _ = stream.read(&mut [0; 16]);

@@ -1,4 +1,4 @@
-//! What can go wrong, by whom it happens to.
+//! Errors of senders and receivers.
 
 use std::fmt;
 use std::io;
@@ -10,12 +10,12 @@ use crate::manifest::ManifestError;
 use crate::names::{EntryPath, NameError};
 use crate::sink::SinkError;
 
-/// Something inside a directory that cannot be sent, and why.
+/// Entry of a directory that cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsendable {
-    /// What, made fit to be shown.
+    /// Path, escaped for display.
     pub path: String,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
@@ -34,7 +34,7 @@ fn unsendable(first: &[Unsendable], count: &usize) -> String {
     format!("{}{more}", named.join(", "))
 }
 
-/// What the system says, without its number.
+/// Returns the text of an error without the system's error number.
 pub(crate) fn plain(error: &impl fmt::Display) -> String {
     let text = error.to_string();
     match text.rfind(" (os error ") {
@@ -43,63 +43,65 @@ pub(crate) fn plain(error: &impl fmt::Display) -> String {
     }
 }
 
-/// Why something cannot be sent, or not any more.
+/// Reason why a source cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// There is nothing to send.
+    /// No source was given.
     #[error("nothing to send was given")]
     Nothing,
-    /// It cannot be read.
+    /// A source cannot be read.
     #[error("cannot read {path}: {}", plain(.error))]
     Read {
-        /// What.
+        /// Path.
         path: String,
-        /// What the system says.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// It is not what it was when the transfer began; what receivers have of it is not used.
+    /// A source has changed since the transfer began. Receivers discard what they have of the
+    /// transfer.
     #[error("{0} has changed since the transfer began")]
     Changed(String),
-    /// It was there when the transfer began. What receivers have of it is kept, for when it is
-    /// back.
+    /// A source no longer exists. Receivers keep what they have, for a later transfer of the same
+    /// content.
     #[error("{0} is not there any more")]
     Gone(String),
     /// Two sources have the same name.
     #[error("two of the paths are called {0}")]
     SameName(String),
-    /// A path like `/`, or a name with a slash in it.
+    /// The path has no name that receivers could use, like `/`, or the name of a reader contains a
+    /// slash.
     #[error("{0} has no name that receivers could use")]
     Nameless(PathBuf),
-    /// A name that receivers would refuse.
+    /// The name violates the rules for names.
     #[error("cannot send {path}: {error}")]
     Name {
-        /// The name, made fit to be shown.
+        /// Name, escaped for display.
         path: String,
-        /// What is wrong with it.
+        /// Violated rule.
         error: NameError,
     },
-    /// A device, pipe or socket.
+    /// A source is a device, pipe or socket.
     #[error("{0} is neither a file nor a directory nor a symlink")]
     Special(PathBuf),
-    /// Inside a directory that was given is what a transfer cannot carry: symlinks that lead out
-    /// of it, devices, pipes and sockets, names that receivers would refuse. See
+    /// A source directory contains entries that cannot be sent: symlinks that lead out of it,
+    /// devices, pipes, sockets, or names that receivers would refuse. See
     /// [`SendOptions::skip_unsendable`](crate::SendOptions::skip_unsendable).
     #[error("cannot send {}", unsendable(.0, .1))]
     Unsendable(
-        /// The first of them, with the reasons.
+        /// First entries found.
         Vec<Unsendable>,
-        /// How many there are.
+        /// Number of all such entries.
         usize,
     ),
-    /// There is more than a transfer can have.
+    /// The sources exceed a limit of the manifest.
     #[error("{0}")]
     Manifest(#[from] ManifestError),
-    /// The temporary file for what comes from a reader cannot be written.
+    /// The temporary file for the data of a reader cannot be written.
     #[error("cannot copy the input into a temporary file in {directory}: {}", plain(.error))]
     Spool {
-        /// Where it is made.
+        /// Directory of the temporary file.
         directory: String,
-        /// What the system says.
+        /// Error of the operating system.
         error: io::Error,
     },
 }
@@ -109,8 +111,9 @@ impl SourceError {
         Self::Read { path: path.display().to_string(), error }
     }
 
-    /// An error while reading what could be read before: if it has become shorter or something
-    /// else, it has changed.
+    /// Converts an error while reading a source that could be read before. A file that became
+    /// shorter or became a symlink is reported as [`Changed`](Self::Changed), a missing one as
+    /// [`Gone`](Self::Gone).
     pub(crate) fn from_read(path: &EntryPath, error: io::Error) -> Self {
         let is_symlink_now = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
         match error.kind() {
@@ -122,30 +125,30 @@ impl SourceError {
     }
 }
 
-/// Why a transfer cannot begin, or ended for everybody.
+/// Reason why a transfer cannot start, or ended for all receivers.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The sources.
+    /// A source cannot be sent.
     #[error("{0}")]
     Source(#[from] SourceError),
-    /// The address for the receivers cannot be listened at.
+    /// The address for receivers cannot be bound.
     #[error("cannot listen at {address}: {}", plain(.error))]
     Listen {
-        /// The address.
+        /// Address.
         address: std::net::SocketAddr,
-        /// What the system says.
+        /// Error of the operating system.
         error: io::Error,
     },
     /// The options contradict each other or the stream.
     #[error("{0}")]
     Options(&'static str),
-    /// The time to begin has come and no receiver has.
+    /// No receiver had connected when the start time was reached.
     #[error("no receiver has connected")]
     NoReceivers,
     /// The stream is closed.
     #[error("{0}")]
     Sink(#[from] SinkError),
-    /// The system gives no thread.
+    /// The system cannot create a thread.
     #[error("cannot start: {}", plain(.0))]
     Start(io::Error),
     /// [`SendHandle::cancel`](crate::SendHandle::cancel) was called.
@@ -153,74 +156,75 @@ pub enum SendError {
     Cancelled,
 }
 
-/// Why a receiver does not get a transfer.
+/// Reason why a receiver did not obtain a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError {
     /// The sender answers at none of its addresses.
     #[error("the sender cannot be reached: {0}")]
     Unreachable(String),
-    /// The sender was lost and has not come back within the patience; what was received is kept
-    /// and a later transfer goes on from there.
+    /// The connection to the sender was lost and could not be restored within `patience`. The
+    /// received pieces are kept, and a later transfer resumes with them.
     #[error("the sender is gone; what was received is kept, for when it comes back")]
     SenderGone,
-    /// The sender ended the transfer for everybody.
+    /// The sender ended the transfer for all receivers.
     #[error("the sender ended the transfer: {0}")]
     Aborted(String),
-    /// The sender ended the transfer for everybody, and what was received of it is of no use: it
-    /// was removed.
+    /// The sender ended the transfer for all receivers because a source has changed. The received
+    /// pieces are of no use and were removed.
     #[error("the sender ended the transfer: {0}; what was received of it was removed")]
     Discarded(String),
-    /// The sender does not take this receiver.
+    /// The sender refuses this receiver.
     #[error("the sender refuses: {0}")]
     Refused(String),
-    /// The manifest is refused.
+    /// The manifest is invalid.
     #[error("what the sender offers is refused: {0}")]
     Manifest(#[from] ManifestError),
-    /// The manifest is not that of the offer.
+    /// The manifest does not match the id in the offer.
     #[error("the sender's list of files is not what its offer names")]
     OtherManifest,
-    /// Something is there already, and `overwrite` is not set.
+    /// An entry already exists, and `overwrite` is not set.
     #[error("{0} exists already")]
     Exists(String),
-    /// Something is there already that cannot be replaced, even with `overwrite`.
+    /// Something exists that cannot be replaced, even with `overwrite`.
     #[error("{path} exists already and is {is}")]
     InTheWay {
-        /// What.
+        /// Path of the obstacle.
         path: String,
-        /// What it is instead.
+        /// Kind of the obstacle.
         is: &'static str,
     },
-    /// There is not enough space, known before anything is received.
+    /// The free space is insufficient. This is detected before any data is received.
     #[error("{needed} bytes are needed and {free} are free in {directory}")]
     NoSpace {
-        /// Bytes that are still to come.
+        /// Bytes still to be received.
         needed: u64,
-        /// Bytes that the file system gives to this user.
+        /// Bytes that the file system has available for this user.
         free: u64,
-        /// Where they are needed.
+        /// Target directory.
         directory: String,
     },
-    /// The file system does not do what it is asked.
+    /// An operation of the file system failed.
     #[error("{path}: {error}")]
     Disk {
-        /// What was to be read or written.
+        /// Path of the file or directory.
         path: String,
-        /// What the system says.
+        /// Error of the operating system.
         error: String,
     },
-    /// Another process receives the same into the same directory.
+    /// Another process is receiving the same transfer into the same directory.
     #[error("another process is receiving this into the same directory")]
     InUse,
-    /// The system gives no thread or address.
+    /// The system cannot create a thread or bind an address.
     #[error("cannot start: {0}")]
     Start(String),
-    /// The receiving was dropped or stopped.
+    /// The receiver was dropped or stopped.
     #[error("stopped; what was received is kept")]
     Stopped,
 }
 
 impl ReceiveError {
-    /// Whether it is this receiver's own, so that the sender has to be told.
+    /// Returns `true` if the error originates at this receiver, so that it must be reported to the
+    /// sender.
     pub(crate) fn is_ours(&self) -> bool {
         let is_theirs = matches!(
             self,

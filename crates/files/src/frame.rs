@@ -1,11 +1,11 @@
-//! What goes over TCP: frames.
+//! Frames of the TCP connections.
 //!
-//! A frame is its length in four bytes, big-endian, and as many bytes of `postcard`. A connection
-//! begins with an [`Opening`] of who has connected. After [`Opening::Hello`] it is that of a
-//! receiver with the sender: [`FromReceiver`] one way, [`FromSender`] the other. After
-//! [`Opening::Ask`] it is one for pieces, answered by [`PieceAnswer`], and more `Ask`s may follow.
-//! Two frames say that so many bytes, not in a frame, come right behind them: the manifest and a
-//! piece.
+//! A frame is a length of four bytes, big-endian, followed by that many bytes of `postcard`. The
+//! first frame of a connection is an [`Opening`] from the side that connects. After
+//! [`Opening::Hello`] the connection is that of a receiver to the sender, with [`FromReceiver`] in
+//! one direction and [`FromSender`] in the other. After [`Opening::Ask`] it is a connection for
+//! pieces: a [`PieceAnswer`] follows, and then further `Ask`s may follow. Two frames announce raw
+//! bytes that follow directly: those of the manifest and of a piece.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -16,161 +16,162 @@ use serde::{Deserialize, Serialize};
 use crate::id::TransferId;
 use crate::limits::{MAX_FRAME_BYTES, MAX_TEXT_BYTES};
 
-/// What both ends must speak.
+/// Protocol version. Both sides must have the same.
 pub const PROTOCOL_VERSION: u16 = 2;
 
-/// The first frame of a connection, from whoever has connected.
+/// First frame of a connection, from the side that connects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Opening {
-    /// A receiver wants to take part.
+    /// A receiver joins the transfer.
     Hello {
-        /// [`PROTOCOL_VERSION`].
+        /// [`PROTOCOL_VERSION`] of the receiver.
         version: u16,
-        /// The transfer that it wants.
+        /// Id of the requested transfer.
         id: TransferId,
-        /// What the receiver is called.
+        /// Name of the receiver.
         name: String,
-        /// Which directory of which machine it receives into; nothing else tells apart two that
-        /// are called the same.
+        /// Hash of the host's name and the target directory. With the host's address it
+        /// distinguishes receivers of the same name.
         place: [u8; 16],
-        /// Whether it has the manifest from an earlier connection.
+        /// `true` if the receiver has the manifest from an earlier connection.
         knows_manifest: bool,
     },
-    /// Somebody wants a piece.
+    /// A receiver requests a piece.
     Ask {
-        /// Of which transfer.
+        /// Id of the transfer.
         id: TransferId,
-        /// Which.
+        /// Piece number.
         piece: u32,
     },
 }
 
-/// Pieces from the first to the last of each pair.
+/// Ranges of pieces, each as the first and the last piece.
 pub type Ranges = Vec<(u32, u32)>;
 
-/// How a receiver came by a piece.
+/// Path by which a receiver obtained a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Way {
-    /// By the multicast stream.
+    /// Multicast stream.
     Stream,
-    /// From another receiver.
+    /// Another receiver, over TCP.
     Peer,
-    /// From the sender over TCP.
+    /// Sender, over TCP.
     Sender,
 }
 
-/// Why a fetch did not succeed.
+/// Reason why a fetch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FetchFailure {
-    /// It does not answer, or stopped doing so.
+    /// The source does not answer, or stopped sending.
     Unreachable,
-    /// It does not have the piece.
+    /// The source does not have the piece.
     NotThere,
-    /// The bytes are not those of the piece.
+    /// The bytes do not match the piece's hash.
     Wrong,
 }
 
-/// From a receiver to the sender.
+/// Frame from a receiver to the sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromReceiver {
-    /// It has checked the manifest and its disk, and can begin.
+    /// The receiver has checked the manifest and its disk, and is ready.
     Ready {
-        /// By what it is known again when it comes back.
+        /// Key that identifies the receiver when it returns.
         key: [u8; 16],
-        /// The port at which it gives pieces to others.
+        /// TCP port at which it serves pieces to other receivers.
         piece_port: u16,
-        /// The pieces that it has, as [`PieceSet::to_bytes`](crate::PieceSet::to_bytes) has them.
+        /// Pieces that it has, encoded by [`PieceSet::to_bytes`](crate::PieceSet::to_bytes).
         have: Vec<u8>,
     },
-    /// Further pieces were verified and written.
+    /// Pieces that were verified and written since the last report.
     Have {
-        /// How they came.
+        /// Path by which they were obtained.
         way: Way,
-        /// Which.
+        /// Ranges of pieces.
         pieces: Ranges,
     },
-    /// These do not come by the stream any more, and have to be fetched.
+    /// Pieces that the stream will not deliver and that must be fetched.
     Missed {
-        /// Which.
+        /// Ranges of pieces.
         pieces: Ranges,
-        /// How many of them did come, and were wrong.
+        /// Number of them that were received with a wrong hash.
         wrong: u32,
     },
-    /// After [`FromSender::StreamOver`]: nothing has come by the stream for a while.
+    /// Since [`FromSender::StreamOver`], no block has arrived for `settle`.
     Settled,
-    /// A fetch did not succeed.
+    /// A fetch failed.
     FetchFailed {
-        /// The piece.
+        /// Piece number.
         piece: u32,
-        /// Whom it was told to ask, as in [`FromSender::Fetch`].
+        /// Source number from [`FromSender::Fetch`].
         source: u32,
-        /// Why.
+        /// Reason.
         why: FetchFailure,
     },
-    /// Everything has its final name.
+    /// All entries have their final names.
     Finished,
-    /// It has given up.
+    /// The receiver gave up.
     Failed {
-        /// Why.
+        /// Reason, for the sender's summary.
         reason: String,
     },
-    /// It lives.
+    /// Keepalive.
     Alive,
 }
 
-/// From the sender to a receiver.
+/// Frame from the sender to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSender {
-    /// The answer to [`Opening::Hello`].
+    /// Reply to [`Opening::Hello`].
     Welcome {
-        /// Bytes of the manifest that follow; none if it is known.
+        /// Number of bytes of the manifest that follow; 0 if the receiver has it.
         manifest_bytes: u32,
     },
-    /// It is not taken, or not any more.
+    /// The receiver is rejected or given up.
     Refused {
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Everything has been multicast.
+    /// The stream has ended.
     StreamOver,
-    /// Get a piece from somebody.
+    /// Assignment of a fetch.
     Fetch {
-        /// Which.
+        /// Piece number.
         piece: u32,
-        /// A number for whom, to speak of it.
+        /// Number of the source, for reports about the fetch.
         source: u32,
-        /// Where; `None` is the sender itself.
+        /// Address of the source; `None` is the sender itself.
         address: Option<SocketAddr>,
     },
-    /// The transfer ends without success, for everybody.
+    /// The transfer ends without success, for all receivers.
     Aborted {
-        /// Why.
+        /// Reason.
         reason: String,
-        /// Whether what was received is of no use any more.
+        /// `true` if the received pieces are of no use and must be removed.
         discard: bool,
     },
-    /// All are done.
+    /// The receiver is not needed any more: the transfer has ended, or all connected receivers have
+    /// all pieces.
     Done,
-    /// It lives.
+    /// Keepalive.
     Alive,
 }
 
-/// The answer to [`Opening::Ask`].
+/// Reply to [`Opening::Ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PieceAnswer {
     /// The bytes of the piece follow.
     Piece {
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// Not to be had here.
+    /// The piece is not available at this source.
     NotThere,
 }
 
 /// Writes a frame.
 ///
 /// # Errors
-/// Those of the writer.
+/// Returns the errors of the writer.
 pub fn write(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
     let mut bytes = postcard::to_extend(frame, vec![0; 4]).expect("a Vec takes all");
     let length = u32::try_from(bytes.len() - 4).expect("frames are short");
@@ -182,7 +183,8 @@ pub fn write(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
 /// Reads a frame of at most `most` bytes.
 ///
 /// # Errors
-/// Those of the reader, and [`io::ErrorKind::InvalidData`] for what is no such frame.
+/// Returns the errors of the reader, and [`io::ErrorKind::InvalidData`] if the bytes are not such a
+/// frame.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read, most: u32) -> io::Result<T> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
@@ -197,10 +199,10 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read, most: u32) -> io::Result<
     }
 }
 
-/// Reads exactly `length` bytes; takes no more memory than has come.
+/// Reads exactly `length` bytes. Memory is allocated only as the bytes arrive.
 ///
 /// # Errors
-/// Those of the reader.
+/// Returns the errors of the reader.
 pub fn read_bytes(from: &mut impl Read, length: u32) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length.min(1 << 16) as usize);
     from.take(length.into()).read_to_end(&mut bytes)?;
@@ -215,8 +217,8 @@ pub(crate) fn nonsense(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Text that came from somebody else, or goes to them: not too long, and nothing in it that would
-/// move a terminal's cursor.
+/// Limits text from or to another host to [`MAX_TEXT_BYTES`], and replaces control characters,
+/// which could move a terminal's cursor.
 pub(crate) fn plain_text(text: &str) -> String {
     let mut plain = String::new();
     for char in text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }) {

@@ -1,11 +1,11 @@
-//! The parts of a sparse file that hold nothing.
+//! Holes of sparse files.
 //!
-//! They are in the manifest and are never sent: pieces are cut from what is left when the holes are
-//! taken out and the data is moved together. Offsets in that are called *packed* here.
+//! Holes are listed in the manifest and never sent. Pieces are cut from the data that remains after
+//! the holes are removed. Offsets in this data are called *packed*.
 
 use crate::limits::MAX_FILE_BYTES;
 
-/// The holes of one file, in order.
+/// Holes of one file, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holes {
     holes: Vec<Hole>,
@@ -15,22 +15,24 @@ pub struct Holes {
 struct Hole {
     at: u64,
     bytes: u64,
-    /// Bytes of this hole and all before it.
+    /// Total size of this hole and those before it.
     bytes_so_far: u64,
 }
 
-/// Bytes of a file that lie together in it and in what is packed.
+/// Range of data that is contiguous both in the file and in the packed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where in the file.
+    /// Offset in the file.
     pub at: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
 impl Holes {
-    /// Adds a hole behind those that are there. False, and nothing is done, if it is empty, not
-    /// behind them or with no data between, or not within a file of `file_bytes`.
+    /// Appends a hole.
+    ///
+    /// Returns `false` without effect if the hole is empty, does not start after the previous one
+    /// with data between them, or does not lie within a file of `file_bytes`.
     pub fn push(&mut self, at: u64, bytes: u64, file_bytes: u64) -> bool {
         let last = self.holes.last().copied();
         let is_behind = last.is_none_or(|last| at > last.at + last.bytes);
@@ -44,29 +46,29 @@ impl Holes {
         true
     }
 
-    /// Where each hole begins and how many bytes it has.
+    /// Returns the offset and length of each hole.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
         self.holes.iter().map(|hole| (hole.at, hole.bytes))
     }
 
-    /// How many holes there are.
+    /// Returns the number of holes.
     pub fn len(&self) -> usize {
         self.holes.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no holes.
     pub fn is_empty(&self) -> bool {
         self.holes.is_empty()
     }
 
-    /// Bytes of all holes.
+    /// Returns the total size of all holes in bytes.
     pub fn bytes(&self) -> u64 {
         self.holes.last().map_or(0, |last| last.bytes_so_far)
     }
 
-    /// Where the packed bytes from `packed` to `packed + bytes` lie in the file.
+    /// Returns the file ranges of the `bytes` bytes at the packed offset `packed`.
     pub fn segments(&self, packed: u64, bytes: usize) -> Vec<Segment> {
-        // The packed offset of a hole is that of the data right behind it.
+        // The packed offset of a hole is that of the data directly after it.
         let packed_at = |hole: &Hole| hole.at + hole.bytes - hole.bytes_so_far;
         let mut next = self.holes.partition_point(|hole| packed_at(hole) <= packed);
         let mut segments = Vec::new();

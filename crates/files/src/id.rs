@@ -1,23 +1,24 @@
-//! What names a transfer.
+//! Transfer id.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The hash over a manifest: the same content under the same names has the same id, whoever sends
-/// it and however often. Modes and times are not in it.
+/// Hash over a manifest, without modes and times.
+///
+/// The same content under the same names has the same id, from any sender and in any attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransferId(pub [u8; 32]);
 
 impl TransferId {
-    /// The part of the id that blocks carry.
+    /// Returns the part of the id that blocks carry.
     pub fn tag(&self) -> [u8; 16] {
         let mut tag = [0; 16];
         tag.copy_from_slice(&self.0[..16]);
         tag
     }
 
-    /// The first 16 hexadecimal digits, for names of directories and for people.
+    /// Returns the first 16 hexadecimal digits, for directory names and for display.
     pub fn short(&self) -> String {
         self.0[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,16 +1,17 @@
-//! Files for many receivers at once: the object layer of Carom's bulk delivery.
+//! Transfer of files from one sender to many receivers: the object layer of Carom's bulk delivery.
 //!
-//! A [`Sending`] offers files, directories or what a reader gives; each [`Receiving`] gets them
-//! into a directory. The data goes as messages over a multicast stream that somebody else provides:
-//! the sender writes them into a [`BlockSink`], and whoever hears the stream hands them to
-//! [`Receiving::on_block`]. Everything else goes over TCP: the list of files, who has what, and
-//! what the stream did not bring, which receivers fetch from each other.
+//! A [`Sending`] offers files, directories or the data of a reader. Each [`Receiving`] obtains them
+//! into a directory. The application provides the multicast stream that carries the data: the
+//! sender writes messages to a [`BlockSink`], and the receiving application passes each message of
+//! the stream to [`Receiving::on_block`]. Everything else uses TCP: the list of files, the pieces
+//! that each receiver has, and the pieces that the stream did not deliver. Receivers fetch the
+//! latter from each other.
 //!
-//! The stream may lose, repeat, reorder and corrupt messages. What a receiver gives its final name
-//! has been verified, piece by piece, against hashes that the transfer is named by.
-//! `docs/files.md` has the formats, the states, and what is trusted.
+//! The stream may lose, duplicate, reorder and corrupt messages. Content gets its final name only
+//! after each piece has been verified against a hash in the manifest, and the transfer id is a hash
+//! over the manifest. `docs/files.md` describes the formats, the states and the trust model.
 //!
-//! Here the stream is a queue within the process:
+//! In this example the stream is a queue within the process:
 //!
 //! ```
 //! use carom_files::*;

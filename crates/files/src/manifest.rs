@@ -1,10 +1,11 @@
-//! What is sent: all names, sizes and hashes.
+//! Manifest: the names, sizes and hashes of a transfer.
 //!
-//! Encoded, a manifest is a version byte, then by `postcard` a head with the piece size and the
-//! numbers of entries and pieces, and the entries, each followed by its holes as pairs of the bytes
-//! since the end of the one before and its own bytes; then the hashes of all pieces, 32 bytes each.
-//! The decoder takes one entry and one hole at a time, so that a manifest takes no more memory than
-//! a small multiple of its bytes, whatever it claims.
+//! The encoded manifest consists of a version byte, a head with the piece size and the numbers of
+//! entries and pieces, the entries, and the hashes of all pieces (32 bytes each). Head and entries
+//! are encoded by `postcard`. Each entry is followed by its holes, as pairs of the bytes since the
+//! end of the previous hole and the bytes of the hole. The decoder handles one entry and one hole
+//! at a time. A manifest therefore uses no more memory than a small multiple of its bytes,
+//! regardless of the numbers that it claims.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +19,9 @@ use crate::names::{EntryPath, NameError, check_link};
 use crate::piece::{Hash, Place};
 
 const VERSION: u8 = 1;
-/// What the id is a hash of begins with this, so that it is a hash of nothing else.
+/// Prefix of the input of the transfer id. It separates this use of the hash from all others.
 const ID_OF: &[u8] = b"carom transfer 1";
-/// The permissions that are carried: nobody's program gets to run as somebody else.
+/// Permission bits that are transferred. The setuid, setgid and sticky bits are not among them.
 pub(crate) const MODE_BITS: u16 = 0o777;
 
 /// All entries in order, parents first, and the hashes of their pieces.
@@ -29,76 +30,77 @@ pub struct Manifest {
     id: TransferId,
     piece_bytes: u32,
     entries: Vec<Entry>,
-    /// The number of the first piece of each entry, or of the next one if it has none.
+    /// Number of the first piece of each entry. An entry without pieces has the number of the next
+    /// piece.
     first_pieces: Vec<u32>,
     hashes: Vec<Hash>,
 }
 
-/// A file, directory or symlink.
+/// File, directory or symlink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it belongs.
+    /// Path below the target directory.
     pub path: EntryPath,
-    /// Its permissions, of the nine bits.
+    /// Nine permission bits.
     pub mode: u16,
-    /// When it was last changed, if that is known.
+    /// Modification time, if known.
     pub modified: Option<Modified>,
-    /// What it is.
+    /// Kind, with the attributes that depend on it.
     pub kind: Kind,
 }
 
-/// A time since 1970 in universal time.
+/// Time since the Unix epoch, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Modified {
     /// Seconds, negative before 1970.
     pub seconds: i64,
-    /// Nanoseconds after them, less than 1,000,000,000.
+    /// Nanoseconds within the second, less than 1,000,000,000.
     pub nanoseconds: u32,
 }
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory.
+    /// Directory.
     Directory,
-    /// A regular file.
+    /// Regular file.
     File {
-        /// Its length, holes included.
+        /// Size in bytes, including holes.
         bytes: u64,
-        /// What of it is not sent, as it holds nothing.
+        /// Holes, which are not sent.
         holes: Holes,
     },
-    /// A symlink to a place in the same tree.
+    /// Symlink to a path in the same tree.
     Symlink {
-        /// Where it leads, as it is written in it.
+        /// Target, as stored in the symlink.
         target: Box<[u8]>,
     },
 }
 
-/// Why bytes are no manifest, or entries make none.
+/// Reason why bytes or entries are not a valid manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// Not what a manifest looks like.
+    /// The bytes do not have the format of a manifest.
     #[error("the manifest cannot be read")]
     Malformed,
-    /// Written by a version of this program that is not known here.
+    /// The manifest has a version that is not supported.
     #[error("the manifest has version {0}, this program knows {VERSION}")]
     Version(u8),
-    /// More than there may be of something.
+    /// A limit is exceeded.
     #[error("the transfer has too many {0}")]
     TooMany(&'static str),
-    /// A name that is refused.
+    /// A name violates the rules for names.
     #[error("the name {path} is refused: {error}")]
     Name {
-        /// The name, made fit to be shown.
+        /// Name, escaped for display.
         path: String,
-        /// What is wrong with it.
+        /// Violated rule.
         error: NameError,
     },
-    /// Not in order, twice the same, or in a directory that is not in the manifest.
+    /// An entry is out of order, occurs twice, or is in a directory that is not in the manifest.
     #[error("{0} is not in its place in the manifest")]
     Misplaced(String),
-    /// A size, mode or time that cannot be.
+    /// An entry has an invalid size, mode or time.
     #[error("{0} has a size, mode or time that cannot be")]
     Unbelievable(String),
 }
@@ -126,10 +128,10 @@ enum KindHead<'a> {
 }
 
 impl Manifest {
-    /// Joins entries and the hashes of their pieces, which are in the same order.
+    /// Creates a manifest from entries and the hashes of their pieces, in the same order.
     ///
     /// # Errors
-    /// The first rule that is broken.
+    /// Returns the first violated rule.
     pub fn new(
         piece_bytes: u32,
         entries: Vec<Entry>,
@@ -147,45 +149,46 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The name of the transfer.
+    /// Returns the transfer id.
     pub fn id(&self) -> TransferId {
         self.id
     }
 
-    /// The length of a piece that is not the last of its file.
+    /// Returns the piece size. Only the last piece of a file may be shorter.
     pub fn piece_bytes(&self) -> u32 {
         self.piece_bytes
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// How many pieces there are.
+    /// Returns the number of pieces.
     pub fn pieces(&self) -> u32 {
         self.hashes.len() as u32
     }
 
-    /// What `piece` must hash to.
+    /// Returns the expected hash of `piece`.
     ///
     /// # Panics
-    /// If there is no such piece.
+    /// Panics if the piece does not exist.
     pub fn hash_of(&self, piece: u32) -> &Hash {
         &self.hashes[piece as usize]
     }
 
-    /// Whether these are the bytes of `piece`; not if there is no such piece.
+    /// Returns `true` if `bytes` match the hash of `piece`, and `false` if the piece does not
+    /// exist.
     pub fn is_piece(&self, piece: u32, bytes: &[u8]) -> bool {
         self.hashes.get(piece as usize).is_some_and(|hash| blake3::hash(bytes) == *hash)
     }
 
-    /// Where `piece` belongs; `None` if there is no such piece.
+    /// Returns the place of `piece`, or `None` if the piece does not exist.
     pub fn place(&self, piece: u32) -> Option<Place> {
         if piece >= self.pieces() {
             return None;
         }
-        // Entries without pieces have the number of the next that has.
+        // Entries without pieces have the same number as the next one with pieces.
         let entry = self.first_pieces.partition_point(|first| *first <= piece) - 1;
         let packed = u64::from(piece - self.first_pieces[entry]) * u64::from(self.piece_bytes);
         let left = self.entries[entry].data_bytes() - packed;
@@ -193,24 +196,24 @@ impl Manifest {
         Some(Place { entry, packed, bytes })
     }
 
-    /// The pieces of an entry.
+    /// Returns the pieces of an entry.
     pub fn pieces_of(&self, entry: usize) -> std::ops::Range<u32> {
         let next = self.first_pieces.get(entry + 1).copied();
         self.first_pieces[entry]..next.unwrap_or(self.pieces())
     }
 
-    /// Bytes of all files, holes included; the largest number if they are more than that.
+    /// Returns the total size of all files, including holes. The sum saturates at `u64::MAX`.
     pub fn total_bytes(&self) -> u64 {
-        // Each has a bound, but where nothing has to be sent for them their number is large.
+        // Each file is bounded, but very many files of holes alone can exceed a `u64`.
         self.entries.iter().map(Entry::file_bytes).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of all pieces.
+    /// Returns the total size of all pieces.
     pub fn data_bytes(&self) -> u64 {
         self.entries.iter().map(Entry::data_bytes).sum()
     }
 
-    /// As it travels.
+    /// Encodes the manifest.
     pub fn encode(&self) -> Vec<u8> {
         let mut encoded = vec![VERSION];
         let entries = self.entries.len() as u32;
@@ -223,10 +226,10 @@ impl Manifest {
         encoded
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Decodes a manifest encoded by [`encode`](Self::encode).
     ///
     /// # Errors
-    /// The first rule that is broken.
+    /// Returns the first violated rule.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > MAX_MANIFEST_BYTES as usize {
             return Err(ManifestError::TooMany("bytes of names and hashes"));
@@ -252,7 +255,7 @@ impl Manifest {
         Self::new(head.piece_bytes, entries, hashes.to_vec())
     }
 
-    /// The hash over everything but modes and times.
+    /// Computes the hash over everything except modes and times.
     fn hash(&self) -> TransferId {
         let mut hasher = blake3::Hasher::new();
         hasher.update(ID_OF);
@@ -270,12 +273,12 @@ impl Manifest {
 }
 
 impl Entry {
-    /// The length of a file, holes included; 0 for anything else.
+    /// Returns the size of a file, including holes; 0 for other kinds.
     pub fn file_bytes(&self) -> u64 {
         if let Kind::File { bytes, .. } = &self.kind { *bytes } else { 0 }
     }
 
-    /// What of a file is sent; 0 for anything else.
+    /// Returns the number of bytes of a file that are sent; 0 for other kinds.
     pub fn data_bytes(&self) -> u64 {
         if let Kind::File { bytes, holes } = &self.kind { bytes - holes.bytes() } else { 0 }
     }
@@ -324,14 +327,14 @@ impl Entry {
     }
 }
 
-/// Holds entries, one after the other, against the rules of a manifest.
+/// Checks entries, one by one, against the rules of a manifest.
 struct Checked {
     piece_bytes: u32,
     first_pieces: Vec<u32>,
     pieces: u32,
     holes: u32,
     last: Option<EntryPath>,
-    /// The directories that the last entry is in or is, from the top.
+    /// Directories that contain the last entry, from the top; the last entry itself if it is one.
     inside: Vec<EntryPath>,
 }
 
@@ -378,8 +381,10 @@ impl Checked {
         Ok(())
     }
 
-    /// Entries come in the order of their components, so that none can come twice, and each
-    /// directory right before what is in it.
+    /// Checks the order of the entries.
+    ///
+    /// Entries are ordered by their components. Each directory is therefore directly before its
+    /// contents, and no entry can occur twice.
     fn check_place(&mut self, entry: &Entry) -> Result<(), ManifestError> {
         let path = &entry.path;
         let is_next = self.last.as_ref().is_none_or(|last| last.components().lt(path.components()));

@@ -1,4 +1,4 @@
-//! Manifests are read as they were written, and nothing else is one.
+//! Tests of encoding, decoding and validation.
 
 use proptest::prelude::*;
 
@@ -81,7 +81,7 @@ fn a_small_manifest_is_written_as_the_documentation_says() {
     golden.extend([3, b'd', b'/', b'l', 0xA4, 3, 0, 2, 1, b'f']);
     golden.extend([9; 32]);
     assert_eq!(manifest.encode(), golden);
-    // The id leaves out modes and times. A change here makes another transfer of the same content.
+    // The id excludes modes and times. Changing these bytes would give the same content another id.
     let mut hashed = b"carom transfer 1\x00\x10\x00\x00".to_vec();
     for entry in [
         &[1, b'd', 0, 0, 0][..],
@@ -107,7 +107,7 @@ fn entries_out_of_order_twice_or_in_no_directory_are_refused() {
         vec![entry("a", Kind::Symlink { target: b"x"[..].into() }), file("a/b", 0)],
         vec![directory("a"), file("b", 0), file("a/c", 0)],
         vec![directory("a"), directory("a/b"), file("a/b/c/d", 0)],
-        // `-` comes before `/` as a byte, and the directory does not end there.
+        // `-` precedes `/` as a byte, but the directory does not end there.
         vec![directory("a"), file("a-", 0), file("a/b", 0)],
     ] {
         let made = new(entries.clone());
@@ -153,7 +153,7 @@ fn claims_without_bytes_behind_them_take_no_memory() {
     assert_eq!(Manifest::decode(&[2, 0, 0]), Err(ManifestError::Version(2)));
 }
 
-/// Trees of a few levels, in order.
+/// Generates trees of a few levels, in order.
 fn manifests() -> impl Strategy<Value = Manifest> {
     let meta = (0_u16..0o1000, prop::option::of((any::<i64>(), 0_u32..1_000_000_000)));
     let node = ("[a-d]{1,2}", 0_u8..4, 0_u64..4_000_000, meta);
@@ -208,7 +208,7 @@ proptest! {
         let at = at.index(encoded.len());
         encoded[at] ^= change;
         if let Ok(other) = Manifest::decode(&encoded) {
-            // Modes and times are not in the id, and a number can be written in several ways.
+            // The id excludes modes and times, and a number can have several encodings.
             prop_assert!(other != manifest || other.encode() != encoded);
         }
     }

@@ -1,7 +1,7 @@
-//! Names within a transfer, and the rule that none of them leads out of it.
+//! Names within a transfer, and the rules that keep them inside it.
 //!
-//! Both sides hold every name against these rules: the sender so that it offers nothing that would
-//! be refused, the receiver because it does not trust the sender.
+//! Both sides check every name: the sender so that it offers nothing that would be refused, the
+//! receiver because it does not trust the sender.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,45 +10,47 @@ use std::path::Path;
 
 use crate::limits::{MAX_COMPONENTS, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
-/// What the names of directories beside the target begin with; no entry may.
+/// Prefix of the names of staging directories. Names of entries must not start with it.
 pub(crate) const BESIDE: &str = ".carom-";
 
-/// A path of an entry below the receiver's directory: components with `/` between them, none of
-/// them empty, `.` or `..`, in any bytes that a file system takes.
+/// Path of an entry below the target directory.
+///
+/// It consists of components separated by `/`, none of them empty, `.` or `..`. Other bytes are
+/// arbitrary, as far as the file system allows them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryPath(Box<[u8]>);
 
-/// Why a name is refused.
+/// Reason why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing, or nothing between two slashes, or a slash at the end.
+    /// The name or a component is empty, or the name ends with a slash.
     #[error("it has an empty component")]
     Empty,
-    /// It begins with a slash.
+    /// The name starts with a slash.
     #[error("it is absolute")]
     Absolute,
     /// A component is `.` or `..`.
     #[error("it has a component `.` or `..`")]
     Dots,
-    /// A NUL byte.
+    /// The name contains a NUL byte.
     #[error("it has a NUL byte")]
     Nul,
-    /// Longer than a path or a component may be.
+    /// The path, a component or the number of components exceeds its limit.
     #[error("it is too long")]
     TooLong,
-    /// It begins with `.carom-`, which is kept for what is not complete yet.
+    /// The name starts with `.carom-`, which is reserved for incomplete transfers.
     #[error("names that begin with `{BESIDE}` are kept for what is not complete yet")]
     Kept,
-    /// A symlink that leads out of the tree that it is in, or could.
+    /// The symlink leads, or could lead, out of its tree.
     #[error("the symlink leads out of what is sent")]
     Leaves,
 }
 
 impl EntryPath {
-    /// Checks a path as it came.
+    /// Checks a path as received.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// Returns the first violated rule.
     pub fn new(bytes: &[u8]) -> Result<Self, NameError> {
         if bytes.len() > MAX_PATH_BYTES {
             return Err(NameError::TooLong);
@@ -68,41 +70,41 @@ impl EntryPath {
         Ok(Self(bytes.into()))
     }
 
-    /// The path of `name` in the directory that this is.
+    /// Returns the path of `name` in this directory.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn join(&self, name: &OsStr) -> Result<Self, NameError> {
         Self::new(&[&self.0, &b"/"[..], name.as_bytes()].concat())
     }
 
-    /// The bytes as they travel.
+    /// Returns the bytes of the path, as they are encoded.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As a relative path of the system.
+    /// Returns the path as a relative path of the system.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// The components from the first to the last.
+    /// Returns the components, the topmost first.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &OsStr> {
         self.0.split(|byte| *byte == b'/').map(OsStr::from_bytes)
     }
 
-    /// The directory that it is in; `None` at the top.
+    /// Returns the directory that contains the entry, or `None` at the top level.
     pub fn parent(&self) -> Option<&[u8]> {
         let slash = self.0.iter().rposition(|byte| *byte == b'/')?;
         Some(&self.0[..slash])
     }
 
-    /// The last component.
+    /// Returns the last component.
     pub fn name(&self) -> &OsStr {
         self.components().next_back().expect("a path has a component")
     }
 
-    /// Whether it is at the top, one of the paths that the sender was given.
+    /// Returns `true` for a top-level entry, that is, one of the sources.
     pub fn is_root(&self) -> bool {
         !self.0.contains(&b'/')
     }
@@ -110,7 +112,7 @@ impl EntryPath {
 
 impl fmt::Display for EntryPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A name may hold what moves a terminal's cursor.
+        // Escaped, because a name may contain control characters that move a terminal's cursor.
         write!(f, "{}", self.0.escape_ascii())
     }
 }
@@ -131,14 +133,14 @@ fn check_component(component: &[u8]) -> Result<(), NameError> {
     }
 }
 
-/// Checks where the symlink `at` leads: to a place below the first component of `at`.
+/// Checks that the symlink `at` leads to a path below the first component of `at`.
 ///
-/// `..` may stand at the beginning alone. There it is resolved from a directory that is in the
-/// manifest as one, so that no other symlink can change what it means; behind a component that
-/// could itself be a symlink it would mean anything.
+/// `..` is allowed only at the start. There it is resolved from directories of the manifest, so no
+/// other symlink can change its meaning. After a component that could itself be a symlink, its
+/// meaning would be unknown.
 ///
 /// # Errors
-/// [`NameError::Leaves`] and what is wrong with a name.
+/// Returns [`NameError::Leaves`], or the violated rule for names.
 pub fn check_link(at: &EntryPath, target: &[u8]) -> Result<(), NameError> {
     if target.len() > MAX_PATH_BYTES {
         return Err(NameError::TooLong);
@@ -156,7 +158,7 @@ pub fn check_link(at: &EntryPath, target: &[u8]) -> Result<(), NameError> {
         match component {
             b".." if went_down => return Err(NameError::Leaves),
             b".." => ups += 1,
-            // `.` and a slash too many change nothing.
+            // `.` and repeated slashes have no effect.
             b"." | b"" => {}
             _ => {
                 check_component(component)?;
@@ -164,7 +166,7 @@ pub fn check_link(at: &EntryPath, target: &[u8]) -> Result<(), NameError> {
             }
         }
     }
-    // The directory at the top is the highest that is inside.
+    // The top-level directory is the highest one inside the tree.
     if ups + 1 > above { Err(NameError::Leaves) } else { Ok(()) }
 }
 
@@ -217,7 +219,7 @@ mod tests {
             ("d/a/l", "../../x"),
             ("d/a/l", "./.././../x"),
             ("d/a/b/l", "x/../.."),
-            // Stays inside if read as text, and leaves if `p` is a symlink to `../..`.
+            // As text this stays inside. If `p` is a symlink to `../..`, it leaves the tree.
             ("d/q", "a/b/p/.."),
         ] {
             let checked = check_link(&path(at), target.as_bytes());

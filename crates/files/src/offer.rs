@@ -1,4 +1,4 @@
-//! What a sender says to all: that there is something to be had, and where.
+//! Offer: the announcement of a transfer, which is multicast to all receivers.
 
 use std::net::SocketAddr;
 
@@ -9,36 +9,38 @@ use crate::frame::plain_text;
 use crate::id::TransferId;
 use crate::limits::{MAX_ADDRESSES, MAX_OFFER_BYTES, MAX_TEXT_BYTES};
 
-/// The first bytes of an encoded offer: its kind and version.
+/// First bytes of an encoded offer: kind and version.
 const MAGIC: [u8; 4] = *b"CFO1";
 
-/// A transfer that receivers can connect to; small enough for one datagram, to be sent again and
-/// again by the caller as long as the transfer runs.
+/// Announcement of a transfer that receivers can connect to.
+///
+/// It fits in one datagram. The application multicasts it repeatedly for the duration of the
+/// transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Which transfer.
+    /// Transfer id.
     pub id: TransferId,
-    /// Where the sender listens; the first that answers is taken.
+    /// Addresses of the sender. The first one that answers is used.
     pub addresses: Vec<SocketAddr>,
-    /// What is sent, for people: the name of the first path.
+    /// Name for display: the first source, with the number of the others.
     pub name: String,
-    /// Bytes of all files; holes count.
+    /// Total size of all files, including holes.
     pub total_bytes: u64,
-    /// Files, directories and symlinks.
+    /// Number of files, directories and symlinks.
     pub entries: u32,
 }
 
-/// Why bytes are no offer.
+/// Error for bytes that are not an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is not an offer")]
 pub struct NoOffer;
 
 impl Offer {
-    /// Bytes to send, at most [`MAX_OFFER_BYTES`].
+    /// Encodes the offer in at most [`MAX_OFFER_BYTES`].
     ///
     /// # Panics
-    /// With more addresses or a longer name than an offer holds; the offers of a
-    /// [`Sending`](crate::Sending) have neither.
+    /// Panics if there are too many addresses or the name is too long. The offers of a
+    /// [`Sending`](crate::Sending) never do.
     pub fn encode(&self) -> Bytes {
         assert!(self.is_bounded(), "an offer has few addresses and a short name");
         let encoded = postcard::to_extend(self, MAGIC.to_vec()).expect("a Vec takes all");
@@ -46,11 +48,11 @@ impl Offer {
         encoded.into()
     }
 
-    /// Reads what [`encode`](Self::encode) wrote. Control characters in the name, which would move
-    /// a terminal's cursor, are replaced.
+    /// Decodes an offer encoded by [`encode`](Self::encode). Control characters in the name are
+    /// replaced, because they could move a terminal's cursor.
     ///
     /// # Errors
-    /// For any other bytes.
+    /// Returns [`NoOffer`] for any other bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, NoOffer> {
         if bytes.len() > MAX_OFFER_BYTES {
             return Err(NoOffer);

@@ -1,4 +1,4 @@
-//! Pieces over TCP: who gives them and who asks for them. Receivers do both, the sender gives.
+//! Transfer of pieces over TCP. Receivers serve and fetch pieces; the sender serves them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,18 +12,19 @@ use crate::frame::{self, FetchFailure, Opening, PieceAnswer};
 use crate::id::TransferId;
 use crate::limits::{PIECE_PAUSE, PIECES_GIVEN_AT_A_TIME, SILENCE, SLOWEST_PIECE, STACK_BYTES};
 
-/// The longest [`Opening`] or [`PieceAnswer`].
+/// Maximum size of an [`Opening`] or a [`PieceAnswer`] in bytes.
 pub(crate) const MAX_OPENING_BYTES: u32 = 512;
-/// How long an answer to a connection may take.
+/// Time limit for connecting to a source.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Whoever gives pieces.
+/// Source of pieces.
 pub(crate) trait Pieces: Send + Sync + 'static {
-    /// The bytes of `piece` of the transfer `id`, verified; `None` if it is not to be had here.
+    /// Returns the verified bytes of `piece` of the transfer `id`, or `None` if they are not
+    /// available.
     fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes>;
 }
 
-/// A thread with a small stack.
+/// Starts a thread with a small stack.
 pub(crate) fn small_thread(
     name: &str,
     run: impl FnOnce() + Send + 'static,
@@ -31,25 +32,25 @@ pub(crate) fn small_thread(
     Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(run)
 }
 
-/// Both directions give up after so long without a byte.
+/// Sets the socket options. Reads and writes time out after [`SILENCE`] without a byte.
 pub(crate) fn set_limits(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))
 }
 
-/// Bounds the pieces that are in memory because somebody asked for them.
+/// Limits the number of requested pieces in memory.
 #[derive(Default)]
 pub(crate) struct Gate {
     inside: Mutex<usize>,
     left: Condvar,
 }
 
-/// One of those inside; out when it is dropped.
+/// Place in a [`Gate`]. Dropping it frees the place.
 struct Inside<'a>(&'a Gate);
 
 impl Gate {
-    /// Waits until there is room.
+    /// Waits until a place is free.
     fn enter(&self) -> Inside<'_> {
         let mut inside = self.inside.lock().expect("nobody panics while holding the number");
         while *inside >= PIECES_GIVEN_AT_A_TIME {
@@ -67,7 +68,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// A connection that has to be done with a piece within some time, and not only with each byte.
+/// Stream with a time limit for the transfer of a whole piece, in addition to the limit for each
+/// byte.
 struct Hurried<'a> {
     stream: &'a TcpStream,
     until: Instant,
@@ -102,7 +104,7 @@ impl Write for Hurried<'_> {
     }
 }
 
-/// Gives pieces over a connection, beginning with the one already asked for, until it is closed.
+/// Serves pieces over a connection until it is closed, starting with the request already received.
 pub(crate) fn give(
     mut stream: &TcpStream,
     pieces: &dyn Pieces,
@@ -128,12 +130,12 @@ pub(crate) fn give(
     }
 }
 
-/// A connection to somebody who gives pieces, kept for the next one.
+/// Connection to a source of pieces, kept for the next request.
 #[derive(Default)]
 pub(crate) struct Asking(Option<(SocketAddr, TcpStream)>);
 
 impl Asking {
-    /// Asks for a piece of exactly `bytes` bytes. They are not verified.
+    /// Requests a piece of exactly `bytes` bytes. The result is not verified.
     pub(crate) fn ask(
         &mut self,
         address: SocketAddr,
@@ -148,7 +150,7 @@ impl Asking {
             |(_, stream)| ask_over(stream, id, piece, bytes),
         );
         if was_kept && got.as_ref().is_err_and(is_closed) {
-            // The other side does so with what was not used for a while.
+            // The source closes connections that were idle for a while.
             got = ask_new(address, id, piece, bytes);
         }
         let (stream, answer) = got.map_err(|error| match error.kind() {

@@ -1,25 +1,27 @@
-//! Pieces: what is hashed, asked for and counted, at most one piece size each.
+//! Pieces: the units of hashing, fetching and counting.
 
 use fixedbitset::FixedBitSet;
 
 use crate::limits::{MAX_PIECE_BYTES, MIN_PIECE_BYTES, PIECES_AIMED_AT};
 
-/// A hash of BLAKE3.
+/// BLAKE3 hash.
 pub type Hash = [u8; 32];
 
-/// Where a piece belongs.
+/// Position of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The entry of the manifest, which is a file.
+    /// Index of the entry in the manifest, which is a file.
     pub entry: usize,
-    /// Where it begins in the file's data without the holes.
+    /// Offset in the file's data without the holes.
     pub packed: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// The piece size of a transfer of so many bytes: the same for the same content, so that its id is
-/// the same, and larger for larger ones, so that the manifest stays small.
+/// Returns the piece size of a transfer of `total_bytes`.
+///
+/// It depends on the size alone, so that the same content has the same id. It grows with the size,
+/// which keeps the manifest small.
 pub(crate) fn piece_bytes(total_bytes: u64) -> u32 {
     let mut size = MIN_PIECE_BYTES;
     while size < MAX_PIECE_BYTES && total_bytes.div_ceil(size.into()) > PIECES_AIMED_AT {
@@ -28,7 +30,7 @@ pub(crate) fn piece_bytes(total_bytes: u64) -> u32 {
     size
 }
 
-/// A set of pieces, one bit for each.
+/// Set of pieces, with one bit for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PieceSet {
     bits: FixedBitSet,
@@ -36,39 +38,39 @@ pub struct PieceSet {
 }
 
 impl PieceSet {
-    /// None of `pieces` pieces.
+    /// Creates an empty set for `pieces` pieces.
     pub fn none_of(pieces: u32) -> Self {
         Self { bits: FixedBitSet::with_capacity(pieces as usize), count: 0 }
     }
 
-    /// How many pieces there could be in it.
+    /// Returns the number of pieces that the set can contain.
     pub fn pieces(&self) -> u32 {
         self.bits.len() as u32
     }
 
-    /// How many are in it.
+    /// Returns the number of pieces in the set.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether all are in it.
+    /// Returns `true` if the set contains all pieces.
     pub fn is_full(&self) -> bool {
         self.count == self.pieces()
     }
 
-    /// Whether `piece` is in it; not if there is no such piece.
+    /// Returns `true` if the set contains `piece`.
     pub fn contains(&self, piece: u32) -> bool {
         self.bits.contains(piece as usize)
     }
 
-    /// Puts `piece` in. False if it was in already or there is no such piece.
+    /// Adds `piece`. Returns `false` if it was already in the set or does not exist.
     pub fn insert(&mut self, piece: u32) -> bool {
         let is_new = piece < self.pieces() && !self.bits.put(piece as usize);
         self.count += u32::from(is_new);
         is_new
     }
 
-    /// Takes `piece` out. False if it was not in.
+    /// Removes `piece`. Returns `false` if it was not in the set.
     pub fn remove(&mut self, piece: u32) -> bool {
         let was_in = self.contains(piece);
         if was_in {
@@ -78,17 +80,17 @@ impl PieceSet {
         was_in
     }
 
-    /// The pieces in it, in order.
+    /// Returns the pieces in the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.bits.ones().map(|piece| piece as u32)
     }
 
-    /// The first piece from `from` on that is not in it.
+    /// Returns the first piece that is not in the set, starting from `from`.
     pub fn first_missing(&self, from: u32) -> Option<u32> {
         self.first(from, |word| !word)
     }
 
-    /// The first piece from `from` on that is in it.
+    /// Returns the first piece in the set, starting from `from`.
     pub fn first_in(&self, from: u32) -> Option<u32> {
         self.first(from, |word| word)
     }
@@ -107,14 +109,16 @@ impl PieceSet {
         None
     }
 
-    /// As it travels: a bit for each piece, the first in the lowest bit of the first byte.
+    /// Encodes the set, with one bit for each piece. The first piece is the lowest bit of the first
+    /// byte.
     pub fn to_bytes(&self) -> Vec<u8> {
         let bytes = self.bits.len().div_ceil(8);
         let words = self.bits.as_slice().iter().flat_map(|word| word.to_le_bytes());
         words.take(bytes).collect()
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` if it is not of so many pieces.
+    /// Decodes a set encoded by [`to_bytes`](Self::to_bytes). Returns `None` if it is not one for
+    /// `pieces` pieces.
     pub fn from_bytes(bytes: &[u8], pieces: u32) -> Option<Self> {
         if bytes.len() != (pieces as usize).div_ceil(8) {
             return None;

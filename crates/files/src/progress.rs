@@ -1,13 +1,13 @@
-//! What is told while a transfer runs.
+//! Progress events of a transfer.
 //!
-//! Events go into a bounded queue that the transfer never waits for: what does not fit is not told,
-//! and counted. Everything that matters is in the summary, too.
+//! Events enter a bounded queue, and the transfer never waits for it. Events that do not fit are
+//! dropped and counted. The summary contains everything essential as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Something has happened.
+/// Progress event of a sender or receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -20,60 +20,62 @@ pub enum Event {
     },
     /// Sender: a receiver is ready, for the first time or again.
     ReceiverReady {
-        /// Its name.
+        /// Name of the receiver.
         name: String,
-        /// Pieces that it has already.
+        /// Number of pieces that it already has.
         has: u32,
     },
-    /// Sender: a receiver is lost; it may come back.
+    /// Sender: the connection to a receiver was lost. The receiver may return.
     ReceiverGone {
-        /// Its name.
+        /// Name of the receiver.
         name: String,
     },
-    /// Sender: a receiver has everything under its final name.
+    /// Sender: a receiver has completed the transfer.
     ReceiverFinished {
-        /// Its name.
+        /// Name of the receiver.
         name: String,
     },
-    /// Sender: a receiver has given up.
+    /// Sender: a receiver has failed.
     ReceiverFailed {
-        /// Its name.
+        /// Name of the receiver.
         name: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Sender: the stream has not begun yet, as not enough receivers are ready; now and then.
+    /// Sender: the stream has not started, because not enough receivers are ready. Repeated every 3
+    /// s.
     Waiting {
-        /// Receivers that are ready.
+        /// Number of receivers that are ready.
         ready: usize,
-        /// Receivers that have failed.
+        /// Number of receivers that have failed.
         failed: usize,
-        /// Receivers that are waited for; `None` if only the time counts.
+        /// Number of receivers to wait for; `None` if only the time counts.
         of: Option<usize>,
     },
-    /// Sender: the stream has begun.
+    /// Sender: the stream has started.
     Began {
-        /// Receivers that are ready.
+        /// Number of receivers that are ready.
         receivers: usize,
     },
-    /// Sender: how far the stream is.
+    /// Sender: progress of the stream.
     Streamed {
-        /// Pieces that are behind, whether they were sent or nobody needed them.
+        /// Number of pieces passed so far, both sent and skipped.
         pieces: u32,
-        /// Pieces of the transfer.
+        /// Number of pieces of the transfer.
         of: u32,
-        /// Bytes of files that were given to the stream, which may not have multicast all yet.
+        /// Bytes of file data passed to the stream. The stream may not have multicast all of them
+        /// yet.
         bytes: u64,
     },
-    /// Sender: the stream is over; what is missing is fetched now.
+    /// Sender: the stream has ended. Missing pieces are now fetched.
     StreamOver,
     /// Receiver: connected to the sender, for the first time or again.
     Connected {
-        /// Pieces that were here already.
+        /// Number of pieces that already exist here.
         has: u32,
-        /// Pieces of the transfer.
+        /// Number of pieces of the transfer.
         of: u32,
-        /// Bytes of the transfer that are sent.
+        /// Total size of all pieces.
         bytes: u64,
     },
     /// Receiver: a piece was verified and written.
@@ -83,39 +85,39 @@ pub enum Event {
         /// Bytes of all pieces.
         of: u64,
     },
-    /// Receiver: a piece was wrong, and is fetched again.
+    /// Receiver: a piece had a wrong hash and will be fetched.
     Wrong {
-        /// The piece.
+        /// Piece number.
         piece: u32,
-        /// Who sent it; `None` is the stream.
+        /// Source of the piece; `None` is the stream.
         from: Option<String>,
     },
-    /// Receiver: the sender is lost and waited for.
+    /// Receiver: the connection to the sender was lost. The receiver tries to reconnect.
     SenderLost,
-    /// Receiver: everything has its final name.
+    /// Receiver: all entries have their final names.
     Finished,
 }
 
-/// The transfer's end of a queue of events.
+/// Sending end of a queue of events.
 #[derive(Clone, Default)]
 pub struct Reporter {
     queue: Option<SyncSender<Event>>,
     dropped: Arc<AtomicU64>,
 }
 
-/// A queue for at most `bound` events.
+/// Creates a queue of at most `bound` events.
 pub fn events(bound: usize) -> (Reporter, Receiver<Event>) {
     let (queue, events) = sync_channel(bound);
     (Reporter { queue: Some(queue), dropped: Arc::default() }, events)
 }
 
 impl Reporter {
-    /// Tells nobody.
+    /// Returns a reporter that discards all events.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Events that did not fit into the queue.
+    /// Returns the number of events that did not fit into the queue.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

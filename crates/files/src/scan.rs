@@ -1,4 +1,4 @@
-//! Reading what is to be sent: which files there are, where they have holes, and all their hashes.
+//! Scan of the sources: their files, holes and hashes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -19,59 +19,60 @@ use crate::names::EntryPath;
 use crate::piece::{Place, piece_bytes};
 use crate::progress::{Event, Reporter};
 
-/// Something to be sent.
+/// Content to send.
 pub enum Source {
-    /// A file, or a directory with all that is in it, under its own last name. A symlink that is
+    /// File, or directory with all of its contents, under the last component of its path. A symlink
     /// given here is followed; one inside a directory is sent as a symlink.
     Path(PathBuf),
-    /// What a reader gives until it ends, standard input for instance, as a file of this name.
+    /// Data of a reader up to its end, for example standard input, as a file with the given name.
     ///
-    /// All of it is first copied into a temporary file, in the directory for such files or in
-    /// [`SendOptions::spool`](crate::SendOptions::spool), as hashes are told before the data is
-    /// sent and receivers that come late ask for it again. The file has no name and is gone when
-    /// the process ends, however it ends.
+    /// All of the data is first copied into a temporary file, in the system's directory for such
+    /// files or in [`SendOptions::spool`](crate::SendOptions::spool). The copy is required because
+    /// hashes are sent before data and late receivers need the data again. The file is unlinked
+    /// from the start, so that it disappears with the process, however that ends.
     Reader {
-        /// What the receivers call it.
+        /// Name of the file at the receivers.
         name: String,
-        /// Where it comes from.
+        /// Source of the data.
         reader: Box<dyn Read + Send>,
     },
 }
 
-/// Where the data of an entry is read.
+/// Location of an entry's data.
 enum Origin {
-    /// Nowhere: it has none.
+    /// The entry has no data.
     Nowhere,
-    /// A file of the file system. One inside a directory that was given is not read through a
-    /// symlink that has taken its place since.
+    /// File in the file system. A file inside a source directory is opened without following a
+    /// symlink that may have replaced it since the scan.
     Path { path: PathBuf, follow: bool },
-    /// A temporary file without a name.
+    /// Unlinked temporary file.
     Spooled(File),
 }
 
-/// A manifest, and where its pieces are read.
+/// Manifest, with the locations of its data.
 pub(crate) struct Content {
     pub(crate) manifest: Manifest,
     origins: Vec<Origin>,
     pub(crate) findings: Findings,
 }
 
-/// What is not sent as it is.
+/// Parts of the sources that are not sent unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// What was left out; the first of it.
+    /// Entries that were left out; at most the first five.
     pub unsendable: Vec<Unsendable>,
-    /// How much was left out.
+    /// Number of entries that were left out.
     pub unsendable_count: usize,
-    /// Files and directories whose setuid, setgid or sticky bit receivers do not set; the first.
+    /// Files and directories with a setuid, setgid or sticky bit, which receivers do not set; at
+    /// most the first five.
     pub special_modes: Vec<String>,
-    /// How many there are.
+    /// Number of such files and directories.
     pub special_modes_count: usize,
 }
 
-/// How many are named of what is found.
+/// Maximum number of findings of each kind that are listed.
 const NAMED: usize = 5;
-/// Setuid, setgid and sticky.
+/// Setuid, setgid and sticky bits.
 const SPECIAL_MODE_BITS: u32 = 0o7000;
 
 impl Content {
@@ -104,7 +105,7 @@ impl Content {
         found.hash(reporter)
     }
 
-    /// Reads a piece and holds it against the manifest.
+    /// Reads a piece and checks it against the manifest.
     pub(crate) fn read(&self, piece: u32) -> Result<Bytes, SourceError> {
         let place = self.manifest.place(piece).expect("only pieces of the manifest are read");
         let opened = self.open(place.entry)?;
@@ -149,7 +150,7 @@ impl Origin {
     }
 }
 
-/// The bytes at `place`, of what may be shorter now.
+/// Reads the bytes at `place` of a file that may have become shorter.
 pub(crate) fn read_place(entry: &Entry, place: Place, file: &File) -> io::Result<Vec<u8>> {
     let Kind::File { holes, .. } = &entry.kind else {
         return Err(io::Error::other("only files have data"));
@@ -164,7 +165,7 @@ pub(crate) fn read_place(entry: &Entry, place: Place, file: &File) -> io::Result
     Ok(bytes)
 }
 
-/// One source under the name that it is sent by.
+/// Source, with the name under which it is sent.
 struct Root {
     name: EntryPath,
     origin: Origin,
@@ -182,7 +183,7 @@ impl Root {
             Source::Path(path) => {
                 let name = match path.file_name() {
                     Some(name) => named(name)?,
-                    // `.` and `a/..` have names of their own, which the system knows.
+                    // `.` and `a/..` have names of their own, which the file system resolves.
                     None => {
                         let real = path.canonicalize().map_err(|e| SourceError::read(&path, e))?;
                         named(real.file_name().ok_or(SourceError::Nameless(path.clone()))?)?
@@ -210,7 +211,7 @@ impl Root {
     }
 }
 
-/// What was found so far, in the order of the manifest.
+/// Scan results so far, in the order of the manifest.
 #[derive(Default)]
 struct Found {
     entries: Vec<Entry>,
@@ -256,7 +257,7 @@ impl Found {
         self.findings.unsendable_count += 1;
     }
 
-    /// Adds it with all that is in it. Returns why it cannot be sent, if it cannot.
+    /// Adds an entry with all of its contents. Returns the reason if it cannot be sent.
     fn add(
         &mut self,
         name: EntryPath,
@@ -362,7 +363,7 @@ impl Found {
     }
 }
 
-/// Takes one more of what is named by its first.
+/// Adds one more item to a list that has a bounded length.
 fn note<T>(named: &mut Vec<T>, one: impl FnOnce() -> T) {
     if named.len() < NAMED {
         named.push(one());
@@ -370,7 +371,7 @@ fn note<T>(named: &mut Vec<T>, one: impl FnOnce() -> T) {
 }
 
 fn open(path: &Path, follow: bool) -> io::Result<File> {
-    // A pipe that has taken the place of a file must not hang the sender.
+    // A pipe that has replaced a file since the scan must not block the sender.
     let mut flags = OFlags::NONBLOCK;
     if !follow {
         flags |= OFlags::NOFOLLOW;
@@ -378,7 +379,7 @@ fn open(path: &Path, follow: bool) -> io::Result<File> {
     fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
 }
 
-/// The holes that are worth it, at most `most`; none where the file system cannot tell.
+/// Returns at most `most` holes of sufficient size; none if the file system does not report holes.
 fn find_holes(file: &File, bytes: u64, most: usize) -> io::Result<Holes> {
     let mut holes = Holes::default();
     let mut at = 0;
@@ -390,14 +391,14 @@ fn find_holes(file: &File, bytes: u64, most: usize) -> io::Result<Holes> {
         };
         let data = match rustix::fs::seek(file, SeekFrom::Data(hole)) {
             Ok(data) => data.min(bytes),
-            // Nothing but the hole up to the end.
+            // The hole extends to the end of the file.
             Err(Errno::NXIO) => bytes,
             Err(error) => return Err(error.into()),
         };
         if data - hole >= MIN_HOLE_BYTES {
             holes.push(hole, data - hole, bytes);
         }
-        // A file that changes under us must not keep us here.
+        // Ensures progress even if the file changes during the scan.
         at = data.max(at + 1);
     }
     Ok(holes)

@@ -1,31 +1,30 @@
-//! Where the blocks of a sender go: a reliable multicast stream that somebody else provides.
+//! Interface to the multicast stream that carries a sender's blocks.
 
 use bytes::Bytes;
 
-/// A multicast stream to all receivers.
+/// Multicast stream to all receivers, provided by the application.
 ///
-/// It may lose, repeat and reorder messages, and pass them on in any order: whatever does not come
-/// by the stream is fetched. What it does not lose need not be fetched, so the better it is, the
-/// less is sent twice.
+/// It may lose, duplicate and reorder messages, because missing pieces are fetched over TCP. The
+/// fewer messages it loses, the less data is sent twice.
 pub trait BlockSink {
-    /// Sends one message, of at most [`largest`](Self::largest) bytes. Waits while the stream is
-    /// full; that is how the slowest receiver slows down the sender.
+    /// Sends a message of at most [`largest`](Self::largest) bytes. Blocks while the stream is
+    /// full, so that the slowest receiver slows down the sender.
     ///
     /// # Errors
-    /// If the stream is closed for good: the transfer ends with this reason.
+    /// The stream is permanently closed. The transfer ends with this error.
     fn send(&mut self, block: Bytes) -> Result<(), SinkError>;
 
-    /// The largest message that it carries, in bytes.
+    /// Returns the maximum message size in bytes.
     fn largest(&self) -> usize;
 
-    /// Waits until everything that was sent has arrived wherever it will arrive by the stream.
+    /// Waits until every message has arrived at all receivers to which the stream will deliver it.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     fn flush(&mut self) -> Result<(), SinkError>;
 }
 
-/// Why a stream takes no more messages.
+/// Error of a stream that accepts no more messages, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the multicast stream is closed: {0}")]
 pub struct SinkError(pub String);

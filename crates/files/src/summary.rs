@@ -1,101 +1,102 @@
-//! How a transfer ended, for each receiver.
+//! Result of a transfer, for each receiver.
 
 use std::net::IpAddr;
 
 use crate::id::TransferId;
 
-/// What has become of a receiver.
+/// State of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is connected and receives.
+    /// Connected and receiving.
     Receiving,
-    /// It has everything, verified and under its final name.
+    /// All entries are verified and have their final names.
     Finished,
-    /// It has given up, for this reason.
+    /// The receiver or the sender gave up, for this reason.
     Failed(String),
-    /// The connection was lost. It may come back and goes on from where it was.
+    /// The connection was lost. The receiver may return and resume.
     Gone,
 }
 
-/// One receiver.
+/// Row of a receiver in the summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverRow {
-    /// What it calls itself.
+    /// Name that the receiver gave.
     pub name: String,
-    /// The host that it connected from.
+    /// Host from which it connected.
     pub host: IpAddr,
-    /// What has become of it.
+    /// Current or final state.
     pub state: State,
-    /// Pieces that it has verified and written.
+    /// Number of pieces that it has verified and written.
     pub pieces: u32,
-    /// Bytes of pieces that it got by the stream.
+    /// Bytes of pieces that it received from the stream.
     pub stream_bytes: u64,
     /// Bytes of pieces that it fetched from other receivers.
     pub peer_bytes: u64,
     /// Bytes of pieces that it fetched from the sender over TCP.
     pub sender_bytes: u64,
-    /// Bytes of pieces that it had already when it first connected.
+    /// Bytes of pieces that it already had when it first connected.
     pub resumed_bytes: u64,
-    /// Pieces that were wrong when they came, by the stream or from somebody.
+    /// Number of pieces received with a wrong hash, from any source.
     pub wrong_pieces: u64,
 }
 
-/// A transfer that has ended.
+/// Summary of a transfer that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Which.
+    /// Transfer id.
     pub id: TransferId,
-    /// Pieces of the transfer.
+    /// Number of pieces.
     pub pieces: u32,
-    /// Bytes of files, holes included.
+    /// Total size of all files, including holes.
     pub total_bytes: u64,
-    /// Bytes of pieces.
+    /// Total size of all pieces.
     pub data_bytes: u64,
-    /// Bytes of files that were multicast.
+    /// Bytes of file data that were multicast.
     pub stream_bytes: u64,
-    /// Pieces that were not multicast, because no receiver lacked them.
+    /// Number of pieces that were not multicast because no receiver lacked them.
     pub pieces_skipped: u32,
-    /// Bytes of pieces that receivers fetched from the sender over TCP.
+    /// Bytes of pieces that the sender served over TCP.
     pub sender_bytes: u64,
-    /// Connections that were closed before they were served: they said nothing in time, nothing
-    /// that is understood, or there were too many.
+    /// Number of connections closed before they were served, because the first frame was late or
+    /// invalid, or there were too many connections.
     pub connections_refused: u64,
-    /// All receivers that have said hello and were not refused, in the order in which they became
+    /// All receivers that were not refused after their hello, in the order in which they became
     /// ready, failed or were lost.
     pub receivers: Vec<ReceiverRow>,
 }
 
 impl Summary {
-    /// Whether every receiver has everything.
+    /// Returns `true` if there is a receiver and all receivers have finished.
     pub fn is_success(&self) -> bool {
         !self.receivers.is_empty() && self.not_finished().next().is_none()
     }
 
-    /// Those who have not got everything.
+    /// Returns the receivers that have not finished.
     pub fn not_finished(&self) -> impl Iterator<Item = &ReceiverRow> {
         self.receivers.iter().filter(|row| row.state != State::Finished)
     }
 }
 
-/// What a receiver has got.
+/// Result of a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes of pieces that came by the stream.
+    /// Bytes of pieces received from the stream.
     pub stream_bytes: u64,
-    /// Bytes of pieces that came from other receivers.
+    /// Bytes of pieces fetched from other receivers.
     pub peer_bytes: u64,
-    /// Bytes of pieces that came from the sender over TCP.
+    /// Bytes of pieces fetched from the sender over TCP.
     pub sender_bytes: u64,
-    /// Bytes of pieces that were here already.
+    /// Bytes of pieces that already existed.
     pub resumed_bytes: u64,
-    /// Blocks that were not read, as they are of another transfer or of none.
+    /// Number of messages that were not blocks of this transfer.
     pub blocks_foreign: u64,
-    /// Blocks of what was here already.
+    /// Number of blocks whose data already existed.
     pub blocks_duplicate: u64,
-    /// Blocks that did not fit anywhere: their pieces are fetched.
+    /// Number of blocks of pieces that the stream no longer completes. These pieces are fetched.
     pub blocks_dropped: u64,
-    /// Pieces that were wrong when they came.
+    /// Number of pieces received with a wrong hash.
     pub wrong_pieces: u64,
-    /// Whether the sender knows that this receiver has finished.
+    /// `true` if the sender reported the end of the transfer to this receiver after it had all
+    /// pieces.
     pub sender_knows: bool,
 }

@@ -1,8 +1,8 @@
-//! Pieces that have come in part.
+//! Reassembly of pieces from blocks.
 //!
-//! At most a fixed number of them is kept. When another begins, the one that has been silent for
-//! the longest is given up, as the stream has gone on without what it lacks; what is given up is
-//! fetched, and further blocks of it are dropped.
+//! A fixed number of incomplete pieces is kept. When another one starts, the piece whose last block
+//! is oldest is given up, because the stream has moved past the blocks that it lacks. A piece that
+//! is given up is fetched, and further blocks of it are dropped.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(crate) struct Assembly {
     most: usize,
     given_up: PieceSet,
     blocks: u64,
-    /// Memory of a piece that was complete, for the next one.
+    /// Buffer of a completed piece, for reuse.
     spare: Option<BytesMut>,
 }
 
@@ -30,30 +30,30 @@ struct Partial {
     touched: u64,
 }
 
-/// What a block came to.
+/// Result of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It was kept, and perhaps a piece was given up for it.
+    /// The block was kept. If a piece was given up at the same time, this is its number.
     Kept(Option<u32>),
-    /// All of it was here already.
+    /// All of its data already existed.
     Duplicate,
-    /// It is of a piece that is given up.
+    /// The piece has been given up.
     Dropped,
-    /// It is of no place in the piece.
+    /// The block does not lie within the piece.
     Nonsense,
     /// The piece is complete.
     Complete(Bytes),
 }
 
 impl Assembly {
-    /// For at most `most` incomplete ones of `pieces` pieces.
+    /// Creates the state for `pieces` pieces, of which at most `most` may be incomplete.
     pub(crate) fn new(pieces: u32, most: usize) -> Self {
         assert!(most > 0, "a piece at least is assembled");
         let given_up = PieceSet::none_of(pieces);
         Self { partial: BTreeMap::new(), most, given_up, blocks: 0, spare: None }
     }
 
-    /// Takes a part of `piece`, which has `length` bytes in all.
+    /// Adds a block to `piece`, which has `length` bytes.
     pub(crate) fn put(&mut self, piece: u32, length: u32, offset: u32, data: &Bytes) -> Put {
         let end = u32::try_from(data.len()).ok().and_then(|bytes| offset.checked_add(bytes));
         let Some(end) = end.filter(|end| *end <= length) else { return Put::Nonsense };
@@ -61,7 +61,7 @@ impl Assembly {
             return Put::Dropped;
         }
         if end - offset == length {
-            // All of it at once needs no room.
+            // A block with a whole piece needs no buffer.
             self.partial.remove(&piece);
             return Put::Complete(data.clone());
         }
@@ -85,30 +85,30 @@ impl Assembly {
         Put::Kept(evicted)
     }
 
-    /// What was complete is not needed any more.
+    /// Takes back the buffer of a completed piece, for reuse.
     pub(crate) fn take_back(&mut self, complete: Bytes) {
-        // Others may have a part of it yet: then it is theirs.
+        // Fails if the buffer is still shared.
         self.spare = complete.try_into_mut().ok();
     }
 
-    /// Takes no more of `piece` by the stream.
+    /// Gives up `piece`: further blocks of it are dropped.
     pub(crate) fn give_up(&mut self, piece: u32) {
         self.given_up.insert(piece);
         self.partial.remove(&piece);
     }
 
-    /// Forgets what has come of a piece that is here by other ways.
+    /// Drops the blocks of a piece that was obtained by another path.
     pub(crate) fn forget(&mut self, piece: u32) {
         self.partial.remove(&piece);
     }
 
-    /// Forgets all that was given up: a new stream begins.
+    /// Resets all state for a new stream.
     pub(crate) fn restart(&mut self) {
         self.given_up = PieceSet::none_of(self.given_up.pieces());
         self.partial.clear();
     }
 
-    /// Gives up the piece that was silent for longest if there is no room for `piece`.
+    /// Gives up the piece whose last block is oldest, if there is no room for `piece`.
     fn make_room(&mut self, piece: u32) -> Option<u32> {
         if self.partial.len() < self.most || self.partial.contains_key(&piece) {
             return None;
@@ -121,7 +121,8 @@ impl Assembly {
 }
 
 impl Partial {
-    /// Of so many bytes; `spare` is memory that may serve for it, whatever is in it.
+    /// Creates a piece of `length` bytes in the buffer `spare`, if it has the right size. The
+    /// content of `spare` does not matter.
     fn new(length: u32, spare: Option<BytesMut>) -> Self {
         let length = length as usize;
         let spare = spare.filter(|spare| spare.len() == length);
@@ -129,7 +130,7 @@ impl Partial {
         Self { bytes, there: RangeSet::new(), touched: 0 }
     }
 
-    /// Keeps what is not here yet; false if all of it is.
+    /// Copies the data that is still missing. Returns `false` if none is.
     fn put(&mut self, at: Range<u32>, data: &[u8]) -> bool {
         let gaps: Vec<Range<u32>> = self.there.gaps(&at).collect();
         for gap in &gaps {
@@ -145,7 +146,7 @@ impl Partial {
     }
 }
 
-/// Memory that can be written past the page cache.
+/// Allocates a buffer with the alignment required for direct writes.
 fn aligned(length: usize) -> BytesMut {
     let mut bytes = BytesMut::zeroed(length + ALIGNMENT);
     let before = bytes.as_ptr().align_offset(ALIGNMENT);

@@ -1,9 +1,9 @@
-//! Writes that go past the page cache.
+//! Writes that bypass the page cache.
 //!
-//! What is distributed is often larger than what a receiver's memory should hold, and copying it
-//! into the page cache is the most expensive part of receiving it: more than half of a receiver's
-//! processor time, where the machine's memory was not in use before. Where the file system takes it
-//! (`O_DIRECT`), whole blocks that lie well in memory go to the disk from where they are.
+//! Transferred content is often larger than a receiver's memory should hold, and copying it into
+//! the page cache takes more than half of a receiver's processor time, on a machine whose memory
+//! was not in use before. If the file system supports it (`O_DIRECT`), whole aligned blocks are
+//! written to the disk directly from the buffer.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,26 +14,25 @@ use rustix::io::Errno;
 
 use crate::receiving::folder::Folder;
 
-/// Where in memory and in a file what is written past the cache must begin, and of what its size
-/// must be a multiple: as much as any disk asks for.
+/// Alignment of buffers and file offsets, and granularity of sizes, for direct writes. It satisfies
+/// all disks.
 pub(crate) const ALIGNMENT: usize = 4096;
-/// Less than so much is not worth a way of its own.
+/// Minimum size in bytes of a direct write. Smaller ones do not pay off.
 const LEAST: usize = 64 << 10;
 
-/// Whether the page cache is gone past.
+/// Switch between direct writes and writes through the page cache.
 #[derive(Debug)]
 pub(crate) struct Direct {
     is_wanted: AtomicBool,
 }
 
 impl Direct {
-    /// Goes past the cache if that is wanted, as long as the file system takes it.
+    /// Enables direct writes if `is_wanted`, until the file system rejects one.
     pub(crate) fn new(is_wanted: bool) -> Self {
         Self { is_wanted: AtomicBool::new(is_wanted) }
     }
 
-    /// Writes into a file of a folder what can be written past the cache; returns how many bytes of
-    /// it, from its beginning on, that was.
+    /// Writes the longest prefix of `bytes` that can be written directly. Returns its length.
     pub(crate) fn write(
         &self,
         folder: &Folder,
@@ -51,7 +50,7 @@ impl Direct {
             folder.rewrite_direct(name).and_then(|file| file.write_all_at(&bytes[..whole], at));
         match written {
             Ok(()) => Ok(whole),
-            // The file system does not take it, or not so.
+            // The file system does not support direct writes, or not with this alignment.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 self.is_wanted.store(false, Ordering::Relaxed);
                 Ok(0)
@@ -82,7 +81,7 @@ mod tests {
         let direct = Direct::new(true);
 
         let written = direct.write(&folder, name, bytes, 8192).expect("written");
-        // A file system in memory may not know of it.
+        // A file system in memory may not support direct writes.
         if direct.is_wanted.load(Ordering::Relaxed) {
             assert_eq!(written, 299_008);
             let file = fs::read(dir.path().join("file")).expect("read");

@@ -1,4 +1,4 @@
-//! What ends a receiving, and what comes at the same moment.
+//! Tests of the end of a receiver, and of events that coincide with it.
 
 use std::sync::Barrier;
 

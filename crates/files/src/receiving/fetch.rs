@@ -1,4 +1,4 @@
-//! Fetching pieces, as the sender says from whom.
+//! Fetches of pieces from the sources that the sender assigns.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -10,22 +10,22 @@ use crate::peers::Asking;
 use crate::progress::Event;
 use crate::receiving::Shared;
 
-/// Threads that fetch at a time.
+/// Number of threads that fetch.
 pub(crate) const FETCHERS: usize = 4;
-/// The most that are remembered for having given something wrong.
+/// Maximum number of peers remembered for sending wrong data.
 const MAX_DISTRUSTED: usize = 4096;
 
-/// What is to be fetched.
+/// Assigned fetch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
     pub(crate) piece: u32,
-    /// The sender's number for whom to ask.
+    /// Number of the source, given by the sender.
     pub(crate) source: u32,
-    /// Where; `None` is the sender itself.
+    /// Address of the source; `None` is the sender itself.
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// What is waiting to be fetched, and who is not asked any more.
+/// Queue of assigned fetches, and peers that are not used any more.
 #[derive(Default)]
 pub(crate) struct Fetches {
     waiting: VecDeque<Fetch>,
@@ -33,7 +33,7 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
-    /// False if the sender asks for more at a time than it may.
+    /// Adds a fetch. Returns `false` if the sender has exceeded its limit.
     pub(crate) fn push(&mut self, fetch: Fetch) -> bool {
         let has_room = self.waiting.len() < 2 * FETCHES_PER_RECEIVER;
         if has_room {
@@ -46,7 +46,7 @@ impl Fetches {
         self.waiting.pop_front()
     }
 
-    /// The sender has forgotten what it asked for.
+    /// Drops all queued fetches, because the sender has forgotten them.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }
@@ -58,7 +58,7 @@ impl Fetches {
     }
 }
 
-/// Fetches until the receiving ends.
+/// Fetches pieces until the receiver ends.
 pub(crate) fn fetch_all(shared: &Arc<Shared>) {
     let mut asking = Asking::default();
     while let Some((fetch, sender)) = shared.next_fetch() {
@@ -68,7 +68,7 @@ pub(crate) fn fetch_all(shared: &Arc<Shared>) {
 
 fn fetch_one(shared: &Shared, asking: &mut Asking, fetch: Fetch, sender: SocketAddr) {
     let Fetch { piece, address, .. } = fetch;
-    // What has come by another way meanwhile is told to the sender as any piece is.
+    // A piece obtained by another path meanwhile is reported like any other piece.
     let Some(place) = shared.manifest().place(piece) else { return };
     if shared.store.has(piece) {
         return;

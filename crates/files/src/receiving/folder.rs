@@ -1,4 +1,4 @@
-//! Directories by handle, so that no name is ever looked up through a symlink.
+//! Directory handles. Names are never resolved through a symlink.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,11 +14,11 @@ use crate::limits::MAX_COMPONENTS;
 use crate::manifest::{Entry, Modified};
 use crate::names::EntryPath;
 
-/// An open directory.
+/// Open directory.
 #[derive(Debug)]
 pub(crate) struct Folder(OwnedFd);
 
-/// What a name stands for.
+/// Kind of the object with a given name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -30,7 +30,7 @@ pub(crate) enum Found {
 
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
-/// Past the page cache, where the system has that.
+/// Flag for direct writes, on systems that have it.
 #[cfg(target_os = "linux")]
 const DIRECT: OFlags = OFlags::DIRECT;
 #[cfg(not(target_os = "linux"))]
@@ -38,18 +38,18 @@ const DIRECT: OFlags = OFlags::empty();
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 impl Folder {
-    /// The directory that the user named; here symlinks are followed.
+    /// Opens the directory that the user named, following symlinks.
     pub(crate) fn named(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         Ok(Self(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
     }
 
-    /// A directory in this one.
+    /// Opens a subdirectory.
     pub(crate) fn folder(&self, name: &OsStr) -> io::Result<Self> {
         Ok(Self(rustix::fs::openat(&self.0, name, DIRECTORY, Mode::empty())?))
     }
 
-    /// A directory in this one, for this user alone, that is made if it is not there.
+    /// Opens a subdirectory. It is created, accessible only to this user, if it is missing.
     pub(crate) fn make(&self, name: &OsStr) -> io::Result<Self> {
         match rustix::fs::mkdirat(&self.0, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => self.folder(name),
@@ -57,7 +57,7 @@ impl Folder {
         }
     }
 
-    /// The directory at `path`, relative to this one.
+    /// Opens the directory at the relative path `path`.
     pub(crate) fn walk<'a>(&self, path: impl Iterator<Item = &'a OsStr>) -> io::Result<Self> {
         let mut at = Self(self.0.try_clone()?);
         for component in path {
@@ -66,14 +66,14 @@ impl Folder {
         Ok(at)
     }
 
-    /// The directory that an entry is in.
+    /// Opens the directory that contains an entry.
     pub(crate) fn parent_of(&self, path: &EntryPath) -> io::Result<Self> {
         let mut components = path.components();
         components.next_back();
         self.walk(components)
     }
 
-    /// What `name` stands for, without following it.
+    /// Returns the kind of `name` without following a symlink.
     pub(crate) fn look(&self, name: &OsStr) -> io::Result<Found> {
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(Found::Nothing),
@@ -87,35 +87,35 @@ impl Folder {
         }
     }
 
-    /// Opens a regular file to read.
+    /// Opens a regular file for reading.
     pub(crate) fn read(&self, name: &OsStr) -> io::Result<File> {
         let file = rustix::fs::openat(&self.0, name, FILE | OFlags::RDONLY, Mode::empty())?;
         regular(file)
     }
 
-    /// Opens a regular file to read and write, and makes it if it is not there.
+    /// Opens a regular file for reading and writing, and creates it if it is missing.
     pub(crate) fn write(&self, name: &OsStr) -> io::Result<File> {
         let flags = FILE | OFlags::RDWR | OFlags::CREATE;
         regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
     }
 
-    /// Opens a regular file that is there already to read and write.
+    /// Opens an existing regular file for reading and writing.
     pub(crate) fn rewrite(&self, name: &OsStr) -> io::Result<File> {
         regular(rustix::fs::openat(&self.0, name, FILE | OFlags::RDWR, Mode::empty())?)
     }
 
-    /// As [`Folder::rewrite`], to write past the page cache.
+    /// Like [`Folder::rewrite`], but for writes that bypass the page cache.
     pub(crate) fn rewrite_direct(&self, name: &OsStr) -> io::Result<File> {
         regular(rustix::fs::openat(&self.0, name, FILE | OFlags::RDWR | DIRECT, Mode::empty())?)
     }
 
-    /// Opens a regular file to read and append, and makes it if it is not there.
+    /// Opens a regular file for reading and appending, and creates it if it is missing.
     pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
         let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::APPEND;
         regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
     }
 
-    /// Makes a symlink; one that is there already is left.
+    /// Creates a symlink, unless `name` already exists.
     pub(crate) fn symlink(&self, name: &OsStr, target: &[u8]) -> io::Result<()> {
         match rustix::fs::symlinkat(target, &self.0, name) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -123,18 +123,19 @@ impl Folder {
         }
     }
 
-    /// Where a symlink leads.
+    /// Returns the target of a symlink.
     pub(crate) fn link(&self, name: &OsStr) -> io::Result<Vec<u8>> {
         Ok(rustix::fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
     }
 
-    /// Lets this user read and write what is his already, and search it if it is a directory.
+    /// Gives the owner read and write permission for a file, and search permission as well for a
+    /// directory.
     pub(crate) fn open_up(&self, name: &OsStr) -> io::Result<()> {
         self.permit(name, Mode::RWXU).map(drop)
     }
 
-    /// As [`Folder::read`], also if its mode closes it to this user, whose it is; that is as before
-    /// when this returns.
+    /// Like [`Folder::read`], but also opens a file of this user whose mode denies reading. The
+    /// mode is restored before this returns.
     pub(crate) fn read_ours(&self, name: &OsStr) -> io::Result<File> {
         match self.read(name) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -147,8 +148,8 @@ impl Folder {
         }
     }
 
-    /// Adds to the mode of a file or directory, and returns what it was. A file is not made to be
-    /// run.
+    /// Adds permissions to a file or directory and returns the previous ones. Execute permission is
+    /// not added to a file.
     fn permit(&self, name: &OsStr, more: Mode) -> io::Result<Mode> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
@@ -160,15 +161,15 @@ impl Folder {
         };
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !mode.contains(more) {
-            // A handle that cannot be read through is changed by its name in here, which leads to
-            // it and nowhere else.
+            // A handle opened with `O_PATH` cannot be changed directly. Its name under
+            // `/proc/self/fd` leads to the same object and to no other.
             let handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
             rustix::fs::chmod(handle, mode | more)?;
         }
         Ok(mode)
     }
 
-    /// Moves `name` to `to`; unless it may `replace`, only if nothing is there.
+    /// Moves `name` to `new_name` in `to`. Without `replace`, `new_name` must not exist.
     pub(crate) fn rename(
         &self,
         name: &OsStr,
@@ -181,7 +182,8 @@ impl Folder {
         }
         let only_new = RenameFlags::NOREPLACE;
         match rustix::fs::renameat_with(&self.0, name, &to.0, new_name, only_new) {
-            // Not every file system can; between this look and the name somebody else may be quick.
+            // Not every file system supports this flag. Another process may create the name between
+            // the check and the rename.
             Err(Errno::INVAL | Errno::NOSYS) => match to.look(new_name)? {
                 Found::Nothing => Ok(rustix::fs::renameat(&self.0, name, &to.0, new_name)?),
                 _ => Err(Errno::EXIST.into()),
@@ -190,7 +192,7 @@ impl Folder {
         }
     }
 
-    /// Removes a file or symlink, if it is there.
+    /// Removes a file or symlink, if it exists.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -198,7 +200,7 @@ impl Folder {
         }
     }
 
-    /// Removes a directory and all that is in it, if it is there.
+    /// Removes a directory with all of its contents, if it exists.
     pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
         self.remove_levels(name, MAX_COMPONENTS + 1)
     }
@@ -211,7 +213,7 @@ impl Folder {
         let levels = levels.checked_sub(1).ok_or_else(|| io::Error::other("it is too deep"))?;
         for child in folder.names()? {
             match rustix::fs::unlinkat(&folder.0, &*child, AtFlags::empty()) {
-                // Which of the two says that it is a directory depends on the system.
+                // The error for a directory depends on the system.
                 Err(Errno::ISDIR | Errno::PERM) => folder.remove_levels(&child, levels)?,
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
@@ -220,12 +222,12 @@ impl Folder {
         self.remove_empty(name)
     }
 
-    /// Removes a directory that has nothing in it.
+    /// Removes an empty directory.
     pub(crate) fn remove_empty(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// What is in it.
+    /// Returns the names in the directory.
     fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0)? {
@@ -238,7 +240,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Bytes that the files in it take on the disk.
+    /// Returns the disk space used by the files in the directory, in bytes.
     pub(crate) fn bytes_on_disk(&self) -> io::Result<u64> {
         let mut blocks: u64 = 0;
         for name in self.names()? {
@@ -246,7 +248,7 @@ impl Folder {
                 Ok(stat) => {
                     blocks = blocks.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0))
                 }
-                // It was moved meanwhile.
+                // The file was moved meanwhile.
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -254,7 +256,7 @@ impl Folder {
         Ok(blocks.saturating_mul(512))
     }
 
-    /// Whether `name` stands for what `handle` has open.
+    /// Returns `true` if `name` refers to the object that `handle` has open.
     pub(crate) fn is_still(&self, name: &OsStr, handle: impl AsFd) -> io::Result<bool> {
         let open = rustix::fs::fstat(handle)?;
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -264,15 +266,15 @@ impl Folder {
         }
     }
 
-    /// Gives this directory the mode and time of an entry.
+    /// Sets the mode and time of this directory to those of an entry.
     pub(crate) fn dress(&self, entry: &Entry) -> io::Result<()> {
         rustix::fs::fchmod(&self.0, Mode::from_raw_mode(entry.mode.into()))?;
         let Some(modified) = entry.modified else { return Ok(()) };
         Ok(rustix::fs::futimens(&self.0, &timestamps(modified))?)
     }
 
-    /// Gives a file in this directory, which nobody else writes to, its mode and time, or a symlink
-    /// its time.
+    /// Sets the mode and time of a file, or the time of a symlink, to those of its entry. No one
+    /// else may write to the file.
     pub(crate) fn dress_entry(&self, entry: &Entry) -> io::Result<()> {
         let name = entry.path.name();
         if self.look(name)? == Found::File {
@@ -284,23 +286,23 @@ impl Folder {
         Ok(rustix::fs::utimensat(&self.0, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Bytes that the file system has left for this user.
+    /// Returns the free space available to this user, in bytes.
     pub(crate) fn free_bytes(&self) -> io::Result<u64> {
         let stat = rustix::fs::fstatvfs(&self.0)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Whether it belongs to this user.
+    /// Returns `true` if the directory belongs to this user.
     pub(crate) fn is_ours(&self) -> io::Result<bool> {
         Ok(rustix::fs::fstat(&self.0)?.st_uid == rustix::process::geteuid().as_raw())
     }
 
-    /// Names in it are on the disk.
+    /// Writes the names in the directory to the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.0)?)
     }
 
-    /// Everything of its file system is on the disk.
+    /// Writes all data of the file system to the disk.
     pub(crate) fn sync_all(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.0)?)
     }

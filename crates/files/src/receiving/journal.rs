@@ -1,11 +1,12 @@
-//! Which pieces are here, for whoever comes after a crash.
+//! Journal of the pieces that have been received, for resuming after a crash.
 //!
-//! The file is eight bytes that name the format, the id of the transfer, the key by which the
-//! sender knows this receiver, and then the numbers of the pieces, four bytes each, big-endian, in
-//! the order of their coming. A number is appended when its piece is verified and written. Nothing
-//! is synchronised on the way: numbers and data survive the death of the process anyway, and after
-//! the death of the machine the numbers only say which pieces are worth reading, as each is
-//! verified again. It is brought onto the disk when all pieces are in it.
+//! The file contains eight bytes that identify the format, the transfer id, the key by which the
+//! sender recognizes this receiver, and the numbers of the received pieces: four bytes each,
+//! big-endian, in the order of their arrival. A number is appended once its piece has been verified
+//! and written. Nothing is synchronized during the transfer. Numbers and data survive the death of
+//! the process anyway. After the death of the machine the numbers only indicate which pieces are
+//! worth reading, because each piece is verified again. The journal is written to the disk when it
+//! contains all pieces.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -15,7 +16,7 @@ use crate::piece::PieceSet;
 
 const MAGIC: [u8; 8] = *b"CFJRNL1\n";
 
-/// An open journal. Nobody else has it open.
+/// Open and locked journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
@@ -23,9 +24,11 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Reads a journal, or begins one if there is none or it is of something else, and says which
-    /// pieces are in it; `None` if it has been begun. `file` is open to read and to append, and is
-    /// locked, which it is until this is dropped.
+    /// Reads the journal in `file`, or starts a new one if the file is empty or belongs to
+    /// something else.
+    ///
+    /// Returns the recorded pieces, or `None` for a new journal. `file` must be open for reading
+    /// and appending, and locked. It stays locked until the journal is dropped.
     pub(crate) fn open(
         mut file: File,
         id: &TransferId,
@@ -33,7 +36,7 @@ impl Journal {
         new_key: [u8; 16],
     ) -> io::Result<(Self, Option<PieceSet>)> {
         let mut bytes = Vec::new();
-        // Each piece is noted once, or a few times if it had to be fetched again after a crash.
+        // Each piece is recorded once, or a few times if it had to be fetched again after crashes.
         let most = 64 * u64::from(pieces) + 4096;
         (&mut file).take(most).read_to_end(&mut bytes)?;
         let head = [&MAGIC[..], &id.0].concat();
@@ -50,23 +53,23 @@ impl Journal {
             noted.insert(u32::from_be_bytes(*number));
         }
         if !torn.is_empty() {
-            // What is written next must not become a part of it.
+            // The next number must not be appended to a torn one.
             file.set_len((head.len() + 16 + 4 * numbers.len()) as u64)?;
         }
         Ok((Self { file, key: *key }, Some(noted)))
     }
 
-    /// By what the sender knows this receiver.
+    /// Returns the key by which the sender recognizes this receiver.
     pub(crate) fn key(&self) -> [u8; 16] {
         self.key
     }
 
-    /// Notes a piece that is verified and written.
+    /// Records a piece that was verified and written.
     pub(crate) fn note(&mut self, piece: u32) -> io::Result<()> {
         self.file.write_all(&piece.to_be_bytes())
     }
 
-    /// What was noted is on the disk.
+    /// Writes the journal to the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }

@@ -1,4 +1,4 @@
-//! What lies in a directory of transfers that were not completed, and whether there can be more.
+//! Incomplete transfers in a directory, and a check that the directory is writable.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,19 @@ use crate::names::BESIDE;
 use crate::receiving::folder::Folder;
 use crate::receiving::store::{DATA, random_key};
 
-/// What is kept of a transfer that is not complete.
+/// Data kept of an incomplete transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Where; its name ends with the beginning of the transfer's id.
+    /// Staging directory. Its name ends with the start of the transfer id.
     pub directory: PathBuf,
-    /// Bytes that its data takes on the disk.
+    /// Disk space used by the data, in bytes.
     pub bytes: u64,
 }
 
-/// What is kept in `directory` of transfers that are not complete, in the order of their names:
-/// those that another process is receiving, and those that were broken off. A transfer that never
-/// goes on takes its space until somebody removes it.
+/// Returns the incomplete transfers in `directory`, ordered by name.
+///
+/// Both interrupted transfers and those that another process is receiving are included. A transfer
+/// that is never resumed uses its space until its directory is removed.
 pub fn kept(directory: &Path) -> Vec<Kept> {
     let names = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = names.map(|entry| entry.file_name());
@@ -35,14 +36,15 @@ pub fn kept(directory: &Path) -> Vec<Kept> {
     kept
 }
 
-/// Tries whether a transfer can be received into `directory`, by making an empty directory in it
-/// and removing that again: permissions do not tell, of a superuser or of a file system in which
-/// nothing can be made.
+/// Checks that transfers can be received into `directory`, by creating an empty directory in it and
+/// removing it again. The permissions alone are not sufficient for a superuser, or on a file system
+/// on which nothing can be created.
 ///
 /// # Errors
-/// What the operating system says against it.
+/// Returns the error of the operating system.
 pub fn try_writing(directory: &Path) -> io::Result<()> {
-    // A name of nobody else's: others may try at the same time, on other machines, too.
+    // The name is unique, because other processes, also on other machines, may check at the same
+    // time.
     let number = u128::from_ne_bytes(random_key()?);
     let tried = directory.join(format!("{BESIDE}try-{number:032x}"));
     fs::create_dir(&tried)?;
@@ -86,7 +88,7 @@ mod tests {
         data.sync_all().expect("it is brought onto the disk");
         let [Kept { directory, bytes }] = &kept(&sent.to())[..] else { panic!("one is kept") };
         assert_eq!(*directory, sent.stage());
-        // The first of three pieces; the others are sparse yet, as far as the disk has that.
+        // The first of three pieces is present. The others are sparse, if the disk supports holes.
         assert!(*bytes >= 1 << 20, "{bytes}");
         sent.give_what_lacks(&store);
         assert_eq!(store.publish(), Ok(()));

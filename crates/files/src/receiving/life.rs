@@ -1,4 +1,4 @@
-//! How far a receiving is, and what it has to tell the sender.
+//! Progress of a receiver, and its pending reports to the sender.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use crate::receiving::fetch::Fetches;
 use crate::receiving::outbox::Outbox;
 use crate::summary::Received;
 
-/// What the threads of a receiver know together.
+/// State shared by the threads of a receiver.
 pub(crate) struct Life {
-    /// The pieces that are here and that the sender knows of, or will when the outbox is empty.
+    /// Pieces that are received and reported to the sender, or queued for reporting.
     pub(crate) known: PieceSet,
     pub(crate) outbox: Outbox,
     pub(crate) fetches: Fetches,
     pub(crate) received: Received,
-    /// The connection, and the address at its other end.
+    /// Connection to the sender, and the sender's address.
     pub(crate) link: Option<(Arc<TcpStream>, SocketAddr)>,
-    /// Where the sender may be found again.
+    /// Addresses for reconnecting to the sender.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// When the sender said that the stream is over.
+    /// Time at which the sender reported the end of the stream.
     pub(crate) over_at: Option<Instant>,
     pub(crate) block_at: Instant,
     settled: bool,
-    /// What the last word to the sender is.
+    /// Result of the transfer, to be reported to the sender last.
     ending: Option<Result<(), ReceiveError>>,
     last_word_taken: bool,
-    /// Nothing more happens.
+    /// Final result. Nothing happens after it.
     pub(crate) ended: Option<Result<(), ReceiveError>>,
 }
 
@@ -52,12 +52,12 @@ impl Life {
         }
     }
 
-    /// Whether all pieces are here. From then on the sender can change nothing any more.
+    /// Returns `true` if all pieces are received. From then on the sender cannot change the result.
     pub(crate) fn is_complete(&self) -> bool {
         self.known.is_full()
     }
 
-    /// Whether nothing more is to be done but to tell it.
+    /// Returns `true` if the result is set, so that at most its report remains.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_some() || self.ended.is_some()
     }
@@ -75,7 +75,8 @@ impl Life {
         } += bytes;
     }
 
-    /// The pieces to begin a connection with; what was waiting to be told is in them.
+    /// Returns the pieces to report on a new connection. They include those of pending reports,
+    /// which are dropped.
     pub(crate) fn begin_link(&mut self) -> PieceSet {
         self.outbox = Outbox::default();
         self.fetches.clear();
@@ -83,21 +84,22 @@ impl Life {
         self.known.clone()
     }
 
-    /// Ends it, with a last word to the sender if it is there. The first end counts.
+    /// Sets the result, which is also reported to the sender. Only the first result counts.
     pub(crate) fn end(&mut self, ending: Result<(), ReceiveError>) {
         if !self.is_ending() {
             self.ending = Some(ending);
         }
     }
 
-    /// Whether the sender has to be told something now, after so long a silence.
+    /// Returns `true` if a report is due, given the time since the last frame.
     pub(crate) fn has_to_tell(&self, silence: Duration, settle: Duration) -> bool {
         let is_time = self.outbox.is_urgent() || self.is_complete() || silence >= REPORT;
         let has_news = (is_time && !self.outbox.is_empty()) || self.settles(settle);
         (has_news && self.link.is_some()) || (self.ending.is_some() && !self.last_word_taken)
     }
 
-    /// What to tell, and to whom. Without a connection it waits for the next one.
+    /// Returns the frames to send and the connection to send them over. Without a connection,
+    /// reports wait for the next one.
     pub(crate) fn take_frames(
         &mut self,
         settle: Duration,
@@ -123,15 +125,18 @@ impl Life {
         (Some(link), frames)
     }
 
-    /// Whether what was taken has the last word in it, or would have; once.
+    /// Returns `true`, once, if the frames just taken include the report of the result. The report
+    /// may be empty.
     pub(crate) fn takes_last_word(&mut self) -> bool {
         let is_last = self.ending.is_some() && !self.last_word_taken;
         self.last_word_taken |= is_last;
         is_last
     }
 
-    /// The last word was told or could not be. Who has finished stays for the others if the sender
-    /// is there.
+    /// Handles the end of the report of the result.
+    ///
+    /// A receiver that has finished continues to serve pieces while the sender is connected. In all
+    /// other cases this sets the final result.
     pub(crate) fn last_word(&mut self, is_told: bool) {
         if is_told && self.ending == Some(Ok(())) && self.link.is_some() {
             return;
@@ -139,14 +144,15 @@ impl Life {
         self.close();
     }
 
-    /// The end, as it was to be.
+    /// Makes the result final, if there is one.
     pub(crate) fn close(&mut self) {
         if self.ended.is_none() {
             self.ended = self.ending.clone();
         }
     }
 
-    /// Whether the stream is over and nothing has come by it for so long.
+    /// Returns `true` if the stream has ended, no block has arrived for `settle`, and this was not
+    /// reported yet.
     fn settles(&self, settle: Duration) -> bool {
         let last = self.over_at.map(|over_at| over_at.max(self.block_at));
         !self.settled && last.is_some_and(|last| last.elapsed() >= settle)

@@ -1,4 +1,4 @@
-//! The connection of a receiver to the sender.
+//! Connection of a receiver to the sender.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,22 +16,22 @@ use crate::receiving::fetch::Fetch;
 use crate::receiving::{ReceiveOptions, Shared};
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// Between two attempts to find a sender that is lost.
+/// Pause between two attempts to reconnect to the sender.
 const RETRY: Duration = Duration::from_millis(300);
-/// The longest frame of a sender that is believed.
+/// Maximum size of a frame that is accepted from the sender, in bytes.
 const MAX_FROM_SENDER: u32 = 2048;
-/// How often it is looked whether the stream has settled.
+/// Interval between checks for the end of the stream's last blocks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A sender that answers.
+/// Connection to a sender that has accepted the hello.
 pub(crate) struct Greeted {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
-    /// What followed its welcome.
+    /// Manifest received after the `Welcome` frame.
     pub(crate) manifest: Vec<u8>,
 }
 
-/// Connects to the first of `addresses` that answers, and says hello.
+/// Connects to the first of `addresses` that answers, and sends a hello.
 pub(crate) fn greet(
     addresses: &[SocketAddr],
     id: TransferId,
@@ -77,20 +77,21 @@ fn hello(
     }
 }
 
-/// The manifest behind a welcome, if it is the one that was offered.
+/// Decodes the manifest and checks that it has the id of the offer.
 pub(crate) fn read_manifest(bytes: &[u8], id: TransferId) -> Result<Manifest, ReceiveError> {
     let manifest = Manifest::decode(bytes)?;
     if manifest.id() == id { Ok(manifest) } else { Err(ReceiveError::OtherManifest) }
 }
 
-/// Tells a sender why nothing will come of it; that it hears it is not certain.
+/// Reports a failure to the sender. It is not certain that the report arrives.
 pub(crate) fn tell_failure(stream: &TcpStream, error: &ReceiveError) {
     let reason = plain_text(&error.to_string());
     let _ = frame::write(&mut &*stream, &FromReceiver::Failed { reason });
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Follows the sender, and finds it again when it is lost, until the receiving ends.
+/// Handles the frames of the sender, and reconnects to it when the connection is lost, until the
+/// receiver ends.
 pub(crate) fn follow(shared: &Arc<Shared>, first: TcpStream) {
     let mut stream = first;
     loop {
@@ -108,7 +109,7 @@ pub(crate) fn follow(shared: &Arc<Shared>, first: TcpStream) {
     }
 }
 
-/// Reads what the sender says until it says no more.
+/// Handles the frames of the sender until the connection ends. Returns the reason.
 fn read_all(shared: &Shared, stream: &TcpStream) -> io::Error {
     loop {
         let frame = match frame::read(&mut &*stream, MAX_FROM_SENDER) {
@@ -137,7 +138,8 @@ fn read_all(shared: &Shared, stream: &TcpStream) -> io::Error {
     }
 }
 
-/// Looks for the sender, at its old addresses and those of newer offers, within the patience.
+/// Tries to reconnect to the sender at its known addresses and those of newer offers, for
+/// `patience`.
 fn find_again(shared: &Arc<Shared>) -> Option<TcpStream> {
     let lost_at = Instant::now();
     while lost_at.elapsed() < shared.options.patience {
@@ -156,7 +158,7 @@ fn find_again(shared: &Arc<Shared>) -> Option<TcpStream> {
     None
 }
 
-/// Tells the sender what there is to tell, and that this receiver lives, until the receiving ends.
+/// Sends reports and keepalives to the sender until the receiver ends.
 pub(crate) fn tell_all(shared: &Arc<Shared>) {
     let mut told_at = Instant::now();
     loop {
@@ -178,7 +180,7 @@ pub(crate) fn tell_all(shared: &Arc<Shared>) {
         drop(life);
         let is_told = link.as_ref().is_some_and(|link| write_all(link, &frames).is_ok());
         if let (Some(link), false) = (&link, is_told) {
-            // Whoever reads from it notices, and looks for the sender again.
+            // The reading thread detects this and reconnects.
             let _ = link.shutdown(Shutdown::Both);
         }
         if is_last {

@@ -1,4 +1,4 @@
-//! A receiver: what it has, what it lacks, and how that comes.
+//! Receiver of a transfer.
 
 mod assembly;
 mod direct;
@@ -42,23 +42,23 @@ use crate::peers::{Gate, Pieces, give, small_thread};
 use crate::progress::Event;
 use crate::summary::Received;
 
-/// A transfer that is being received into a directory.
+/// Transfer that is being received into a directory.
 ///
-/// The caller feeds it with the messages of the multicast stream
-/// ([`on_block`](Self::on_block)) and with further offers of the same transfer, as a sender that
-/// was started again listens elsewhere ([`on_offer`](Self::on_offer)). Everything else happens by
-/// itself; [`wait`](Self::wait) says how it ended.
+/// The application passes it the messages of the multicast stream ([`on_block`](Self::on_block)),
+/// and further offers of the same transfer, because a restarted sender listens at another address
+/// ([`on_offer`](Self::on_offer)). Everything else runs in threads of its own. [`wait`](Self::wait)
+/// returns the result.
 ///
-/// Dropped before the end, it keeps what it has; another one into the same directory goes on from
-/// there.
+/// A receiver that is dropped early keeps its pieces. Another one into the same directory resumes
+/// with them.
 pub struct Receiving {
     shared: Arc<Shared>,
     finishing: Option<JoinHandle<()>>,
-    /// Gives pieces to others until this is dropped.
+    /// Serves pieces to other receivers until it is dropped.
     _listening: Door,
 }
 
-/// What all threads of a receiver know.
+/// State shared by all threads of a receiver.
 pub(crate) struct Shared {
     store: Store,
     options: ReceiveOptions,
@@ -70,13 +70,13 @@ pub(crate) struct Shared {
 }
 
 impl Receiving {
-    /// Connects to the sender of an offer, checks that everything can be written, and takes part.
+    /// Connects to the sender of an offer, prepares the directory, and joins the transfer.
     ///
-    /// What is there from an earlier time is read and verified first, which may take long.
+    /// Data of an earlier attempt is read and verified first, which may take long.
     ///
     /// # Errors
-    /// If the sender cannot be reached, or what it offers is refused or cannot be written; the
-    /// sender is told.
+    /// The sender cannot be reached, the offered content is refused, or it cannot be written. The
+    /// error is reported to the sender if it is reachable.
     pub fn start(offer: &Offer, options: ReceiveOptions) -> Result<Self, ReceiveError> {
         let greeted = link::greet(&offer.addresses, offer.id, &options, false)?;
         let told = |error: ReceiveError| {
@@ -113,43 +113,44 @@ impl Receiving {
         Ok(())
     }
 
-    /// Takes a message of the multicast stream, whatever it is.
+    /// Handles a message of the multicast stream. Messages that are not blocks of this transfer are
+    /// ignored and counted.
     ///
-    /// It returns when the message is dealt with: a piece that is complete with it has been
-    /// verified and written by then. So a slow disk slows down whoever calls this, which a stream
-    /// with flow control takes to the sender.
+    /// A piece that the message completes is verified and written before this returns. A slow disk
+    /// therefore slows down the caller, and flow control of the stream propagates this to the
+    /// sender.
     pub fn on_block(&self, message: Bytes) {
         self.shared.on_block(&message);
     }
 
-    /// Takes an offer that was heard. One of another transfer is ignored.
+    /// Updates the sender's addresses from an offer. Offers of other transfers are ignored.
     pub fn on_offer(&self, offer: &Offer) {
         if offer.id == self.id() {
             self.shared.life().addresses.clone_from(&offer.addresses);
         }
     }
 
-    /// Which transfer this is.
+    /// Returns the transfer id.
     pub fn id(&self) -> TransferId {
         self.shared.manifest().id()
     }
 
-    /// What is received.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         self.shared.manifest()
     }
 
-    /// The pieces that are verified and written so far, and their bytes.
+    /// Returns the number of pieces that are verified and written, and their total size in bytes.
     pub fn progress(&self) -> (u32, u64) {
         (self.shared.store.have().count(), self.shared.store.verified_bytes())
     }
 
-    /// Waits until everything has its final name and the sender has ended the transfer, so that
-    /// others could get from here what they lacked; or until it is certain that nothing will come
-    /// of it.
+    /// Waits until all entries have their final names and the sender has ended the transfer, or
+    /// until the transfer has failed. Until the sender ends the transfer, other receivers can fetch
+    /// from this one.
     ///
     /// # Errors
-    /// Why nothing came of it.
+    /// Returns the reason of the failure.
     pub fn wait(&self) -> Result<Received, ReceiveError> {
         let mut life = self.shared.life();
         loop {
@@ -160,7 +161,8 @@ impl Receiving {
         }
     }
 
-    /// Ends it from another thread as a drop would. If all pieces are here it is finished first.
+    /// Ends the receiver from another thread, like dropping it. If all pieces are received, the
+    /// entries still get their final names.
     pub fn stop(&self) {
         self.shared.stop();
     }
@@ -170,7 +172,7 @@ impl Drop for Receiving {
     fn drop(&mut self) {
         self.shared.stop();
         if let Some(finishing) = self.finishing.take() {
-            // It cannot panic but by our own bug, which it has reported then.
+            // A panic of the thread is a bug, and was already reported.
             let _ = finishing.join();
         }
         self.shared.store.close();
@@ -247,7 +249,7 @@ impl Shared {
         }
     }
 
-    /// Tells the sender that a piece will not come by the stream any more.
+    /// Reports to the sender that the stream will not deliver a piece.
     fn missed(&self, piece: u32, is_wrong: bool) {
         let mut life = self.life();
         life.received.wrong_pieces += u64::from(is_wrong);
@@ -256,7 +258,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Writes a piece that was verified.
+    /// Writes a verified piece.
     fn accept(&self, way: Way, piece: u32, bytes: &[u8]) {
         match self.store.write(piece, bytes) {
             Ok(_) => {}
@@ -271,7 +273,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Nothing will come of it, unless all pieces are here.
+    /// Ends the receiver with an error, unless all pieces are received.
     fn fail(&self, error: ReceiveError) {
         let mut life = self.life();
         if !life.is_complete() {
@@ -282,10 +284,10 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The sender has ended the transfer for everybody.
+    /// Handles the end of the transfer for all receivers, without success.
     fn aborted(&self, reason: String, discard: bool) {
-        // Held throughout: the last piece must not come in between, and who is told of the end may
-        // exit at once.
+        // The lock is held throughout. The last piece must not arrive in between, and a caller that
+        // gets the result may exit at once, before the data is removed.
         let mut life = self.life();
         if !life.is_complete() && !life.is_ending() {
             let error = match discard {
@@ -304,7 +306,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The sender says that all are done.
+    /// Handles the regular end of the transfer.
     fn done(&self) {
         let mut life = self.life();
         if !life.is_complete() {
@@ -320,7 +322,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Begins a connection by saying what is here.
+    /// Reports the received pieces as the first frame of a new connection.
     fn link(&self, greeted: &Greeted) -> Result<(), ReceiveError> {
         let known = self.life().begin_link();
         self.assembly().restart();
@@ -339,12 +341,12 @@ impl Shared {
         Ok(())
     }
 
-    /// The connection is lost. False if there is nothing more to get from the sender.
+    /// Handles the loss of the connection. Returns `false` if the sender is not needed any more.
     fn unlink(&self) -> bool {
         let mut life = self.life();
         life.link = None;
         life.fetches.clear();
-        // The last word is told, or nobody is there to tell it to.
+        // The result has been reported, or cannot be.
         life.close();
         let goes_on = !life.is_complete() && !life.is_ending();
         drop(life);
@@ -352,14 +354,14 @@ impl Shared {
         goes_on
     }
 
-    /// Where the sender may be; `None` if it is not looked for any more.
+    /// Returns the addresses at which to try the sender, or `None` if it is not needed any more.
     fn addresses(&self) -> Option<Vec<SocketAddr>> {
         let life = self.life();
         let is_looked_for = !life.is_complete() && !life.is_ending();
         is_looked_for.then(|| life.addresses.clone())
     }
 
-    /// Lets some time pass; `None` if the end has come.
+    /// Waits for `time`. Returns `None` if the receiver ends meanwhile.
     fn pause(&self, time: Duration) -> Option<()> {
         let until = Instant::now() + time;
         let mut life = self.life();
@@ -374,7 +376,8 @@ impl Shared {
         None
     }
 
-    /// Waits for something to fetch, and says where the sender is.
+    /// Waits for an assigned fetch. Returns it with the address of the sender, or `None` if the
+    /// receiver ends.
     fn next_fetch(&self) -> Option<(Fetch, SocketAddr)> {
         let mut life = self.life();
         loop {
@@ -394,14 +397,14 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Gives everything its name when all pieces are here.
+    /// Waits until all pieces are received, and gives the entries their final names.
     fn finish(&self) {
         let mut life = self.life();
         while !life.is_ending() && !life.is_complete() {
             life = self.changed.wait(life).expect("nobody panics while holding the state");
         }
         if life.is_ending() {
-            // A piece that was under way then may even have been the last.
+            // A piece in flight at that moment may have been the last one.
             return;
         }
         drop(life);
@@ -418,10 +421,11 @@ impl Shared {
         if !life.is_complete() {
             life.end(Err(ReceiveError::Stopped));
         }
-        // What is complete is finished all the same, but nobody is waited for.
+        // A complete transfer still gets its final names, but this does not wait for other
+        // receivers.
         life.close();
         if let Some((link, _)) = &life.link {
-            // If it is closed already, so much the better.
+            // An error means that the connection is already closed.
             let _ = link.shutdown(Shutdown::Both);
         }
         drop(life);
@@ -429,14 +433,14 @@ impl Shared {
     }
 }
 
-/// Gives pieces to somebody who has connected.
+/// Serves pieces over a connection of another receiver.
 fn serve_piece(shared: &Arc<Shared>, stream: &std::net::TcpStream, asked: Opening) {
     if let Err(error) = give(stream, &**shared, &shared.gate, asked) {
         tracing::trace!(%error, "a connection for pieces has ended");
     }
 }
 
-/// Checks what the sender has sent, and opens what is there of it.
+/// Checks the manifest and opens the existing data of the transfer.
 fn open_store(
     greeted: &Greeted,
     id: TransferId,
@@ -447,7 +451,7 @@ fn open_store(
     let mut alive = || {
         if told_at.elapsed() >= SIGN_OF_LIFE {
             told_at = Instant::now();
-            // If the sender is lost, that is noticed when there is something to say.
+            // The loss of the sender is detected by the next report.
             let _ = frame::write(&mut &greeted.stream, &FromReceiver::Alive);
         }
     };

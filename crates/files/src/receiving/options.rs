@@ -1,4 +1,4 @@
-//! How something is received.
+//! Settings of a receiver.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -6,35 +6,37 @@ use std::time::Duration;
 
 use crate::progress::Reporter;
 
-/// How something is received.
+/// Settings of a receiver.
 #[derive(Clone)]
 pub struct ReceiveOptions {
-    /// Where it goes; made if it is not there.
+    /// Target directory, which is created if it is missing.
     pub directory: PathBuf,
-    /// What this receiver is called in the sender's summary. Default: the name of the host.
+    /// Name of this receiver in the sender's summary. Default: the host name.
     pub name: String,
-    /// Whether what is there already may be replaced: files by files, and directories are merged.
-    /// Default: no.
+    /// `true` to replace existing files and symlinks, and to merge directories. A directory and a
+    /// file never replace each other. Default: false.
     pub overwrite: bool,
-    /// Where this receiver gives pieces to others. Default: any free port on all addresses of IPv4.
+    /// TCP address at which this receiver serves pieces to others. Default: any free port on all
+    /// IPv4 addresses.
     pub listen: SocketAddr,
-    /// After the end of the stream, what has not come within so long after the last block is
+    /// Time after the last block, once the stream has ended, after which missing pieces are
     /// fetched. Default: 250 ms.
     pub settle: Duration,
-    /// For how long a sender that is lost is waited for. Default: 5 min.
+    /// Time for which the receiver tries to reconnect to a lost sender. Default: 5 min.
     pub patience: Duration,
-    /// The most memory for pieces that have come in part; at least two are kept. Default: 64 MiB.
+    /// Maximum memory for incomplete pieces in bytes. At least two pieces are kept. Default: 64
+    /// MiB.
     pub assembly_bytes: usize,
-    /// Whether what is written stays in memory, as far as there is room, for who reads it soon.
-    /// Default: no, it goes past the page cache where the file system can do that, which takes half
-    /// of the processor time and leaves the memory to others.
+    /// `true` to write through the page cache, for files that will be read soon. Default: false;
+    /// writes bypass the page cache if the file system supports it, which halves the processor time
+    /// and leaves the memory to other programs.
     pub cached: bool,
-    /// Who is told about progress. Default: nobody.
+    /// Receiver of progress events. Default: none.
     pub reporter: Reporter,
 }
 
 impl ReceiveOptions {
-    /// The defaults, into `directory`.
+    /// Returns the default settings, with the target directory `directory`.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self {
@@ -50,8 +52,8 @@ impl ReceiveOptions {
         }
     }
 
-    /// Which directory of which machine this is, whether it is there already or not: the same for
-    /// whoever receives into it later.
+    /// Returns a hash of the host's name and the target directory. It is the same before and after
+    /// the directory is created, and for any later receiver into it.
     pub(crate) fn place(&self) -> [u8; 16] {
         let path = std::path::absolute(&self.directory);
         let path = path.unwrap_or_else(|_| self.directory.clone());

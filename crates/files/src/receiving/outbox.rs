@@ -1,4 +1,4 @@
-//! What the sender has yet to be told, joined together as long as it waits.
+//! Pending reports to the sender, which are merged while they wait.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rangemap::RangeSet;
 use crate::frame::{FetchFailure, FromReceiver, Ranges, Way};
 use crate::limits::MAX_RANGES;
 
-/// What waits. It is bounded by the number of pieces and of fetches.
+/// Pending reports. Their size is bounded by the numbers of pieces and of fetches.
 #[derive(Default)]
 pub(crate) struct Outbox {
     have: BTreeMap<Way, RangeSet<u32>>,
@@ -20,7 +20,7 @@ pub(crate) struct Outbox {
 impl Outbox {
     pub(crate) fn have(&mut self, way: Way, piece: u32) {
         self.have.entry(way).or_default().insert(piece..piece + 1);
-        // A fetch that has come to its end makes room for another.
+        // A completed fetch makes room for another one.
         self.is_urgent |= way != Way::Stream;
     }
 
@@ -35,7 +35,7 @@ impl Outbox {
         self.is_urgent = true;
     }
 
-    /// Whether something is in it that others wait for.
+    /// Returns `true` if it contains a report that others wait for.
     pub(crate) fn is_urgent(&self) -> bool {
         self.is_urgent
     }
@@ -47,7 +47,7 @@ impl Outbox {
             && self.fetches_failed.is_empty()
     }
 
-    /// Takes all that waits, as frames.
+    /// Returns all pending reports as frames, and clears them.
     pub(crate) fn take(&mut self) -> Vec<FromReceiver> {
         let Self { have, missed, mut wrong, fetches_failed, .. } = std::mem::take(self);
         let mut frames = Vec::new();
@@ -68,7 +68,7 @@ impl Outbox {
     }
 }
 
-/// The set in ranges from the first to the last, as many as a frame holds at a time.
+/// Splits a set into lists of ranges that each fit in a frame.
 fn parts(set: &RangeSet<u32>) -> impl Iterator<Item = Ranges> {
     let ranges: Vec<(u32, u32)> = set.iter().map(|range| (range.start, range.end - 1)).collect();
     let parts: Vec<Ranges> = ranges.chunks(MAX_RANGES).map(<[_]>::to_vec).collect();

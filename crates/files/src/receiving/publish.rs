@@ -1,19 +1,20 @@
-//! The end: everything gets its name.
+//! Final steps of a transfer, which give the entries their final names.
 //!
-//! 1. All data is brought onto the disk, and the journal.
-//! 2. In `tree/`, beside the target, directories are made, files moved there from `data/`, symlinks
-//!    made.
-//! 3. The directories in `tree/` are brought onto the disk.
-//! 4. The file `built` notes that this is done.
-//! 5. Files get their modes and times; not sooner, as what cannot be read cannot be verified again.
-//! 6. What is at the top of `tree/` is moved into the target, where nothing is there yet in one
-//!    step each; where directories are merged, file by file.
-//! 7. Directories get their modes and times, the innermost first, and are brought onto the disk.
-//! 8. What is beside the target is removed.
+//! 1. All data and the journal are written to the disk.
+//! 2. In `tree/`, in the staging directory, directories and symlinks are created, and files are
+//!    moved there from `data/`.
+//! 3. The directories in `tree/` are written to the disk.
+//! 4. The file `built` records that this is done. The file `manifest` is written before it.
+//! 5. Files get their modes and times. This is not done earlier, because a file without read
+//!    permission could not be verified again.
+//! 6. Each top-level entry of `tree/` is moved into the target directory. If the name does not
+//!    exist there, this is one atomic step. Directories that exist are merged file by file.
+//! 7. Directories get their modes and times, the innermost first, and are written to the disk.
+//! 8. The staging directory is removed.
 //!
-//! The end can be broken off anywhere. What is here then is read again and held against the
-//! manifest (`stock`); from `built` on, if all of it is whole, it goes on from there, and else all
-//! of this is done again.
+//! Each step can be interrupted at any point. At the next start, existing data is read again and
+//! checked against the manifest (`stock`). If `built` exists and all entries match, the final steps
+//! continue from there. Otherwise they start over.
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -24,8 +25,8 @@ use crate::manifest::{Entry, Kind};
 use crate::receiving::folder::{Folder, Found};
 use crate::receiving::store::{BUILT, MANIFEST, Store, TREE, data_name};
 
-/// Up to so many files are brought onto the disk one by one; else all of the file system is, which
-/// may have other things to do, but does it in one go.
+/// Maximum number of files that are synchronized one by one. Above it the whole file system is
+/// synchronized, which may include unrelated data but takes a single call.
 const SYNCED_ONE_BY_ONE: usize = 256;
 
 pub(super) type Step = fn(&Store) -> Result<(), ReceiveError>;
@@ -42,11 +43,12 @@ pub(super) const STEPS: [Step; 8] = [
 ];
 
 impl Store {
-    /// Gives everything its final name. All pieces are here.
+    /// Gives all entries their final names. All pieces must be received.
     pub(crate) fn publish(&self) -> Result<(), ReceiveError> {
         assert!(self.is_complete(), "only what is complete gets its name");
         if self.there.load(Ordering::Relaxed) {
-            // It has its names, and modes and times that are somebody's.
+            // The entries already have their final names, and modes and times that belong to the
+            // user.
             self.discard();
             return Ok(());
         }
@@ -57,7 +59,7 @@ impl Store {
         if self.built.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // What comes after a death in what follows relies on it.
+        // After a crash in one of the next steps, resuming relies on the complete journal.
         self.sync_journal().map_err(|error| self.disk_here(error))?;
         let entries = self.manifest.entries().iter().enumerate();
         let with_data = entries.filter(|(_, entry)| entry.file_bytes() > 0);
@@ -103,7 +105,7 @@ impl Store {
         self.data.rename(&data, parent, name, false)
     }
 
-    /// Brings onto the disk what the tree is made of; the data is there already.
+    /// Writes the directories of the tree to the disk. Their data was written before.
     fn sync_tree(&self) -> Result<(), ReceiveError> {
         if self.built.load(Ordering::Relaxed) {
             return Ok(());
@@ -119,7 +121,7 @@ impl Store {
         tree.sync().map_err(|error| self.disk_here(error))
     }
 
-    /// Notes that nothing but the tree is needed any more.
+    /// Records that the tree contains everything.
     fn note_built(&self) -> Result<(), ReceiveError> {
         let noted = || {
             let mut noted = self.stage.write(OsStr::new(MANIFEST))?;
@@ -136,7 +138,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives modes and times to the files that are still in the tree, and times to the symlinks.
+    /// Sets the modes and times of files that are still in the tree, and the times of symlinks.
     fn dress_files(&self) -> Result<(), ReceiveError> {
         let tree = &self.tree()?;
         let mut inside: Vec<Folder> = Vec::new();
@@ -145,7 +147,7 @@ impl Store {
             inside.truncate(depth);
             let parent = inside.last().unwrap_or(tree);
             let name = entry.path.name();
-            // What is not there was moved before the last time broke off.
+            // A missing entry was moved before the last interruption.
             let dressed = match (&entry.kind, inside.len() == depth) {
                 (_, false) => Ok(()),
                 (Kind::Directory, true) => match parent.folder(name) {
@@ -167,16 +169,16 @@ impl Store {
         Ok(())
     }
 
-    /// Moves what is still in the tree to the target.
+    /// Moves all entries that are still in the tree to the target directory.
     fn move_all(&self) -> Result<(), ReceiveError> {
         let tree = &self.tree()?;
-        // Pairs of a directory in the tree and the one in the target that it is merged into.
+        // Pairs of a directory in the tree and the existing directory that it is merged into.
         let mut inside: Vec<(Folder, Folder)> = Vec::new();
         for entry in self.manifest.entries() {
             let depth = entry.path.components().count() - 1;
             inside.truncate(depth);
             if inside.len() < depth {
-                // It was moved with the directory that it is in.
+                // The entry was moved together with its directory.
                 continue;
             }
             let (from, to) = inside.last().map_or((tree, &self.target), |(from, to)| (from, to));
@@ -197,8 +199,8 @@ impl Store {
     ) -> io::Result<Option<(Folder, Folder)>> {
         let name = entry.path.name();
         if from.look(name)? == Found::Nothing {
-            // It was moved before the last time broke off, and is what it should be if it is there:
-            // that was looked at when this time began.
+            // The entry was moved before the last interruption. Its content was verified when the
+            // store was opened.
             return match (&entry.kind, to.look(name)?) {
                 (Kind::Directory, Found::Directory)
                 | (Kind::File { .. }, Found::File)
@@ -219,7 +221,7 @@ impl Store {
     }
 
     fn tree(&self) -> Result<Folder, ReceiveError> {
-        // It goes before what tells that all was in it.
+        // The tree may be missing, because it is removed before the file `built`.
         self.stage.make(OsStr::new(TREE)).map_err(|error| self.disk_here(error))
     }
 
@@ -238,7 +240,8 @@ impl Store {
         for entry in self.directories().rev() {
             let dress = |directory: Folder| {
                 directory.dress(entry)?;
-                // Later it may be closed even to this user.
+                // Synchronized while it is open, because its final mode may deny access to this
+                // user.
                 if is_synced_here { directory.sync() } else { Ok(()) }
             };
             let dressed = self.target.walk(entry.path.components()).and_then(dress);

@@ -1,4 +1,4 @@
-//! The end can be broken off after each of its steps, and in the middle of each.
+//! Interruptions after each of the final steps, and within them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -11,14 +11,14 @@ use crate::progress::Reporter;
 use crate::receiving::recover::recover;
 use crate::scan::{Content, Source};
 
-/// What is sent, and where it is received.
+/// Sources and target of a transfer.
 pub(in crate::receiving) struct Sent {
     pub(in crate::receiving) folder: tempfile::TempDir,
     pub(in crate::receiving) content: Content,
 }
 
 impl Sent {
-    /// A file, and a directory with one of each kind in it.
+    /// Creates a source directory with one entry of each kind.
     pub(in crate::receiving) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let root = folder.path().join("from/tree");
@@ -38,7 +38,7 @@ impl Sent {
         Self::of(folder, &["alone", "tree"])
     }
 
-    /// What is in `from/` in a folder.
+    /// Scans the sources `names` in the directory `from/` of `folder`.
     pub(in crate::receiving) fn of(folder: tempfile::TempDir, names: &[&str]) -> Self {
         let source = |name| Source::Path(folder.path().join("from").join(name));
         let sources = names.iter().map(source).collect();
@@ -51,7 +51,7 @@ impl Sent {
         self.folder.path().join("to")
     }
 
-    /// What is beside the target.
+    /// Returns the path of the staging directory.
     pub(in crate::receiving) fn stage(&self) -> std::path::PathBuf {
         self.to().join(format!("{BESIDE}{}", self.content.manifest.id().short()))
     }
@@ -61,14 +61,14 @@ impl Sent {
         Store::open(self.to(), manifest, overwrite, &mut || {})
     }
 
-    /// A store with everything in it.
+    /// Opens a store and writes all pieces to it.
     pub(in crate::receiving) fn complete(&self, overwrite: bool) -> Store {
         let store = self.store(overwrite).expect("it can be received");
         assert_eq!(self.give_what_lacks(&store), self.content.manifest.pieces());
         store
     }
 
-    /// Gives a store what it lacks; returns how many pieces that were.
+    /// Writes the missing pieces to a store. Returns their number.
     pub(in crate::receiving) fn give_what_lacks(&self, store: &Store) -> u32 {
         let have = store.have();
         for piece in (0..have.pieces()).filter(|piece| !have.contains(*piece)) {
@@ -78,7 +78,7 @@ impl Sent {
         have.pieces() - have.count()
     }
 
-    /// Takes it up again and goes on to the end.
+    /// Resumes with a new store and completes the transfer, without any missing piece.
     fn again(&self, overwrite: bool) {
         let store = self.store(overwrite).expect("it can be received");
         assert!(store.is_complete(), "nothing has to be sent again");

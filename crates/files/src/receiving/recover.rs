@@ -1,4 +1,4 @@
-//! Finishing what only lacked its name when the receiver died.
+//! Completion of transfers that were interrupted in their final steps.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,12 +18,14 @@ use crate::receiving::store::{BUILT, MANIFEST, Store};
 const DAMAGED: &str =
     "some of what was complete has been changed or lost since; a sender is needed for that";
 
-/// Finishes transfers into `directory` that were complete and on the disk when their receiver died,
-/// so that no sender is needed for them. What is there of them is read and verified again first; if
-/// it is not whole, it is kept, and a sender is needed for the rest. Of each it says whether that
-/// succeeded. What never was complete, or is being received by somebody now, is left alone.
+/// Completes transfers into `directory` that were complete and on the disk when their receiver
+/// died. No sender is needed.
 ///
-/// A receiver calls this before it waits for an offer. `overwrite` is as in
+/// The data is read and verified first. If it does not match, it is kept, and a sender is needed
+/// for the rest. Returns the id and the result of each such transfer. Other transfers, and those
+/// that another process is receiving now, are not touched.
+///
+/// Call this before waiting for an offer. `overwrite` is the setting of
 /// [`ReceiveOptions`](crate::ReceiveOptions).
 pub fn recover(directory: &Path, overwrite: bool) -> Vec<(TransferId, Result<(), ReceiveError>)> {
     let names = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -46,7 +48,7 @@ pub fn recover(directory: &Path, overwrite: bool) -> Vec<(TransferId, Result<(),
     manifests.filter_map(finish).collect()
 }
 
-/// The manifest in a directory of ours that tells that everything is in its tree.
+/// Returns the manifest in a staging directory of this user whose tree is complete.
 fn built(directory: &Path, name: &OsStr) -> Option<Manifest> {
     let stage = Folder::named(directory).ok()?.folder(name).ok()?;
     if !stage.is_ours().ok()? || stage.look(OsStr::new(BUILT)).ok()? != Found::File {

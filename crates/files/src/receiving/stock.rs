@@ -1,12 +1,12 @@
-//! What is here from an earlier time.
+//! Existing data of earlier attempts.
 //!
-//! Nothing is believed that is not read again. If everything was in `tree/` already (the file
-//! `built` says so), each entry is looked for there and in the target, and held against the
-//! manifest; if all are whole, only names are lacking. Else, and if the last time was broken off
-//! while the tree was built, what is there goes back to `data/`: pieces that are missing or damaged
-//! are got again like any others, and the end begins from its beginning.
+//! Only data that is read and verified again is used. If the file `built` records that `tree/` was
+//! complete, each entry is searched there and in the target directory, and checked against the
+//! manifest. If all entries match, only the final names are missing. Otherwise, and if the previous
+//! attempt was interrupted while it built the tree, the existing data moves back to `data/`.
+//! Missing and damaged pieces are then received again, and the final steps start over.
 //!
-//! If all entries are in the target as the manifest has them, nothing is to be done at all.
+//! If all entries in the target directory match the manifest, there is nothing to do.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,15 +25,15 @@ use crate::receiving::folder::{Folder, Found};
 use crate::receiving::store::{BUILT, Store, TREE, data_name};
 use crate::scan::read_place;
 
-/// The directory that an entry is in.
+/// Directory that contains an entry.
 enum Home {
     Tree(Folder),
     Target(Folder),
 }
 
 impl Store {
-    /// Finds out what is here, and makes room for what is not. `noted` are the pieces in the
-    /// journal, if there was one.
+    /// Verifies the existing data, and allocates files for the missing data. `noted` are the pieces
+    /// in the journal, if it existed.
     pub(super) fn take_stock(
         &self,
         noted: Option<&PieceSet>,
@@ -63,7 +63,7 @@ impl Store {
         check_existing(&self.target, &self.manifest, self.overwrite)?;
         for piece in 0..self.manifest.pieces() {
             let is_noted = noted.is_some_and(|noted| noted.contains(piece));
-            // The journal may lag behind the data when the machine has died.
+            // After the death of the machine the journal may lag behind the data.
             if (is_noted || was_complete) && self.read_verified(piece).is_some() {
                 self.verified(piece);
                 if !is_noted {
@@ -75,13 +75,14 @@ impl Store {
         self.make_room(alive)
     }
 
-    /// Whether all pieces were here once, so that the end had begun.
+    /// Returns `true` if all pieces were received once, so that the final steps had started.
     pub(super) fn was_complete(&self) -> bool {
         let is_there = |name| self.stage.look(OsStr::new(name)).is_ok_and(|f| f != Found::Nothing);
         is_there(TREE) || is_there(BUILT)
     }
 
-    /// Whether each entry is in the tree or the target, as the manifest has it.
+    /// Returns `true` if each entry is in the tree or the target directory, and matches the
+    /// manifest.
     fn is_whole(&self, alive: &mut dyn FnMut()) -> bool {
         let mut entries = self.manifest.entries().iter().enumerate();
         entries.all(|(index, entry)| match self.home(entry) {
@@ -93,8 +94,8 @@ impl Store {
         })
     }
 
-    /// Whether each entry is in the target, as the manifest has it: the same was received before,
-    /// or was there anyway.
+    /// Returns `true` if each entry is in the target directory and matches the manifest, for
+    /// example from an earlier transfer.
     fn is_there(&self, alive: &mut dyn FnMut()) -> bool {
         let mut entries = self.manifest.entries().iter().enumerate();
         entries.all(|(index, entry)| {
@@ -103,7 +104,8 @@ impl Store {
         })
     }
 
-    /// Where an entry is: in the tree if something has its name there, else in the target.
+    /// Returns the directory of an entry: in the tree if the name exists there, otherwise in the
+    /// target directory.
     fn home(&self, entry: &Entry) -> Option<Home> {
         let parent_in = |top: io::Result<Folder>| {
             let parent = top.and_then(|top| top.parent_of(&entry.path)).ok()?;
@@ -114,7 +116,7 @@ impl Store {
         in_tree.or_else(|| parent_in(self.target.walk([].into_iter())).map(Home::Target))
     }
 
-    /// Whether what has the name of an entry in `home` is what the manifest says.
+    /// Returns `true` if the object with the entry's name in `home` matches the manifest.
     fn is_entry(&self, index: usize, home: &Folder, alive: &mut dyn FnMut()) -> io::Result<bool> {
         let entry = &self.manifest.entries()[index];
         let name = entry.path.name();
@@ -139,8 +141,8 @@ impl Store {
         bytes.is_ok_and(|bytes| self.manifest.is_piece(piece, &bytes))
     }
 
-    /// Brings what is in the tree back to where pieces are written. If everything `was_built`, so
-    /// is what is in the target and is what the manifest says; anything else there is somebody's.
+    /// Moves data from the tree back to `data/`. If the tree `was_built`, matching files in the
+    /// target directory are moved back as well. Anything else there belongs to the user.
     fn take_back(&self, was_built: bool, alive: &mut dyn FnMut()) -> io::Result<()> {
         for (index, entry) in self.manifest.entries().iter().enumerate() {
             let (name, data) = (entry.path.name(), data_name(index));
@@ -158,7 +160,8 @@ impl Store {
             home.open_up(name)?;
             home.rename(name, &self.data, &data, false)?;
             if self.data.read(&data)?.metadata()?.nlink() > 1 {
-                // It is somebody's under another name, too, and is not to be written into.
+                // The file has another hard link, which belongs to the user. It must not be written
+                // to.
                 self.data.remove(&data)?;
             }
             alive();
@@ -171,8 +174,8 @@ impl Store {
         self.stage.sync()
     }
 
-    /// Removes from the target what has no data and was moved there, so that it is not in the way
-    /// when everything is moved again.
+    /// Removes matching directories, symlinks and empty files from the target directory, so that
+    /// they do not block the final steps.
     fn take_back_the_rest(&self, alive: &mut dyn FnMut()) -> io::Result<()> {
         for (index, entry) in self.manifest.entries().iter().enumerate().rev() {
             let name = entry.path.name();
@@ -181,7 +184,7 @@ impl Store {
                 continue;
             }
             match entry.kind {
-                // It stays if something else is in it.
+                // A directory with other contents stays.
                 Kind::Directory => match home.remove_empty(name) {
                     Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
                         return Err(error);
@@ -189,7 +192,7 @@ impl Store {
                     _ => {}
                 },
                 Kind::Symlink { .. } => home.remove(name)?,
-                // With data it is somebody else's: ours is back already.
+                // A file with data belongs to the user, because ours was already moved back.
                 Kind::File { bytes: 0, .. } => home.remove(name)?,
                 Kind::File { .. } => {}
             }
@@ -197,11 +200,11 @@ impl Store {
         Ok(())
     }
 
-    /// Directories in the target that have their modes already may be closed even to this user;
-    /// they get their modes again at the end.
+    /// Opens the directories in the target to this user, because a final mode that is already set
+    /// may deny access. The final steps set the modes again.
     fn open_directories(&self) {
         for entry in self.manifest.entries().iter().filter(|entry| entry.kind == Kind::Directory) {
-            // Where it was merged into one that was there before, its own is in the tree yet.
+            // A directory that is merged into an existing one is still in the tree.
             if !self.overwrite && !matches!(self.home(entry), Some(Home::Target(_))) {
                 continue;
             }
@@ -212,7 +215,8 @@ impl Store {
         }
     }
 
-    /// Checks that there is space for what is missing, and makes all files in their final size.
+    /// Checks that the free space suffices for the missing data, and creates all files in their
+    /// final size.
     fn make_room(&self, alive: &mut dyn FnMut()) -> Result<(), ReceiveError> {
         let mut allocated: u64 = 0;
         let mut unsized_files = Vec::new();
@@ -248,7 +252,8 @@ impl Store {
     }
 }
 
-/// Whether everything of this transfer, and not of one whose id begins alike, is in the tree.
+/// Returns `true` if `built` has the id of this transfer, and not of another one whose id starts
+/// with the same digits.
 fn is_built(stage: &Folder, manifest: &Manifest) -> io::Result<bool> {
     if stage.look(OsStr::new(BUILT))? == Found::Nothing {
         return Ok(false);
@@ -258,7 +263,7 @@ fn is_built(stage: &Folder, manifest: &Manifest) -> io::Result<bool> {
     Ok(id == manifest.id().0)
 }
 
-/// Whether a file reads as nothing where its holes are to be.
+/// Returns `true` if a file reads as zeros where its holes must be.
 fn are_holes(file: &File, holes: &Holes) -> io::Result<bool> {
     let mut bytes = [0; 64 << 10];
     for (start, length) in holes.iter() {
@@ -266,7 +271,7 @@ fn are_holes(file: &File, holes: &Holes) -> io::Result<bool> {
         while at < end {
             at = match rustix::fs::seek(file, SeekFrom::Data(at)) {
                 Err(Errno::NXIO) => end,
-                // What cannot tell is read.
+                // The file system does not report holes, so the range is read.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
                 found => found?,
             };
@@ -281,13 +286,13 @@ fn are_holes(file: &File, holes: &Holes) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Checks that nothing is in the way of any entry.
+/// Checks that no existing object conflicts with an entry.
 fn check_existing(
     target: &Folder,
     manifest: &Manifest,
     overwrite: bool,
 ) -> Result<(), ReceiveError> {
-    // The directories that the entry is in, as far as they are there already.
+    // Directories that contain the entry, as far as they exist.
     let mut inside: Vec<Folder> = Vec::new();
     for entry in manifest.entries() {
         let path = entry.path.to_string();

@@ -1,4 +1,4 @@
-//! What is here from an earlier time, and what has become of it since.
+//! Existing data of earlier attempts, and changes to it since.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -12,13 +12,13 @@ use crate::receiving::publish::STEPS;
 use crate::receiving::publish::tests::{Sent, assert_whole};
 use crate::receiving::recover::recover;
 
-/// Steps of the end until everything is in the tree, until that is noted, and until everything is
-/// in the target.
+/// Numbers of final steps until the tree is built, until `built` is written, and until all entries
+/// are in the target directory.
 const BUILDING: usize = 2;
 const NOTED: usize = 4;
 const MOVED: usize = 6;
 
-/// A file of three pieces.
+/// Creates a source file of three pieces.
 pub(in crate::receiving) fn large() -> Sent {
     let folder = tempfile::tempdir().expect("a folder for the test");
     fs::create_dir(folder.path().join("from")).expect("it is new");
@@ -30,7 +30,7 @@ pub(in crate::receiving) fn large() -> Sent {
     sent
 }
 
-/// Receives everything, and dies in the end after so many steps.
+/// Receives everything, and stops after `steps` final steps.
 fn died_after(sent: &Sent, steps: usize, overwrite: bool) {
     let store = sent.complete(overwrite);
     for step in &STEPS[..steps] {
@@ -51,7 +51,8 @@ fn cut(path: &Path, bytes: u64) {
     file.set_len(length - bytes).expect("it can be written");
 }
 
-/// Takes it up again, gives it what lacks, which are so many pieces, and goes on to the end.
+/// Resumes, writes the missing pieces, of which there must be `lacking`, and completes the
+/// transfer.
 fn goes_on(sent: &Sent, overwrite: bool, lacking: u32) {
     let store = sent.store(overwrite).expect("it can be received");
     assert_eq!(sent.give_what_lacks(&store), lacking);
@@ -257,7 +258,7 @@ fn what_has_taken_the_place_beside_the_target_is_not_removed() {
     }
 }
 
-/// Runs something in a thread that modes hold for, even if the user is root.
+/// Runs `run` in a thread for which file modes are enforced, even if the user is root.
 fn with_modes_that_hold(run: impl FnOnce() + Send) {
     let held = || {
         let mut held = rustix::thread::capabilities(None).expect("they can be read");

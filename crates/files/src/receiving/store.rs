@@ -1,8 +1,8 @@
-//! What has been received so far, beside its final place.
+//! Storage of the received pieces in the staging directory.
 //!
-//! In the target directory is `.carom-ID/` with `journal`, `data/N` for the data of entry N, and at
-//! the end `tree/`, in which everything gets its name before it is moved. Until then no name of the
-//! sender's is used.
+//! The staging directory is `.carom-ID/` in the target directory. It contains `journal`, `data/N`
+//! for the data of entry N, and, during the final steps, `tree/` with the entries under their
+//! names. Before the final steps no name chosen by the sender is used.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
@@ -23,7 +23,7 @@ use crate::receiving::folder::Folder;
 use crate::receiving::journal::Journal;
 use crate::scan::read_place;
 
-/// The pieces of one transfer on the disk.
+/// Pieces of one transfer on the disk.
 pub(crate) struct Store {
     pub(super) manifest: Arc<Manifest>,
     pub(super) path: PathBuf,
@@ -31,9 +31,9 @@ pub(crate) struct Store {
     pub(super) stage: Folder,
     pub(super) data: Folder,
     pub(super) overwrite: bool,
-    /// Whether everything is in `tree/` or further.
+    /// `true` if all entries are in `tree/` or have been moved on from there.
     pub(super) built: AtomicBool,
-    /// Whether everything was in the target before any of it came.
+    /// `true` if all entries were in the target directory before any piece was received.
     pub(super) there: AtomicBool,
     direct: Direct,
     state: Mutex<StoreState>,
@@ -43,22 +43,21 @@ pub(crate) struct Store {
 struct StoreState {
     verified: PieceSet,
     verified_bytes: u64,
-    /// `None` when no more is to be written.
+    /// `None` once nothing more may be written.
     journal: Option<Journal>,
 }
 
-/// What tells that everything is in `tree/`.
+/// File that records that `tree/` is complete.
 pub(super) const BUILT: &str = "built";
 pub(super) const TREE: &str = "tree";
-/// The manifest, from when everything is in `tree/`.
+/// File with the manifest, written once `tree/` is complete.
 pub(super) const MANIFEST: &str = "manifest";
 pub(super) const DATA: &str = "data";
 const JOURNAL: &str = "journal";
 
 impl Store {
-    /// Checks whether everything can be written, makes room for it, and reads what is there from
-    /// an earlier time. What may be here is read and verified; `alive` is called in between, as
-    /// that may take long.
+    /// Opens the staging directory, verifies the existing data, and allocates files for the missing
+    /// data. `alive` is called repeatedly meanwhile, because this may take long.
     pub(crate) fn open(
         path: PathBuf,
         manifest: Arc<Manifest>,
@@ -94,43 +93,44 @@ impl Store {
         let is_new = noted.is_none() && !store.was_complete();
         let taken = store.take_stock(noted.as_ref(), alive);
         if is_new && taken.is_err() {
-            // Nothing of use is in it.
+            // It contains nothing useful.
             store.discard();
         }
         taken.map(|()| store)
     }
 
-    /// Writes past the page cache from now on, where that can be.
+    /// Enables direct writes, which bypass the page cache.
     pub(crate) fn past_the_cache(self) -> Self {
         Self { direct: Direct::new(true), ..self }
     }
 
-    /// By what the sender knows this receiver.
+    /// Returns the key by which the sender recognizes this receiver.
     pub(crate) fn key(&self) -> [u8; 16] {
         self.key
     }
 
-    /// The pieces that are here.
+    /// Returns the pieces received so far.
     pub(crate) fn have(&self) -> PieceSet {
         self.state().verified.clone()
     }
 
-    /// Whether `piece` is here.
+    /// Returns `true` if `piece` was received.
     pub(crate) fn has(&self, piece: u32) -> bool {
         self.state().verified.contains(piece)
     }
 
-    /// Whether all pieces are here.
+    /// Returns `true` if all pieces were received.
     pub(crate) fn is_complete(&self) -> bool {
         self.state().verified.is_full()
     }
 
-    /// Bytes of the pieces that are here.
+    /// Returns the total size of the received pieces in bytes.
     pub(crate) fn verified_bytes(&self) -> u64 {
         self.state().verified_bytes
     }
 
-    /// Writes a piece that was verified and notes it. False if it was here already.
+    /// Writes a verified piece and records it in the journal. Returns `false` if it was already
+    /// received.
     pub(crate) fn write(&self, piece: u32, bytes: &[u8]) -> Result<bool, ReceiveError> {
         let place = self.manifest.place(piece).expect("only pieces of the manifest are written");
         let entry = &self.manifest.entries()[place.entry];
@@ -159,25 +159,27 @@ impl Store {
         let written = self.direct.write(&self.data, name, bytes, at)?;
         match &bytes[written..] {
             [] if written > 0 => Ok(()),
-            // The file was made when there was room for it. If it is not there any more, another
-            // would lack what was in it.
+            // The file was created with the others. If it is missing now, a new one would lack the
+            // pieces written before.
             rest => self.data.rewrite(name)?.write_all_at(rest, at + written as u64),
         }
     }
 
-    /// A piece that is here, verified again. `None` if it is not, or not any more.
+    /// Returns a received piece, verified again. Returns `None` if it was not received or its data
+    /// is damaged.
     pub(crate) fn read(&self, piece: u32) -> Option<Bytes> {
         if self.has(piece) { self.read_verified(piece).map(Bytes::from) } else { None }
     }
 
-    /// Writes no more; somebody else may.
+    /// Stops writing and releases the lock.
     pub(crate) fn close(&self) {
         self.state().journal = None;
     }
 
-    /// Removes what is beside the final place, and writes no more.
+    /// Removes the staging directory, and stops writing.
     pub(crate) fn discard(&self) {
-        // Until all is gone nobody else may begin in it. Who has no lock removes nothing.
+        // The lock is held until everything is removed, so that no other process starts in the
+        // directory meanwhile. Without the lock nothing is removed.
         let Some(_locked) = self.state().journal.take() else { return };
         if let Err(error) = self.remove_stage() {
             let stage = self.path.join(stage_name(&self.manifest));
@@ -189,8 +191,8 @@ impl Store {
         for folder in [DATA, TREE] {
             self.stage.remove_folder(OsStr::new(folder))?;
         }
-        // What tells that all is done goes late, so that a death in between is no loss, and what
-        // is locked goes last.
+        // `built` is removed after the data, so that a crash in between loses nothing. The locked
+        // journal is removed last.
         for file in [MANIFEST, BUILT, JOURNAL] {
             self.stage.remove(OsStr::new(file))?;
         }
@@ -201,7 +203,7 @@ impl Store {
         }
     }
 
-    /// Brings the journal onto the disk.
+    /// Writes the journal to the disk.
     pub(super) fn sync_journal(&self) -> io::Result<()> {
         self.state().journal.as_ref().map_or(Ok(()), Journal::sync)
     }
@@ -218,7 +220,7 @@ impl Store {
         self.state.lock().expect("nobody panics while holding the state")
     }
 
-    /// Counts a piece as being here.
+    /// Counts a piece as received.
     pub(super) fn verified(&self, piece: u32) {
         let bytes = self.manifest.place(piece).map_or(0, |place| place.bytes);
         let mut state = self.state();
@@ -227,7 +229,7 @@ impl Store {
         }
     }
 
-    /// Notes a piece in the journal that was verified and is not in it.
+    /// Records a verified piece in the journal.
     pub(super) fn note(&self, piece: u32) -> io::Result<()> {
         self.state().journal.as_mut().map_or(Ok(()), |journal| journal.note(piece))
     }
@@ -240,7 +242,7 @@ impl Store {
         self.manifest.is_piece(piece, &bytes).then_some(bytes)
     }
 
-    /// The file of an entry, wherever it is by now.
+    /// Opens the file of an entry at its current location.
     fn find(&self, entry: usize) -> Option<File> {
         if let Ok(file) = self.data.read(&data_name(entry)) {
             return Some(file);
@@ -258,7 +260,7 @@ impl Store {
     }
 }
 
-/// Opens the directory beside the target, and the journal in it, which nobody else has open.
+/// Opens the staging directory, and locks the journal in it.
 fn open_stage(
     target: &Folder,
     path: &Path,
@@ -274,7 +276,7 @@ fn open_stage(
                 let path = path.join(&name).display().to_string();
                 return Err(ReceiveError::InTheWay { path, is: "somebody else's" });
             }
-            // Who had it has just finished or given up, and has removed it.
+            // The previous owner has just removed the directory, after finishing or giving up.
             Ok(Stage::Removed) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(disk(error)),
@@ -283,7 +285,7 @@ fn open_stage(
     Err(ReceiveError::InUse)
 }
 
-/// How often the directory beside the target is opened if others remove it meanwhile.
+/// Maximum number of attempts to open the staging directory while other processes remove it.
 const OPENED_AT_MOST: usize = 16;
 
 enum Stage {
@@ -309,19 +311,19 @@ fn lock_stage(target: &Folder, name: &OsStr) -> io::Result<Stage> {
     Ok(if is_there { Stage::Locked(stage, journal) } else { Stage::Removed })
 }
 
-/// What nobody else has.
+/// Returns 16 random bytes.
 pub(super) fn random_key() -> io::Result<[u8; 16]> {
     let mut key = [0; 16];
     rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
     Ok(key)
 }
 
-/// The directory beside the target.
+/// Returns the name of the staging directory.
 fn stage_name(manifest: &Manifest) -> OsString {
     format!("{BESIDE}{}", manifest.id().short()).into()
 }
 
-/// The file for the data of an entry.
+/// Returns the name of the file with the data of an entry.
 pub(super) fn data_name(entry: usize) -> OsString {
     entry.to_string().into()
 }

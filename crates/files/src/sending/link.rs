@@ -23,7 +23,7 @@ use crate::sending::who::Who;
 use crate::sending::{Phase, Shared};
 use crate::summary::State;
 
-/// Serves a connection, whatever it is for, until it ends.
+/// Serves a connection until it ends.
 pub(crate) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr, opening: Opening) {
     let stream = Arc::new(stream);
     let served = match opening {
@@ -37,7 +37,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr, o
     if let Err(error) = served {
         tracing::debug!(%from, %error, "a connection has ended");
     }
-    // Its other half may wait in a thread of its own.
+    // The writing thread may be waiting on the same connection.
     let _ = stream.shutdown(Shutdown::Both);
 }
 
@@ -60,7 +60,7 @@ impl Pieces for Shared {
     }
 }
 
-/// One of a number that others look at; until it is dropped.
+/// Increment of a counter. Dropping it decrements the counter.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
@@ -76,10 +76,10 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// A receiver that is not ready yet and is waited for; lost if it is so still when this is dropped.
+/// Receiver that is preparing. If it is still preparing when this is dropped, it counts as lost.
 struct Preparing<'a> {
     shared: &'a Shared,
-    /// The number of its connection.
+    /// Number of its connection.
     link: u64,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Preparing<'a> {
         Self { shared, link }
     }
 
-    /// Why it is not waited for any more, if it is not.
+    /// Returns the reason if the receiver was given up.
     fn given_up(&self) -> Option<String> {
         let mut state = self.shared.state();
         self.shared.give_up_overdue(&mut state);
@@ -104,7 +104,7 @@ impl Drop for Preparing<'_> {
     }
 }
 
-/// A receiver that has said hello.
+/// Receiver that has sent a hello.
 struct Hello<'a> {
     shared: &'a Arc<Shared>,
     stream: &'a Arc<TcpStream>,
@@ -128,13 +128,14 @@ impl Hello<'_> {
         }
         let manifest = if knows_manifest { &[][..] } else { &self.shared.encoded[..] };
         let manifest_bytes = manifest.len() as u32;
-        // From before it can be ready.
+        // Registered before the manifest is sent, so that the receiver is known before it can be
+        // ready.
         let preparing = Preparing::new(self.shared, self.who.clone());
         frame::write(&mut stream, &FromSender::Welcome { manifest_bytes })?;
         stream.write_all(manifest)?;
         loop {
             match self.read()? {
-                // It reads what it has from its disk.
+                // The receiver is verifying existing data.
                 FromReceiver::Alive => {
                     if let Some(reason) = preparing.given_up() {
                         return frame::write(&mut stream, &FromSender::Refused { reason });
@@ -190,7 +191,7 @@ impl Hello<'_> {
         ended
     }
 
-    /// Reads what the receiver says until it says no more.
+    /// Handles the frames of the receiver until the connection ends.
     fn follow(&self, index: Index) -> io::Result<()> {
         let shared = self.shared;
         let manifest = &shared.content.manifest;
@@ -244,7 +245,7 @@ impl Hello<'_> {
     }
 }
 
-/// Writes what is waiting, and signs of life in between, until there is no more or it cannot.
+/// Writes queued frames, and keepalives in between, until the queue is closed or a write fails.
 fn write_all(mut stream: &TcpStream, waiting: &Receiver<FromSender>) {
     loop {
         let frame = match waiting.recv_timeout(SIGN_OF_LIFE) {
@@ -256,6 +257,6 @@ fn write_all(mut stream: &TcpStream, waiting: &Receiver<FromSender>) {
             break;
         }
     }
-    // The receiver closes its side when it has read the end.
+    // The receiver closes its side after it has read all frames.
     let _ = stream.shutdown(Shutdown::Write);
 }

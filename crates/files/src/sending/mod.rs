@@ -1,4 +1,4 @@
-//! The sender: what it offers, what it multicasts, and who has got what.
+//! Sender of a transfer.
 
 mod link;
 mod options;
@@ -31,47 +31,47 @@ use crate::scan::{Content, Findings, Source};
 use crate::sink::BlockSink;
 use crate::summary::{ReceiverRow, State, Summary};
 
-/// Something that is offered, and sent when [`run`](Self::run) is called.
+/// Transfer that is offered, and sent by [`run`](Self::run).
 ///
-/// The offer is made known by the caller: it multicasts [`offer`](Self::offer), again and again,
-/// until `run` returns. Dropped without having run to its end, the sender is gone for its
-/// receivers; they wait, and go on when the same content is offered again.
+/// The application multicasts [`offer`](Self::offer) repeatedly until `run` returns. If the sender
+/// is dropped before `run` has finished, its receivers treat it as lost. They wait for a while, and
+/// resume when the same content is offered again.
 pub struct Sending {
     shared: Arc<Shared>,
     offer: Offer,
-    /// Taken down in this order: no new connections, then those that are there.
+    /// Dropped before the connections are closed, so that no new ones are accepted.
     listening: Option<Door>,
     tracking: Option<JoinHandle<()>>,
 }
 
-/// A way to ask about a transfer, and to end it, from other threads.
+/// Handle for querying and canceling a transfer from other threads.
 #[derive(Clone)]
 pub struct SendHandle {
     shared: Arc<Shared>,
 }
 
-/// How far a transfer is.
+/// Phase of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It waits for receivers.
+    /// Waiting for receivers.
     Waiting,
-    /// The stream is at this piece; those before it are behind.
+    /// Streaming; all pieces before this one are done.
     Streaming(u32),
-    /// The stream is over.
+    /// The stream has ended.
     Over,
 }
 
-/// What all threads of a sender know.
+/// State shared by all threads of a sender.
 struct Shared {
     content: Content,
-    /// The manifest as it travels.
+    /// Encoded manifest.
     encoded: Bytes,
     options: SendOptions,
     state: Mutex<TransferState>,
     changed: Condvar,
     links: AtomicU64,
     links_open: AtomicUsize,
-    /// Connections that were closed before they were served.
+    /// Number of connections closed before they were served.
     refused: Arc<AtomicU64>,
     gate: Gate,
     ended: AtomicBool,
@@ -80,30 +80,30 @@ struct Shared {
 struct TransferState {
     roster: Roster,
     phase: Phase,
-    /// Why the transfer cannot go on.
+    /// Error that ends the transfer.
     broken: Option<SendError>,
     over_at: Option<Instant>,
-    /// Bytes of files that were multicast.
+    /// Bytes of file data that were multicast.
     streamed_bytes: u64,
     pieces_skipped: u32,
-    /// Bytes of pieces that were given over TCP.
+    /// Bytes of pieces served over TCP.
     served_bytes: u64,
-    /// Something has happened since the last pass over all receivers.
+    /// `true` if something has changed since the last pass over all receivers.
     is_dirty: bool,
 }
 
-/// How often those who wait look at the time, at least.
+/// Maximum interval between two checks of a waiting thread.
 const LOOK: Duration = Duration::from_millis(100);
-/// Many things that happen at once are one pass over all receivers.
+/// Pause between two passes over all receivers, which combines events that are close together.
 const PAUSE: Duration = Duration::from_millis(2);
-/// So long after the end of the stream everybody should have said what came by it.
+/// Time after the end of the stream by which each receiver should have reported its last pieces.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 impl Sending {
-    /// Reads the sources, listens for receivers, and can be offered.
+    /// Reads the sources and starts to listen for receivers.
     ///
     /// # Errors
-    /// If a source cannot be read or sent, or the address not be listened at.
+    /// A source cannot be read or sent, the address cannot be bound, or the options are invalid.
     pub fn open(sources: Vec<Source>, options: SendOptions) -> Result<Self, SendError> {
         options.check()?;
         let (spool, skips) = (options.spool.as_deref(), options.skip_unsendable);
@@ -126,30 +126,31 @@ impl Sending {
         Ok(Self { shared, offer, listening: Some(listening), tracking })
     }
 
-    /// What to make known to receivers.
+    /// Returns the offer to announce to receivers.
     pub fn offer(&self) -> &Offer {
         &self.offer
     }
 
-    /// What is not sent as it is.
+    /// Returns the parts of the sources that are not sent unchanged.
     pub fn findings(&self) -> &Findings {
         &self.shared.content.findings
     }
 
-    /// A way to ask about the transfer from other threads.
+    /// Returns a handle for use from other threads.
     pub fn handle(&self) -> SendHandle {
         SendHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Waits for receivers, sends, and waits until each has everything, has failed or is gone for
-    /// longer than the patience.
+    /// Waits for receivers, sends, and waits until each receiver has finished, has failed, or is
+    /// gone for longer than `patience`.
     ///
     /// # Errors
-    /// What ends the transfer for everybody; all receivers are told. What happens to a single
-    /// receiver is no error, but in the summary: [`Summary::is_success`].
+    /// Returns the reason if the transfer ends for all receivers, which are notified. The failure
+    /// of a single receiver is not an error but is reported in the summary:
+    /// [`Summary::is_success`].
     pub fn run(mut self, sink: &mut dyn BlockSink) -> Result<Summary, SendError> {
         let ran = self.shared.run(sink);
-        // Who comes now comes too late.
+        // Receivers that connect from now on are too late.
         self.listening = None;
         let last = match &ran {
             Ok(_) => FromSender::Done,
@@ -169,7 +170,7 @@ impl Drop for Sending {
         self.listening = None;
         self.shared.wake();
         if let Some(tracking) = self.tracking.take() {
-            // It cannot panic but by our own bug, which it has reported then.
+            // A panic of the thread is a bug, and was already reported.
             let _ = tracking.join();
         }
         let mut state = self.shared.state();
@@ -178,24 +179,26 @@ impl Drop for Sending {
 }
 
 impl SendHandle {
-    /// All receivers so far.
+    /// Returns the rows of all receivers so far.
     pub fn receivers(&self) -> Vec<ReceiverRow> {
         self.shared.state().roster.rows().iter().map(|row| row.told.clone()).collect()
     }
 
-    /// Whether the stream need not be waited for: every receiver that is connected and was heard
-    /// lately has all pieces. Those who were not heard fetch what they lack.
+    /// Returns `true` if every receiver that is connected and was heard lately has all pieces.
+    /// Waiting for the rest of the stream is then useless, because the other receivers fetch what
+    /// they lack.
     pub fn is_served(&self) -> bool {
         !self.shared.state().roster.is_anybody_lacking()
     }
 
-    /// How long no receiver that is connected and lacks pieces has got one: once all of the stream
-    /// is sent, what they lack is fetched sooner than it comes by the stream.
+    /// Returns the time since any connected receiver with missing pieces obtained one;
+    /// [`Duration::MAX`] if there is no such receiver. If the whole stream has been sent and this
+    /// time grows, the missing pieces can be fetched sooner than the stream delivers them.
     pub fn still_for(&self) -> Duration {
         self.shared.state().roster.still_for()
     }
 
-    /// Ends the transfer with [`SendError::Cancelled`]. Receivers keep what they have.
+    /// Ends the transfer with [`SendError::Cancelled`]. Receivers keep the pieces that they have.
     pub fn cancel(&self) {
         self.shared.state().broken.get_or_insert(SendError::Cancelled);
         self.shared.wake();
@@ -203,8 +206,8 @@ impl SendHandle {
 }
 
 impl TransferState {
-    /// Whether what nobody has is to be had from the sender. Before, it may be on its way to most,
-    /// or they have it and have not said so yet.
+    /// Returns `true` if pieces that no receiver has may be fetched from the sender. Earlier, such
+    /// a piece may still be in flight in the stream, or be received but not reported yet.
     fn is_last_resort(&self) -> bool {
         let is_late = self.over_at.is_some_and(|over_at| over_at.elapsed() >= SETTLED_AFTER);
         self.phase == Phase::Over && (is_late || self.roster.is_settled())
@@ -241,13 +244,13 @@ impl Shared {
         self.state.lock().expect("nobody panics while holding the state")
     }
 
-    /// Waits a while for something to happen.
+    /// Waits until something changes, for at most [`LOOK`].
     fn wait<'a>(&self, state: MutexGuard<'a, TransferState>) -> MutexGuard<'a, TransferState> {
         let waited = self.changed.wait_timeout(state, LOOK);
         waited.expect("nobody panics while holding the state").0
     }
 
-    /// Something has happened that others may wait for.
+    /// Wakes up threads that wait for a change.
     fn wake(&self) {
         self.state().is_dirty = true;
         self.changed.notify_all();
@@ -270,17 +273,17 @@ impl Shared {
         let rows = state.roster.rows();
         let connected = rows.iter().filter(|row| row.is_receiving()).count();
         let taken = connected + state.roster.preparing();
-        // Those who came and went are remembered, but not without end either.
+        // Rows of departed receivers are kept, but their number is bounded as well.
         taken >= self.options.max_receivers || rows.len() >= 2 * self.options.max_receivers
     }
 
-    /// The source is not what it was: the transfer ends for everybody.
+    /// Ends the transfer for all receivers, because a source cannot be read as before.
     fn break_off(&self, error: SourceError) {
         self.state().broken.get_or_insert(error.into());
         self.wake();
     }
 
-    /// Takes a receiver that can begin; `None` if the transfer is over.
+    /// Adds a receiver that is ready. Returns `None` if the transfer is over.
     fn ready(&self, ready: Ready) -> Option<Index> {
         if self.has_ended() {
             return None;
@@ -324,15 +327,14 @@ impl Shared {
 
     fn lost_early(&self, link: u64) {
         let lost = self.state().roster.lost_early(link);
-        // At the end of the transfer all are.
+        // At the end of the transfer every connection is lost.
         if let Some(name) = lost.filter(|_| !self.has_ended()) {
             self.report(Event::ReceiverGone { name });
         }
         self.wake();
     }
 
-    /// Gives up those who have not become ready for too long, whether they say that they live or
-    /// nothing.
+    /// Gives up receivers that have been preparing for too long, even if they send keepalives.
     fn give_up_overdue(&self, state: &mut TransferState) {
         let reason = self.overdue();
         for name in state.roster.give_up_overdue(self.disk_patience(), &reason) {
@@ -340,12 +342,12 @@ impl Shared {
         }
     }
 
-    /// What is said of one that has not become ready for too long.
+    /// Returns the reason for giving up a receiver that has been preparing for too long.
     fn overdue(&self) -> String {
         format!("it has not become ready for {:?}", self.disk_patience())
     }
 
-    /// Tells receivers what to fetch, until the transfer ends.
+    /// Assigns fetches to receivers until the transfer ends.
     fn track(&self) {
         while !self.has_ended() {
             let mut state = self.state();
@@ -359,12 +361,13 @@ impl Shared {
             let (manifest, per_peer) = (&self.content.manifest, self.options.fetches_per_peer);
             tracker::assign(&mut state.roster, manifest, per_peer, from_sender);
             drop(state);
-            // Others need the state as well.
+            // Leaves the lock to other threads for at least as long as this pass held it.
             std::thread::sleep(PAUSE.max(began.elapsed()));
         }
     }
 
-    /// The last word to all, and time for it to be written.
+    /// Sends the last frame to all receivers, and waits until it is written, for at most
+    /// [`SIGN_OF_LIFE`](crate::limits::SIGN_OF_LIFE).
     fn say_goodbye(&self, last: &FromSender) {
         let deadline = Instant::now() + crate::limits::SIGN_OF_LIFE;
         let mut state = self.state();
@@ -373,7 +376,7 @@ impl Shared {
             state.roster.row_mut(index).hang_up();
         }
         self.ended.store(true, Ordering::Relaxed);
-        // Each connection ends when the receiver has read the end of it and closed its side.
+        // A connection ends when the receiver has read everything and closed its side.
         while self.links_open.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
             state = self.wait(state);
         }
@@ -397,7 +400,7 @@ fn offer(content: &Content, address: SocketAddr, advertise: &[SocketAddr]) -> Of
     }
 }
 
-/// What people are told that is sent: the first path's name, and how many others there are.
+/// Returns the name in the offer: the first source, with the number of the others.
 fn name_of(manifest: &Manifest) -> String {
     let roots = manifest.entries().iter().filter(|entry| entry.path.is_root()).count();
     let first = &manifest.entries()[0].path;

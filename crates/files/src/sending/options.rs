@@ -1,4 +1,4 @@
-//! How something is sent.
+//! Settings of a sender.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,43 +8,44 @@ use crate::error::SendError;
 use crate::limits::MAX_ADDRESSES;
 use crate::progress::Reporter;
 
-/// When the stream begins: as soon as one of the two holds.
+/// Condition for the start of the stream: one of the two that are set must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartWhen {
-    /// So many receivers are ready, or have been and failed. If all have failed, the transfer ends
-    /// without a stream.
+    /// Number of receivers to wait for. Failed receivers count as well once none is preparing. If
+    /// all of them have failed, the transfer ends without a stream.
     pub receivers: Option<usize>,
-    /// So much time has passed, and at least one receiver is ready. If none is then, the transfer
-    /// fails.
+    /// Time after which the stream starts if at least one receiver is ready. If no receiver has
+    /// connected by then, the transfer fails.
     pub after: Option<Duration>,
 }
 
-/// How something is sent.
+/// Settings of a sender.
 #[derive(Clone)]
 pub struct SendOptions {
-    /// Where receivers connect. Default: any free port on all addresses of IPv4.
+    /// TCP address for receivers. Default: any free port on all IPv4 addresses.
     pub listen: SocketAddr,
-    /// The addresses in the offer, at most 8. Default: that of `listen`, which must be one that
-    /// others can connect to then. A port of 0 stands for the one that is listened at.
+    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: `listen`,
+    /// which must then be an address that others can connect to.
     pub advertise: Vec<SocketAddr>,
-    /// When to begin. Default: when one receiver is ready.
+    /// Condition for the start of the stream. Default: one receiver is ready.
     pub start: StartWhen,
-    /// For how long a receiver that is lost, or gets nothing any more, is waited for before it
+    /// Time for which the sender waits for a receiver that is lost or makes no progress, before it
     /// counts as gone or failed. Default: 30 s.
     pub patience: Duration,
-    /// How many fetches of others a receiver serves at a time. Default: 4.
+    /// Maximum number of assigned fetches that a receiver serves at a time. Default: 4.
     pub fetches_per_peer: usize,
-    /// How many fetches the sender serves at a time. Default: 8.
+    /// Maximum number of assigned fetches that the sender serves at a time. Default: 8.
     pub fetches_from_sender: usize,
-    /// The most receivers; more are refused. Default: 2048.
+    /// Maximum number of receivers. Further ones are refused. Default: 2048.
     pub max_receivers: usize,
-    /// The directory for the temporary file of a [`Source::Reader`](crate::Source::Reader).
-    /// Default: that of the system.
+    /// Directory for the temporary file of a [`Source::Reader`](crate::Source::Reader). Default:
+    /// the system's directory for temporary files.
     pub spool: Option<PathBuf>,
-    /// Whether what is inside a directory and cannot be sent is left out, instead of refused with
-    /// everything else: see [`Sending::findings`](crate::Sending::findings). Default: no.
+    /// `true` to leave out entries of directories that cannot be sent
+    /// ([`Sending::findings`](crate::Sending::findings) lists them). Default: false, which refuses
+    /// the whole transfer.
     pub skip_unsendable: bool,
-    /// Who is told about progress. Default: nobody.
+    /// Receiver of progress events. Default: none.
     pub reporter: Reporter,
 }
 

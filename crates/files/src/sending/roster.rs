@@ -1,4 +1,4 @@
-//! What the sender knows of each receiver.
+//! State of each receiver at the sender.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpStream};
@@ -14,70 +14,68 @@ use crate::sending::ranges::within;
 use crate::sending::who::Who;
 use crate::summary::{ReceiverRow, State};
 
-/// The number of a receiver, in the order of their coming.
+/// Number of a receiver, in the order of arrival.
 pub(crate) type Index = usize;
 
-/// Whom a receiver was told to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Sender,
     Peer(Index),
 }
 
-/// All receivers.
 pub(crate) struct Roster {
-    /// How many there are to be had.
     pieces: u32,
     rows: Vec<Row>,
-    /// Those who have said hello and are not ready yet, by connection, and since when.
+    /// Receivers that have sent a hello and are not ready yet, by connection, with the time of the
+    /// hello.
     preparing: BTreeMap<u64, (Who, Instant)>,
-    /// Fetches that the sender itself serves now.
+    /// Number of fetches that the sender serves at the moment.
     pub(crate) from_sender: usize,
 }
 
-/// One receiver.
+/// State of one receiver.
 pub(crate) struct Row {
     pub(crate) told: ReceiverRow,
-    /// Where it receives into; with its host, this tells it apart from others of its name.
+    /// Hash of its host name and target directory. Together with its host address it distinguishes
+    /// receivers of the same name.
     place: [u8; 16],
     key: [u8; 16],
     link: Option<Link>,
-    /// Verified by it.
+    /// Pieces that it has verified.
     pub(crate) have: PieceSet,
-    /// What it has to fetch: not there, and not to come by the stream any more.
+    /// Pieces that it must fetch: missing, and not to be delivered by the stream any more.
     pub(crate) wanted: PieceSet,
-    /// What it fetches now.
     pub(crate) fetching: BTreeMap<u32, Source>,
-    /// Where it gives pieces.
+    /// Address at which it serves pieces.
     piece_address: Option<SocketAddr>,
-    /// Fetches of others that it serves now.
+    /// Number of assigned fetches that it serves.
     pub(crate) serving: usize,
-    /// Whom it is not told to ask again.
+    /// Peers that are not assigned to it any more.
     shunned: BTreeSet<Index>,
-    /// Who got something wrong from it.
+    /// Receivers that received wrong data from it.
     accusers: BTreeSet<Index>,
     wrong_from_sender: u32,
-    /// It has said that nothing comes by the stream any more, and so what it has.
+    /// `true` if it has reported the end of its stream, and thereby all pieces from it.
     pub(crate) is_settled: bool,
-    /// When it last got a piece, or came, or was lost.
+    /// Time at which it last obtained a piece, became ready or was lost.
     pub(crate) moved_at: Instant,
-    /// When it last said anything.
+    /// Time at which it last sent a frame.
     pub(crate) heard_at: Instant,
-    /// When the last of its fetches must have come to an end.
+    /// Time by which the last of its fetches must have ended.
     busy_until: Instant,
-    /// Where to look on for what to fetch.
+    /// Piece from which to continue the search for pieces to fetch.
     pub(crate) cursor: u32,
 }
 
-/// A connection to a receiver.
+/// Connection to a receiver.
 pub(crate) struct Link {
-    /// Which connection, of all.
+    /// Number of the connection, unique within the sender.
     pub(crate) number: u64,
     pub(crate) frames: SyncSender<FromSender>,
     pub(crate) stream: Arc<TcpStream>,
 }
 
-/// What a receiver says when it can begin.
+/// Content of a receiver's `Ready` frame, with its connection.
 pub(crate) struct Ready {
     pub(crate) who: Who,
     pub(crate) key: [u8; 16],
@@ -86,15 +84,16 @@ pub(crate) struct Ready {
     pub(crate) link: Link,
 }
 
-/// A fetch comes to an end, whatever happens, within this and the time for its bytes.
+/// Time limit of a fetch, in addition to the time for its bytes.
 const FETCH_OVERHEAD: Duration = Duration::from_secs(30);
-/// Nobody keeps the others for one that says nothing for so long: each says something twice in it.
+/// Time without a frame after which other receivers do not wait for a receiver. Each sends two
+/// keepalives in this time.
 const QUIET: Duration = SIGN_OF_LIFE.saturating_mul(2);
-/// Two who got something wrong from the same one are believed by all.
+/// Number of receivers that must report wrong data from a peer before the peer is not assigned to
+/// any receiver.
 const ACCUSERS_BELIEVED: usize = 2;
 
 impl Roster {
-    /// Nobody yet.
     pub(crate) fn new(pieces: u32) -> Self {
         Self { pieces, rows: Vec::new(), preparing: BTreeMap::new(), from_sender: 0 }
     }
@@ -111,7 +110,7 @@ impl Roster {
         &mut self.rows[index]
     }
 
-    /// Takes one that has said hello.
+    /// Adds a receiver that has sent a hello.
     pub(crate) fn prepare(&mut self, link: u64, who: Who) {
         self.preparing.insert(link, (who, Instant::now()));
     }
@@ -120,24 +119,25 @@ impl Roster {
         self.preparing.contains_key(&link)
     }
 
-    /// How many have said hello and are not ready yet.
+    /// Returns the number of receivers that have sent a hello and are not ready yet.
     pub(crate) fn preparing(&self) -> usize {
         self.preparing.len()
     }
 
-    /// Whether somebody lacks pieces who is connected and was heard lately.
+    /// Returns `true` if a receiver that is connected and was heard lately has missing pieces.
     pub(crate) fn is_anybody_lacking(&self) -> bool {
         let lacks = |row: &Row| row.is_receiving() && !row.have.is_full();
         self.rows.iter().any(|row| lacks(row) && row.heard_at.elapsed() < QUIET)
     }
 
-    /// How long nobody who is connected and lacks pieces has got one.
+    /// Returns the time since any connected receiver with missing pieces obtained one.
     pub(crate) fn still_for(&self) -> Duration {
         let lacking = self.rows.iter().filter(|row| row.is_receiving() && !row.have.is_full());
         lacking.map(|row| row.moved_at.elapsed()).min().unwrap_or(Duration::MAX)
     }
 
-    /// Lets those go who have everything under its final name: nobody who is there needs them.
+    /// Ends the connections of receivers that have finished, because no connected receiver needs
+    /// their pieces.
     pub(crate) fn release_finished(&mut self) {
         for row in self.rows.iter_mut().filter(|row| row.told.state == State::Finished) {
             row.tell(FromSender::Done);
@@ -149,7 +149,7 @@ impl Roster {
         !self.preparing.is_empty()
     }
 
-    /// Gives up those who have been preparing for longer than the patience, and says who they are.
+    /// Gives up receivers that have been preparing for longer than `patience`. Returns their names.
     pub(crate) fn give_up_overdue(&mut self, patience: Duration, reason: &str) -> Vec<String> {
         let overdue = |(_, (_, began)): &(&u64, &(Who, Instant))| began.elapsed() >= patience;
         let links: Vec<u64> =
@@ -157,8 +157,8 @@ impl Roster {
         links.iter().filter_map(|link| self.failed_early(*link, reason)).collect()
     }
 
-    /// Takes a receiver that can begin, for the first time or again, at the moment when the stream
-    /// has passed all pieces before `position`.
+    /// Adds a receiver that is ready, for the first time or again, when the stream has passed all
+    /// pieces before `position`.
     pub(crate) fn ready(&mut self, ready: Ready, manifest: &Manifest, position: u32) -> Index {
         let pieces = self.pieces;
         let host = ready.who.host;
@@ -179,21 +179,21 @@ impl Roster {
         row.is_settled = false;
         row.moved_at = Instant::now();
         row.heard_at = Instant::now();
-        // Those who lack the same begin to fetch it at different places.
+        // Receivers that lack the same pieces start to fetch at different positions.
         row.cursor = u32::from_be_bytes([ready.key[0], ready.key[1], ready.key[2], ready.key[3]])
             % pieces.max(1);
         if let Some(old) = row.link.replace(ready.link) {
             old.close();
         }
-        // What others hold against it was said of what it was.
+        // Earlier failures of the receiver do not apply to its new connection.
         for other in &mut self.rows {
             other.shunned.remove(&index);
         }
         index
     }
 
-    /// Notes one that gave up, or was given up, before it could begin, and says who it is; `None`
-    /// if it was not preparing.
+    /// Records that a receiver failed, or was given up, while it was preparing. Returns its name,
+    /// or `None` if it was not preparing.
     pub(crate) fn failed_early(&mut self, link: u64, reason: &str) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let name = who.name.clone();
@@ -202,8 +202,8 @@ impl Roster {
         Some(name)
     }
 
-    /// The connection of one that was preparing is lost. Says who it is, unless it is known
-    /// already: it may have another connection.
+    /// Records that the connection of a preparing receiver was lost. Returns its name, or `None` if
+    /// the receiver is already known, for example by another connection.
     pub(crate) fn lost_early(&mut self, link: u64) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let mut others = self.preparing.values().map(|(other, _)| other);
@@ -217,7 +217,7 @@ impl Roster {
         Some(name)
     }
 
-    /// The row of a receiver: the one that it had before, or a new one.
+    /// Returns the row of a receiver: its earlier one, or a new one.
     fn row_of(&mut self, key: &[u8; 16], who: Who) -> Index {
         self.known(key, &who).unwrap_or_else(|| self.add(who))
     }
@@ -227,8 +227,9 @@ impl Roster {
         self.rows.len() - 1
     }
 
-    /// The row of a receiver that was there before: the same key, or one that is lost or has given
-    /// up in the same place. Names tell nobody apart: all of a host may have the host's.
+    /// Returns the row of a known receiver: one with the same key, or one that is gone or failed
+    /// with the same place and host. Names do not identify receivers, because all receivers of a
+    /// host may have the host's name.
     fn known(&self, key: &[u8; 16], who: &Who) -> Option<Index> {
         let by_key = self.rows.iter().position(|row| row.key == *key && row.key != [0; 16]);
         by_key.or_else(|| {
@@ -254,7 +255,7 @@ impl Roster {
         }
     }
 
-    /// What a receiver does not get by the stream any more.
+    /// Records pieces that the stream will not deliver to a receiver.
     pub(crate) fn missed(&mut self, index: Index, pieces: &Ranges, wrong: u32) {
         let row = &mut self.rows[index];
         row.told.wrong_pieces += u64::from(wrong);
@@ -265,14 +266,17 @@ impl Roster {
         }
     }
 
-    /// Whether all who are connected have said what they got by the stream.
+    /// Returns `true` if all connected receivers have reported their pieces from the stream.
     pub(crate) fn is_settled(&self) -> bool {
         let mut receiving = self.rows.iter().filter(|row| row.is_receiving());
         receiving.all(|row| row.is_settled || row.have.is_full())
     }
 
-    /// A fetch has failed: who did not give is not asked again by this receiver, and who gave
-    /// something wrong to two is asked by nobody. True if even the sender's are wrong.
+    /// Handles a failed fetch.
+    ///
+    /// The peer is not assigned to this receiver any more. A peer that two receivers report for
+    /// wrong data is not assigned to any. Returns `true` if the receiver has received wrong data
+    /// from the sender itself too often.
     pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {
         let Some(source) = self.release(index, piece) else { return false };
         let is_wrong = why == FetchFailure::Wrong;
@@ -290,7 +294,7 @@ impl Roster {
         self.rows[index].wrong_from_sender >= MAX_WRONG_FROM_SENDER
     }
 
-    /// A receiver has failed as the sender sees it. It is told, and its connection ends.
+    /// Marks a receiver as failed, notifies it, and ends its connection.
     pub(crate) fn give_up(&mut self, index: Index, reason: String) {
         self.release_all(index);
         let row = &mut self.rows[index];
@@ -299,7 +303,8 @@ impl Roster {
         row.told.state = State::Failed(reason);
     }
 
-    /// The connection of a receiver is lost. False if it has another one by now.
+    /// Handles the loss of a receiver's connection. Returns `false` if the receiver has another
+    /// connection by now.
     pub(crate) fn lost(&mut self, index: Index, link: u64) -> bool {
         if self.rows[index].link.as_ref().is_none_or(|now| now.number != link) {
             return false;
@@ -314,14 +319,14 @@ impl Roster {
         true
     }
 
-    /// How many more fetches could be served, by whomever.
+    /// Returns the number of further fetches that all sources together could serve.
     pub(crate) fn room(&self, per_peer: usize, from_sender: usize) -> usize {
         let peers = self.rows.iter().filter(|row| row.gives());
         let peers: usize = peers.map(|row| per_peer.saturating_sub(row.serving)).sum();
         peers + from_sender.saturating_sub(self.from_sender)
     }
 
-    /// Whom `index` can ask for `piece` now. `None` if all who have it are busy.
+    /// Returns a source of `piece` for the receiver `index`, or `None` if all sources are busy.
     pub(crate) fn source(
         &self,
         index: Index,
@@ -332,7 +337,8 @@ impl Roster {
         let row = &self.rows[index];
         let mut least: Option<(Index, usize)> = None;
         let mut is_there = false;
-        // Each looks from its own neighbour on, so that they do not all find the same first.
+        // Each receiver starts the search after its own row, so that they do not all select the
+        // same peer.
         let others = (index + 1..self.rows.len()).chain(0..index);
         for at in others {
             let other = &self.rows[at];
@@ -356,7 +362,7 @@ impl Roster {
         sender_can.then_some((Source::Sender, None))
     }
 
-    /// Notes that `index` fetches `piece` from `source`.
+    /// Records that `piece` was assigned to `index`, to be fetched from `source`.
     pub(crate) fn fetch(&mut self, index: Index, piece: u32, bytes: u32, source: Source) {
         let time = FETCH_OVERHEAD + Duration::from_secs(1) * (bytes / SLOWEST_PIECE);
         self.rows[index].busy_until = Instant::now() + time;
@@ -419,27 +425,26 @@ impl Row {
         }
     }
 
-    /// Whether it is connected and has not got everything.
     pub(crate) fn is_receiving(&self) -> bool {
         self.told.state == State::Receiving && self.link.is_some()
     }
 
-    /// Whether others can be told to ask it.
+    /// Returns `true` if other receivers can be assigned to fetch from it.
     fn gives(&self) -> bool {
         self.link.is_some() && self.accusers.len() < ACCUSERS_BELIEVED
     }
 
-    /// Whether it gets something, or may any moment.
+    /// Returns `true` if it obtained a piece within `patience`, or has fetches whose time has not
+    /// passed.
     pub(crate) fn is_moving(&self, patience: Duration) -> bool {
         self.moved_at.elapsed() < patience || Instant::now() < self.busy_until
     }
 
-    /// Whether it is connected, or has everything.
     pub(crate) fn is_taking_part(&self) -> bool {
         self.is_receiving() || self.told.state == State::Finished
     }
 
-    /// Wants what it lacks of these.
+    /// Marks its missing pieces between `from` and `to` as wanted.
     pub(crate) fn want_from_to(&mut self, from: u32, to: u32) {
         let mut at = from;
         while let Some(piece) = self.have.first_missing(at).filter(|piece| *piece < to) {
@@ -448,7 +453,8 @@ impl Row {
         }
     }
 
-    /// Sends a frame, or closes the connection of somebody who does not read.
+    /// Queues a frame. If the queue is full because the receiver does not read, the connection is
+    /// closed. Returns `true` if the frame was queued.
     pub(crate) fn tell(&self, frame: FromSender) -> bool {
         let Some(link) = &self.link else { return false };
         let is_taken = link.frames.try_send(frame).is_ok();
@@ -458,14 +464,14 @@ impl Row {
         is_taken
     }
 
-    /// Closes the connection without a word.
+    /// Closes the connection at once.
     pub(crate) fn cut(&mut self) {
         if let Some(link) = self.link.take() {
             link.close();
         }
     }
 
-    /// Lets the connection end when what waits has been written.
+    /// Ends the connection once all queued frames are written.
     pub(crate) fn hang_up(&mut self) {
         self.link = None;
     }
@@ -473,7 +479,7 @@ impl Row {
 
 impl Link {
     fn close(&self) {
-        // If it is closed already, so much the better.
+        // An error means that the connection is already closed.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }

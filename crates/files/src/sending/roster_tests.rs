@@ -1,4 +1,4 @@
-//! Who is told to fetch what from whom.
+//! Tests of receivers and of the assignment of fetches.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener};
@@ -22,12 +22,12 @@ fn manifest() -> Manifest {
     Manifest::new(1 << 20, vec![entry], vec![[0; 32]; PIECES as usize]).expect("a good one")
 }
 
-/// All have the same name, and each a place of its own.
+/// Returns the identity of a receiver. All have the same name, and each its own place.
 fn who(number: usize, host: IpAddr) -> Who {
     Who { name: "host".to_owned(), place: [100 + number as u8; 16], host }
 }
 
-/// Receivers that are connected, and what they are told.
+/// Connected receivers and the frames sent to them.
 struct Told {
     roster: Roster,
     manifest: Manifest,
@@ -36,7 +36,7 @@ struct Told {
 }
 
 impl Told {
-    /// Receivers with so many of the first pieces each, when the stream is over.
+    /// Creates receivers after the end of the stream. Receiver i has the first `have[i]` pieces.
     fn new(have: &[u32]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (roster, frames) = (Roster::new(PIECES), Vec::new());
@@ -47,13 +47,13 @@ impl Told {
         told
     }
 
-    /// One says hello by a connection of that number.
+    /// Sends the hello of a receiver over the connection `link`.
     fn prepare(&mut self, link: u64, number: usize) {
         let host = self.listener.local_addr().expect("it listens").ip();
         self.roster.prepare(link, who(number, host));
     }
 
-    /// The first one says hello, and that it cannot begin.
+    /// Sends the hello of the first receiver, and the report that it failed while preparing.
     fn fail_early(&mut self) {
         self.prepare(50, 0);
         let failed = self.roster.failed_early(50, "exists");
@@ -83,7 +83,7 @@ impl Told {
         assign(&mut self.roster, &self.manifest, per_peer, from_sender);
     }
 
-    /// How often each source was named, and what was to be fetched, since the last time.
+    /// Returns the number of assignments per source, and the assigned fetches, since the last call.
     fn fetches(&self) -> (BTreeMap<u32, usize>, Vec<(Index, u32)>) {
         let (mut sources, mut fetches) = (BTreeMap::new(), Vec::new());
         for (index, told) in self.frames.iter().enumerate() {
@@ -106,7 +106,7 @@ fn the_load_is_spread_and_bounded() {
     assert_eq!(sources, BTreeMap::from([(0, 4), (1, 4), (2, 4), (3, 4)]));
     told.assign(4, 8);
     assert_eq!(told.fetches().1, [], "all are busy");
-    // One that is done makes room for one.
+    // A completed fetch makes room for another one.
     let (index, piece) = fetches[0];
     told.roster.has(index, Way::Peer, &vec![(piece, piece)], &told.manifest);
     told.assign(4, 8);
@@ -131,7 +131,8 @@ fn the_sender_gives_only_what_nobody_has() {
     let mut told = Told::new(&[20, 0]);
     told.assign(1, 100);
     let (sources, fetches) = told.fetches();
-    // Of what the other has one is fetched from it and the rest waits for its turn.
+    // The second receiver fetches one piece from the peer that has it. The other pieces of that
+    // peer wait for their turn.
     let mut of_the_second: Vec<u32> =
         fetches.iter().filter(|(index, _)| *index == 1).map(|(_, piece)| *piece).collect();
     of_the_second.sort_unstable();
@@ -235,7 +236,7 @@ fn what_one_failed_of_is_not_forgotten_when_another_of_its_name_and_host_comes()
 #[test]
 fn one_that_is_lost_before_it_was_ready_is_known_once_and_the_same_when_it_comes_back() {
     let mut told = Told::new(&[]);
-    // It has connected again before the loss of the first connection was noticed.
+    // The receiver has connected again before the loss of its first connection was noticed.
     told.prepare(50, 0);
     told.prepare(51, 0);
     assert_eq!(told.roster.lost_early(50), None);

@@ -1,4 +1,4 @@
-//! The stream, from the wait for receivers to the end of the last one.
+//! Course of a transfer, from the wait for receivers to the end of the last one.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use crate::sending::{Phase, Shared, TransferState};
 use crate::sink::BlockSink;
 use crate::summary::{State, Summary};
 
-/// How often it is told who is waited for.
+/// Interval between reports of the receivers that the sender waits for.
 const WAITING_TOLD_EVERY: Duration = Duration::from_secs(3);
 
-/// What to do with a piece.
+/// Decision about a piece.
 enum Next {
     Send,
     Skip,
@@ -31,10 +31,10 @@ impl Shared {
             return Err(SendError::Options("the stream's messages are too small for a block"));
         }
         let receivers = self.wait_for_receivers()?;
-        // Now it may be known better what fits.
+        // The maximum message size may be known better now.
         let room = room(sink).max(1);
         if receivers == 0 {
-            // All who came have failed.
+            // All receivers that connected have failed.
             return Ok(self.summary(&self.state()));
         }
         self.report(Event::Began { receivers });
@@ -52,13 +52,13 @@ impl Shared {
         self.wait_for_all()
     }
 
-    /// Why the stream broke off: one that was cancelled may close its sink, too.
+    /// Returns the reason for a failed stream. A canceled transfer may also close its sink.
     fn why(&self, error: SendError) -> SendError {
         self.state().broken.take().unwrap_or(error)
     }
 
-    /// Waits until the stream can begin, and says how many receivers are ready; none if as many as
-    /// are waited for have come, or the time has passed, and all have failed.
+    /// Waits until the stream can start. Returns the number of ready receivers; 0 if all receivers
+    /// have failed.
     fn wait_for_receivers(&self) -> Result<usize, SendError> {
         let mut told_at = Instant::now();
         let began = Instant::now();
@@ -66,7 +66,7 @@ impl Shared {
         let mut state = self.state();
         loop {
             check(&mut state)?;
-            // One that reads what it has from its disk may need long for it.
+            // A receiver that verifies existing data may need long to become ready.
             self.give_up_overdue(&mut state);
             let is_settled = !state.roster.is_any_preparing();
             let (ready, failed) = self.turnout(&state);
@@ -74,7 +74,7 @@ impl Shared {
             let of = when.receivers;
             let is_met = of.is_some_and(|of| ready >= of)
                 || (is_late && ready > 0)
-                // Who has failed is not waited for, but others who are on their way are.
+                // Failed receivers are not waited for, but those that are preparing are.
                 || (is_settled && of.is_some_and(|of| ready + failed >= of))
                 || (is_settled && is_late && failed > 0);
             if is_met {
@@ -91,10 +91,11 @@ impl Shared {
         }
     }
 
-    /// Receivers that are ready, and that have failed or are gone for longer than the patience.
+    /// Returns the numbers of receivers that are ready, and of those that have failed or are gone
+    /// for longer than `patience`.
     fn turnout(&self, state: &TransferState) -> (usize, usize) {
         let rows = state.roster.rows();
-        // Who had everything already has taken part, too.
+        // A receiver that already had everything takes part as well.
         let ready = rows.iter().filter(|row| row.is_taking_part()).count();
         let failed = rows.iter().filter(|row| match row.told.state {
             State::Failed(_) => true,
@@ -104,9 +105,10 @@ impl Shared {
         (ready, failed.count())
     }
 
-    /// Moves the stream on to `piece`, and says whether anybody lacks it. If nobody is connected
-    /// who lacks anything, but somebody is only just lost, it waits: what comes by the stream need
-    /// not be fetched one by one.
+    /// Advances the stream to `piece`, and decides whether to send it.
+    ///
+    /// Waits while no receiver is connected and receiving but one was lost only recently, because
+    /// pieces from the stream need not be fetched one by one.
     fn next(&self, piece: u32) -> Result<Next, SendError> {
         let mut state = self.state();
         loop {
@@ -119,7 +121,8 @@ impl Shared {
                 row.told.state == State::Gone && row.moved_at.elapsed() < self.options.patience
             });
             if is_anybody || !is_awaited {
-                // In one go with the decision: who becomes ready after it fetches the piece.
+                // Set under the same lock as the decision: a receiver that becomes ready later
+                // fetches the piece.
                 state.phase = Phase::Streaming(piece + 1);
                 return Ok(if is_lacked { Next::Send } else { Next::Skip });
             }
@@ -155,15 +158,16 @@ impl Shared {
         self.wake();
     }
 
-    /// Waits until there is nobody left to wait for.
+    /// Waits until no receiver has to be waited for.
     fn wait_for_all(&self) -> Result<Summary, SendError> {
         let mut state = self.state();
         loop {
             check(&mut state)?;
             let patience = self.options.patience;
-            // One that only waits for its turn moves when the others do.
+            // A receiver whose fetches wait for a busy source counts as moving while the others
+            // are.
             let is_moving = state.roster.rows().iter().any(|row| row.is_moving(patience));
-            // Neither is anybody who reads what it has from its disk left behind.
+            // Receivers that are verifying existing data are waited for as well.
             self.give_up_overdue(&mut state);
             let mut is_awaited = state.roster.is_any_preparing();
             for index in 0..state.roster.rows().len() {
@@ -179,9 +183,10 @@ impl Shared {
         }
     }
 
-    /// Whether to wait for a receiver. When nobody gets anything for longer than the patience,
-    /// those who lack something have failed; and who has all pieces has as long for their names as
-    /// a slow disk needs.
+    /// Returns `true` if the receiver has to be waited for. Otherwise it may be marked as failed.
+    ///
+    /// If no receiver obtains a piece for `patience`, those with missing pieces fail. A receiver
+    /// with all pieces has the time that a slow disk needs for the final steps.
     fn is_awaited(&self, state: &mut TransferState, index: usize, is_moving: bool) -> bool {
         let patience = self.options.patience;
         let row = state.roster.row(index);
@@ -204,8 +209,8 @@ impl Shared {
         false
     }
 
-    /// For how long a receiver that says no more than that it lives is believed to work for its
-    /// disk.
+    /// Returns the time for which a receiver that sends only keepalives is assumed to be working on
+    /// its disk.
     pub(super) fn disk_patience(&self) -> Duration {
         let bytes = self.content.manifest.data_bytes();
         self.options.patience + Duration::from_secs(bytes / SLOWEST_DISK)
@@ -227,7 +232,7 @@ impl Shared {
     }
 }
 
-/// What has ended the transfer, if anything has.
+/// Returns the error that ended the transfer, if there is one.
 fn check(state: &mut TransferState) -> Result<(), SendError> {
     state.broken.take().map_or(Ok(()), Err)
 }

@@ -1,16 +1,16 @@
-//! Who fetches what from whom.
+//! Assignment of fetches to receivers.
 
 use crate::frame::FromSender;
 use crate::limits::FETCHES_PER_RECEIVER;
 use crate::manifest::Manifest;
 use crate::sending::roster::{Index, Roster, Source};
 
-/// Pieces that one pass looks at for one receiver.
+/// Maximum number of pieces examined for one receiver per pass.
 const LOOKED_AT: usize = 32;
-/// How the sender is called in a [`FromSender::Fetch`].
+/// Source number of the sender in a [`FromSender::Fetch`].
 const SENDER: u32 = u32::MAX;
 
-/// Tells receivers what to fetch, as far as there are sources with room.
+/// Assigns fetches to receivers, as far as sources have room.
 pub(crate) fn assign(
     roster: &mut Roster,
     manifest: &Manifest,

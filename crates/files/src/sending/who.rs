@@ -1,18 +1,18 @@
-//! Who a receiver is.
+//! Identity of a receiver.
 
 use std::net::IpAddr;
 
-/// What a receiver says of itself when it connects.
+/// Identity of a receiver, as given in its hello.
 #[derive(Clone)]
 pub(crate) struct Who {
     pub(crate) name: String,
-    /// Which directory of which machine it receives into, as it says.
+    /// Hash of its host name and target directory.
     pub(crate) place: [u8; 16],
     pub(crate) host: IpAddr,
 }
 
 impl Who {
-    /// Whether this is the one that receives into that place of that host.
+    /// Returns `true` if the receiver has this place and host address.
     pub(crate) fn is(&self, place: [u8; 16], host: IpAddr) -> bool {
         self.place == place && self.host == host
     }

@@ -1,5 +1,7 @@
-//! Disks that are full and directories that cannot be written. They need root, to mount a small
-//! disk or to be somebody who may not write; else the tests pass and say that they did not run.
+//! Full disks and directories that cannot be written.
+//!
+//! The tests need root, to mount a small disk or to become another user. Without root they pass and
+//! report that they did not run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use crate::kit::{
     with_receivers,
 };
 
-/// A file system of 6 MiB.
+/// File system of 6 MiB. Dropping it unmounts it.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -31,7 +33,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, so that nothing stays if somebody still has a file of it.
+        // A lazy unmount succeeds even if a file is still open.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -71,7 +73,7 @@ fn a_disk_that_fills_up_on_the_way_is_told_to_the_sender_and_can_be_gone_on_from
     let (offer, fills) = (sending.offer().clone(), filler.clone());
     let wire = Wire::whole().before(move |block| {
         if block == 20 {
-            // As much as there is room for, and no byte more.
+            // Fills all of the free space.
             let _ = fs::write(&fills, vec![1; 6 << 20]);
         }
         Ok(())
@@ -100,7 +102,7 @@ fn a_directory_that_cannot_be_written_is_told_to_the_sender() {
     let places = Places::new();
     let file = places.file("data", 100);
     let sending = open(&[&file], with_receivers(1));
-    // No directory, and not even root can make one there.
+    // The directory does not exist, and not even root can create it there.
     let nowhere = Path::new("/proc/carom").to_owned();
     let options = ReceiveOptions { directory: nowhere, ..into(&places, 0) };
     let started = Receiving::start(sending.offer(), options).map(drop);

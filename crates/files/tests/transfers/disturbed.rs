@@ -1,4 +1,4 @@
-//! A stream that loses, repeats, reorders and corrupts, and sources that change.
+//! Streams that lose, duplicate, reorder and corrupt messages, and sources that change.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +18,7 @@ fn assert_received(places: &Places, receivers: usize) {
     }
 }
 
-/// A number that differs for each block and listener, and is the same in each run.
+/// Returns a number that differs for each block and listener, and is the same in each run.
 fn drawn(listener: usize, number: u64) -> u8 {
     blake3::hash(format!("{listener} {number}").as_bytes()).as_bytes()[0]
 }
@@ -27,7 +27,7 @@ fn drawn(listener: usize, number: u64) -> u8 {
 fn what_the_stream_loses_is_fetched_from_those_who_got_it() {
     let places = Places::new();
     let file = places.file("data", BYTES);
-    // Each loses one block in 64, so that nearly every piece is whole somewhere.
+    // Each receiver loses one block in 64, so that nearly every piece is complete at some receiver.
     let wire = Wire::with(
         |listener, number, block| {
             if drawn(listener, number) < 4 { vec![] } else { vec![block.clone()] }
@@ -68,7 +68,8 @@ fn nothing_by_the_stream_at_all_is_the_same_only_slower() {
 fn blocks_that_come_twice_or_in_another_order_change_nothing() {
     let places = Places::new();
     let file = places.file("data", BYTES);
-    // Each seventh block waits for the next twelve, each fifth comes twice.
+    // Every seventh block is delayed to the end of a group of twelve, and every fifth is
+    // duplicated.
     let late: Mutex<Vec<(usize, Bytes)>> = Mutex::new(Vec::new());
     let wire = Wire::with(move |listener, number, block| {
         let mut late = late.lock().expect("no panic");
@@ -118,7 +119,7 @@ fn nonsense_in_the_stream_is_counted_and_harmless() {
     let file = places.file("data", BYTES);
     let wire = Wire::with(|_, number, block| {
         let mut bent = block.to_vec();
-        // Another piece, another place in it, another transfer, no block, in turn.
+        // In turn: another piece, another offset, another transfer, and no block.
         let at = [20, 24, 4, 0][number as usize % 4];
         bent[at] ^= 0x80;
         vec![bent.into(), block.slice(..block.len().min(20)), Bytes::new(), block.clone()]
@@ -136,7 +137,7 @@ fn nonsense_in_the_stream_is_counted_and_harmless() {
 fn incomplete_pieces_beyond_the_bound_are_dropped_counted_and_fetched() {
     let places = Places::new();
     let file = places.file("data", BYTES);
-    // The last block of each piece comes only after all else.
+    // The last block of each piece arrives after all other blocks.
     let late: Mutex<Vec<Bytes>> = Mutex::new(Vec::new());
     let wire = Wire::with(move |listener, number, block| {
         let mut late = late.lock().expect("no panic");
@@ -158,7 +159,7 @@ fn incomplete_pieces_beyond_the_bound_are_dropped_counted_and_fetched() {
     assert!(summary.is_success(), "{summary:?}");
     let received = first.wait().expect("it is received");
     assert_eq!((received.stream_bytes, received.peer_bytes), (3 << 20, 3 << 20), "{received:?}");
-    // A piece may have been fetched before its last block came.
+    // A piece may have been fetched before its last block arrived.
     assert_eq!(received.blocks_dropped + received.blocks_duplicate, 3, "{received:?}");
     assert_received(&places, 2);
 }
@@ -190,7 +191,7 @@ fn a_source_that_changes_meanwhile_ends_the_transfer_for_all_and_finishes_nothin
 #[test]
 fn what_is_of_no_use_any_more_is_removed_before_the_end_is_told() {
     let places = Places::new();
-    // So many that to remove them takes longer than to tell the end.
+    // Removing this many files takes longer than reporting the end.
     let folder = places.from.join("many");
     fs::create_dir(&folder).expect("it is new");
     (0..3000).for_each(|at| fs::write(folder.join(at.to_string()), "x").expect("it is new"));

@@ -1,4 +1,4 @@
-//! A multicast stream within the process, and what all tests need.
+//! Multicast stream within the process, and helpers for all tests.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,24 +13,24 @@ use carom_files::{
     SinkError, Source, StartWhen, State, Summary,
 };
 
-/// What becomes of a block on its way to a listener: the number of the listener, of the block, and
-/// the block.
+/// Fault of the stream: converts a block on its way to a listener into the blocks that arrive. The
+/// arguments are the number of the listener, the number of the block, and the block.
 pub(crate) type Fault = Box<dyn FnMut(usize, u64, &Bytes) -> Vec<Bytes> + Send>;
 
-/// Those who hear the stream, in the order of their coming.
+/// Receivers of the stream, in the order in which they joined.
 pub(crate) type Listeners = Arc<Mutex<Vec<Option<Arc<Receiving>>>>>;
 
-/// A stream that hands blocks on at once.
+/// Stream that delivers blocks at once.
 pub(crate) struct Wire {
     pub(crate) listeners: Listeners,
     fault: Fault,
-    /// Is told the number of each block before it is sent.
+    /// Called with the number of each block before it is sent.
     before: Box<dyn FnMut(u64) -> Result<(), SinkError> + Send>,
     blocks: u64,
 }
 
 impl Wire {
-    /// Loses nothing.
+    /// Creates a stream without faults.
     pub(crate) fn whole() -> Self {
         Self::with(|_, _, block| vec![block.clone()])
     }
@@ -42,7 +42,7 @@ impl Wire {
         Self { listeners: Listeners::default(), fault: Box::new(fault), before, blocks: 0 }
     }
 
-    /// By those who heard an earlier one.
+    /// Replaces the listeners by those of an earlier stream.
     pub(crate) fn heard_by(self, listeners: Listeners) -> Self {
         Self { listeners, ..self }
     }
@@ -81,7 +81,7 @@ impl BlockSink for Wire {
     }
 }
 
-/// A folder to send from and one to receive into.
+/// Directories to send from and to receive into.
 pub(crate) struct Places {
     _folder: tempfile::TempDir,
     pub(crate) from: PathBuf,
@@ -97,14 +97,14 @@ impl Places {
         Self { _folder: folder, from, to }
     }
 
-    /// A file of so many bytes that are not guessed.
+    /// Creates a file of `bytes` pseudorandom bytes.
     pub(crate) fn file(&self, name: &str, bytes: usize) -> PathBuf {
         let path = self.from.join(name);
         fs::write(&path, noise(name, bytes)).expect("it can be written");
         path
     }
 
-    /// Where a receiver of this number receives.
+    /// Returns the target directory of a receiver.
     pub(crate) fn folder(&self, receiver: usize) -> PathBuf {
         self.to.join(receiver.to_string())
     }
@@ -116,7 +116,7 @@ pub(crate) fn noise(seed: &str, bytes: usize) -> Vec<u8> {
     noise
 }
 
-/// Options of a sender on the loopback that begins with so many receivers.
+/// Returns options of a sender on loopback that starts with this number of receivers.
 pub(crate) fn with_receivers(receivers: usize) -> SendOptions {
     SendOptions {
         listen: "127.0.0.1:0".parse().expect("an address"),
@@ -131,7 +131,7 @@ pub(crate) fn open(paths: &[&Path], options: SendOptions) -> Sending {
     Sending::open(sources, options).expect("it can be sent")
 }
 
-/// Options of a receiver that does not wait long for anything.
+/// Returns options of a receiver with a short `settle`.
 pub(crate) fn into(places: &Places, receiver: usize) -> ReceiveOptions {
     ReceiveOptions {
         name: format!("receiver {receiver}"),
@@ -142,7 +142,7 @@ pub(crate) fn into(places: &Places, receiver: usize) -> ReceiveOptions {
     }
 }
 
-/// Starts a receiver that hears the stream.
+/// Starts a receiver of the stream.
 pub(crate) fn receive(
     offer: &Offer,
     listeners: &Listeners,
@@ -158,7 +158,7 @@ pub(crate) fn run(sending: Sending, mut wire: Wire) -> JoinHandle<Result<Summary
     std::thread::spawn(move || sending.run(&mut wire))
 }
 
-/// Starts so many receivers, sends, and waits for all.
+/// Starts `receivers` receivers, sends, and waits for all of them.
 pub(crate) fn send_to(places: &Places, paths: &[&Path], wire: Wire, receivers: usize) -> Summary {
     let sending = open(paths, with_receivers(receivers));
     let offer = sending.offer().clone();
@@ -173,14 +173,14 @@ pub(crate) fn send_to(places: &Places, paths: &[&Path], wire: Wire, receivers: u
     summary
 }
 
-/// Starts a receiver, and sends to it and to whoever is there already.
+/// Starts another receiver, and sends to it and to the existing ones.
 pub(crate) fn send_also_to(sending: Sending, options: ReceiveOptions) -> Summary {
     let wire = Wire::whole();
     receive(sending.offer(), &wire.listeners, options);
     run(sending, wire).join().expect("no panic").expect("it is sent")
 }
 
-/// Why the receiver of that name has failed.
+/// Returns the reason for which the receiver named `name` failed.
 pub(crate) fn failure<'a>(summary: &'a Summary, name: &str) -> &'a str {
     let State::Failed(reason) = &row(summary, name).state else { panic!("{summary:?}") };
     reason
@@ -190,7 +190,7 @@ pub(crate) fn row<'a>(summary: &'a Summary, name: &str) -> &'a ReceiverRow {
     summary.receivers.iter().find(|row| row.name == name).expect("it is in the summary")
 }
 
-/// Waits, not for ever, until something holds.
+/// Waits for at most a minute until a condition holds.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..6_000 {
         if holds() {
@@ -201,7 +201,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// Names in a directory, what is beside the target included.
+/// Returns the sorted names in a directory, including staging directories.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let names = fs::read_dir(directory).into_iter().flatten();
     let names = names.map(|entry| entry.expect("it can be read").file_name());
@@ -210,10 +210,11 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Says that a test, or a part of it, did not run, where passing tests say nothing.
+/// Reports that a test, or a part of it, did not run. It writes to standard error directly, because
+/// the output of passing tests is captured.
 ///
 /// # Panics
-/// Where everything is to be there: `CAROM_SKIP_NOTHING` says so.
+/// Panics if `CAROM_SKIP_NOTHING` is set, which requires that all tests can run.
 pub(crate) fn lacking(test: &str, why: &str) {
     assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{test} cannot run: {why}");
     let line = format!("skipped: {test}: {why}\n");

@@ -1,5 +1,5 @@
-//! Whole transfers: real TCP on the loopback, a multicast stream within the process that loses,
-//! repeats, reorders and corrupts, and directories that are thrown away.
+//! Complete transfers over real TCP on loopback, with a multicast stream within the process that
+//! loses, duplicates, reorders and corrupts messages, into temporary directories.
 
 mod disk;
 mod disturbed;

@@ -1,4 +1,4 @@
-//! Either side is killed half-way, and started again.
+//! Tests in which either side is killed half-way and started again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::kit::{
 };
 
 const BYTES: usize = 8 << 20;
-/// Blocks of a piece, of 60,000 bytes at most.
+/// Number of blocks per piece, of at most 60,000 bytes each.
 const BLOCKS: u64 = 18;
 
 fn assert_received(places: &Places, receiver: usize) {
@@ -23,7 +23,7 @@ fn assert_received(places: &Places, receiver: usize) {
     assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", BYTES)));
 }
 
-/// Which pieces were sent over a wire.
+/// Creates a stream that records the pieces sent over it.
 fn noting(listeners: Listeners) -> (Wire, Arc<Mutex<BTreeSet<u32>>>) {
     let sent: Arc<Mutex<BTreeSet<u32>>> = Arc::default();
     let noted = Arc::clone(&sent);
@@ -35,7 +35,8 @@ fn noting(listeners: Listeners) -> (Wire, Arc<Mutex<BTreeSet<u32>>>) {
     (noting.heard_by(listeners), sent)
 }
 
-/// Sends to `receivers` and is killed at block 4 of piece 5, as a process is: without a word.
+/// Sends to `receivers` receivers. The sender is killed at block 4 of piece 5, without notifying
+/// them.
 fn killed_half_way(places: &Places, receivers: usize) -> (Offer, Listeners, Vec<Arc<Receiving>>) {
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(receivers));
@@ -85,7 +86,7 @@ fn a_sender_that_was_killed_goes_on_with_receivers_that_were_killed_too() {
     listeners.lock().expect("no panic").clear();
     drop(receiving);
     assert!(names(&places.folder(0)).iter().all(|name| name.starts_with(".carom-")));
-    // The new sender listens elsewhere, so it has another offer of the same transfer.
+    // The new sender has another address, and therefore another offer of the same transfer.
     let sending = open(&[&places.from.join("data")], with_receivers(2));
     assert_eq!(sending.offer().id, offer.id);
     let (wire, sent) = noting(listeners);
@@ -163,7 +164,7 @@ fn a_transfer_that_all_have_already_is_finished_without_being_sent() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(1));
-    // All but the end: complete beside the target, and killed before it got its name.
+    // The receiver obtains all pieces, but cannot give them their final name because it exists.
     let wire = Wire::whole();
     receive(sending.offer(), &wire.listeners, into(&places, 0));
     fs::create_dir(places.folder(0).join("data")).expect("it is new");

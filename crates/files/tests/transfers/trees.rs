@@ -1,4 +1,4 @@
-//! Directories: names, modes, times, symlinks, holes, and what is there already.
+//! Directories: names, modes, times, symlinks, holes, and existing content.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Permissions};
@@ -15,7 +15,7 @@ use crate::kit::{
     Places, Wire, into, names, noise, open, row, send_also_to, send_to, with_receivers,
 };
 
-/// A tree with something of everything.
+/// Creates a tree with entries of all kinds.
 fn tree(places: &Places) -> PathBuf {
     let root = places.from.join("tree");
     for directory in ["", "empty", "sub", "sub/deep", "locked"] {
@@ -48,7 +48,7 @@ fn tree(places: &Places) -> PathBuf {
     root
 }
 
-/// Everything in a tree that a receiver should have as well.
+/// Describes the attributes of a tree that are transferred.
 fn described(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![root.to_owned()];
@@ -211,7 +211,7 @@ fn with_overwrite_files_are_replaced_and_directories_merged() {
         assert_eq!(kept, b"old");
         fs::remove_file(old.join(name)).expect("it is there");
     }
-    // That they were there is seen in the times of the directories alone.
+    // The removed files are visible only in the modification times of their directories.
     let without_times = |root: &Path| {
         let (directories, rest): (Vec<_>, Vec<_>) =
             described(root).into_iter().partition(|line| line.contains(" 40"));

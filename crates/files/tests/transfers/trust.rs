@@ -21,7 +21,7 @@ use crate::kit::{
 
 const BYTES: usize = 6 << 20;
 
-/// A receiver that says that it has everything, and gives zeros to whoever asks.
+/// Receiver that claims to have all pieces, and serves zeros.
 struct Liar {
     stream: TcpStream,
     asked: Arc<AtomicUsize>,
@@ -60,7 +60,7 @@ fn give_zeros(mut peer: TcpStream, manifest: &Manifest, counted: &AtomicUsize) {
     }
 }
 
-/// Says hello as a receiver into a place of its own.
+/// Connects and sends a hello, with a place of its own.
 fn greet(offer: &Offer, name: &str, place: u8) -> (TcpStream, Manifest) {
     let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
     let hello = Opening::Hello {
@@ -75,7 +75,7 @@ fn greet(offer: &Offer, name: &str, place: u8) -> (TcpStream, Manifest) {
     (stream, manifest)
 }
 
-/// Says from now on that it lives.
+/// Sends keepalives from now on.
 fn stay_alive(stream: &TcpStream) {
     let stream = stream.try_clone().expect("it is open");
     std::thread::spawn(move || {
@@ -101,7 +101,7 @@ fn a_peer_that_gives_wrong_bytes_is_not_asked_again_and_harms_nobody() {
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(3));
     let offer = sending.offer().clone();
-    // Two receivers that hear nothing: all has to be fetched, and the liar has all.
+    // Two receivers without a stream must fetch all pieces, and the liar claims to have them.
     let wire = Wire::with(|_, _, _| vec![]);
     let liar = Liar::join(&offer);
     let receivers = [0, 1].map(|at| receive(&offer, &wire.listeners, into(&places, at)));
@@ -116,14 +116,14 @@ fn a_peer_that_gives_wrong_bytes_is_not_asked_again_and_harms_nobody() {
     let summary = sender.join().expect("no panic").expect("it is sent");
     let wrong: u64 = summary.receivers.iter().map(|row| row.wrong_pieces).sum();
     assert!(wrong >= 2, "{summary:?}");
-    // What was asked before the first answer was found wrong, at most.
+    // Only the fetches assigned before the first wrong piece was detected.
     assert!(liar.asked.load(Ordering::Relaxed) <= 2 * 4, "{summary:?}");
     for at in 0..2 {
         assert_eq!(row(&summary, &format!("receiver {at}")).state, State::Finished);
     }
 }
 
-/// A sender that says what it is told to whoever connects.
+/// Starts a sender that accepts one connection and passes it to `say` after the hello.
 fn hostile(say: impl Fn(TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it listens");
@@ -139,7 +139,7 @@ fn offer_of(id: TransferId, address: SocketAddr) -> Offer {
     Offer { id, addresses: vec![address], name: "x".into(), total_bytes: 0, entries: 1 }
 }
 
-/// What a receiver makes of a manifest that a hostile sender has made by hand.
+/// Returns the error of a receiver for a manifest that a hostile sender has made by hand.
 fn refused(places: &Places, manifest: Vec<u8>) -> ReceiveError {
     let (address, thread) = hostile(move |mut stream| {
         let manifest_bytes = manifest.len() as u32;
@@ -153,7 +153,7 @@ fn refused(places: &Places, manifest: Vec<u8>) -> ReceiveError {
     started.map(drop).expect_err("it is refused")
 }
 
-/// A manifest of empty files and symlinks, checked by nobody.
+/// Encodes a manifest of empty files and symlinks without validating it.
 fn unchecked(entries: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
     let mut bytes = vec![1];
     let mut append = |more: Vec<u8>| bytes.extend(more);
@@ -190,7 +190,7 @@ fn a_sender_cannot_write_outside_the_directory() {
     assert!(format!("{in_no_directory:?}").contains("Misplaced"), "{in_no_directory:?}");
     let twice = refused(&places, unchecked(&[(b"a", None), (b"a", None)]));
     assert!(format!("{twice:?}").contains("Misplaced"), "{twice:?}");
-    // One that is good in itself, and not what the offer has named.
+    // Valid, but not the manifest that the offer names.
     let other = refused(&places, unchecked(&[(b"a", None)]));
     assert_eq!(other, ReceiveError::OtherManifest);
 }
@@ -213,7 +213,7 @@ fn blocks_of_a_forger_are_never_written_under_a_final_name() {
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(1));
     let id = sending.offer().id;
-    // Before each true block comes one with other bytes for the same place.
+    // A forged block for the same place precedes each genuine block.
     let wire = Wire::with(move |_, _, block| {
         let place = Block::decode(block).expect("the sender sends blocks");
         let forged = vec![0; place.data.len()];
@@ -245,7 +245,7 @@ fn strangers_who_connect_hold_nobody_up() {
     assert_eq!(summary.receivers[0].name, "a\u{fffd}[2J", "no name moves the cursor");
 }
 
-/// A receiver that says that it has nothing, and then says no more than that it lives.
+/// Receiver that reports no pieces, and then sends only keepalives.
 struct Idle(TcpStream);
 
 impl Idle {
@@ -298,7 +298,7 @@ fn who_never_becomes_ready_holds_nobody_for_ever_and_is_named() {
     let sending = open(&[&file], options);
     let (reading, _) = greet(sending.offer(), "reading", 4);
     stay_alive(&reading);
-    // Another one says not even that, but byte by byte something that is longer.
+    // This one sends no keepalives, but a longer frame byte by byte.
     let (slow, _) = greet(sending.offer(), "slow", 5);
     (&slow).write_all(&MAX_FRAME_BYTES.to_be_bytes()).expect("the sender reads");
     std::thread::spawn(move || {
@@ -306,7 +306,7 @@ fn who_never_becomes_ready_holds_nobody_for_ever_and_is_named() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    // And a third one nothing at all.
+    // This one sends nothing at all.
     let (_silent, _) = greet(sending.offer(), "silent", 6);
     let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);

@@ -1,4 +1,4 @@
-//! What happens when nothing goes wrong.
+//! Transfers without faults.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ fn a_late_joiner_gets_the_rest_of_the_stream_and_what_it_missed_from_the_others(
     let (late, joined) = (into(&places, 2), offer.clone());
     let wire = Wire::whole();
     let listeners = Arc::clone(&wire.listeners);
-    // In the middle of the stream, and the stream goes on only when it takes part.
+    // In the middle of the stream, which continues only when the late receiver takes part.
     let joins = move || {
         receive(&joined, &listeners, late.clone());
         eventually("the late one takes part", || handle.receivers().len() == 3);
@@ -84,7 +84,7 @@ fn who_comes_after_the_stream_gets_all_from_the_others() {
     let file = places.file("data", 3 << 20);
     let sending = open(&[&file], with_receivers(1));
     let (offer, handle) = (sending.offer().clone(), sending.handle());
-    // The first one lacks a block until the second has come, and does not fetch it.
+    // The first receiver lacks one block until the second has joined, and does not fetch it.
     let kept = Arc::new(Mutex::new(None));
     let keeping = Arc::clone(&kept);
     let wire = Wire::with(move |_, number, block| {
@@ -105,7 +105,8 @@ fn who_comes_after_the_stream_gets_all_from_the_others() {
     first.on_block(kept.lock().expect("no panic").take().expect("it was kept"));
     first.wait().expect("it is received");
     let got = second.wait().expect("it is received");
-    // What the first has it gave; for the rest nobody but the sender was there.
+    // The pieces that the first receiver has came from it; the rest could come only from the
+    // sender.
     assert_eq!((got.stream_bytes, got.peer_bytes, got.sender_bytes), (0, 2 << 20, 1 << 20));
     assert!(sender.join().expect("no panic").expect("it is sent").is_success());
 }
