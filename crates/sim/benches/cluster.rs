@@ -1,6 +1,6 @@
-//! How fast a data centre of the size of RDCM's simulations is simulated: BCube(8,3), 4096 servers
+//! Speed of simulating a data center of the size of RDCM's simulations: BCube(8,3), 4096 servers
 //! and 2048 switches, one sender, 1000 random receivers, 1024 datagrams of 1 KB at the rate of the
-//! links, 1 % loss on each link in bursts.
+//! links, and 1 % loss in bursts on each link.
 //!
 //! `cargo bench -p carom-sim --bench cluster`
 
@@ -19,11 +19,11 @@ const GROUP: GroupId = GroupId(9);
 const RECEIVERS: usize = 1000;
 const DATAGRAMS: u64 = 1024;
 const DATAGRAM_BYTES: usize = 1024;
-/// What a datagram takes of a link with 1 Gbit/s.
+/// Time that a datagram takes on a link of 1 Gbit/s.
 const INTERVAL: Duration = Duration::from_nanos(8 * (DATAGRAM_BYTES as u64 + 66));
 
-/// Multicasts when it is commanded to, and counts what it gets; each eighth datagram it gets it
-/// passes on to the next host, as repairs go.
+/// A host that multicasts on command, and counts the datagrams that it receives. It forwards each
+/// eighth one to the next host, like a repair.
 struct Server {
     id: NodeId,
     to_send: Option<Destination>,
@@ -110,7 +110,7 @@ fn world() -> World<Server> {
     world
 }
 
-/// What the process has used of a processor: other programs on the machine do not count.
+/// Returns the processor time of the process, which other programs on the machine do not affect.
 fn processor_time() -> Duration {
     let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
     Duration::from(nix::time::clock_gettime(clock).expect("every Linux has this clock"))

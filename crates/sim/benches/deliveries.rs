@@ -1,8 +1,8 @@
-//! How many packets are delivered to engines in a second of processor time of one core, on the
-//! setting of ricochet-9: 64 nodes in d groups of 10 each, 100 messages a second and node, (8,5),
-//! 1 % loss.
+//! Packets delivered to engines per second of processor time of one core, in the setting of
+//! ricochet-9: 64 nodes in d groups of 10 each, 100 messages per second and node, (8,5), and 1 %
+//! loss.
 //!
-//! `cargo bench -p carom-sim --bench deliveries [-- D...]`; d = 64 unless others are given.
+//! `cargo bench -p carom-sim --bench deliveries [-- D...]`; without arguments d = 64.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 
@@ -73,13 +73,13 @@ fn measure(d: u32) {
     );
 }
 
-/// What the process has used of a processor: other programs on the machine do not count.
+/// Returns the processor time of the process, which other programs on the machine do not affect.
 fn processor_time() -> Duration {
     let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
     Duration::from(nix::time::clock_gettime(clock).expect("every Linux has this clock"))
 }
 
-/// Puts every node into `d` random groups; returns which.
+/// Adds every node to `d` random groups, and returns them.
 fn join(world: &mut World<Box<Lateral>>, d: u32, groups: u32, rng: &mut Rng) -> Vec<Vec<GroupId>> {
     let mut roster = Roster::new(Duration::ZERO, 1);
     let settings = GroupSettings::new("ricochet", Profile::TimeCritical(RateOfFire::new(8, 5)));

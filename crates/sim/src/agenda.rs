@@ -1,11 +1,11 @@
-//! What is still to happen, in order of time.
+//! A queue of future events, in order of time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use carom_proto::Time;
 
-/// Things to come. What is due at the same time happens in the order in which it was added.
+/// Future events. Events at the same time are in the order in which they were added.
 #[derive(Debug)]
 pub struct Agenda<T> {
     heap: BinaryHeap<Entry<T>>,
@@ -20,33 +20,33 @@ struct Entry<T> {
 }
 
 impl<T> Agenda<T> {
-    /// Nothing to come.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self { heap: BinaryHeap::new(), added: 0 }
     }
 
-    /// `what` happens at `at`.
+    /// Schedules `what` at `at`.
     pub fn add(&mut self, at: Time, what: T) {
         self.heap.push(Entry { at, order: self.added, what });
         self.added += 1;
     }
 
-    /// When the next thing happens.
+    /// Returns the time of the next event.
     pub fn next_at(&self) -> Option<Time> {
         self.heap.peek().map(|entry| entry.at)
     }
 
-    /// Takes the next thing.
+    /// Takes the next event.
     pub fn pop(&mut self) -> Option<(Time, T)> {
         self.heap.pop().map(|entry| (entry.at, entry.what))
     }
 
-    /// How many things are to come.
+    /// Returns the number of scheduled events.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether nothing is to come.
+    /// Returns `true` if no event is scheduled.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -78,7 +78,7 @@ impl<T> PartialOrd for Entry<T> {
     }
 }
 
-/// The earlier entry is the greater one: the heap gives the greatest first.
+/// The earlier entry is the greater one, because the heap returns the greatest first.
 impl<T> Ord for Entry<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())

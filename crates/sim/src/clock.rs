@@ -1,9 +1,9 @@
-//! A host's own idea of the time.
+//! A host's local time.
 
 use carom_proto::Time;
 
-/// A clock that may disagree with the world's and may be stepped, but never shows a time before
-/// one it has shown: what the engine contract asks of every driver.
+/// A clock that can differ from the world's and can be stepped. It never shows a time earlier than
+/// one it has shown, as the engine contract requires of every driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
     offset_ns: i64,
@@ -11,14 +11,14 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// What the clock shows when the world's time is `now`.
+    /// Returns the clock's time when the world's time is `now`.
     pub(crate) fn show(&mut self, now: Time) -> Time {
         self.shown = self.shown.max(Time(now.0.saturating_add_signed(self.offset_ns)));
         self.shown
     }
 
-    /// The world's time when the clock will show `local`; the beginning of time if it has shown it
-    /// already.
+    /// Returns the world's time at which the clock will show `local`, or [`Time::ZERO`] if it has
+    /// shown it already.
     pub(crate) fn when(&self, local: Time) -> Time {
         if local <= self.shown {
             return Time::ZERO;

@@ -1,14 +1,16 @@
-//! Data centres as the multicast manager of RDCM knows them, for the simulator.
+//! Topologies from the data centers of RDCM's multicast manager.
 
 use carom_proto::rdcm::topology::{LinkId, Topology as Cluster, Vertex};
 
 use crate::topology::{Link, LinkIx, Place, Topology};
 
 impl Topology {
-    /// The hosts, switches and links of `cluster`, each link with the properties that `link_of`
-    /// gives it, in either direction. The host with the number of a vertex is that vertex. Hosts
-    /// forward if they do in the cluster. Of equal ways each source takes its own, as switches
-    /// spread flows: no link is on everybody's way.
+    /// Creates the hosts, switches and links of `cluster`, with the properties `link_of` for each
+    /// link in either direction.
+    ///
+    /// The host with the number of a vertex is that vertex. Hosts forward if they do in the
+    /// cluster. Sources choose differently among paths of equal length, as switches spread flows,
+    /// to avoid a link that is on the path of every source.
     pub fn cluster(cluster: &Cluster, link_of: impl Fn(LinkId) -> Link) -> Self {
         let switches = cluster.len() as u32 - cluster.hosts();
         let mut topology = Self::graph(cluster.hosts(), switches);
@@ -21,7 +23,7 @@ impl Topology {
         topology
     }
 
-    /// The direction of a cluster's link that leads from one of its ends to the other.
+    /// Returns the direction of a cluster's link that leads from one of its ends to the other.
     pub(crate) fn link_of(&self, link: LinkId, from: Vertex, to: Vertex) -> Option<LinkIx> {
         let mut directions = [2 * link.0, 2 * link.0 + 1].into_iter();
         directions.find(|direction| {
@@ -32,7 +34,7 @@ impl Topology {
 }
 
 impl Place {
-    /// The place of a vertex in a [cluster](Topology::cluster).
+    /// Returns the place of a vertex in a [cluster](Topology::cluster).
     pub fn of(cluster: &Cluster, vertex: Vertex) -> Self {
         match vertex.0.checked_sub(cluster.hosts()) {
             Some(switch) => Self::Switch(switch),
@@ -58,7 +60,7 @@ mod tests {
         built.map(|(name, cluster)| (name, cluster.expect("such a cluster can be"))).into()
     }
 
-    /// The links from `source` to `to`, the last one first; `None` if there is no way.
+    /// Returns the links from `source` to `to`, the last one first, or `None` if there is no path.
     fn way(topology: &Topology, source: u32, to: u32) -> Option<Vec<LinkIx>> {
         let routes = topology.routes_from(source, |_| true);
         let (mut node, mut links) = (to, Vec::new());
@@ -71,7 +73,7 @@ mod tests {
         Some(links)
     }
 
-    /// The length of the shortest way, found by asking all neighbours again and again.
+    /// Returns the length of the shortest path, found by expanding the set of reached vertices.
     fn distance(cluster: &Cluster, from: u32, to: u32) -> usize {
         let mut reached = std::collections::BTreeSet::from([Vertex(from)]);
         for steps in 0.. {

@@ -1,58 +1,60 @@
-//! What crossed the network, and what did not.
+//! Counters of the traffic of a world.
 
 use carom_proto::Class;
 
-/// Counters of a world since it was made.
+/// Counters since the start of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Datagrams that machines sent; one multicast counts once.
+    /// Datagrams that machines sent. A multicast counts once.
     pub sent: PerClass,
-    /// Datagrams that were handed to machines.
+    /// Datagrams that were delivered to machines.
     pub delivered: PerClass,
-    /// Datagrams lost by the loss model of the receiving host.
+    /// Number of datagrams lost by the loss model of the receiving host.
     pub lost_at_host: u64,
-    /// Datagrams lost by the loss model of a link.
+    /// Number of datagrams lost by the loss model of a link.
     pub lost_on_link: u64,
-    /// Datagrams that found a link's queue full.
+    /// Number of datagrams dropped because a link's queue was full.
     pub queue_full: u64,
-    /// Datagrams that came to a link which was dead; each takes those behind it along.
+    /// Number of datagrams dropped at a dead link. A drop counts once for all receivers behind the
+    /// link.
     pub dead_link: u64,
-    /// Datagrams that a partition kept away.
+    /// Number of datagrams dropped by a partition.
     pub cut_off: u64,
-    /// Datagrams that reached a host without a machine.
+    /// Number of datagrams that reached a host without a machine.
     pub nobody_there: u64,
     /// Datagrams to a node or endpoint that does not exist.
     pub unknown_destination: PerClass,
-    /// Receivers of datagrams to which no links lead: other hosts, or the sender itself.
+    /// Number of receivers without a path from the sender: other hosts, or the sender itself.
     pub unreachable: u64,
-    /// Datagrams that found the receive buffer of their host full, or made room in it.
+    /// Number of datagrams dropped because the receive buffer of a host was full.
     pub buffer_full: u64,
-    /// Datagrams that arrived twice.
+    /// Number of datagrams that arrived twice.
     pub duplicated: u64,
-    /// Datagrams that arrived damaged.
+    /// Number of datagrams that arrived damaged.
     pub corrupted: u64,
-    /// Datagrams that others overtook.
+    /// Number of datagrams delayed so that others can overtake them.
     pub reordered: u64,
-    /// Links that machines asked for.
+    /// Number of connections that machines requested.
     pub links_asked: u64,
-    /// Of these, accepted by a machine.
+    /// Number of these that a machine accepted.
     pub links_opened: u64,
-    /// Of these, to where nobody listened, or for which the opener's host had no room.
+    /// Number of these that were refused, because no machine listened or the opener's host had no
+    /// room.
     pub links_refused: u64,
-    /// Ends of links that their machine saw break, because of the network, a crash or a full
-    /// buffer.
+    /// Number of ends of connections that broke because of the network, a crash or a full buffer.
     pub links_broken: u64,
-    /// Attempts to carry a link's bytes on that failed: they were tried again.
+    /// Number of failed attempts to deliver a connection's bytes. They are repeated.
     pub link_stalls: u64,
-    /// Bytes of links that were handed to machines.
+    /// Bytes of connections that were delivered to machines.
     pub link_bytes: u64,
-    /// Commands whose machine was gone when they were due.
+    /// Number of commands whose machine was gone when they were due.
     pub commands_missed: u64,
-    /// Calls of machines.
+    /// Number of calls of machines.
     pub steps: u64,
 }
 
-/// Datagrams and bytes by class: bytes of UDP payload, but in a [`Traffic`](crate::Traffic).
+/// Numbers of datagrams and bytes by class. Bytes are those of UDP payload, except in a
+/// [`Traffic`](crate::Traffic).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerClass {
     datagrams: [u64; 4],
@@ -60,27 +62,27 @@ pub struct PerClass {
 }
 
 impl PerClass {
-    /// Datagrams of `class`.
+    /// Returns the number of datagrams of `class`.
     pub fn datagrams(&self, class: Class) -> u64 {
         self.datagrams[class as usize]
     }
 
-    /// Bytes in the datagrams of `class`.
+    /// Returns the bytes in the datagrams of `class`.
     pub fn bytes(&self, class: Class) -> u64 {
         self.bytes[class as usize]
     }
 
-    /// Datagrams of all classes.
+    /// Returns the number of datagrams of all classes.
     pub fn all_datagrams(&self) -> u64 {
         self.datagrams.iter().sum()
     }
 
-    /// Bytes in the datagrams of all classes.
+    /// Returns the bytes in the datagrams of all classes.
     pub fn all_bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
-    /// What was counted after `before`, which was read from the same counter.
+    /// Returns the counts after `before`, which must have been read from the same counter.
     pub fn since(&self, before: &Self) -> Self {
         let mut since = *self;
         for class in 0..4 {

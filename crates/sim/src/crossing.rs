@@ -1,5 +1,4 @@
-//! One direction of a link at work: what waits for it, what it loses, what else is on it, and what
-//! it has carried.
+//! One direction of a link in use: its queue, losses, background flows and traffic.
 
 use core::time::Duration;
 
@@ -10,53 +9,54 @@ use crate::counters::PerClass;
 use crate::ethernet::bytes_on_the_wire;
 use crate::topology::{Jitter, Link};
 
-/// What links carried, with all that it takes of the wire: the headers of IP and Ethernet, and the
-/// gap between frames. Streams between machines take nothing of links and do not count.
+/// Traffic of links, including IP and Ethernet headers and the gap between frames.
+///
+/// Connections between machines use no bandwidth and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Datagrams to groups, or to everybody.
+    /// Datagrams to groups, or to all hosts.
     pub multicast: PerClass,
     /// Datagrams to one host.
     pub unicast: PerClass,
-    /// Datagrams of [`Background`] flows.
+    /// Number of datagrams of [`Background`] flows.
     pub background: u64,
-    /// Bytes of these.
+    /// Bytes of the datagrams of background flows.
     pub background_bytes: u64,
-    /// Datagrams that came to a link and were not carried over it: its loss took them, its queue
-    /// was full, or it was dead. Those of background flows are among them.
+    /// Number of datagrams that reached a link and were not carried because of its loss model, a
+    /// full queue or a dead link. Includes datagrams of background flows.
     pub not_carried: u64,
 }
 
-/// A flow of UDP datagrams at a constant rate over one direction of a link, which takes its share
-/// of the bandwidth and of the queue like any others. Nobody gets them.
+/// A flow of UDP datagrams at a constant rate over one direction of a link. It uses bandwidth and
+/// queue space like other datagrams, but has no receiver.
 ///
-/// The gaps between them are random, from half to one and a half times their mean. Of two flows
-/// with gaps that never change one can get all losses, because it always comes a moment after the
-/// other (S. Floyd, V. Jacobson, *On Traffic Phase Effects in Packet-Switched Gateways*, 1992).
+/// The gaps between its datagrams are random, from 0.5 to 1.5 times their mean. Of two flows with
+/// constant gaps one can suffer all losses, because its datagrams always arrive just after those of
+/// the other (S. Floyd, V. Jacobson, *On Traffic Phase Effects in Packet-Switched Gateways*, 1992).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Background {
-    /// The bits of the wire that it asks for in a second.
+    /// Offered rate on the wire, in bits per second.
     pub bits_per_second: u64,
     /// Bytes in each datagram.
     pub datagram_bytes: usize,
-    /// When the first datagram comes.
+    /// Time of the first datagram.
     pub begin: Time,
-    /// From when on none comes.
+    /// Time from which no datagram is sent.
     pub end: Time,
 }
 
-/// What a link sees of a datagram.
+/// Properties of a datagram that matter to a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// Its size on the wire.
+    /// Size on the wire.
     pub(crate) bytes: u64,
     pub(crate) class: Class,
     pub(crate) is_multicast: bool,
-    /// Whether the link's loss concerns it.
+    /// `true` if the link's loss model applies to it.
     pub(crate) may_be_lost: bool,
 }
 
-/// A directed link in use.
+/// State of a directed link.
 #[derive(Debug)]
 pub(crate) struct LinkState {
     busy_until: Time,
@@ -76,32 +76,32 @@ struct Flow {
     rng: Rng,
 }
 
-/// What became of a datagram on a link.
+/// Outcome of a datagram on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crossing {
-    /// It comes out at the other end then.
+    /// Arrival at the other end at this time.
     Arrives(Time),
-    /// The link lost it.
+    /// Loss by the link's loss model.
     Lost,
-    /// The queue before the link was full.
+    /// Drop at the full queue of the link.
     QueueFull,
-    /// The link is dead.
+    /// Drop at a dead link.
     Dead,
 }
 
-/// How long `bytes` take at `bits_per_second`.
+/// Returns the time that `bytes` take at `bits_per_second`.
 pub(crate) fn transmission_time(bytes: u64, bits_per_second: u64) -> Duration {
     let nanos = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(bits_per_second.max(1));
     Duration::from_nanos(nanos as u64)
 }
 
 impl Traffic {
-    /// Bytes of multicast and of unicast, without background flows.
+    /// Returns the bytes of multicast and unicast, without background flows.
     pub fn bytes(&self) -> u64 {
         self.multicast.all_bytes() + self.unicast.all_bytes()
     }
 
-    /// What was carried after `before`, which was read from the same links.
+    /// Returns the traffic after `before`, which must have been read from the same links.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             multicast: self.multicast.since(&before.multicast),
@@ -137,13 +137,13 @@ impl LinkState {
         }
     }
 
-    /// The link loses after another model from now on.
+    /// Replaces the loss model.
     pub(crate) fn set_loss(&mut self, loss: Loss, seed: u64) {
         self.loss = LossInjector::new(loss, seed);
     }
 
-    /// A datagram reaches the link at `now`; calls come in order of time for links with a
-    /// bandwidth. What is lost takes nothing of the link: it is as if its queue had refused it.
+    /// Sends a datagram into the link at `now`. For links with a bandwidth limit, calls must be in
+    /// order of time. A lost datagram uses no bandwidth, like one that finds the queue full.
     pub(crate) fn cross(&mut self, now: Time, load: Load, link: &Link, rng: &mut Rng) -> Crossing {
         if self.is_dead {
             self.traffic.not_carried += 1;
@@ -168,18 +168,18 @@ impl LinkState {
         Crossing::Arrives(leaves + link.latency(rng))
     }
 
-    /// A datagram has crossed a shared cable, which this link leads to.
+    /// Counts a datagram that has crossed the shared cable which this link leads to.
     pub(crate) fn count(&mut self, load: Load) {
         self.traffic.count(load);
     }
 
-    /// What it has carried by `now`.
+    /// Returns its traffic until `now`.
     pub(crate) fn traffic(&mut self, now: Time, link: &Link) -> &Traffic {
         self.let_flow(now, link);
         &self.traffic
     }
 
-    /// A background flow begins, now or later.
+    /// Adds a background flow, which begins now or later.
     pub(crate) fn add_flow(&mut self, flow: Background, seed: u64) {
         let bytes = bytes_on_the_wire(flow.datagram_bytes);
         let mean_gap = transmission_time(bytes, flow.bits_per_second);
@@ -187,7 +187,7 @@ impl LinkState {
         self.flows.push(Flow { next, bytes, mean_gap, end, rng });
     }
 
-    /// Lets the datagrams of the background flows come that are due by `now`.
+    /// Sends the datagrams of background flows that are due by `now`.
     fn let_flow(&mut self, now: Time, link: &Link) {
         let Some(bandwidth) = link.bandwidth else { return };
         loop {
@@ -211,8 +211,8 @@ impl LinkState {
         }
     }
 
-    /// Lets a datagram wait for the link; the time when its last bit has left, unless the queue is
-    /// full.
+    /// Queues a datagram for the link. Returns the time when its last bit has left, or `None` if
+    /// the queue is full.
     fn enqueue(
         &mut self,
         now: Time,
@@ -233,7 +233,7 @@ impl LinkState {
 mod tests {
     use super::*;
 
-    /// 8 Mbit/s: a byte takes a microsecond.
+    /// 8 Mbit/s: a byte takes one microsecond.
     const BANDWIDTH: u64 = 8_000_000;
 
     fn load(bytes: u64) -> Load {
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!((traffic.bytes(), traffic.not_carried), (4000, 1));
     }
 
-    /// Sends datagrams of 1000 bytes, `count` of them, `interval_us` apart; how many arrived.
+    /// Sends `count` datagrams of 1000 bytes, `interval_us` apart, and returns how many arrived.
     fn arrived(state: &mut LinkState, link: &Link, count: u64, interval_us: u64) -> u64 {
         let mut rng = Rng::new(1);
         let mut cross =
@@ -274,7 +274,7 @@ mod tests {
         let mut state = LinkState::new(&link, 1);
         let second = Time(1_000_000_000);
         state.add_flow(flow(BANDWIDTH / 4, second), 1);
-        // 90 % of the link and 25 % of it do not fit; both lose about alike.
+        // 90 % and 25 % of the link do not fit. Both flows lose about the same share.
         let got = arrived(&mut state, &link, 900, 1111);
         let traffic = *state.traffic(second, &link);
         let (carried, offered) = (got + traffic.background, 900 + 250);

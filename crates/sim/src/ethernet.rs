@@ -1,15 +1,15 @@
 //! A shared Ethernet: one cable with all hosts on it, which carries one frame at a time.
 //!
-//! A frame takes the cable for its preamble (8 bytes), header and check sequence (18), what it
-//! carries (at least 46 bytes, of which IPv4 and UDP take 28) and the gap behind it (12). All hosts
-//! hear it, so that a multicast takes the cable once. Frames of one host wait in its interface, in
-//! order and up to a bound; what comes on top is dropped. It is no bridge: who is on the cable is
-//! reached over it.
+//! A frame occupies the cable for its preamble (8 bytes), its header and check sequence (18), its
+//! payload (at least 46 bytes, of which IPv4 and UDP take 28) and the gap after it (12). All hosts
+//! receive it, so that a multicast occupies the cable once. Frames of one host wait in its
+//! interface, in order and up to a bound. Frames that exceed the bound are dropped. The cable is no
+//! bridge: hosts on it are always reached over it.
 //!
-//! **Who is next**: the hosts that have frames waiting take turns, one frame each. A real Ethernet
-//! comes to that by collisions and random back-off, which are left out. So it is busy to the last
-//! bit whoever sends, where a real one with several busy senders loses some per cent of its time,
-//! and nobody starves; with one sender there is no difference.
+//! **Access**: the hosts with waiting frames take turns, one frame each. A real Ethernet
+//! approximates this by collisions and random back-off, which are not modeled. The cable is
+//! therefore fully used with any number of senders, where a real one with several busy senders
+//! loses a few percent of its time, and no host starves. With one sender there is no difference.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -24,16 +24,17 @@ use crate::packets::PacketIx;
 pub struct Ethernet {
     /// Bits per second.
     pub bits_per_second: u64,
-    /// How long a bit travels from any host to any other.
+    /// Propagation delay from any host to any other.
     pub propagation: Duration,
-    /// Bytes of frames that wait in one host's interface at most.
+    /// Maximum bytes of frames that wait in one host's interface.
     pub queue_bytes: u64,
 }
 
 /// The number of a shared cable in its topology.
 pub(crate) type CableIx = u32;
 
-/// Bytes of Ethernet, IPv4 and UDP for a datagram of so many, gap and all: what it takes of a link.
+/// Returns the bytes on the wire of a datagram, including the headers of Ethernet, IPv4 and UDP and
+/// the gap.
 pub(crate) fn bytes_on_the_wire(datagram_bytes: usize) -> u64 {
     let carried = (IP_AND_UDP_BYTES + datagram_bytes as u64).max(LEAST_CARRIED_BYTES);
     PREAMBLE_BYTES + HEADER_AND_CHECK_BYTES + carried + GAP_BYTES
@@ -42,12 +43,13 @@ pub(crate) fn bytes_on_the_wire(datagram_bytes: usize) -> u64 {
 const IP_AND_UDP_BYTES: u64 = 28;
 const PREAMBLE_BYTES: u64 = 8;
 const HEADER_AND_CHECK_BYTES: u64 = 18;
-/// So that a frame has 64 bytes from its header to its check sequence.
+/// Minimum payload. It gives a frame 64 bytes from its header to its check sequence.
 const LEAST_CARRIED_BYTES: u64 = 46;
 const GAP_BYTES: u64 = 12;
 
 impl Default for Ethernet {
-    /// 10 Mbit/s, 5 us (a kilometre of cable), 64 KiB in each interface.
+    /// Returns a cable of 10 Mbit/s with 5 us of delay (one kilometer) and 64 KiB in each
+    /// interface.
     fn default() -> Self {
         let propagation = Duration::from_micros(5);
         Self { bits_per_second: 10_000_000, propagation, queue_bytes: 64 * 1024 }
@@ -60,17 +62,17 @@ pub(crate) struct Frame {
     pub(crate) packet: PacketIx,
     /// The branch of its tree that leads over the cable.
     pub(crate) branch: u32,
-    /// With all that it takes of the wire.
+    /// Size on the wire.
     pub(crate) bytes: u64,
 }
 
-/// A cable in use.
+/// State of a cable.
 #[derive(Debug)]
 pub(crate) struct Cable {
     ethernet: Ethernet,
     interfaces: Vec<Interface>,
     on_it: Option<Frame>,
-    /// Who sent last.
+    /// Host that sent last.
     last: usize,
     free_from: Time,
 }
@@ -82,13 +84,13 @@ struct Interface {
 }
 
 impl Cable {
-    /// A cable with so many hosts on it.
+    /// Creates a cable with `hosts` hosts on it.
     pub(crate) fn new(ethernet: Ethernet, hosts: u32) -> Self {
         let interfaces = (0..hosts).map(|_| Interface::default()).collect();
         Self { ethernet, interfaces, on_it: None, last: 0, free_from: Time::ZERO }
     }
 
-    /// Lets a frame wait in the interface of `host`; `false` if there is no room for it.
+    /// Queues a frame in the interface of `host`. Returns `false` if there is no room for it.
     pub(crate) fn wait(&mut self, host: u32, frame: Frame) -> bool {
         let interface = &mut self.interfaces[host as usize];
         let has_room = interface.waiting_bytes + frame.bytes <= self.ethernet.queue_bytes;
@@ -99,7 +101,8 @@ impl Cable {
         has_room
     }
 
-    /// Puts the next frame on the cable, if it is free; returns when its last bit has passed.
+    /// Puts the next frame on the cable, if it is free. Returns the time when its last bit has
+    /// passed.
     pub(crate) fn begin(&mut self, now: Time) -> Option<Time> {
         if self.on_it.is_some() {
             return None;
@@ -117,7 +120,7 @@ impl Cable {
         Some(end)
     }
 
-    /// The last bit of the frame has passed.
+    /// Removes the frame whose last bit has passed.
     pub(crate) fn end(&mut self) -> Option<Frame> {
         self.on_it.take()
     }

@@ -1,4 +1,4 @@
-//! What goes wrong besides loss.
+//! Faults other than loss.
 
 use core::time::Duration;
 
@@ -8,57 +8,59 @@ use carom_proto::loss::Loss;
 use crate::HostIx;
 use crate::topology::Place;
 
-/// Something that happens to the world at a moment. A crash and a restart are
-/// [`World::kill`](crate::World::kill) and [`World::spawn`](crate::World::spawn).
+/// A fault that begins or ends. A crash and a restart are [`World::kill`](crate::World::kill) and
+/// [`World::spawn`](crate::World::spawn).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// The machine on the host stops as under SIGSTOP: what arrives waits in its receive buffer,
-    /// and commands wait too. Nothing if there is no machine.
+    /// Pause of the machine on the host, as by SIGSTOP. Datagrams wait in its receive buffer, and
+    /// commands wait too. Has no effect without a machine.
     Pause(HostIx),
-    /// It goes on.
+    /// End of a pause.
     Resume(HostIx),
-    /// These hosts and all others no longer hear each other.
+    /// Partition between these hosts and all others, in both directions.
     Partition(Vec<HostIx>),
-    /// What the first hosts send no longer reaches the second ones.
+    /// One-way partition: datagrams from the first hosts to the second ones are dropped.
     OneWay(Vec<HostIx>, Vec<HostIx>),
-    /// All partitions end.
+    /// End of all partitions.
     Heal,
-    /// The links between two places die, in both directions. What comes to them is gone, and with
-    /// it what would have gone on from there: on trees that were
-    /// [set](crate::World::set_tree) until others are set. All other ways avoid them at once, as
-    /// routing does once it has noticed. What a link has taken, it still carries to its end.
+    /// Failure of the links between two places, in both directions.
+    ///
+    /// Datagrams that reach a dead link are dropped. This continues on trees that were
+    /// [set](crate::World::set_tree) until others are set. All other routes avoid dead links at
+    /// once, as routing does when it has noticed. A link still carries the datagrams that it has
+    /// accepted.
     CutLink(Place, Place),
-    /// They carry again, and ways may lead over them.
+    /// Repair of the links between two places.
     MendLink(Place, Place),
-    /// Datagrams arrive late, twice or damaged from now on.
+    /// Delay, duplication and damage of datagrams from now on.
     Disturb(Disturbance),
-    /// The host loses datagrams after another model from now on.
+    /// Another loss model of the host from now on.
     Loss(HostIx, Loss),
-    /// All links lose datagrams after another model from now on, each for itself. Without this,
-    /// they lose what their [`Link`](crate::Link) says, whatever hosts do.
+    /// Another loss model of all links from now on. They lose independently. Before this, each has
+    /// the loss of its [`Link`](crate::Link), independent of the losses of hosts.
     LinkLoss(Loss),
-    /// The host's clock is stepped by so many nanoseconds. Engines never see their time decrease:
-    /// a clock that was set back stands still until the world has caught up.
+    /// Step of the host's clock by this many nanoseconds. The time that an engine sees never
+    /// decreases: a clock that was set back stands still until the world has caught up.
     ClockStep(HostIx, i64),
-    /// The host needs so much longer for each datagram from now on; zero ends it.
+    /// Additional processing time of the host for each datagram. Zero ends it.
     Slow(HostIx, Duration),
 }
 
-/// What happens to datagrams between the last link and the host, each with its probability.
+/// Probabilities of disturbances of a datagram between the last link and the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Disturbance {
-    /// It arrives up to `spread` later, so that others overtake it.
+    /// Probability of arriving up to `spread` later, which lets others overtake it.
     pub reorder: f64,
-    /// It arrives again, up to `spread` later.
+    /// Probability of arriving again, up to `spread` later.
     pub duplicate: f64,
-    /// It arrives with some bits flipped, or cut short.
+    /// Probability of arriving with some bits flipped, or truncated.
     pub corrupt: f64,
-    /// See `reorder` and `duplicate`.
+    /// Maximum delay of `reorder` and `duplicate`.
     pub spread: Duration,
 }
 
 impl Disturbance {
-    /// Whether nothing happens at all.
+    /// Returns `true` if it has no effect.
     pub(crate) fn is_none(&self) -> bool {
         self.reorder <= 0.0 && self.duplicate <= 0.0 && self.corrupt <= 0.0
     }
@@ -68,7 +70,7 @@ impl Disturbance {
     }
 }
 
-/// Damages `datagram`: flips one to three bits, or cuts it short.
+/// Damages `datagram`: flips one to three bits, or truncates it.
 pub(crate) fn corrupt(datagram: &mut Vec<u8>, rng: &mut Rng) {
     if datagram.is_empty() {
         return;
@@ -83,14 +85,14 @@ pub(crate) fn corrupt(datagram: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// Who does not hear whom.
+/// Partitions between hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts(Vec<Cut>);
 
 #[derive(Debug)]
 struct Cut {
     from: Vec<HostIx>,
-    /// `None`: everybody who is not in `from`, and in both directions.
+    /// `None`: all hosts that are not in `from`, and in both directions.
     to: Option<Vec<HostIx>>,
 }
 
@@ -110,7 +112,7 @@ impl Cuts {
         self.0.clear();
     }
 
-    /// Whether what `from` sends does not reach `to`.
+    /// Returns `true` if datagrams from `from` do not reach `to`.
     pub(crate) fn between(&self, from: HostIx, to: HostIx) -> bool {
         let has = |hosts: &[HostIx], host: &HostIx| hosts.binary_search(host).is_ok();
         self.0.iter().any(|cut| match &cut.to {

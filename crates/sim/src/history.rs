@@ -1,4 +1,4 @@
-//! A hash of everything that happens, to compare runs by.
+//! A hash of everything that happens, to compare runs.
 
 use core::hash::Hasher;
 
@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::HostIx;
 
-/// The running hash. Two runs with the same hash went the same way.
+/// The running hash. Equal hashes mean equal runs.
 #[derive(Clone, Debug)]
 pub(crate) struct History(SipHasher13);
 
@@ -16,7 +16,7 @@ impl History {
         Self(SipHasher13::new())
     }
 
-    /// Something of the kind `kind` happened at `host`.
+    /// Adds an event of kind `kind` at `host`.
     pub(crate) fn note(&mut self, now: Time, kind: u8, host: HostIx, bytes: &[u8]) {
         self.0.write_u64(now.0);
         self.0.write_u64(u64::from(kind) << 32 | u64::from(host.0));

@@ -1,4 +1,4 @@
-//! One host: its machine, its receive buffer, its clock, its processor.
+//! One host: its machine, receive buffer, clock and processor.
 
 use core::fmt;
 use core::time::Duration;
@@ -15,35 +15,35 @@ use crate::packets::PacketIx;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostIx(pub u32);
 
-/// A host and what runs on it.
+/// A host and its machine.
 pub(crate) struct Host<M> {
     pub(crate) tenant: Option<Tenant<M>>,
-    /// How many machines have run here so far.
+    /// Number of machines that have run here so far.
     pub(crate) incarnation: u32,
-    /// The groups that the machine listens to.
+    /// Groups that the machine has subscribed to.
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) clock: Clock,
     pub(crate) loss: LossInjector,
-    /// Datagrams that wait for the processor, at most so many.
+    /// Datagrams that wait for the processor, at most `capacity`.
     pub(crate) waiting: VecDeque<PacketIx>,
     pub(crate) capacity: usize,
-    /// Time that the processor needs for a datagram.
+    /// Processing time of a datagram.
     pub(crate) cost: Duration,
-    /// Time that it needs on top because it is slow at present.
+    /// Additional processing time while the host is slow.
     pub(crate) slowness: Duration,
     pub(crate) is_paused: bool,
-    /// Nobody answers for the machine that was here: the host has no power, or no network.
+    /// `true` if the host sends no replies for its former machine: it has no power, or no network.
     pub(crate) is_dark: bool,
-    /// Whether a datagram is being processed: its end is on the agenda.
+    /// `true` if a datagram is being processed. Its end is scheduled.
     pub(crate) is_serving: bool,
     /// Commands that fell due during a pause.
     pub(crate) held_commands: Vec<u64>,
-    /// When the machine is to be called next, as it is on the agenda; [`Time::MAX`] if it is not.
+    /// Scheduled time of the machine's next timer, or [`Time::MAX`] if there is none.
     pub(crate) wake: Time,
     rng: Rng,
 }
 
-/// A machine with the id under which it is reached.
+/// A machine, and the id by which other machines reach it.
 pub(crate) struct Tenant<M> {
     pub(crate) id: NodeId,
     pub(crate) machine: M,
@@ -70,23 +70,23 @@ impl<M> Host<M> {
         }
     }
 
-    /// Whether an arriving datagram cannot be handled at once.
+    /// Returns `true` if an arriving datagram cannot be handled at once.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_paused || self.is_serving || !self.service_time().is_zero()
     }
 
-    /// Stops the machine, if there is one.
+    /// Pauses the machine, if there is one.
     pub(crate) fn pause(&mut self) {
         self.is_paused = self.tenant.is_some();
     }
 
-    /// Time that the processor needs for the next datagram.
+    /// Returns the processing time of the next datagram.
     pub(crate) fn service_time(&self) -> Duration {
         self.cost + self.slowness
     }
 
-    /// Lets a datagram wait; returns the random one that had to make room, if it came to that, as
-    /// the runtime's own buffer does (Ricochet 3.2.5).
+    /// Queues a datagram. If the buffer is full, removes and returns a random one, like the receive
+    /// buffer of the runtime (Ricochet 3.2.5).
     pub(crate) fn wait(&mut self, packet: PacketIx) -> Option<PacketIx> {
         let mut victim = None;
         if self.waiting.len() >= self.capacity {
@@ -98,13 +98,13 @@ impl<M> Host<M> {
 }
 
 impl HostIx {
-    /// The host's address: 10.x.y.z, port 7400.
+    /// Returns the host's address: 10.x.y.z, port 7400.
     pub fn endpoint(self) -> Endpoint {
         let [_, x, y, z] = (self.0 + 1).to_be_bytes();
         Endpoint(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, x, y, z)), PORT))
     }
 
-    /// The host at `endpoint`, if that is an address of a simulated host.
+    /// Returns the host at `endpoint`, if that is an address of a simulated host.
     pub(crate) fn at(endpoint: Endpoint) -> Option<Self> {
         let SocketAddr::V4(address) = endpoint.0 else { return None };
         let [ten, x, y, z] = address.ip().octets();

@@ -1,8 +1,9 @@
-//! A deterministic world for protocol engines: virtual time, seeded delays, losses and faults.
+//! Deterministic simulation of protocol engines: virtual time, and delays, losses and faults from a
+//! seed.
 //!
-//! A [`World`] drives any [`Machine`], above all any `Box<dyn Engine>`, over a [`Topology`] of
-//! links with delay, bandwidth and queues, and knows no protocol by name. The same seed and the
-//! same calls give the same history, byte for byte.
+//! A [`World`] drives any [`Machine`], such as any `Box<dyn Engine>`, over a [`Topology`] of links
+//! with delay, bandwidth and queues. It does not depend on any protocol. The same seed and the same
+//! calls give the same history, byte for byte.
 
 mod agenda;
 pub mod bulk;

@@ -1,4 +1,4 @@
-//! Links between machines: ordered, reliable streams of bytes, as TCP has them.
+//! Connections between machines: ordered, reliable streams of bytes, like those of TCP.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,80 +8,80 @@ use carom_proto::{Rng, Time};
 
 use crate::HostIx;
 
-/// All links of a world.
+/// All connections of a world.
 pub(crate) struct Links {
     links: BTreeMap<LinkIx, Link>,
-    /// The ends that machines know, by their hosts and their own numbers.
+    /// The ends in use by machines, by their hosts and numbers.
     ends: BTreeMap<(HostIx, LinkId), (LinkIx, Side)>,
     next: u64,
-    /// Bytes that may wait on each side of a link.
+    /// Maximum unsent bytes on each side of a connection.
     pub(crate) buffer: usize,
     pub(crate) rng: Rng,
 }
 
-/// The number of a link in its world.
+/// The number of a connection in its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinkIx(u64);
 
-/// One of the two ends of a link.
+/// One of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
     Opener,
     Acceptor,
 }
 
-/// A link from when it is asked for until both machines have done with it.
+/// A connection, from the request to open it until both machines have closed it.
 #[derive(Debug)]
 pub(crate) struct Link {
     ends: [End; 2],
-    /// What each side has sent.
+    /// Pieces that each side has sent.
     pipes: [Pipe; 2],
 }
 
-/// One end: what has come there.
+/// One end of a connection, and the pieces that have arrived there.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) host: HostIx,
     pub(crate) standing: Standing,
-    /// What its machine has not read, because it is paused.
+    /// Pieces that its machine has not read because it is paused.
     pub(crate) unread: VecDeque<Piece>,
     pub(crate) unread_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Nobody has accepted it.
+    /// No machine has accepted it.
     Unknown,
-    /// The machine knows it by this number.
+    /// In use by the machine, under this number.
     Known(LinkId),
-    /// The machine has closed it, was told of its end, or is gone.
+    /// The machine has closed it, has received its end, or is gone.
     Gone,
 }
 
-/// What is under way in one direction, in order.
+/// Pieces in flight in one direction, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
-    /// Each with the time at which it could arrive.
+    /// The pieces, each with its earliest time of arrival.
     queue: VecDeque<(Time, Piece)>,
     bytes: usize,
     last: Time,
-    /// Since when nothing has got through, though it was tried.
+    /// Time of the first of the failed attempts since the last success.
     failing_since: Option<Time>,
     pause: Duration,
-    /// Whether the next attempt is on the agenda.
+    /// `true` if the next attempt is scheduled.
     pub(crate) is_due: bool,
 }
 
-/// What travels on a link.
+/// A unit of transport on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Somebody wants the link.
+    /// Request to open the connection.
     Open,
-    /// It is accepted.
+    /// Acceptance of the connection.
     Opened,
-    /// Bytes of the other machine's.
+    /// Bytes from the other machine.
     Bytes(Vec<u8>),
-    /// It has ended, for this reason.
+    /// End of the connection, for this reason.
     End(LinkEnd),
 }
 
@@ -91,7 +91,7 @@ impl Links {
         Self { links, ends, next: 0, buffer, rng: Rng::new(seed) }
     }
 
-    /// A link that the machine on `from` calls `id`.
+    /// Adds a connection that the machine on `from` calls `id`.
     pub(crate) fn add(&mut self, from: HostIx, id: LinkId, to: HostIx) -> LinkIx {
         let ix = LinkIx(self.next);
         self.next += 1;
@@ -101,10 +101,10 @@ impl Links {
         ix
     }
 
-    /// The machine at the other end knows the link from now on, by the number that is returned.
+    /// Accepts the connection at its other end, and returns its number there.
     pub(crate) fn accept(&mut self, ix: LinkIx) -> Option<LinkId> {
         let end = self.links.get_mut(&ix)?.end_mut(Side::Acceptor);
-        // Apart from the numbers that machines choose for the links that they open.
+        // Disjoint from the numbers that machines choose for the connections that they open.
         let id = LinkId(1 << 32 | ix.0);
         end.standing = Standing::Known(id);
         self.ends.insert((end.host, id), (ix, Side::Acceptor));
@@ -119,19 +119,19 @@ impl Links {
         self.ends.get(&(host, id)).copied()
     }
 
-    /// The ends that the machine on `host` knows.
+    /// Returns the ends in use by the machine on `host`.
     pub(crate) fn at(&self, host: HostIx) -> Vec<(LinkIx, Side)> {
         let of_host = (host, LinkId(0))..=(host, LinkId(u64::MAX));
         self.ends.range(of_host).map(|(_, end)| *end).collect()
     }
 
-    /// How many links the machine on `host` has opened and not done with.
+    /// Returns the number of connections that the machine on `host` has opened and not closed.
     pub(crate) fn opened_by(&self, host: HostIx) -> usize {
         self.at(host).iter().filter(|(_, side)| *side == Side::Opener).count()
     }
 
-    /// The machine at this end has done with the link. Unless the other one knows it still, it is
-    /// no more.
+    /// Closes this end of the connection. The connection is removed unless its other end is still
+    /// in use.
     pub(crate) fn end(&mut self, ix: LinkIx, side: Side) {
         let Some(link) = self.links.get_mut(&ix) else { return };
         let end = link.end_mut(side);
@@ -161,7 +161,7 @@ impl Link {
         &mut self.ends[side as usize]
     }
 
-    /// What this side sends.
+    /// Returns the pieces sent by this side.
     pub(crate) fn pipe_mut(&mut self, side: Side) -> &mut Pipe {
         &mut self.pipes[side as usize]
     }
@@ -170,7 +170,7 @@ impl Link {
         self.ends[side as usize].host
     }
 
-    /// Whether the wish for the link has not arrived yet.
+    /// Returns `true` if the request to open it has not arrived.
     pub(crate) fn is_unheard_of(&self) -> bool {
         let pipe = &self.pipes[Side::Opener as usize];
         matches!(pipe.queue.front(), Some((_, Piece::Open)))
@@ -182,7 +182,7 @@ impl End {
         Self { host, standing, unread: VecDeque::new(), unread_bytes: 0 }
     }
 
-    /// A piece has come, to be read in its turn.
+    /// Adds a piece that has arrived, to be read in order.
     pub(crate) fn take_in(&mut self, piece: Piece) {
         self.unread_bytes += piece.bytes();
         self.unread.push_back(piece);
@@ -196,24 +196,24 @@ impl End {
 }
 
 impl Pipe {
-    /// `piece` can arrive at `at`, but not before what was sent before it.
+    /// Adds a piece that can arrive at `at`, but not before the pieces sent before it.
     pub(crate) fn push(&mut self, at: Time, piece: Piece) {
         self.last = at.max(self.last);
         self.bytes += piece.bytes();
         self.queue.push_back((self.last, piece));
     }
 
-    /// Whether so many bytes more would be too many.
+    /// Returns `true` if `bytes` more would exceed `limit`.
     pub(crate) fn is_full_with(&self, bytes: usize, limit: usize) -> bool {
         self.bytes + bytes > limit
     }
 
-    /// When the next piece could arrive.
+    /// Returns the earliest time of arrival of the next piece.
     pub(crate) fn next_at(&self) -> Option<Time> {
         self.queue.front().map(|(at, _)| *at)
     }
 
-    /// The next piece that could have arrived by `now`.
+    /// Takes the next piece that could have arrived by `now`.
     pub(crate) fn next_by(&mut self, now: Time) -> Option<Piece> {
         self.next_at().filter(|at| *at <= now)?;
         let (_, piece) = self.queue.pop_front()?;
@@ -226,8 +226,8 @@ impl Pipe {
         self.bytes = 0;
     }
 
-    /// An attempt has failed: the time of the next one, each pause twice the one before; `None` if
-    /// it was tried for long enough.
+    /// Records a failed attempt. Returns the time of the next one, after a pause that doubles each
+    /// time, or `None` if attempts have failed for [`BREAK_AFTER`].
     pub(crate) fn fail(&mut self, now: Time) -> Option<Time> {
         let since = *self.failing_since.get_or_insert(now);
         let pause = self.pause.max(FIRST_PAUSE);
@@ -241,7 +241,7 @@ impl Pipe {
 }
 
 impl Piece {
-    /// What the machines said of it themselves.
+    /// Returns the bytes of the machines in this piece.
     pub(crate) fn payload(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -254,13 +254,14 @@ impl Piece {
     }
 }
 
-/// Links that one machine may have opened at a time: as many as a node's driver keeps.
+/// Maximum number of connections that one machine can have opened at a time, as in a node's driver.
 pub(crate) const MAX_OPENED: usize = 14;
-/// Bytes that a paused machine's host takes for it: more wait at the sender.
+/// Maximum bytes that the host of a paused machine receives for it. More bytes wait at the sender.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
-/// The pause before what got lost is sent again: TCP's shortest on Linux.
+/// First pause before a retransmission: the shortest of TCP on Linux.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest such pause. TCP's grows to minutes; nodes give a silent link up long before.
+/// Longest such pause. That of TCP grows to minutes, but nodes give up a silent connection long
+/// before.
 const LAST_PAUSE: Duration = Duration::from_millis(1600);
-/// A link over which nothing gets for so long breaks.
+/// Time without a successful attempt after which a connection breaks.
 const BREAK_AFTER: Duration = Duration::from_secs(12);

@@ -1,4 +1,4 @@
-//! What the world can drive.
+//! The machines that the world can drive.
 
 use bytes::Bytes;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
@@ -7,65 +7,66 @@ use carom_proto::{
     Transmit, ViewChange, Wakeup,
 };
 
-/// A state machine under the [engine contract](carom_proto::engine), as the world drives it: an
-/// engine alone, or a whole node.
+/// A state machine under the [engine contract](carom_proto::engine), driven by the world: an engine
+/// alone, or a whole node.
 ///
-/// The world calls one of the `handle_*` verbs, then drains `poll_transmit`, then `poll_link`, then
-/// `poll_event`, then waits until `poll_timeout`. Links go to hosts' endpoints, and their promises
-/// are those of [`carom_proto::membership::link`].
+/// The world calls one of the `handle_*` methods, then drains `poll_transmit`, `poll_link` and
+/// `poll_event` in this order, and then waits until `poll_timeout`. Connections lead to hosts'
+/// endpoints, and have the guarantees of [`carom_proto::membership::link`].
 pub trait Machine {
-    /// What its application can ask of it.
+    /// A request of its application.
     type Command;
-    /// What it tells its application.
+    /// An event for its application.
     type Event;
 
-    /// The application asks for something.
+    /// Handles a request of the application.
     fn handle_command(&mut self, now: Time, command: Self::Command);
 
-    /// A datagram arrived.
+    /// Handles a datagram that has arrived.
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]);
 
-    /// Time has passed.
+    /// Handles the passage of time.
     fn handle_timeout(&mut self, now: Time);
 
-    /// Appends the next datagram to `out` and says where it goes.
+    /// Appends the next datagram to `out`, and returns its destination.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
 
-    /// Whether links can be opened to this machine.
+    /// Returns `true` if this machine accepts connections.
     fn listens(&self) -> bool {
         false
     }
 
-    /// Somebody at `from` has opened a link. Its number is the world's choice, and new.
+    /// Handles a connection opened by a machine at `from`. The world chooses its number, which was
+    /// not used before.
     fn handle_accepted(&mut self, _now: Time, _link: LinkId, _from: Endpoint) {}
 
-    /// Something happened to a link that this machine has opened or accepted.
+    /// Handles an event of a connection that this machine has opened or accepted.
     fn handle_link(&mut self, _now: Time, _link: LinkId, _event: LinkEvent<'_>) {}
 
-    /// The next thing to be done with a link.
+    /// Returns the next operation on a connection.
     fn poll_link(&mut self) -> Option<LinkCommand> {
         None
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// When [`Machine::handle_timeout`] should be called next, and why.
+    /// Returns the time of the next call of [`Machine::handle_timeout`], and its reason.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
     /// Asserts the machine's invariants.
     ///
     /// # Panics
-    /// If one of them is broken: that is a bug in the machine.
+    /// Panics if an invariant is violated, which is a bug in the machine.
     fn check(&self);
 }
 
-/// A machine that can be asked to join groups and told of views.
+/// A machine that joins groups and accepts view changes.
 pub trait GroupMember: Machine<Command: From<Command>> {
     /// Joins a group.
     ///
     /// # Errors
-    /// It refuses, and nothing has changed.
+    /// Returns an error if the machine refuses. Nothing has changed then.
     fn join_group(
         &mut self,
         now: Time,
@@ -85,22 +86,22 @@ impl<E: Engine + ?Sized> GroupMember for Box<E> {
     }
 }
 
-/// What an application can ask of an engine.
+/// A request of an application to an engine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Join the group. Who must know of it is told by [`Command::View`].
+    /// Request to join the group. Its other members learn of it by [`Command::View`].
     Join(GroupId, GroupSettings),
-    /// Leave the group.
+    /// Request to leave the group.
     Leave(GroupId),
-    /// Multicast a message in the group.
+    /// Multicast of a message in the group.
     Send(GroupId, Bytes, SendOptions),
-    /// Ask the group's members to confirm what was sent so far.
+    /// Request for confirmation, by the group's members, of what was sent so far.
     Confirm(GroupId),
-    /// The membership says that a view has changed.
+    /// Report of the membership that a view has changed.
     View(ViewChange),
-    /// The membership says that the node can be reached there.
+    /// Report of the membership of a node's address.
     Met(NodeId, Endpoint),
-    /// The membership says that the node is gone.
+    /// Report of the membership that a node is gone.
     Parted(NodeId),
 }
 
@@ -108,7 +109,7 @@ impl<E: Engine + ?Sized> Machine for Box<E> {
     type Command = Command;
     type Event = Event;
 
-    /// Refusals are of no consequence here: whoever wants to know calls the engine itself, by
+    /// Ignores refusals. A caller that needs them calls the engine itself, with
     /// [`World::with`](crate::World::with).
     fn handle_command(&mut self, now: Time, command: Command) {
         match command {

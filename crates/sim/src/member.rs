@@ -1,4 +1,4 @@
-//! An engine together with whoever tells it of views.
+//! An engine with its source of views.
 
 use bytes::Bytes;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
@@ -13,54 +13,56 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::machine::{Command, GroupMember, Machine};
 
-/// Any engine, with a membership provider of its own or with the world's [`Roster`](crate::Roster)
-/// to tell it of views. It keeps the view of each group, and tells the engine's events and the
-/// changes of views alike. One whose engine is known by its type can be asked for what only that
-/// engine does.
+/// Any engine, with its source of views: a membership provider of its own, or the world's
+/// [`Roster`](crate::Roster).
+///
+/// It keeps the view of each group, and reports the engine's events and the changes of views alike.
+/// If the engine's type is known, its own methods can be called.
 pub struct Member<E: Engine + ?Sized = dyn Engine> {
     engine: Box<E>,
     provider: Option<Box<dyn Membership>>,
     views: BTreeMap<GroupId, View>,
     starts: Starts,
     notices: VecDeque<Notice>,
-    /// Copies of a datagram that goes to several places.
+    /// Copies of a datagram that has several destinations.
     copies: VecDeque<(Transmit, Vec<u8>)>,
 }
 
-/// What a [`Member`] tells.
+/// A report of a [`Member`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// Its engine tells something, or a view has changed.
+    /// An event of its engine, or a change of a view.
     Event(Event),
-    /// It is not in the group after all: its provider has found out that it cannot be, or the
+    /// The member is not in the group after all: its provider has found that it cannot be, or the
     /// service has refused it.
     Refused(GroupId, JoinError),
 }
 
 impl<E: Engine + ?Sized> Member<E> {
-    /// `engine`, and the provider of its views unless the roster is that.
+    /// Creates a member from `engine` and the provider of its views. Without a provider, the roster
+    /// reports views.
     pub fn new(engine: Box<E>, provider: Option<Box<dyn Membership>>) -> Self {
         let (notices, copies) = (VecDeque::new(), VecDeque::new());
         let (views, starts) = (BTreeMap::new(), Starts::default());
         Self { engine, provider, views, starts, notices, copies }
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn engine(&self) -> &E {
         &self.engine
     }
 
-    /// The engine, to be asked for what [`Engine`] has no verb for.
+    /// Returns the engine, for calls of methods that [`Engine`] does not have.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
     }
 
-    /// The provider of its views, unless the roster is that.
+    /// Returns the provider of its views, or `None` if views come from the roster.
     pub fn provider(&self) -> Option<&dyn Membership> {
         self.provider.as_deref()
     }
 
-    /// The member's view of `group`; `None` if it is not in it.
+    /// Returns the member's view of `group`, or `None` if it is not in the group.
     pub fn view(&self, group: GroupId) -> Option<&View> {
         self.views.get(&group)
     }
@@ -73,7 +75,7 @@ impl<E: Engine + ?Sized> Member<E> {
     /// Multicasts a message; see [`Engine::send`].
     ///
     /// # Errors
-    /// Nothing of it was sent.
+    /// Returns the engine's error. Nothing was sent then.
     pub fn send(
         &mut self,
         now: Time,
@@ -84,7 +86,7 @@ impl<E: Engine + ?Sized> Member<E> {
         self.engine.send(now, group, payload, options)
     }
 
-    /// Leaves all groups, and tells the others that this node is about to stop.
+    /// Leaves all groups, and notifies the others that this node is about to stop.
     pub fn shut_down(&mut self, now: Time) {
         for group in std::mem::take(&mut self.views).into_keys() {
             self.engine.leave(now, group);
@@ -105,8 +107,8 @@ impl<E: Engine + ?Sized> Member<E> {
         self.engine.leave(now, group);
     }
 
-    /// Another start of `node` has spoken: the one before is over, in all groups, as for a
-    /// [`Node`](carom_proto::node::Node).
+    /// Handles the first datagram of another start of `node`: the previous start has ended in all
+    /// groups, as for a [`Node`](carom_proto::node::Node).
     fn on_restart(&mut self, now: Time, node: NodeId) {
         let with_it = self.views.iter().filter(|(_, view)| view.contains(node));
         let groups: Vec<_> = with_it.map(|(group, view)| (*group, view.version())).collect();
@@ -117,8 +119,8 @@ impl<E: Engine + ?Sized> Member<E> {
         }
     }
 
-    /// Whether an engine's datagram is of the current start of its sender, and not forged as far as
-    /// a [`Node`](carom_proto::node::Node) can tell.
+    /// Returns `true` if an engine's datagram is from the current start of its sender, and passes
+    /// the checks for forgeries of a [`Node`](carom_proto::node::Node).
     fn admits(&mut self, now: Time, source: Endpoint, datagram: &[u8]) -> bool {
         let Some(peek) = Header::peek(datagram) else { return true };
         let start = self.starts.look(now, source, peek, datagram);
@@ -136,15 +138,14 @@ impl<E: Engine + ?Sized> Member<E> {
         }
     }
 
-    /// What the engine told before comes before what follows.
+    /// Forwards the engine's events, which then precede the next notice.
     fn tell_what_the_engine_told(&mut self) {
         while let Some(event) = self.engine.poll_event() {
             self.notices.push_back(Notice::Event(event));
         }
     }
 
-    /// A datagram that goes along the tree of a group goes by multicast, and to each relay by
-    /// itself: copies for all of these.
+    /// Copies a datagram that is sent along the tree of a group: for multicast, and for each relay.
     fn copy_along_tree(&mut self, group: GroupId, transmit: Transmit, bytes: &[u8]) {
         let Hops { by_multicast, relays } = self.engine.hops(group);
         let multicast = by_multicast.then_some(Destination::Tree(group));

@@ -1,4 +1,4 @@
-//! From a sender along the links to the receivers.
+//! Delivery from a sender along the links to the receivers.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -15,25 +15,25 @@ use crate::ethernet::{Cable, CableIx, Frame};
 use crate::topology::{LinkIx, NO_LINK, Place, Topology};
 use crate::tree::{Tree, Version};
 
-/// The links at work, and who listens to which group.
+/// State of the links, and the subscribers of each group.
 pub(crate) struct Network {
     topology: Topology,
     links: Vec<LinkState>,
     cables: Vec<Cable>,
-    /// By source node; computed when the source first sends.
+    /// Routes by source node, computed when the source first sends.
     routes: Vec<Option<Vec<LinkIx>>>,
     groups: IdMap<GroupId, Listeners>,
     trees: IdMap<(HostIx, Goal), Arc<Tree>>,
-    /// The links of the trees that somebody has set, by group and sender.
+    /// Links of the trees set by [`Network::set_tree`], by group and sender.
     set_trees: BTreeMap<(GroupId, HostIx), Vec<LinkIx>>,
-    /// Hosts that hear no multicast.
+    /// Hosts that receive no multicast.
     deaf: BTreeSet<HostIx>,
-    /// Counts the changes of ways, of routes, of trees that are set, and of who is deaf.
+    /// Number of changes of routes, of set trees, and of `deaf`.
     ways: u32,
     rng: Rng,
 }
 
-/// Who gets a datagram.
+/// Receivers of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Goal {
     Host(HostIx),
@@ -47,20 +47,20 @@ struct Listeners {
     version: u32,
 }
 
-/// What comes of sending, or of sending on.
+/// Outcome of sending or forwarding a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Onward {
-    /// The datagram reaches the host then.
+    /// Arrival at the host at this time.
     Arrive(Time, HostIx),
-    /// It reaches the link of this branch then, and must queue with others there.
+    /// Arrival at the link of this branch at this time, where the datagram must queue.
     Queue(Time, u32),
-    /// It has come to the shared cable of this branch, see [`Network::contend`].
+    /// Arrival at the shared cable of this branch, see [`Network::contend`].
     Contend(u32),
-    /// A link lost it.
+    /// Loss by the loss model of a link.
     Lost,
-    /// The queue before a link was full.
+    /// Drop at the full queue of a link.
     QueueFull,
-    /// A link was dead.
+    /// Drop at a dead link.
     Dead,
 }
 
@@ -81,7 +81,7 @@ impl Network {
         &self.topology
     }
 
-    /// `host` hears what is multicast to `group` from now on.
+    /// Subscribes `host` to the multicasts of `group` from now on.
     pub(crate) fn subscribe(&mut self, host: HostIx, group: GroupId) {
         let listeners = self.groups.get_or_insert_with(group, Listeners::default);
         if let Err(place) = listeners.hosts.binary_search(&host) {
@@ -98,23 +98,23 @@ impl Network {
         }
     }
 
-    /// `host` hears no multicast from now on, or does again.
+    /// Disables or enables the receipt of multicast at `host`.
     pub(crate) fn set_deaf(&mut self, host: HostIx, is_deaf: bool) {
         let has_changed = if is_deaf { self.deaf.insert(host) } else { self.deaf.remove(&host) };
         self.ways += u32::from(has_changed);
     }
 
-    /// Those of the group who hear no multicast.
+    /// Returns the subscribers of the group that receive no multicast.
     pub(crate) fn deaf_listeners(&self, group: GroupId) -> Vec<HostIx> {
         let listeners = self.groups.get(&group).map_or(&[][..], |it| &it.hosts);
         listeners.iter().copied().filter(|host| self.deaf.contains(host)).collect()
     }
 
-    /// From now on what the tree's sender multicasts to `group` takes the links of this tree,
-    /// whatever becomes of them. Who listens hears it if the tree goes through its host.
+    /// Routes the multicasts of the tree's sender to `group` along the links of this tree, even if
+    /// they are dead. A subscriber receives them if the tree passes through its host.
     ///
     /// # Panics
-    /// If a link of it is not that of the topology.
+    /// Panics if one of its links is not in the topology.
     pub(crate) fn set_tree(&mut self, group: GroupId, tree: &MulticastTree) {
         let vertices = tree.upwards().into_iter();
         let links = vertices.filter_map(|vertex| {
@@ -128,14 +128,14 @@ impl Network {
         self.ways += 1;
     }
 
-    /// What `sender` multicasts to `group` takes the shortest ways again.
+    /// Routes what `sender` multicasts to `group` along the shortest paths again.
     pub(crate) fn clear_tree(&mut self, group: GroupId, sender: HostIx) {
         self.set_trees.remove(&(group, sender));
         self.ways += 1;
     }
 
-    /// The links between two places die, or are alive again. Routes avoid them at once, and so do
-    /// multicasts whose tree nobody has set.
+    /// Disables or enables the links between two places. Routes avoid dead links at once, and so do
+    /// multicasts without a set tree.
     pub(crate) fn set_dead(&mut self, a: Place, b: Place, is_dead: bool) {
         let links = self.topology.links_between(a, b);
         assert!(!links.is_empty(), "there is no link between {a:?} and {b:?}");
@@ -146,13 +146,13 @@ impl Network {
         self.ways += 1;
     }
 
-    /// All links lose after another model from now on.
+    /// Replaces the loss model of all links.
     pub(crate) fn set_loss(&mut self, loss: Loss, seed: u64) {
         let mut rng = Rng::new(seed);
         self.links.iter_mut().for_each(|link| link.set_loss(loss, rng.next_u64()));
     }
 
-    /// A background flow begins on the link between two places.
+    /// Begins a background flow on the link between two places.
     pub(crate) fn add_flow(&mut self, from: Place, to: Place, flow: Background) {
         let links = self.topology.links_from(from, to);
         let link = *links.first().unwrap_or_else(|| panic!("no link from {from:?} to {to:?}"));
@@ -162,7 +162,7 @@ impl Network {
         self.links[link as usize].add_flow(flow, seed);
     }
 
-    /// What each link has carried by `now`, with its ends.
+    /// Returns the traffic of each link until `now`, with the ends of the link.
     pub(crate) fn traffic(
         &mut self,
         now: Time,
@@ -175,7 +175,7 @@ impl Network {
         })
     }
 
-    /// The way from `source` to the goal.
+    /// Returns the tree of links from `source` to the goal.
     pub(crate) fn tree(&mut self, source: HostIx, goal: Goal) -> Arc<Tree> {
         let listeners = match goal {
             Goal::Group(group) => self.groups.get(&group).map_or(0, |it| it.version),
@@ -191,7 +191,7 @@ impl Network {
         tree
     }
 
-    /// Sends a datagram into `tree`; tells what comes of it.
+    /// Sends a datagram into `tree`, and reports the outcomes to `onward`.
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -202,7 +202,8 @@ impl Network {
         self.forward(now, now, tree, tree.roots.clone(), load, onward);
     }
 
-    /// A datagram reaches the link of `branch`, as was told by [`Onward::Queue`].
+    /// Continues with a datagram that reaches the link of `branch`, as reported by
+    /// [`Onward::Queue`].
     pub(crate) fn send_on(
         &mut self,
         now: Time,
@@ -214,8 +215,8 @@ impl Network {
         self.forward(now, now, tree, branch..branch + 1, load, onward);
     }
 
-    /// A frame has come to the shared cable of its branch. `None` if the interface has no room for
-    /// it; the time, if it is on the cable now, when that is free again.
+    /// Queues a frame for the shared cable of its branch. Returns `None` if the interface's queue
+    /// is full. The time is the end of the frame's transmission, if the cable was free.
     pub(crate) fn contend(
         &mut self,
         now: Time,
@@ -229,13 +230,15 @@ impl Network {
         cable.wait(edge.tail, frame).then(|| (number, cable.begin(now)))
     }
 
-    /// The frame on a shared cable has passed: that one, and when the next has passed.
+    /// Ends the transmission on a shared cable, and begins the next. Returns the frame that has
+    /// passed, and the time when the next has passed.
     pub(crate) fn pass(&mut self, now: Time, cable: CableIx) -> (Option<Frame>, Option<Time>) {
         let cable = &mut self.cables[cable as usize];
         (cable.end(), cable.begin(now))
     }
 
-    /// A datagram has passed the shared cable of `branch`; tells what comes of it.
+    /// Continues with a datagram that has passed the shared cable of `branch`, and reports the
+    /// outcomes to `onward`.
     pub(crate) fn send_behind(
         &mut self,
         now: Time,
@@ -249,8 +252,8 @@ impl Network {
         self.forward(now, now, tree, branch.children.clone(), load, onward);
     }
 
-    /// How long the next bytes of a stream travel from one host to another, on links that are not
-    /// busy; `None` if no way leads there. Their losses are the stream's own affair.
+    /// Returns the time that the next bytes of a stream take from one host to another, on idle
+    /// links, or `None` if there is no path. The caller models losses.
     pub(crate) fn latency(
         &mut self,
         from: HostIx,
@@ -276,7 +279,8 @@ impl Network {
         Some(latency)
     }
 
-    /// Links without a bandwidth are crossed at once, those with one in order of time.
+    /// Crosses links without a bandwidth limit at once. Links with one must be crossed in order of
+    /// time.
     fn forward(
         &mut self,
         now: Time,
@@ -313,8 +317,8 @@ impl Network {
         }
     }
 
-    /// Grows the tree from the links that somebody has set, or else from those that lie between
-    /// the source and a receiver.
+    /// Builds the tree from the links set for it, or else from the links between the source and
+    /// each receiver.
     fn grow(&mut self, source: HostIx, goal: Goal, version: Version) -> Tree {
         self.find_routes(source);
         let (edges, routes) = (self.topology.edges(), self.routes_of(source));
@@ -323,7 +327,7 @@ impl Network {
             Goal::Group(group) => self.groups.get(&group).map_or(Vec::new(), |it| it.hosts.clone()),
             Goal::Everyone => self.topology.all_hosts().collect(),
         };
-        // No way leads from a host to itself.
+        // There is no path from a host to itself.
         let is_by_name = matches!(goal, Goal::Host(_));
         let is_other = |host: &HostIx| is_by_name || *host != source && !self.deaf.contains(host);
         let receivers: Vec<HostIx> = receivers.into_iter().filter(is_other).collect();
@@ -344,7 +348,7 @@ impl Network {
         Tree::of_links(source.0, used, &receivers, edges, version)
     }
 
-    /// Has the routes from a host at hand.
+    /// Computes the routes from a host, unless they are known.
     fn find_routes(&mut self, source: HostIx) {
         let (topology, links) = (&self.topology, &self.links);
         self.routes[source.0 as usize].get_or_insert_with(|| {
@@ -352,7 +356,7 @@ impl Network {
         });
     }
 
-    /// The routes from a host that are at hand.
+    /// Returns the routes from a host, which must have been computed.
     fn routes_of(&self, source: HostIx) -> &[LinkIx] {
         self.routes[source.0 as usize].as_deref().expect("its routes were found before")
     }

@@ -1,9 +1,9 @@
-//! What an eavesdropper on the network has heard last.
+//! The datagrams that an eavesdropper on the network has heard last.
 
 use std::collections::VecDeque;
 
-/// The last datagrams that were multicast, and those that were sent to an address of no host, for
-/// an attacker who listens to all of them.
+/// The last datagrams that were multicast, and those sent to addresses of no host. An attacker sees
+/// all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Overheard {
     pub(crate) count: usize,

@@ -1,4 +1,4 @@
-//! The datagrams under way, each kept once however many receivers it has.
+//! The datagrams in flight, each stored once for all its receivers.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::HostIx;
 use crate::network::Goal;
 use crate::tree::Tree;
 
-/// The number of a datagram under way.
+/// The number of a datagram in flight.
 pub(crate) type PacketIx = u32;
 
-/// Slots for datagrams; a slot and its memory are used again once its last holder lets go.
+/// Slots for datagrams. A slot and its memory are reused when its last holder has released it.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     slots: Vec<Packet>,
     free: Vec<PacketIx>,
 }
 
-/// A datagram under way.
+/// A datagram in flight.
 #[derive(Debug)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub(crate) struct Packet {
 }
 
 impl Packets {
-    /// Keeps a datagram; it has one holder, the caller.
+    /// Stores a datagram. The caller is its only holder.
     pub(crate) fn add(
         &mut self,
         bytes: &[u8],
@@ -51,7 +51,7 @@ impl Packets {
         (self.slots.len() - 1) as PacketIx
     }
 
-    /// Keeps a copy of a datagram, changed; it has one holder, the caller.
+    /// Stores a changed copy of a datagram. The caller is its only holder.
     pub(crate) fn copy(&mut self, number: PacketIx, change: impl FnOnce(&mut Vec<u8>)) -> PacketIx {
         let Packet { bytes, source, class, goal, tree, .. } = self.get(number);
         let (mut bytes, tree) = (bytes.clone(), Arc::clone(tree));
@@ -64,12 +64,12 @@ impl Packets {
         &self.slots[number as usize]
     }
 
-    /// Another one holds the datagram.
+    /// Adds a holder of the datagram.
     pub(crate) fn hold(&mut self, number: PacketIx) {
         self.slots[number as usize].holders += 1;
     }
 
-    /// A holder lets go.
+    /// Removes a holder of the datagram.
     pub(crate) fn release(&mut self, number: PacketIx) {
         let slot = &mut self.slots[number as usize];
         assert!(slot.holders > 0, "a datagram is let go of more often than it is held");
@@ -79,7 +79,7 @@ impl Packets {
         }
     }
 
-    /// How many datagrams are under way.
+    /// Returns the number of datagrams in flight.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

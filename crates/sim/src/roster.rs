@@ -1,4 +1,5 @@
-//! An oracle in place of a membership service: who is in which group, told with a delay.
+//! An oracle that replaces a membership service, and reports the members of each group with a
+//! delay.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,22 +11,24 @@ use carom_proto::{
 use crate::machine::{Command, GroupMember};
 use crate::{HostIx, Scheduled, World};
 
-/// Keeps the members of each group and tells every engine of the others' coming and going. What
-/// one engine is told comes in the order in which it happened, each a random delay after it.
+/// The members of each group, reported to every engine as the others join, leave and fail.
+///
+/// Each engine gets the reports in the order of the changes, each after a random delay.
 #[derive(Debug)]
 pub struct Roster {
     members: BTreeMap<GroupId, BTreeMap<HostIx, NodeId>>,
     settings: BTreeMap<GroupId, GroupSettings>,
     delay: Duration,
     told: BTreeMap<HostIx, Time>,
-    /// What each member is still to be told of a group.
+    /// Scheduled reports to each member about a group.
     untold: BTreeMap<(HostIx, GroupId), Vec<Scheduled>>,
     versions: BTreeMap<(HostIx, GroupId), u32>,
     rng: Rng,
 }
 
 impl Roster {
-    /// An empty roster that tells each change after up to `delay`; zero tells it at once.
+    /// Creates an empty roster that reports each change after up to `delay`. With a zero delay it
+    /// reports at once.
     pub fn new(delay: Duration, seed: u64) -> Self {
         Self {
             members: BTreeMap::new(),
@@ -38,26 +41,26 @@ impl Roster {
         }
     }
 
-    /// Tells each change from now on after up to `delay`.
+    /// Changes the maximum delay of reports from now on.
     pub fn set_delay(&mut self, delay: Duration) {
         self.delay = delay;
     }
 
-    /// The members of `group`.
+    /// Returns the members of `group`.
     pub fn members(&self, group: GroupId) -> impl Iterator<Item = HostIx> + '_ {
         self.members.get(&group).into_iter().flat_map(BTreeMap::keys).copied()
     }
 
-    /// The groups that `host` is in.
+    /// Returns the groups that `host` is in.
     pub fn groups_of(&self, host: HostIx) -> Vec<GroupId> {
         let with_host = self.members.iter().filter(|(_, hosts)| hosts.contains_key(&host));
         with_host.map(|(group, _)| *group).collect()
     }
 
-    /// The engine on `host` joins `group`.
+    /// Adds the engine on `host` to `group`.
     ///
     /// # Errors
-    /// The engine refuses; nothing has changed then.
+    /// Returns the engine's error if it refuses to join. Nothing has changed then.
     pub fn join<M: GroupMember>(
         &mut self,
         world: &mut World<M>,
@@ -82,12 +85,12 @@ impl Roster {
         Ok(())
     }
 
-    /// The engine on `host` leaves `group`.
+    /// Removes the engine on `host` from `group`.
     pub fn leave<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, group: GroupId) {
         let member = self.members.get_mut(&group).and_then(|hosts| hosts.remove(&host));
         let Some(id) = member else { return };
         world.command(host, Command::Leave(group).into());
-        // Nothing of this membership may follow into the next.
+        // No report of this membership may reach the next one.
         let untold = self.untold.remove(&(host, group)).unwrap_or_default();
         untold.into_iter().for_each(|news| world.cancel(news));
         world.unsubscribe(host, group);
@@ -96,15 +99,17 @@ impl Roster {
         }
     }
 
-    /// Whatever runs on `host` is killed; the others find out. Returns the groups it was in.
+    /// Kills the machine on `host`, and reports its failure to the others. Returns the groups it
+    /// was in.
     pub fn crash<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx) -> Vec<GroupId> {
         world.kill(host);
         self.report_failed(world, host)
     }
 
-    /// The others are told that what ran on `host` has failed. It was killed before, and nothing
-    /// has run there since: until now who joined was told of it as of everybody else. Returns the
-    /// groups it was in.
+    /// Reports to the others that the machine on `host` has failed. Returns the groups it was in.
+    ///
+    /// The machine must have been killed before, and nothing may have run on the host since. Until
+    /// this call, members that join get it in their views.
     pub fn report_failed<M: GroupMember>(
         &mut self,
         world: &mut World<M>,
@@ -129,12 +134,12 @@ impl Roster {
         groups
     }
 
-    /// The engine on `host` is told that the one on `other` has failed, though it has not.
+    /// Reports to the engine on `host` that the one on `other` has failed, although it has not.
     pub fn suspect<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
         self.tell_of_all(world, host, other, ViewChangeKind::Failed);
     }
 
-    /// The engine on `host` is told that the one on `other` is there after all.
+    /// Reports to the engine on `host` that the one on `other` is online after all.
     pub fn trust<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
         self.tell_of_all(world, host, other, ViewChangeKind::Joined);
     }
@@ -154,8 +159,8 @@ impl Roster {
         }
     }
 
-    /// The engine on `host` is told where to reach a node, or that it is gone: not before what it
-    /// is still to be told of views.
+    /// Reports the address of a node, or that the node is gone, to the engine on `host`. It is not
+    /// reported before the pending view changes.
     fn inform<M: GroupMember>(&self, world: &mut World<M>, host: HostIx, news: Command) {
         match self.told.get(&host).filter(|_| !self.delay.is_zero()) {
             Some(last) => _ = world.command_at(*last, host, news.into()),

@@ -1,4 +1,4 @@
-//! What is connected to what: hosts, switches, and the links between them.
+//! The topology: hosts, switches, and the links between them.
 
 use core::time::Duration;
 
@@ -11,45 +11,46 @@ use crate::ethernet::{CableIx, Ethernet};
 /// One direction of a cable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// How long a bit travels.
+    /// Propagation delay.
     pub delay: Duration,
-    /// What chance adds to that, drawn for each datagram.
+    /// Random delay that is added to it, drawn for each datagram.
     pub jitter: Jitter,
-    /// Bits per second; `None` is beyond measure.
+    /// Bits per second; `None` for no limit.
     pub bandwidth: Option<u64>,
-    /// Bytes that wait for the link at most; what comes on top is dropped. Of no meaning without
-    /// a bandwidth.
+    /// Maximum bytes in the queue of the link. Datagrams that exceed it are dropped. Has no effect
+    /// without a bandwidth limit.
     pub queue_bytes: u64,
-    /// What the link loses of the datagrams that [`WorldConfig::lossy`](crate::WorldConfig::lossy)
-    /// names.
+    /// Loss model for the datagrams selected by [`WorldConfig::lossy`](crate::WorldConfig::lossy).
     pub loss: Loss,
 }
 
 /// Random delay on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
-    /// None.
+    /// No random delay.
     None,
-    /// Anything up to this, each equally likely.
+    /// Uniformly distributed up to this maximum.
     Uniform(Duration),
     /// Exponentially distributed with this mean.
     Exponential(Duration),
 }
 
-/// Hosts, switches and directed links. Routes are shortest in hops; of equal ones the first link
-/// that was connected wins, or, in a [cluster](Topology::cluster), one that differs from host to
-/// host. Either way they are the same in every run.
+/// Hosts, switches and directed links.
+///
+/// Routes are shortest in hops. Of equal ones the first connected link is used, or, in a
+/// [cluster](Topology::cluster), one that differs from host to host. Both choices are the same in
+/// every run.
 #[derive(Clone, Debug)]
 pub struct Topology {
     hosts: u32,
     nodes: u32,
-    /// Whether hosts pass on what is meant for others.
+    /// `true` if hosts forward datagrams for others.
     pub(crate) hosts_forward: bool,
-    /// Whether hosts choose differently among equal ways.
+    /// `true` if hosts choose differently among paths of equal length.
     pub(crate) spreads_routes: bool,
     links: Vec<Edge>,
     cables: Vec<Ethernet>,
-    /// The links that leave each node, in the order in which they were connected.
+    /// Outgoing links of each node, in the order in which they were connected.
     leaving: Vec<Vec<LinkIx>>,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct Edge {
     pub(crate) cable: Option<CableIx>,
 }
 
-/// A host or a switch: the hosts come first.
+/// The number of a host or switch. Hosts come first.
 pub(crate) type NodeIx = u32;
 /// The number of a directed link.
 pub(crate) type LinkIx = u32;
@@ -78,14 +79,14 @@ pub enum Place {
 }
 
 impl Default for Link {
-    /// 50 us, without jitter, limit or loss.
+    /// Returns a link with 50 us of delay, without jitter, bandwidth limit or loss.
     fn default() -> Self {
         Self::of_delay(Duration::from_micros(50))
     }
 }
 
 impl Link {
-    /// A link that only takes time.
+    /// Creates a link with this delay, without jitter, bandwidth limit or loss.
     pub const fn of_delay(delay: Duration) -> Self {
         Self {
             delay,
@@ -96,34 +97,35 @@ impl Link {
         }
     }
 
-    /// A link that takes no time either.
+    /// Creates a link without delay.
     pub const fn instant() -> Self {
         Self::of_delay(Duration::ZERO)
     }
 
-    /// The same link with `jitter`.
+    /// Sets the jitter.
     pub const fn with_jitter(self, jitter: Jitter) -> Self {
         Self { jitter, ..self }
     }
 
-    /// The same link with so many bits per second and a queue of so many bytes.
+    /// Sets the bandwidth and the length of the queue.
     pub const fn with_bandwidth(self, bits_per_second: u64, queue_bytes: u64) -> Self {
         Self { bandwidth: Some(bits_per_second), queue_bytes, ..self }
     }
 
-    /// The same link with `loss`.
+    /// Sets the loss model.
     pub const fn with_loss(self, loss: Loss) -> Self {
         Self { loss, ..self }
     }
 
-    /// The time for one datagram, from its last bit's departure to its arrival.
+    /// Returns the latency of one datagram, from the departure of its last bit to its arrival.
     pub(crate) fn latency(&self, rng: &mut Rng) -> Duration {
         self.delay + self.jitter.draw(rng)
     }
 }
 
 impl Jitter {
-    /// One delay. Portable: the logarithm is computed in software.
+    /// Draws a delay. The logarithm is computed in software, so that the result is the same on
+    /// every platform.
     pub(crate) fn draw(self, rng: &mut Rng) -> Duration {
         let (unit, fraction) = match self {
             Self::None => return Duration::ZERO,
@@ -135,7 +137,7 @@ impl Jitter {
 }
 
 impl Topology {
-    /// So many hosts and switches, nothing connected yet.
+    /// Creates hosts and switches without any links.
     pub fn graph(hosts: u32, switches: u32) -> Self {
         let nodes = hosts + switches;
         let leaving = vec![Vec::new(); nodes as usize];
@@ -144,8 +146,10 @@ impl Topology {
         Self { hosts, nodes, hosts_forward, spreads_routes, links, cables, leaving }
     }
 
-    /// Hosts around one switch. The way from any host to any other is one `link`: the other half,
-    /// from the sender to the switch, takes no time but has the same bandwidth.
+    /// Creates hosts around one switch.
+    ///
+    /// `link` is the link from the switch to each host. The link from a host to the switch has the
+    /// same bandwidth, but no delay, jitter or loss.
     pub fn lan(hosts: u32, link: Link) -> Self {
         let up = Link { delay: Duration::ZERO, jitter: Jitter::None, loss: Loss::None, ..link };
         let mut topology = Self::graph(hosts, 1);
@@ -156,7 +160,7 @@ impl Topology {
         topology
     }
 
-    /// Hosts on one shared cable.
+    /// Creates hosts on one shared cable.
     pub fn ethernet(hosts: u32, ethernet: Ethernet) -> Self {
         let mut topology = Self::graph(hosts, 1);
         topology.cables.push(ethernet);
@@ -169,7 +173,7 @@ impl Topology {
         topology
     }
 
-    /// Racks of hosts, a switch in each, and one switch that connects the racks.
+    /// Creates racks of hosts, with a switch in each, and one switch that connects the racks.
     pub fn rack(racks: u32, hosts_per_rack: u32, host_link: Link, uplink: Link) -> Self {
         let mut topology = Self::graph(racks * hosts_per_rack, racks + 1);
         for rack in 0..racks {
@@ -182,16 +186,16 @@ impl Topology {
         topology
     }
 
-    /// Switches in a star around a gateway, hosts under each: as racks, in the terms of Slingshot
-    /// 4.3, which has 20 of 20.
+    /// Creates switches around a gateway, with hosts at each: [`Topology::rack`] in the terms of
+    /// Slingshot 4.3, which has 20 switches with 20 hosts each.
     pub fn star(switches: u32, hosts_per_switch: u32, host_link: Link, uplink: Link) -> Self {
         Self::rack(switches, hosts_per_switch, host_link, uplink)
     }
 
-    /// Connects two places, `link` in each direction.
+    /// Connects two places by `link` in each direction.
     ///
     /// # Panics
-    /// If one of them does not exist.
+    /// Panics if one of the places does not exist.
     pub fn connect(&mut self, a: Place, b: Place, link: Link) {
         self.connect_one_way(a, b, link);
         self.connect_one_way(b, a, link);
@@ -200,19 +204,19 @@ impl Topology {
     /// Connects two places in one direction.
     ///
     /// # Panics
-    /// If one of them does not exist.
+    /// Panics if one of the places does not exist.
     pub fn connect_one_way(&mut self, from: Place, to: Place, link: Link) {
         let (tail, head) = (self.node(from), self.node(to));
         self.leaving[tail as usize].push(self.links.len() as LinkIx);
         self.links.push(Edge { tail, head, link, cable: None });
     }
 
-    /// How many hosts there are.
+    /// Returns the number of hosts.
     pub fn hosts(&self) -> u32 {
         self.hosts
     }
 
-    /// All hosts.
+    /// Returns all hosts.
     pub fn all_hosts(&self) -> impl Iterator<Item = HostIx> + use<> {
         (0..self.hosts).map(HostIx)
     }
@@ -229,8 +233,8 @@ impl Topology {
         &self.cables
     }
 
-    /// The link over which each node is reached from `source` by links that are usable;
-    /// [`NO_LINK`] for the source itself and for what is not connected.
+    /// Returns the link over which each node is reached from `source` by usable links, or
+    /// [`NO_LINK`] for the source itself and for unreachable nodes.
     pub(crate) fn routes_from(
         &self,
         source: NodeIx,
@@ -263,25 +267,25 @@ impl Topology {
         reached_by
     }
 
-    /// The links between two places, in either direction.
+    /// Returns the links between two places, in either direction.
     ///
     /// # Panics
-    /// If one of them does not exist.
+    /// Panics if one of the places does not exist.
     pub(crate) fn links_between(&self, a: Place, b: Place) -> Vec<LinkIx> {
         [self.links_from(a, b), self.links_from(b, a)].concat()
     }
 
-    /// The links from one place to another.
+    /// Returns the links from one place to another.
     ///
     /// # Panics
-    /// If one of them does not exist.
+    /// Panics if one of the places does not exist.
     pub(crate) fn links_from(&self, from: Place, to: Place) -> Vec<LinkIx> {
         let (tail, head) = (self.node(from), self.node(to));
         let leaving = self.leaving[tail as usize].iter().copied();
         leaving.filter(|link| self.links[*link as usize].head == head).collect()
     }
 
-    /// The place that a node is.
+    /// Returns the place of a node.
     pub(crate) fn place(&self, node: NodeIx) -> Place {
         if self.is_host(node) { Place::Host(node) } else { Place::Switch(node - self.hosts) }
     }
@@ -301,9 +305,9 @@ impl Topology {
     }
 }
 
-/// How much a source likes to be led over a link: of equal ways it takes the one that it likes
-/// most, as switches choose by a hash of the addresses. The mixing is that of SplitMix64
-/// (G. Steele, D. Lea, C. Flood, OOPSLA 2014).
+/// Returns a source's preference for a link. Of paths of equal length a source takes the one that
+/// it prefers, as switches choose by a hash of the addresses. The mixing is that of SplitMix64 (G.
+/// Steele, D. Lea, C. Flood, OOPSLA 2014).
 fn liking(source: NodeIx, link: LinkIx) -> u64 {
     let mut mixed = (u64::from(source) << 32 | u64::from(link)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -311,7 +315,7 @@ fn liking(source: NodeIx, link: LinkIx) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// In place of a link where there is none.
+/// Placeholder for a link that does not exist.
 pub(crate) const NO_LINK: LinkIx = LinkIx::MAX;
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! Every packet of a world as a pcapng file, so that Wireshark opens it.
+//! Capture of every packet of a world as a pcapng file, for Wireshark.
 //!
-//! Each host is an interface of its own, named h0, h1 and so on; packets are written as IPv4 and
-//! UDP, outbound where they are sent and inbound where they arrive, and those that are lost on
-//! arrival carry a comment that says why. Source: the IETF draft "PCAP Next Generation Capture
-//! File Format", sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced
-//! packet).
+//! Each host is an interface of its own, named h0, h1 and so on. Packets are written as IPv4 and
+//! UDP: outbound where they are sent, and inbound where they arrive. Packets that are lost on
+//! arrival carry a comment with the reason. Source: the IETF draft "PCAP Next Generation Capture
+//! File Format", sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced packet).
 
 use std::io::{self, Write};
 
@@ -14,23 +13,23 @@ use crate::HostIx;
 use crate::host::PORT;
 use crate::network::Goal;
 
-/// A capture that is being written.
+/// A capture in progress.
 pub(crate) struct Trace {
     out: Box<dyn Write + Send>,
     block: Vec<u8>,
     error: Option<io::Error>,
 }
 
-/// One packet as it is captured.
+/// A packet to be captured.
 pub(crate) struct Captured<'a> {
     pub(crate) at: Time,
-    /// Where it is seen.
+    /// Host at which it is captured.
     pub(crate) host: HostIx,
     pub(crate) is_outbound: bool,
     pub(crate) source: HostIx,
     pub(crate) goal: Goal,
     pub(crate) datagram: &'a [u8],
-    /// Why it went no further.
+    /// Reason for which it was dropped.
     pub(crate) comment: Option<&'static str>,
 }
 
@@ -42,7 +41,7 @@ impl Trace {
         for part in [&BYTE_ORDER_MAGIC.to_le_bytes()[..], &1_u16.to_le_bytes(), &[0, 0]] {
             trace.block.extend_from_slice(part);
         }
-        // The section's length is not known beforehand.
+        // Unknown section length.
         trace.block.extend_from_slice(&u64::MAX.to_le_bytes());
         trace.end();
         for host in 0..hosts {
@@ -58,7 +57,7 @@ impl Trace {
         trace
     }
 
-    /// Writes one packet. After a failed write nothing more is written.
+    /// Writes one packet. After an error, nothing more is written.
     pub(crate) fn packet(&mut self, packet: &Captured<'_>) {
         self.begin(ENHANCED_PACKET);
         self.block.extend_from_slice(&packet.host.0.to_le_bytes());
@@ -79,10 +78,10 @@ impl Trace {
         self.end();
     }
 
-    /// Writes out what is buffered.
+    /// Flushes the output.
     ///
     /// # Errors
-    /// Something could not be written, now or earlier.
+    /// Returns the first error of any write, or that of the flush.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),
@@ -90,7 +89,7 @@ impl Trace {
         }
     }
 
-    /// IPv4 and UDP headers around the datagram.
+    /// Appends IPv4 and UDP headers.
     fn headers(&mut self, packet: &Captured<'_>) {
         let udp_bytes = (packet.datagram.len() + UDP_BYTES) as u16;
         let mut ip = [0_u8; IP_BYTES];
@@ -109,7 +108,7 @@ impl Trace {
         }) as u16;
         ip[10..12].copy_from_slice(&checksum.to_be_bytes());
         self.block.extend_from_slice(&ip);
-        // A UDP checksum of zero says that there is none.
+        // A UDP checksum of zero means that none was computed.
         for field in [PORT, PORT, udp_bytes, 0] {
             self.block.extend_from_slice(&field.to_be_bytes());
         }
@@ -121,7 +120,7 @@ impl Trace {
         self.block.extend_from_slice(&[0; 4]);
     }
 
-    /// Completes the block: its length stands before and behind it.
+    /// Completes the block, whose length is written at its start and at its end.
     fn end(&mut self) {
         let length = (self.block.len() + 4) as u32;
         self.block[4..8].copy_from_slice(&length.to_le_bytes());
@@ -143,7 +142,7 @@ impl Trace {
     }
 }
 
-/// A group's address in the capture: 239 and the low three bytes of its id.
+/// Returns a group's address in the capture: 239 and the low three bytes of its id.
 fn multicast_address(group: GroupId) -> [u8; 4] {
     let [_, x, y, z] = group.0.to_be_bytes();
     [239, x, y, z]

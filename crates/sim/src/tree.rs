@@ -5,14 +5,14 @@ use core::ops::Range;
 use crate::HostIx;
 use crate::topology::{Edge, LinkIx, NodeIx};
 
-/// The links that carry a datagram from one host to its receivers, each once. A branch's children
-/// lie together, after it.
+/// The links that carry a datagram from one host to its receivers, each once. The children of a
+/// branch are contiguous, after it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) branches: Vec<Branch>,
     pub(crate) roots: Range<u32>,
     pub(crate) version: Version,
-    /// Receivers to which no way leads.
+    /// Number of receivers without a path.
     pub(crate) unreachable: u64,
 }
 
@@ -25,8 +25,7 @@ pub(crate) struct Branch {
     pub(crate) children: Range<u32>,
 }
 
-/// Of what a tree was grown: a change of the group's listeners, and one of the ways through the
-/// network.
+/// Versions of the group's subscribers and of the routes from which a tree was built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) listeners: u32,
@@ -34,7 +33,7 @@ pub(crate) struct Version {
 }
 
 impl Tree {
-    /// The tree of these links, on which `receivers` listen; they are in order.
+    /// Builds the tree of these links. `receivers` must be sorted.
     pub(crate) fn of_links(
         source: NodeIx,
         mut used: Vec<LinkIx>,
@@ -42,7 +41,7 @@ impl Tree {
         edges: &[Edge],
         version: Version,
     ) -> Self {
-        // By tail, so that the children of a node lie together.
+        // By tail, so that the children of a node are contiguous.
         used.sort_unstable_by_key(|link| (edges[*link as usize].tail, *link));
         used.dedup();
         let leaving = |node: NodeIx| {

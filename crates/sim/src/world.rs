@@ -1,4 +1,4 @@
-//! The world: hosts, the network between them, and the time.
+//! The world: hosts, the network between them, and virtual time.
 
 mod carrying;
 mod config;
@@ -27,26 +27,25 @@ use crate::packets::{PacketIx, Packets};
 use crate::topology::Topology;
 use crate::trace::Trace;
 
-/// An event of a machine, with when and where.
+/// An event of a machine, with its time and host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happening<E> {
-    /// The world's time.
+    /// World time of the event.
     pub at: Time,
-    /// The host whose machine told it.
+    /// Host of the machine that reported the event.
     pub host: HostIx,
-    /// What it told.
+    /// The reported event.
     pub event: E,
 }
 
-/// A command that is given for later.
+/// Handle of a scheduled command, for [`World::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduled(u64);
 
-/// Machines on hosts in a network, in virtual time. The same seed and the same calls give the
-/// same history.
+/// Machines on the hosts of a network, in virtual time.
 ///
-/// Time stands still between calls. [`World::run_until`] lets it pass; [`World::step`] goes from
-/// one thing on the agenda to the next.
+/// The same seed and the same calls give the same history. Time does not pass between calls:
+/// [`World::run_until`] advances it, and [`World::step`] processes the next scheduled event.
 pub struct World<M: Machine> {
     now: Time,
     network: Network,
@@ -69,36 +68,32 @@ pub struct World<M: Machine> {
     rng: Rng,
     buffer: Vec<u8>,
     next: Vec<Onward>,
-    /// Calls of one machine's timer without any time passing.
+    /// Timer calls of machines since time last advanced.
     idle_calls: u32,
 }
 
-/// What is on the agenda.
 #[derive(Clone, Copy, Debug)]
 enum Due {
-    /// A datagram reaches a host.
     Arrival(HostIx, PacketIx),
     /// A datagram reaches a link where it must queue.
     Link(PacketIx, u32),
-    /// The frame on a shared cable has passed.
+    /// A frame has left its shared cable.
     Cable(CableIx),
-    /// A host's processor is done with a datagram.
+    /// A host's processor has finished a datagram.
     Service(HostIx, u32),
-    /// A machine wants to be called.
     Wake(HostIx),
-    /// What waits on one side of a link may reach the other.
+    /// Data queued on one side of a connection may reach the other side.
     Stream(LinkIx, Side),
-    /// There is something of a link to be read.
+    /// One side of a connection has data to read.
     Read(LinkIx, Side),
-    /// A command is due for the machine of this incarnation.
     Command(HostIx, u32, u64),
 }
 
 impl<M: Machine> World<M> {
-    /// A world of empty hosts; it begins a second after its epoch.
+    /// Creates a world of empty hosts, whose time begins one second after its epoch.
     ///
     /// # Panics
-    /// If the receive buffer has no room at all.
+    /// Panics if `receive_buffer` is zero.
     pub fn new(config: WorldConfig) -> Self {
         assert!(config.receive_buffer > 0, "a receive buffer needs room for a datagram");
         let mut rng = Rng::new(config.seed);
@@ -132,27 +127,28 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// The time.
+    /// Returns the world's time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// What is connected to what.
+    /// Returns the topology.
     pub fn topology(&self) -> &Topology {
         self.network.topology()
     }
 
-    /// What crossed the network so far.
+    /// Returns the counters of the network's traffic so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Datagrams under way.
+    /// Returns the number of datagrams in flight.
     pub fn in_flight(&self) -> usize {
         self.packets.len()
     }
 
-    /// A hash of all that has happened; 0 unless the world was made to keep one.
+    /// Returns a hash of everything that has happened, or 0 unless [`WorldConfig::hashes_history`]
+    /// is set.
     pub fn history(&self) -> u64 {
         self.history.as_ref().map_or(0, History::hash)
     }
@@ -165,32 +161,34 @@ impl<M: Machine> World<M> {
     /// Ends the capture.
     ///
     /// # Errors
-    /// Not all of it could be written.
+    /// Returns the first error in writing the capture.
     pub fn end_trace(&mut self) -> io::Result<()> {
         self.trace.take().map_or(Ok(()), Trace::finish)
     }
 
-    /// Remembers the last `count` datagrams that are multicast from now on.
+    /// Keeps copies of the last `count` datagrams that are multicast from now on.
     pub fn overhear(&mut self, count: usize) {
         self.overheard.count = count;
     }
 
-    /// The datagrams that were overheard, the oldest first.
+    /// Returns the multicast datagrams kept by [`World::overhear`], oldest first.
     pub fn overheard(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.overheard.datagrams.iter()
     }
 
-    /// Takes the datagrams that were sent to an address of no host since they were taken last, if
-    /// the world [overhears](Self::overhear): the last of them, the oldest first.
+    /// Takes the datagrams that were sent to addresses of no host since the last call, oldest
+    /// first.
+    ///
+    /// Only the most recent ones are kept, and only if the world [overhears](Self::overhear).
     pub fn take_sent_elsewhere(&mut self) -> Vec<Vec<u8>> {
         self.overheard.elsewhere.drain(..).collect()
     }
 
-    /// Puts a machine on a host, in the place of one that may be there. `id` is how others reach
-    /// it, and must not have been used before.
+    /// Places a machine on a host, and kills the machine that ran there before. Other machines
+    /// reach it under `id`.
     ///
     /// # Panics
-    /// If there is no such host, or the id is in use.
+    /// Panics if the host does not exist, or if the id was used before.
     pub fn spawn(&mut self, host: HostIx, id: NodeId, machine: M) {
         self.kill(host);
         let earlier = self.nodes.insert(id, host);
@@ -203,7 +201,7 @@ impl<M: Machine> World<M> {
         self.with(host, |machine, now| machine.handle_timeout(now));
     }
 
-    /// Ends the machine of a host at once, as by SIGKILL, and its subscriptions; returns it.
+    /// Kills the machine of a host at once, as by SIGKILL, ends its subscriptions, and returns it.
     pub fn kill(&mut self, host: HostIx) -> Option<M> {
         let place = self.host_mut(host);
         let tenant = place.tenant.take()?;
@@ -225,46 +223,46 @@ impl<M: Machine> World<M> {
         Some(tenant.machine)
     }
 
-    /// The machine on a host.
+    /// Returns the machine on a host.
     pub fn machine(&self, host: HostIx) -> Option<&M> {
         self.hosts[host.0 as usize].tenant.as_ref().map(|tenant| &tenant.machine)
     }
 
-    /// The id of the machine on a host.
+    /// Returns the id of the machine on a host.
     pub fn node_id(&self, host: HostIx) -> Option<NodeId> {
         self.hosts[host.0 as usize].tenant.as_ref().map(|tenant| tenant.id)
     }
 
-    /// Whether the host is paused.
+    /// Returns `true` if the host is paused.
     pub fn is_paused(&self, host: HostIx) -> bool {
         self.hosts[host.0 as usize].is_paused
     }
 
-    /// Whether a partition keeps what `from` sends from `to`.
+    /// Returns `true` if a partition blocks datagrams from `from` to `to`.
     pub fn is_cut_off(&self, from: HostIx, to: HostIx) -> bool {
         self.cuts.between(from, to)
     }
 
-    /// What the host's clock shows now.
+    /// Returns the time that the host's clock shows now.
     pub fn local_time(&mut self, host: HostIx) -> Time {
         let now = self.now;
         self.host_mut(host).clock.show(now)
     }
 
-    /// `host` hears what is multicast to `group` from now on.
+    /// Subscribes `host` to the multicasts of `group` from now on.
     pub fn subscribe(&mut self, host: HostIx, group: GroupId) {
         self.network.subscribe(host, group);
         self.host_mut(host).groups.insert(group);
     }
 
-    /// `host` no longer hears what is multicast to `group`.
+    /// Ends the subscription of `host` to `group`.
     pub fn unsubscribe(&mut self, host: HostIx, group: GroupId) {
         self.network.unsubscribe(host, group);
         self.host_mut(host).groups.remove(&group);
     }
 
-    /// Calls the machine on `host` with its own time, and carries what it then sends. `None` if
-    /// there is no machine.
+    /// Calls the machine on `host` with its local time, and sends the datagrams that result.
+    /// Returns `None` if the host has no machine.
     pub fn with<R>(&mut self, host: HostIx, call: impl FnOnce(&mut M, Time) -> R) -> Option<R> {
         let now = self.now;
         let place = self.hosts.get_mut(host.0 as usize)?;
@@ -274,7 +272,7 @@ impl<M: Machine> World<M> {
         Some(result)
     }
 
-    /// Gives the machine on `host` a command now; if the host is paused, once it goes on.
+    /// Gives the machine on `host` a command now, or when the host resumes if it is paused.
     pub fn command(&mut self, host: HostIx, command: M::Command) {
         if self.is_paused(host) {
             let number = self.keep(command);
@@ -284,7 +282,9 @@ impl<M: Machine> World<M> {
         self.with(host, |machine, now| machine.handle_command(now, command));
     }
 
-    /// Gives the machine that is on `host` now a command later: never, if it is gone by then.
+    /// Schedules a command for the machine that is on `host` now.
+    ///
+    /// The command is dropped and counted if that machine is gone when it is due.
     pub fn command_at(&mut self, at: Time, host: HostIx, command: M::Command) -> Scheduled {
         let number = self.keep(command);
         let incarnation = self.hosts[host.0 as usize].incarnation;
@@ -292,15 +292,15 @@ impl<M: Machine> World<M> {
         Scheduled(number)
     }
 
-    /// Takes back a command that was given for later, unless it is past.
+    /// Cancels a scheduled command, if it has not been executed.
     pub fn cancel(&mut self, command: Scheduled) {
         self.commands.remove(&command.0);
     }
 
-    /// Something goes wrong, or right again.
+    /// Begins or ends a fault.
     ///
     /// # Panics
-    /// If it concerns hosts or links that there are not.
+    /// Panics if it names a host or a link that does not exist.
     pub fn apply(&mut self, fault: &Fault) {
         match fault {
             Fault::Pause(host) => self.host_mut(*host).pause(),
@@ -324,12 +324,12 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// When the next thing happens, if anything does.
+    /// Returns the time of the next scheduled event.
     pub fn next_at(&self) -> Option<Time> {
         self.agenda.next_at()
     }
 
-    /// Lets the next thing on the agenda happen; `false` if there is none.
+    /// Processes the next scheduled event. Returns `false` if there is none.
     pub fn step(&mut self) -> bool {
         let Some((at, due)) = self.agenda.pop() else { return false };
         if at > self.now {
@@ -348,12 +348,12 @@ impl<M: Machine> World<M> {
         true
     }
 
-    /// Takes the next event that a machine has told.
+    /// Takes the next event that a machine has reported.
     pub fn poll_event(&mut self) -> Option<Happening<M::Event>> {
         self.events.pop_front()
     }
 
-    /// Lets time pass until `end`, and hands every event to `on_event`.
+    /// Advances time to `end`, and passes every event to `on_event`.
     pub fn run_until(&mut self, end: Time, on_event: &mut impl FnMut(Happening<M::Event>)) {
         loop {
             while let Some(happening) = self.events.pop_front() {
@@ -367,7 +367,7 @@ impl<M: Machine> World<M> {
         self.now = self.now.max(end);
     }
 
-    /// Lets `span` pass, and hands every event to `on_event`.
+    /// Advances time by `span`, and passes every event to `on_event`.
     pub fn run_for(&mut self, span: Duration, on_event: &mut impl FnMut(Happening<M::Event>)) {
         self.run_until(self.now + span, on_event);
     }
@@ -376,7 +376,7 @@ impl<M: Machine> World<M> {
         &mut self.hosts[host.0 as usize]
     }
 
-    /// Keeps a command for later, under the number that is returned.
+    /// Stores a command under the number that is returned.
     fn keep(&mut self, command: M::Command) -> u64 {
         let number = self.next_command;
         self.next_command += 1;
@@ -392,7 +392,7 @@ impl<M: Machine> World<M> {
         let held = std::mem::take(&mut place.held_commands);
         let incarnation = place.incarnation;
         place.wake = Time::MAX;
-        // At once, so that no command that falls due now overtakes one that is late.
+        // At once, so that no command that is due now overtakes a held one.
         for number in held {
             self.on_command(host, incarnation, number);
         }
@@ -404,7 +404,7 @@ impl<M: Machine> World<M> {
     fn on_wake(&mut self, ix: HostIx) {
         let now = self.now;
         let host = self.host_mut(ix);
-        // An earlier wake-up has come in between, or the host is paused and will be woken then.
+        // An earlier timer has replaced this one, or the host schedules one when it resumes.
         if host.wake != now || host.is_paused {
             return;
         }
@@ -434,13 +434,12 @@ impl<M: Machine> World<M> {
         match self.commands.remove(&number) {
             Some(command) if is_there => self.command(ix, command),
             Some(_) => self.counters.commands_missed += 1,
-            // It was taken back.
             None => {}
         }
     }
 
-    /// After every call of a machine: carries what it sends, keeps what it tells, and puts its
-    /// next deadline on the agenda.
+    /// Sends what a machine has queued, collects its events, and schedules its next timer. Follows
+    /// every call of a machine.
     fn drain(&mut self, ix: HostIx) {
         self.counters.steps += 1;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -487,9 +486,10 @@ impl<M: Machine> World<M> {
     }
 }
 
-/// When a world begins: late enough that engines can look back.
+/// Time at which a world begins: late enough that engines can subtract from it.
 const BEGINNING: Time = Time(1_000_000_000);
-/// A machine that is called so often without any time passing has gone wrong.
+/// Maximum number of timer calls of machines while time does not advance. Reaching it means a
+/// livelock.
 const MAX_IDLE_CALLS: u32 = 100_000;
 
 const SPAWNED: u8 = 1;

@@ -1,4 +1,4 @@
-//! Lateral engines while members come and go under traffic.
+//! Lateral engines while members join, leave and crash under traffic.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,10 +17,10 @@ use carom_sim::{
     Topology, World, WorldConfig,
 };
 
-/// Who was asked for what.
+/// The requested packets, with the nodes that they were requested from.
 type Asked = Arc<Mutex<Vec<(NodeId, PacketId)>>>;
 
-/// A member whose NAKs are written down.
+/// A member that records the NAKs that it sends.
 struct Watched {
     member: Member,
     asked: Asked,
@@ -78,13 +78,13 @@ impl GroupMember for Watched {
     }
 }
 
-/// Hosts whose nodes come and go, with the account of all that they send and get.
+/// Hosts whose nodes join, leave and crash, with a record of all messages and deliveries.
 struct Place {
     world: World<Watched>,
     roster: Roster,
     ledger: Ledger,
     asked: Asked,
-    /// When each node first joined.
+    /// Time when each node first joined.
     joined: BTreeMap<(NodeId, GroupId), Time>,
     sent: BTreeMap<(NodeId, GroupId, u32), Time>,
     lives: u64,
@@ -109,7 +109,7 @@ impl Place {
             lives: 0,
             rng: Rng::new(seed ^ 0xc4),
         };
-        // All that is sent, from the beginning, must be delivered to everybody who is owed it.
+        // All messages, from the start on, must be delivered to every receiver that is owed them.
         place.ledger.healed(place.world.now(), true);
         for host in (0..HOSTS).map(HostIx) {
             place.start(host);
@@ -177,7 +177,7 @@ impl Place {
         self.world.run_until(end, &mut |_| {});
     }
 
-    /// One event at a time: what a node was told before it left counts as told.
+    /// Records events after each step: an event that precedes a leave still counts.
     fn take_events(&mut self) {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
             let id = self.world.node_id(host).expect("events are taken while their node runs");

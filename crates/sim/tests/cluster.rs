@@ -1,4 +1,4 @@
-//! Data centres in the world: trees that somebody sets, links that die, what links carry.
+//! Data centers in the world: set trees, dead links, and the traffic of links.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use carom_sim::{Background, Fault, HostIx, Link, Machine, Place, Topology, World
 const GROUP: GroupId = GroupId(9);
 const MBIT: u64 = 1_000_000;
 
-/// Sends datagrams of so many zeros, and tells of each that arrives from whom it came.
+/// A machine that sends datagrams of zeros of given sizes, and reports the source of each datagram
+/// that arrives.
 #[derive(Default)]
 struct Talker(VecDeque<(Destination, usize)>, VecDeque<Endpoint>);
 
@@ -46,7 +47,8 @@ impl Machine for Talker {
     fn check(&self) {}
 }
 
-/// A talker on every host of the cluster, those in `receivers` subscribed.
+/// Creates a world with a talker on every host of the cluster, of which those in `receivers` are
+/// subscribed.
 fn world(cluster: &Cluster, receivers: &[u32]) -> World<Talker> {
     let link = Link::of_delay(Duration::from_micros(1)).with_bandwidth(1000 * MBIT, 100_000);
     let mut world = World::new(WorldConfig::new(Topology::cluster(cluster, |_| link), 1));
@@ -71,7 +73,7 @@ fn tree(cluster: &Cluster, dead: &[LinkId], sender: u32, receivers: &[u32]) -> M
     tree
 }
 
-/// Sends a datagram; who gets it, each as often as it does.
+/// Sends a datagram. Returns its receivers, one entry for each delivery.
 fn send(world: &mut World<Talker>, from: u32, to: Destination, bytes: usize) -> Vec<u32> {
     world.command(HostIx(from), (to, bytes));
     let mut reached = Vec::new();
@@ -80,7 +82,7 @@ fn send(world: &mut World<Talker>, from: u32, to: Destination, bytes: usize) -> 
     reached
 }
 
-/// The links that carry what `from` multicasts, without their directions.
+/// Returns the links that carry a multicast of `from`, without their directions.
 fn links_used(world: &mut World<Talker>, from: u32) -> BTreeSet<(Place, Place)> {
     let count = |world: &mut World<Talker>| -> Vec<(Place, Place, u64)> {
         let traffic = world.traffic();
@@ -104,7 +106,7 @@ fn hosts_of_a_bcube_pass_on_and_those_of_a_fat_tree_do_not() {
     let cluster = bcube();
     let mut world = world(&cluster, &[5, 6, 15]);
     assert_eq!(send(&mut world, 0, Destination::Group(GROUP), 100), [5, 6, 15]);
-    // Each is two switches and a server away: the servers between are no receivers.
+    // Each is two switches and one server away. The servers in between are not receivers.
     assert_eq!(send(&mut world, 0, Destination::Node(NodeId(16)), 100), [15]);
     assert_eq!(world.footprint().unicast.all_datagrams(), 4);
     assert_eq!(world.counters().delivered.all_datagrams(), 4, "and nothing to those between");
@@ -147,7 +149,7 @@ fn a_dead_link_takes_what_is_below_it_from_a_set_tree_and_other_ways_avoid_it() 
     let mut world = world(&cluster, &receivers);
     let tree_with_all = tree(&cluster, &[], 0, &receivers);
     world.set_tree(GROUP, &tree_with_all);
-    // The link by which 5 is reached, and whoever is below it.
+    // The link over which host 5 is reached, and the receivers below it.
     let above = tree_with_all.above(Vertex(5)).expect("it is in the tree");
     let below: BTreeSet<u32> = {
         let is_below = |receiver: &&u32| {
@@ -246,7 +248,7 @@ fn a_background_flow_is_in_the_way_of_what_is_sent_over_its_link() {
     let (alone, none) = latency(false);
     let (behind, carried) = latency(true);
     assert_eq!((alone, none), (Duration::from_micros(4 * 8 + 4), 0));
-    // Twice the link's rate for 309 us leaves about 309 us of the flow waiting in the queue.
+    // A flow of twice the link's rate for 309 us leaves about 309 us of queued datagrams.
     let waited = (behind - alone).as_micros();
     assert!((240..=380).contains(&waited), "{waited} us");
     assert!(carried > 600, "{carried}");

@@ -1,5 +1,4 @@
-//! What gossip membership promises of crashes, losses and stalls, in a cluster that is watched
-//! from outside.
+//! Guarantees of gossip membership about crashes, losses and stalls, in an observed cluster.
 
 #![allow(missing_docs)]
 
@@ -24,7 +23,7 @@ fn setting(loss: f64, seed: u64) -> Setting {
     }
 }
 
-/// Nodes that stand still for up to `longest`, a fifth of their time.
+/// Returns stalls of up to `longest`, for a fifth of the time of each node.
 fn stalls(longest: Duration) -> Option<Stalls> {
     Some(Stalls { share: 0.2, shortest: longest / 5, longest })
 }

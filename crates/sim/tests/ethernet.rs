@@ -1,4 +1,4 @@
-//! Hosts that share one cable.
+//! Hosts on one shared cable.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use carom_sim::{Ethernet, Happening, HostIx, Machine, Topology, World, WorldConf
 
 const GROUP: GroupId = GroupId(9);
 
-/// Sends datagrams of zeros, and tells of each that arrives from whom it came.
+/// A machine that sends datagrams of zeros, and reports the source of each datagram that arrives.
 #[derive(Default)]
 struct Talker(VecDeque<(Destination, usize)>, VecDeque<Endpoint>);
 
@@ -52,7 +52,7 @@ fn world(ethernet: Ethernet) -> World<Talker> {
     world
 }
 
-/// What arrives from now on: after how many nanoseconds, where, and from whom.
+/// Returns the datagrams that arrive from now on: time in nanoseconds, receiver and sender.
 fn arrivals(world: &mut World<Talker>) -> Vec<(u64, u32, u32)> {
     let (start, mut found) = (world.now(), Vec::new());
     world.run_for(Duration::from_secs(1), &mut |Happening { at, host, event }| {
@@ -62,7 +62,7 @@ fn arrivals(world: &mut World<Talker>) -> Vec<(u64, u32, u32)> {
     found
 }
 
-/// A datagram of this size takes 1250 bytes of the wire, gap and all: a millisecond.
+/// Size of a datagram of 1250 bytes on the wire, including the gap. It takes one millisecond.
 const A_MILLISECOND: usize = 1250 - 66;
 
 #[test]
@@ -71,7 +71,7 @@ fn a_multicast_takes_the_cable_once_and_all_others_hear_it() {
     for _ in 0..2 {
         world.command(HostIx(1), (Destination::Group(GROUP), A_MILLISECOND));
     }
-    // The last bit, without the gap of 9.6 us, and 5 us along the cable.
+    // Arrival of the last bit, without the gap of 9.6 us, after 5 us along the cable.
     let (first, second) = (1_000_000 - 9_600 + 5_000, 2_000_000 - 9_600 + 5_000);
     let expected = [first, second].map(|at| [(at, 0, 1), (at, 2, 1), (at, 3, 1)]);
     assert_eq!(arrivals(&mut world), expected.concat());

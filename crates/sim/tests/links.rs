@@ -1,4 +1,4 @@
-//! Links of the simulated world keep the promises of TCP, and break as TCP does.
+//! Connections of the simulated world, which keep the guarantees of TCP and break like TCP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
 use carom_proto::{Endpoint, NodeId, Rng, Time, Transmit, Wakeup};
 use carom_sim::{Fault, HostIx, Link, Machine, Topology, World, WorldConfig};
 
-/// A machine that does with links what it is told, and writes down what comes of it.
+/// A machine that executes commands on connections, and records their events.
 #[derive(Default)]
 struct Talker {
     listens: bool,
@@ -22,7 +22,7 @@ struct End {
     opened_at: Option<Time>,
     bytes: Vec<u8>,
     closed: Option<LinkEnd>,
-    /// It has closed the link itself.
+    /// `true` if the machine itself closed the connection.
     has_closed: bool,
 }
 
@@ -44,7 +44,7 @@ impl Talker {
         self.commands.push(LinkCommand::Close { link });
     }
 
-    /// The one link that was opened to this machine.
+    /// Returns the only connection that was opened to this machine.
     fn accepted(&self) -> (LinkId, &End) {
         let mut ends = self.ends.iter();
         let (link, end) = ends.next().expect("a link was accepted");
@@ -108,7 +108,7 @@ const A: HostIx = HostIx(0);
 const B: HostIx = HostIx(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// Two hosts a millisecond apart, of which the second listens.
+/// Creates a world with two machines one millisecond apart, of which the second listens.
 fn world(loss: Loss, seed: u64) -> World<Talker> {
     let topology = Topology::lan(3, Link::of_delay(MS));
     let config = WorldConfig { loss, link_buffer: 10_000, ..WorldConfig::new(topology, seed) };
@@ -126,7 +126,7 @@ fn at<T>(world: &mut World<Talker>, host: HostIx, act: impl FnOnce(&mut Talker) 
     world.with(host, |talker, _| act(talker)).expect("the host is up")
 }
 
-/// A world with a link from A to B that stands.
+/// Creates a world with an open connection from A to B.
 fn linked(seed: u64) -> (World<Talker>, LinkId, LinkId) {
     let mut world = world(Loss::None, seed);
     let here = at(&mut world, A, |it| it.open(B.endpoint()));
@@ -224,7 +224,7 @@ fn a_crash_ends_a_link_at_once_or_when_the_peer_sends() {
             at(&mut world, A, |it| it.send(here, b"anybody?"));
             run(&mut world, Duration::from_secs(1));
             assert_eq!(end(&mut world, A, here).closed, None, "a dead host does not answer");
-            // The next process there knows nothing of the link.
+            // The next process on the host does not know the connection.
             world.spawn(B, NodeId(3), Talker { listens: true, ..Talker::default() });
             run(&mut world, Duration::from_secs(3));
             assert_eq!(end(&mut world, A, here).closed, Some(LinkEnd::Broken));

@@ -1,11 +1,11 @@
-//! What a paused host does, and what it does not.
+//! Behavior of a paused host.
 
 use std::time::Duration;
 
 use carom_proto::{Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
 use carom_sim::{Fault, HostIx, Link, Machine, Place, Topology, World, WorldConfig};
 
-/// A machine that writes down what it is called with, and sends what it is told to.
+/// A machine that records its calls, and sends datagrams on command.
 #[derive(Default)]
 struct Recorder {
     log: Vec<String>,

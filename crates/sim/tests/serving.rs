@@ -1,5 +1,5 @@
-//! Lateral engines whose views come from a membership service, in scenarios from seeds: everything
-//! may fail, the service too.
+//! Lateral engines whose views come from a membership service, in scenarios from seeds with all
+//! kinds of faults, including those of the service.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use carom_proto::lateral::{Config, Lateral};
 use carom_proto::{Engine, GroupSettings, Origin, Profile, RateOfFire, Rng};
 use carom_sim::fuzz::{OwedFrom, Scenario, Setup, Subject, Views, play, run_seed};
 
-/// Lateral engines as they are by default.
+/// Lateral engines with default settings.
 struct ByDefault;
 
 impl Subject for ByDefault {
@@ -59,20 +59,20 @@ impl Setup for ByDefault {
     }
 }
 
-/// Seeds from `from` on whose scenario has a membership service.
+/// Returns the seeds from `from` on whose scenarios have a membership service.
 fn served(from: u64) -> impl Iterator<Item = u64> {
     let is_served = |seed: &u64| matches!(Scenario::of_seed(*seed).views, Views::Service(_));
     (from..).filter(is_served)
 }
 
-/// What does not hold under this seed, with the smallest scenario in which it does not.
+/// Returns the violations under this seed, with the smallest scenario in which they occur.
 fn failure(seed: u64) -> Option<String> {
     let failure = run_seed(&ByDefault, seed).failure?;
     let violations: Vec<String> = failure.left.iter().map(ToString::to_string).collect();
     Some(format!("seed {seed}: {violations:#?}\n{}", failure.scenario))
 }
 
-/// `SEEDS=0..6000 cargo test -p carom-sim --test serving` looks at more.
+/// `SEEDS=0..6000 cargo test -p carom-sim --test serving` runs more.
 #[test]
 fn all_holds_with_a_membership_service_whatever_fails() {
     let range = std::env::var("SEEDS").unwrap_or_else(|_| SEEDS.to_owned());

@@ -1,4 +1,4 @@
-//! Real engines in the world.
+//! Protocol engines in the world.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ fn lan(seed: u64) -> WorldConfig {
     WorldConfig::new(Topology::lan(HOSTS, link), seed)
 }
 
-/// Every host sends `rounds` messages; returns how many were delivered.
+/// Sends `rounds` messages from every host, and returns how many were delivered.
 fn talk(world: &mut World<Box<dyn Engine>>, rounds: u32) -> u64 {
     let mut delivered = 0;
     let mut count = |happening: carom_sim::Happening<Event>| {
@@ -86,7 +86,7 @@ fn a_paused_host_gets_what_fits_its_buffer_when_it_goes_on() {
         early += u32::from(happening.host == paused);
     });
     assert_eq!(early, 0);
-    // Repairs of the messages compete for the room.
+    // Repairs of the messages compete for space in the buffer.
     assert!(world.counters().buffer_full >= 40, "{}", world.counters().buffer_full);
     world.apply(&Fault::Resume(paused));
     let mut messages = 0;

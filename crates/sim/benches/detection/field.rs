@@ -1,5 +1,5 @@
-//! A cluster on gossip whose nodes crash and stall: how soon the crashes are seen, and what is
-//! taken for a crash that is none. In virtual time; the same setting gives the same outcome.
+//! A gossiping cluster whose nodes crash and stall: detection times of crashes, and false
+//! detections. It runs in virtual time, and the same setting gives the same outcome.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,43 +16,43 @@ use carom_sim::{
     World, WorldConfig,
 };
 
-/// What the cluster is like and what happens to it.
+/// The cluster and its faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) nodes: u32,
     /// Share of all datagrams that each receiver loses.
     pub(crate) loss: f64,
     pub(crate) stalls: Option<Stalls>,
-    /// Messages that each node multicasts to all others.
+    /// Rate at which each node multicasts messages to all others.
     pub(crate) messages_per_second: u32,
     pub(crate) gossip: Config,
-    /// For how long all this goes on.
+    /// Duration of the run after the warm-up.
     pub(crate) span: Duration,
-    /// A node crashes so often; another one starts on its host after [`DEAD_FOR`].
+    /// Interval between crashes. Another node starts on the host after [`DEAD_FOR`].
     pub(crate) crash_every: Duration,
     pub(crate) seed: u64,
 }
 
-/// Nodes that stand still now and then, as for want of a processor.
+/// Random stalls of nodes, as for lack of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stalls {
-    /// The share of its time that a node stands still.
+    /// Share of its time for which a node is stalled.
     pub(crate) share: f64,
     pub(crate) shortest: Duration,
     pub(crate) longest: Duration,
 }
 
-/// What was seen.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// From each crash to when the last view was without the node; in order of size.
+    /// Times from each crash to the last view change that removed the node, sorted.
     pub(crate) detections: Vec<Duration>,
-    /// Crashes that were not seen by all before the end or the node's return.
+    /// Crashes that some view still did not show at the end, more than twice the detection time
+    /// later.
     pub(crate) unseen: u32,
-    /// How often a node that lived was put out of views; what follows within
-    /// [`ONE_INCIDENT`] is the same time.
+    /// Removals of live nodes from views. Those of one node within [`ONE_INCIDENT`] count once.
     pub(crate) false_failures: u32,
-    /// As the nodes' own counter has it.
+    /// Sum of the nodes' own counters.
     pub(crate) suspicions: u64,
     pub(crate) node_hours: f64,
 }
@@ -63,7 +63,7 @@ const ONE_INCIDENT: Duration = Duration::from_secs(5);
 const WARM_UP: Duration = Duration::from_secs(5);
 const PAYLOAD: [u8; 64] = [7; 64];
 
-/// Plays `setting` from the beginning to the end.
+/// Runs `setting` from start to end.
 pub(crate) fn play(setting: &Setting) -> Outcome {
     let mut field = Field::new(setting);
     let end = field.start + setting.span;
@@ -76,7 +76,7 @@ pub(crate) fn play(setting: &Setting) -> Outcome {
 }
 
 impl Outcome {
-    /// The detection time that `share` of the crashes do not exceed.
+    /// Returns the detection time that `share` of the crashes do not exceed.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let rank = (self.detections.len() as f64 * share).ceil() as usize;
         self.detections.get(rank.saturating_sub(1)).copied().unwrap_or(Duration::MAX)
@@ -90,7 +90,7 @@ struct Field<'a> {
     rng: Rng,
     lives: u64,
     alive: BTreeMap<NodeId, HostIx>,
-    /// Crashed nodes, since when, and in whose views they still are.
+    /// Crashed nodes, with the time of the crash and the hosts that still have them in their views.
     crashed: BTreeMap<NodeId, (Time, BTreeSet<HostIx>)>,
     failed_at: BTreeMap<NodeId, Time>,
     start: Time,
@@ -112,7 +112,7 @@ impl<'a> Field<'a> {
         let link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
         let world = World::new(WorldConfig {
             loss: Loss::Uniform(setting.loss),
-            // A node that stood still has its timers due before it has read what waits.
+            // The timers of a stalled node are due before it has read the waiting datagrams.
             cpu_per_datagram: Duration::from_micros(5),
             receive_buffer: 4096,
             hashes_history: false,
@@ -168,7 +168,7 @@ impl<'a> Field<'a> {
                 self.agenda.add(now + pause, Act::Send(host));
                 if !self.world.is_paused(host) {
                     let payload = bytes::Bytes::from_static(&PAYLOAD);
-                    // One who is held back loses its turn.
+                    // A node that is held back skips this message.
                     self.world.with(host, |member, now| {
                         _ = member.send(now, GROUP, payload, SendOptions::default());
                     });
@@ -201,7 +201,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A random node that does not stand still is gone.
+    /// Crashes a random node that is not stalled.
     fn crash(&mut self, now: Time) {
         let running = self.alive.iter().filter(|(_, host)| !self.world.is_paused(**host));
         let running: Vec<(NodeId, HostIx)> = running.map(|(id, host)| (*id, *host)).collect();
@@ -221,7 +221,7 @@ impl<'a> Field<'a> {
         self.settle_crashes(now);
     }
 
-    /// Takes the node from its host, and into the account what it has counted.
+    /// Removes the node from its host, and adds its counters to the outcome.
     fn retire(&mut self, host: HostIx) {
         let member = self.world.kill(host).expect("a node that is alive");
         let stats = member.provider().expect("each has one").stats();

@@ -1,6 +1,5 @@
-//! How soon crashes are seen and what is wrongly taken for one: gossip among 32 nodes for ten
-//! minutes, with losses and with nodes that stand still now and then, with and without what
-//! gossip does beyond SWIM. Prints a table.
+//! Detection times of crashes, and false detections: gossip among 32 nodes for ten minutes, with
+//! losses and stalls, with and without the extensions of gossip beyond SWIM. Prints a table.
 //!
 //! `cargo bench -p carom-sim --bench detection [-- MINUTES]`
 

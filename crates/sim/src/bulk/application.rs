@@ -1,4 +1,4 @@
-//! What the applications of a scenario do: they publish as fast as they are let.
+//! The applications of a scenario, which publish as fast as their engines accept messages.
 
 use std::collections::VecDeque;
 
@@ -11,26 +11,26 @@ use crate::HostIx;
 /// The application on one host.
 #[derive(Debug, Default)]
 pub(super) struct Application {
-    /// Messages that wait to be taken, each with its number in the run.
+    /// Messages that the engine has not accepted, each with its number in the run.
     waiting: VecDeque<(u64, Bytes)>,
-    /// Whether it takes nothing.
+    /// `true` if it has paused receipt.
     pub(super) holds: bool,
 }
 
 impl Application {
-    /// Bytes that wait to be taken.
+    /// Returns the bytes of the messages that the engine has not accepted.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting.iter().map(|(_, payload)| payload.len()).sum()
     }
 
-    /// Whether nothing waits.
+    /// Returns `true` if the engine has accepted all messages.
     pub(super) fn is_done(&self) -> bool {
         self.waiting.is_empty()
     }
 }
 
 impl Player<'_> {
-    /// The application on a host wants to publish a message.
+    /// Adds a message for the application on a host to publish.
     pub(super) fn say(&mut self, host: HostIx, bytes: usize) {
         let bytes = bytes.min(self.settings.config.message_bytes);
         let (number, payload) = self.story.message(bytes);
@@ -41,7 +41,7 @@ impl Player<'_> {
         self.take_events();
     }
 
-    /// The applications publish what waits.
+    /// Publishes waiting messages of all applications.
     pub(super) fn feed(&mut self) {
         let is_busy = |it: &(&HostIx, &Application)| !it.1.is_done();
         let busy = self.applications.iter().filter(is_busy).map(|(host, _)| *host);
@@ -71,7 +71,7 @@ impl Player<'_> {
                     }
                 }
                 Err(SendError::QueueFull { .. } | SendError::HeldBack { .. }) => return,
-                // Another one sends: it gives up what it wanted to say.
+                // Another member is the sender. The application discards its messages.
                 Err(SendError::HasSender { .. }) => return application.waiting.clear(),
                 Err(error) => {
                     self.story.refused(node, &error);
@@ -82,7 +82,7 @@ impl Player<'_> {
         }
     }
 
-    /// The application on a host asks for a confirmation of what it has sent.
+    /// Requests confirmation of what the application on a host has sent.
     pub(super) fn confirm(&mut self, host: HostIx) {
         let Some(node) = self.id(host).filter(|_| self.can_use(host)) else { return };
         self.take_events();

@@ -1,5 +1,5 @@
-//! An attacker that hears multicast only: it knows groups, streams, nodes and their incarnations,
-//! but no epoch, and sends packets in the names of others.
+//! An attacker that receives multicast only. It knows groups, streams, nodes and their
+//! incarnations, but no epoch, and sends packets in the names of others.
 
 use bytes::Bytes;
 use carom_proto::rdcm::Rdcm;
@@ -11,9 +11,11 @@ use super::player::Player;
 use crate::HostIx;
 
 impl Player<'_> {
-    /// A forged packet reaches a host. A receiver of the stream gets what only the sender sends, in
-    /// the name of the sender; everything else is in the name of any other member. The first place
-    /// in a stream is not forged: without keys nothing tells it from the sender's own.
+    /// Delivers a forged packet to a host.
+    ///
+    /// A receiver of the stream gets packets that only the sender sends, in the sender's name. All
+    /// other packets are in the name of any other member. The first place in a stream is not
+    /// forged, because without keys it cannot be distinguished from the sender's own.
     pub(super) fn forge(&mut self, to: HostIx, draw: u64) {
         let mut rng = Rng::new(draw);
         let Some(sender) = self.sender().filter(|_| self.can_use(to)) else { return };
@@ -21,7 +23,7 @@ impl Player<'_> {
         let (stream, receivers) = (engine.stream(self.group), engine.receivers(self.group));
         let others: Vec<HostIx> = self.members().into_iter().filter(|host| *host != to).collect();
         let nodes: Vec<NodeId> = receivers.into_iter().map(|(node, _)| node).collect();
-        // A place of a former start of the sender is none in this stream.
+        // A place from a former start of the sender does not count in this stream.
         let follows = |it: &&Rdcm| {
             it.sender(self.group) == self.id(sender) && it.stream(self.group) == stream
         };
@@ -44,7 +46,7 @@ impl Player<'_> {
     }
 }
 
-/// A number of a random size: most are small, some are huge.
+/// Draws a number of random size: most are small, some are huge.
 fn number(rng: &mut Rng) -> u64 {
     rng.next_u64() >> (4 + rng.below(56))
 }
@@ -67,7 +69,7 @@ fn draw_of_sender(rng: &mut Rng, place: Place, receiver: NodeId, nodes: &[NodeId
         1 => Packet::Announce { epoch: [0, epoch][rng.below(2)], end: number(rng) },
         2 => Packet::Farewell { epoch, end: number(rng) },
         _ => {
-            // A payload under a number of the stream needs a signature to be told apart.
+            // A payload with a number of the stream could only be detected by a signature.
             let number = (1 << 40) + number(rng);
             let bytes = Bytes::from_static(b"forged");
             let piece = Piece { is_first: true, is_last: true, bytes };

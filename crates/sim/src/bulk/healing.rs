@@ -1,4 +1,4 @@
-//! The faults stop, and everything must come right.
+//! The phase after the faults, in which the group must recover.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::HostIx;
 use crate::checkers::bulk::{Healed, Position};
 
 impl Player<'_> {
-    /// The faults stop; somebody sends, and everybody gets it.
+    /// Ends the faults, and waits until there is a sender and all members have all its messages.
     pub(super) fn heal(&mut self) {
         self.end_faults();
         self.lose(Loss::None);
@@ -29,20 +29,21 @@ impl Player<'_> {
             }
             return;
         };
-        // Whoever has still another one for the sender comes to this one in time, and is let in.
+        // A member that still has another sender changes to this one in time, and is admitted.
         self.wait(patience, |player| player.is_settled(sender));
         self.say_last_words(sender, patience);
         self.wait(patience, |player| player.is_whole(sender));
         self.confirm(sender);
         self.wait(patience, |player| player.is_confirmed(sender));
-        // A sender that gave way while it was cut off repeats its farewell, every 3.2 s or sooner.
+        // A sender that yielded while it was partitioned repeats its farewell every 3.2 s or more
+        // often.
         self.wait(patience, Self::have_all_heard_ends);
-        // Places change at any time, as links that were dead are tried again.
+        // Places can change at any time, as dead links are probed again.
         self.wait(patience, |player| player.is_settled(sender));
         self.call_the_roll(sender);
     }
 
-    /// Who sends; if nobody does, somebody begins to.
+    /// Returns the sender. If there is none, members begin to send.
     fn find_sender(&mut self, patience: Duration) -> Option<HostIx> {
         let end = self.world.now() + patience;
         while self.world.now() < end {
@@ -70,8 +71,8 @@ impl Player<'_> {
         self.lose(Loss::None);
     }
 
-    /// Whether all others are receivers of this sender, and have taken their places. The sender may
-    /// still count a former start of one that has none.
+    /// Returns `true` if all other members are receivers of this sender and have places. The sender
+    /// may still count a former start of a receiver, which has no place.
     fn is_settled(&self, sender: HostIx) -> bool {
         let Some(engine) = self.engine(sender) else { return true };
         let receivers = engine.receivers(self.group);
@@ -88,7 +89,7 @@ impl Player<'_> {
             && engine.is_settled(self.group)
     }
 
-    /// Whether everybody has got everything.
+    /// Returns `true` if all members have received everything.
     fn is_whole(&self, sender: HostIx) -> bool {
         let Some(end) = self.id(sender).and_then(|node| self.story.end_of(node)) else {
             return true;
@@ -140,7 +141,7 @@ impl Player<'_> {
         format!("{host} is node {node} and takes {sender:?} for the sender")
     }
 
-    /// Lets time pass until all is well, for so long at most.
+    /// Advances time until `is_well`, by at most `most`.
     fn wait(&mut self, most: Duration, is_well: impl Fn(&Self) -> bool) {
         let end = self.world.now() + most;
         while self.world.now() < end && !is_well(self) {
@@ -149,9 +150,9 @@ impl Player<'_> {
     }
 }
 
-/// What a healed network still loses.
+/// Loss that remains in a healed network.
 const USUAL_LOSS: Loss = Loss::Uniform(0.03);
-/// So often the sender says something in the healed world.
+/// Number of rounds of messages that the sender publishes in the healed world.
 const LAST_WORDS: u32 = 6;
-/// How often it is looked whether all is well.
+/// Interval between checks of the group.
 const LEAST_PAUSE: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! Multicast does not reach all hosts, and nodes find out sooner or later.
+//! Hosts that multicast does not reach. Nodes learn of them with a delay.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::player::Player;
 use crate::HostIx;
 
 impl Player<'_> {
-    /// Multicast does not reach a host any more, or does again; nobody knows it yet.
+    /// Disables or enables multicast to a host. Nodes do not learn it here.
     pub(super) fn deafen(&mut self, host: HostIx, is_deaf: bool) {
         self.world.set_deaf(host, is_deaf);
         match is_deaf {
@@ -17,13 +17,13 @@ impl Player<'_> {
         };
     }
 
-    /// Everybody finds out whom multicast reaches.
+    /// Reports to all nodes which hosts multicast does not reach now.
     pub(super) fn learn_paths(&mut self) {
         self.known_deaf = self.deaf.clone();
         self.scenario_hosts().into_iter().for_each(|host| self.tell_paths(host));
     }
 
-    /// The node on a host is told whom multicast does not reach, as far as is known.
+    /// Reports to the node on a host which nodes are known not to receive multicast.
     pub(super) fn tell_paths(&mut self, host: HostIx) {
         let ids = self.known_deaf.iter().flat_map(|host| self.settings.ids(*host));
         let unreached: BTreeSet<NodeId> = ids.collect();

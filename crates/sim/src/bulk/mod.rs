@@ -1,5 +1,5 @@
-//! Scenarios of bulk groups (RDCM), played and checked as those of [`fuzz`](crate::fuzz) are: by
-//! rules that hold of bulk groups only.
+//! Scenarios of bulk groups (RDCM), run and checked like those of [`fuzz`](crate::fuzz), by the
+//! rules of bulk groups.
 
 mod application;
 mod forging;
@@ -20,7 +20,7 @@ use crate::fuzz::Outcome;
 use crate::fuzz::playing::{Checked, explore};
 use player::Player;
 
-/// Plays the scenario of `seed`, and checks it. Every 16th seed is played twice: the same seed must
+/// Runs the scenario of `seed`, and checks it. Every 16th seed is run twice: the same seed must
 /// give the same history.
 pub fn run_seed(seed: u64) -> Outcome {
     let describe = || Settings::of_seed(seed).to_string();
@@ -30,7 +30,7 @@ pub fn run_seed(seed: u64) -> Outcome {
     })
 }
 
-/// Plays `scenario`; captures every packet into `trace`, if there is one.
+/// Runs `scenario`. Captures every packet into `trace`, if given.
 pub fn play(scenario: &Scenario, trace: Option<Box<dyn Write + Send>>) -> Played {
     let mut player = Player::new(scenario);
     if let Some(out) = trace {

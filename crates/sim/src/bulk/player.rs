@@ -1,4 +1,5 @@
-//! Plays a scenario of a bulk group: first with faults, then healed; writes the story on the way.
+//! Runner of a scenario of a bulk group, first with faults and then healed, which records its
+//! story.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,21 +18,21 @@ use super::settings::{LIVES, Settings};
 use crate::checkers::bulk::Story;
 use crate::{Counters, Fault, HostIx, Member, Notice, Place, Roster, Topology, World, WorldConfig};
 
-/// A run as it was played.
+/// Results of a run.
 pub struct Played {
-    /// Everything the checkers need.
+    /// The record for the checkers.
     pub story: Story,
-    /// The hash of its history.
+    /// Hash of the run's history.
     pub history: u64,
-    /// What crossed its network, and what did not.
+    /// Counters of the network.
     pub counters: Counters,
-    /// What the engines that were alive at the end have counted, all together.
+    /// Sums of the counters of all engines that were alive at the end.
     pub totals: Vec<(&'static str, u64)>,
-    /// Whether the capture could be written.
+    /// Result of writing the capture.
     pub trace: io::Result<()>,
 }
 
-/// A scenario under way.
+/// A scenario in progress.
 pub(super) struct Player<'a> {
     scenario: &'a Scenario,
     pub(super) settings: Settings,
@@ -41,18 +42,18 @@ pub(super) struct Player<'a> {
     pub(super) group: GroupId,
     pub(super) story: Story,
     rng: Rng,
-    /// Draws the incarnations.
+    /// Source of the incarnations.
     incarnations: Rng,
     origins: BTreeMap<HostIx, Origin>,
     start: Time,
-    /// Lives that each host has had.
+    /// Number of lives that each host has had.
     lives: BTreeMap<HostIx, u32>,
-    /// Hosts whose node was killed, and nobody was told.
+    /// Hosts whose node was killed without a report to the others.
     unreported: BTreeSet<HostIx>,
     pub(super) applications: BTreeMap<HostIx, Application>,
     dead_links: BTreeSet<LinkId>,
     trees: BTreeMap<HostIx, MulticastTree>,
-    /// Hosts that hear no multicast, and those that are known to.
+    /// Hosts that receive no multicast, and those of which the nodes know it.
     pub(super) deaf: BTreeSet<HostIx>,
     pub(super) known_deaf: BTreeSet<HostIx>,
 }
@@ -105,7 +106,7 @@ impl<'a> Player<'a> {
         self.world.trace_to(out);
     }
 
-    /// Plays all of it.
+    /// Runs the scenario.
     pub(super) fn play(mut self) -> Played {
         for (at, deed) in &self.scenario.deeds {
             self.run_until(self.start + *at);
@@ -165,7 +166,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A new node on a host.
+    /// Starts a new node on a host.
     fn spawn(&mut self, host: HostIx) {
         let lives = self.lives.entry(host).or_default();
         let life = *lives;
@@ -186,7 +187,7 @@ impl<'a> Player<'a> {
         self.world.node_id(host)
     }
 
-    /// The origin of the packets of the node on a host.
+    /// Returns the origin of the packets of the node on a host.
     pub(super) fn origin(&self, host: HostIx) -> Option<Origin> {
         self.id(host).and_then(|_| self.origins.get(&host).copied())
     }
@@ -195,7 +196,7 @@ impl<'a> Player<'a> {
         Some(self.world.machine(host)?.engine())
     }
 
-    /// Whether the application on a host can use the group now.
+    /// Returns `true` if the application on a host can use the group now.
     pub(super) fn can_use(&self, host: HostIx) -> bool {
         self.is_member(host) && !self.world.is_paused(host)
     }
@@ -204,18 +205,18 @@ impl<'a> Player<'a> {
         self.world.machine(host).is_some_and(|member| member.view(self.group).is_some())
     }
 
-    /// Who is in the group and alive.
+    /// Returns the hosts that are in the group and alive.
     pub(super) fn members(&self) -> Vec<HostIx> {
         let hosts = self.scenario.hosts.iter().copied();
         hosts.filter(|host| self.is_member(*host)).collect()
     }
 
-    /// Who sends now: of several the one with the smallest id.
+    /// Returns the current sender. Of several it is the one with the smallest id.
     pub(super) fn sender(&self) -> Option<HostIx> {
         self.senders().into_iter().min_by_key(|host| self.id(*host))
     }
 
-    /// All who take themselves for the sender.
+    /// Returns all members that consider themselves the sender.
     pub(super) fn senders(&self) -> Vec<HostIx> {
         let sends = |host: &HostIx| self.engine(*host).is_some_and(|it| self.has_tree(it));
         self.members().into_iter().filter(sends).collect()
@@ -225,7 +226,7 @@ impl<'a> Player<'a> {
         engine.tree(self.group).is_some()
     }
 
-    /// Who sends, or else somebody who could begin to.
+    /// Returns the sender, or else a member that could begin to send.
     fn speaker(&self) -> Option<HostIx> {
         let can_begin = |host: &HostIx| {
             self.can_use(*host)
@@ -277,7 +278,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Another start of the node begins, and nobody is told: its incarnation tells.
+    /// Kills and starts a node without a report to the others, which learn it from its incarnation.
     fn bounce(&mut self, host: HostIx) {
         let has_lives = self.lives.get(&host).is_none_or(|lives| *lives < LIVES);
         let Some(node) = self.id(host).filter(|_| self.is_member(host) && has_lives) else {
@@ -330,7 +331,7 @@ impl<'a> Player<'a> {
         self.cluster.links()[link.0 as usize].map(|end| Place::of(&self.cluster, end))
     }
 
-    /// All faults end that have not ended yet.
+    /// Ends all remaining faults.
     pub(super) fn end_faults(&mut self) {
         self.world.apply(&Fault::Heal);
         self.world.apply(&Fault::Disturb(crate::Disturbance::default()));
@@ -344,7 +345,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Every host loses so much from now on.
+    /// Replaces the loss model of every host.
     pub(super) fn lose(&mut self, loss: carom_proto::loss::Loss) {
         for host in self.scenario.hosts.clone() {
             self.world.apply(&Fault::Loss(host, loss));
@@ -369,7 +370,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// What was told since the world was run.
+    /// Records the events since the world was last run.
     pub(super) fn take_events(&mut self) {
         let ids = ids_of(&self.world, &self.scenario.hosts);
         while let Some(happening) = self.world.poll_event() {
@@ -385,7 +386,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The network forwards along the trees that the senders' managers have computed.
+    /// Makes the network forward along the trees that the senders' managers have computed.
     fn follow_trees(&mut self) {
         if !self.settings.is_known {
             return;
@@ -425,7 +426,7 @@ fn write_down(
     }
 }
 
-/// Whether every host reaches every other one without these links.
+/// Returns `true` if every host reaches every other one without these links.
 fn is_connected(cluster: &Cluster, dead: &BTreeSet<LinkId>) -> bool {
     let mut reached = BTreeSet::from([Vertex(0)]);
     let mut next = vec![Vertex(0)];
@@ -443,5 +444,5 @@ fn is_connected(cluster: &Cluster, dead: &BTreeSet<LinkId>) -> bool {
 }
 
 const NAME: &str = "images";
-/// Applications publish, and the network follows the trees, so often.
+/// Interval at which applications publish and the network adopts new trees.
 const STEP: Duration = Duration::from_millis(1);

@@ -1,5 +1,5 @@
-//! What happens in one run of a bulk group: drawn from a seed, in a form that can be printed and
-//! made smaller.
+//! The events of one run of a bulk group: drawn from a seed, in a form that can be printed and
+//! shrunk.
 
 use core::fmt;
 use core::time::Duration;
@@ -13,108 +13,109 @@ use crate::fuzz::naming::keeps_ids;
 use crate::fuzz::playing::Play;
 use crate::{Disturbance, Fault, HostIx};
 
-/// One run, but for the network and the engines' settings.
+/// One run, without the network and the engines' settings.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where everything else comes from.
+    /// Seed of everything else.
     pub seed: u64,
-    /// Who can become a member; the first one sends first.
+    /// Hosts that can become members. The first one sends first.
     pub hosts: Vec<HostIx>,
-    /// How late members are told of each other, at most.
+    /// Maximum delay of view changes.
     pub delay: Duration,
-    /// What every host loses from the start.
+    /// Loss model of every host from the start.
     pub loss: Loss,
-    /// The kinds of faults that may happen: a random choice, so that rare combinations come up.
+    /// Kinds of faults that can occur: a random subset, which makes rare combinations more likely.
     pub kinds: Vec<Kind>,
-    /// What happens, in order of time since the start.
+    /// Steps of the run, in order of time since the start.
     pub deeds: Vec<(Duration, Deed)>,
 }
 
-/// What can go wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A member is killed; the others are told, at once or later.
+    /// A member is killed. The others get a report, at once or later.
     Crash,
-    /// The same, and another member begins there.
+    /// A member is killed, and another one starts on its host.
     Restart,
-    /// A host stands still.
+    /// A host is paused.
     Pause,
-    /// A member leaves, and comes back perhaps.
+    /// A member leaves, and may rejoin.
     Churn,
-    /// Some hosts and the others do not hear each other.
+    /// Some hosts are partitioned from the others.
     Partition,
-    /// What some hosts send does not reach others.
+    /// Datagrams of some hosts do not reach others.
     OneWay,
-    /// A link dies, of the tree or another one.
+    /// A link of the tree or another one dies.
     Link,
-    /// Datagrams arrive late, twice or damaged.
+    /// Datagrams are delayed, duplicated or damaged.
     Disturb,
-    /// A host loses much.
+    /// A host loses many datagrams.
     Loss,
     /// A host is slow.
     Slow,
-    /// An application takes nothing.
+    /// An application pauses receipt.
     Hold,
-    /// The sender leaves or is killed, and another one sends.
+    /// The sender leaves or is killed, and another member sends.
     Sender,
-    /// Another one begins to send, though somebody does perhaps.
+    /// Another member begins to send, although there may be a sender.
     Rival,
 }
 
-/// One thing that happens.
+/// One step of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deed {
     /// The node on a host joins the group.
     Join(HostIx),
-    /// It leaves.
+    /// The node leaves the group.
     Leave(HostIx),
-    /// It is killed, and nobody is told.
+    /// The node is killed, without a report to the others.
     Kill(HostIx),
-    /// The others are told.
+    /// The failure of the node is reported to the others.
     Report(HostIx),
-    /// A new node begins there, and joins the group: or another start of the same node.
+    /// A new node, or another start of the same node, starts on the host and joins the group.
     Restart(HostIx),
-    /// A member is killed, and another start of the same node begins there before anybody is told.
+    /// A member is killed, and another start of the same node begins before the failure is
+    /// reported.
     Bounce(HostIx),
-    /// Something of the world's.
+    /// A fault of the world.
     Fault(Fault),
-    /// A link dies, unless hosts could not reach each other then: the one with this number, of
-    /// the sender's tree or of all.
+    /// A link dies, unless this would disconnect hosts. The link is the one with this number, of
+    /// the sender's tree or of all links.
     CutLink {
-        /// Whether it is one of the tree.
+        /// `true` to choose among the links of the tree.
         is_of_tree: bool,
-        /// Which.
+        /// Number of the link, modulo the number of links.
         number: usize,
     },
-    /// All links carry again.
+    /// All links work again.
     MendLinks,
-    /// Messages are published, by a host or by whoever sends.
+    /// Messages are published, by a host or by the sender.
     Say {
-        /// Who.
+        /// The host, or `None` for the sender.
         host: Option<HostIx>,
-        /// How many.
+        /// Number of messages.
         count: u32,
         /// Bytes in each.
         bytes: usize,
     },
-    /// Whoever sends asks for a confirmation.
+    /// The sender requests a confirmation.
     Confirm,
-    /// The application on a host takes nothing, or does again.
+    /// The application on a host pauses receipt (`true`), or resumes.
     Hold(HostIx, bool),
-    /// Multicast does not reach a host any more, or does again.
+    /// Multicast to a host is disabled (`true`), or enabled.
     Deafen(HostIx, bool),
-    /// Everybody finds out whom multicast reaches.
+    /// All nodes learn which hosts multicast does not reach.
     LearnPaths,
-    /// A packet in the name of another reaches a host.
+    /// A host receives a packet in the name of another node.
     Forge {
-        /// The host.
+        /// The receiving host.
         to: HostIx,
-        /// The seed of the packet.
+        /// Seed of the packet.
         draw: u64,
     },
-    /// Whoever sends leaves the group.
+    /// The sender leaves the group.
     SenderLeaves,
-    /// Whoever sends is killed.
+    /// The sender is killed.
     SenderDies,
 }
 
@@ -137,7 +138,7 @@ impl Kind {
 }
 
 impl Scenario {
-    /// The scenario of `seed`: 2 to 16 hosts, some of the kinds of faults, some seconds.
+    /// Returns the scenario of `seed`: 2 to 16 hosts, some of the kinds of faults, some seconds.
     pub fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x6275_6c6b);
         let hosts = Settings::of_seed(seed).hosts;
@@ -163,8 +164,8 @@ impl Scenario {
         scenario
     }
 
-    /// Most join at the beginning, some later. Messages come in rushes, often just before a fault,
-    /// because what is under way then is what can go wrong.
+    /// Draws the steps. Most hosts join at the beginning, some later. Messages come in bursts,
+    /// often just before a fault, because faults affect the packets in flight.
     fn draw_deeds(&mut self, rng: &mut Rng) {
         for host in self.hosts.clone() {
             let late = if rng.chance(0.15) { rng.below(2000) } else { rng.below(20) };
@@ -194,7 +195,7 @@ impl Scenario {
         self.deeds.sort_by_key(|(at, _)| *at);
     }
 
-    /// Multicast begins to reach hosts, or ceases to, and nodes find out later.
+    /// Draws times at which multicast to hosts is enabled or disabled, and at which nodes learn it.
     fn draw_paths(&mut self, rng: &mut Rng) {
         let end = self.deeds.last().map_or(0, |(at, _)| at.as_millis() as usize);
         for _ in 0..1 + rng.below(6) {
@@ -207,7 +208,7 @@ impl Scenario {
         self.deeds.sort_by_key(|(at, _)| *at);
     }
 
-    /// Hosts that keep their ids are started again so fast that no membership notices.
+    /// Draws restarts of hosts that keep their ids, too fast for any membership to notice.
     fn draw_bounces(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0xb00_7e4a);
         if !keeps_ids(self.seed) || !rng.chance(0.6) {
@@ -222,7 +223,7 @@ impl Scenario {
         self.deeds.sort_by_key(|(at, _)| *at);
     }
 
-    /// In one of five scenarios an attacker sends packets in the names of others.
+    /// Draws forged packets in the names of others, in one of five scenarios.
     fn draw_forgeries(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0xf0e6_ed00);
         if !may_be_later(self.seed) || !rng.chance(0.2) {
@@ -246,7 +247,7 @@ impl Scenario {
         self.hosts.iter().copied().filter(|_| rng.chance(share)).collect()
     }
 
-    /// A fault, and the end of it if it has one.
+    /// Draws a fault, and its end if it has one.
     fn fault(&mut self, at: Duration, kind: Kind, rng: &mut Rng) {
         let host = self.any_host(rng);
         let spans_ms = [5, 100, 500, 1000, 3000];
@@ -291,7 +292,7 @@ impl Scenario {
         self.add(end, Deed::Fault(ends));
     }
 
-    /// A member is killed; the others are told at once, or later, or never.
+    /// Draws the crash of a member, which is reported at once, later or never.
     fn crash(&mut self, at: Duration, host: HostIx, kind: Kind, rng: &mut Rng) {
         self.add(at, Deed::Kill(host));
         let told = at + Duration::from_millis([0, 20, 600, 2000][rng.below(4)]);
@@ -304,7 +305,7 @@ impl Scenario {
         }
     }
 
-    /// The sender goes; the next one begins soon, before all know, or when they do.
+    /// Draws the end of the sender. The next one begins soon, before or after all members know.
     fn change_sender(&mut self, at: Duration, rng: &mut Rng) {
         let next = self.any_host(rng);
         let told = at + Duration::from_millis([0, 20, 600][rng.below(3)]);
@@ -380,5 +381,5 @@ fn ms(at: Duration) -> f64 {
     at.as_secs_f64() * 1e3
 }
 
-/// Bytes that are published at once, about.
+/// Approximate number of bytes published in one burst.
 const RUSH_BYTES: usize = 60_000;

@@ -1,4 +1,4 @@
-//! The network of one scenario and the settings of its engines, drawn so that rare paths come up.
+//! The network of one scenario and the settings of its engines, drawn to cover rare paths.
 
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::topology::{Topology as Cluster, Vertex};
@@ -11,39 +11,40 @@ use crate::fuzz::draws::may_be_later;
 use crate::fuzz::naming::keeps_ids;
 use crate::{HostIx, Jitter, Link};
 
-/// What all members of a scenario have alike.
+/// Settings that all members of a scenario have in common.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is connected to what.
+    /// Shape of the network.
     pub shape: Shape,
-    /// Whether the engines are told, and the network forwards along their trees.
+    /// `true` if the engines are configured with the network, which then forwards along their
+    /// trees.
     pub is_known: bool,
-    /// Every link.
+    /// Properties of every link.
     pub link: Link,
-    /// Datagrams that wait at a paused host at most.
+    /// Maximum number of datagrams that wait at a paused host.
     pub receive_buffer: usize,
-    /// Who can become a member.
+    /// Hosts that can become members.
     pub hosts: Vec<HostIx>,
-    /// Hosts that hear no multicast, in the beginning.
+    /// Hosts that receive no multicast at the start.
     pub deaf: Vec<HostIx>,
-    /// The engines' settings, but for what they know of the network.
+    /// The engines' settings, without the network.
     pub config: Config,
-    /// Whether a host that is started again comes back under its old id.
+    /// `true` if a restarted host keeps its id.
     pub keeps_ids: bool,
-    /// Gives the nodes their ids: the host with the smallest is another one in each scenario.
+    /// Permutation of the nodes' ids: the host with the smallest one differs between scenarios.
     salt: u32,
 }
 
-/// A network.
+/// The shape of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// BCube of two levels, with so many ports at a switch.
+    /// BCube of two levels, with this number of ports at a switch.
     BCube(u32),
-    /// A fat tree of switches with four ports.
+    /// Fat tree of switches with four ports.
     FatTree,
     /// VL2 with twelve hosts.
     Vl2,
-    /// A tree of two levels of switches.
+    /// Tree with two levels of switches.
     Tree,
     /// Racks of different sizes.
     Racks,
@@ -51,15 +52,15 @@ pub enum Shape {
     Flat,
 }
 
-/// Links of the longest path of most shapes.
+/// Number of links in the longest path of most shapes.
 const LINKS_OF_PATH: u32 = 6;
-/// Lives that a host can have.
+/// Maximum number of lives of a host.
 pub(super) const LIVES: u32 = 8;
-/// Members of a scenario, at most.
+/// Maximum number of members of a scenario.
 const MOST_MEMBERS: usize = 16;
 
 impl Shape {
-    /// Its hosts, switches and links.
+    /// Returns its hosts, switches and links.
     pub fn cluster(self) -> Cluster {
         let cluster = match self {
             Self::BCube(ports) => Cluster::bcube(ports, 1),
@@ -74,7 +75,7 @@ impl Shape {
 }
 
 impl Settings {
-    /// Those of the scenario of this seed.
+    /// Returns the settings of the scenario of this seed.
     pub fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0xb01d_5e77);
         let shapes = [
@@ -114,21 +115,22 @@ impl Settings {
         Self { shape, is_known, link, receive_buffer, hosts, deaf, config, keeps_ids, salt }
     }
 
-    /// The id of the node that runs on a host in the life with this number.
+    /// Returns the id of the node that runs on a host in the life with this number.
     pub(super) fn id(&self, host: HostIx, life: u32) -> NodeId {
         let life = if self.keeps_ids { 0 } else { life };
         let life = if self.salt & 1 == 0 { life } else { LIVES - life };
         NodeId(u64::from(life * 64 + (host.0 ^ self.salt)) + 1)
     }
 
-    /// The ids of all nodes that may run on a host.
+    /// Returns the ids of all nodes that may run on a host.
     pub(super) fn ids(&self, host: HostIx) -> impl Iterator<Item = NodeId> {
         (0..LIVES).map(move |life| self.id(host, life))
     }
 
-    /// The settings of the engine on a host in the life with this number. Only the first life of
-    /// the host that sends first may count its streams from a number that is set: no two nodes may
-    /// use the same.
+    /// Returns the settings of the engine on a host in the life with this number.
+    ///
+    /// Only the first life of the host that sends first may have a set first stream number, because
+    /// two nodes must not use the same one.
     pub(super) fn engine(&self, host: HostIx, life: u32) -> Config {
         let is_first = (host, life) == (self.hosts[0], 0);
         let first_stream = self.config.first_stream.filter(|_| is_first);
@@ -146,15 +148,15 @@ impl Settings {
         Config { network, first_stream, ..self.config.clone() }
     }
 
-    /// Bytes that an engine may keep: what it has sent, or what it has received and the message
-    /// that is not whole.
+    /// Returns the maximum bytes that an engine may hold: those it has sent, or those received
+    /// including an incomplete message.
     pub(super) fn limit_bytes(&self) -> usize {
         let Config { send_bytes, window_packets, message_bytes, .. } = self.config;
         send_bytes.max(window_packets as usize * self.config.piece_bytes() + message_bytes)
     }
 
-    /// Longest time that all may take to come right, once the network works again: to find a new
-    /// sender, to send what still waits, and to be let in again.
+    /// Returns the maximum time of recovery once the network works again: to find a new sender, to
+    /// send the waiting messages, and to be readmitted.
     pub(super) fn patience(&self, waiting_bytes: usize) -> Duration {
         let Config { gone_after, readmit_after, linger, slow_after, .. } = self.config;
         let slow = slow_after.unwrap_or(Duration::from_secs(5));
@@ -165,15 +167,16 @@ impl Settings {
     }
 }
 
-/// In one of four scenarios numbers soon wrap, or change their sign. A draw of its own.
+/// Draws a first number of streams, epochs or packets, in one of four scenarios, that is close to a
+/// wrap or to a change of sign. Independent of all other draws.
 fn draw_first_number(seed: u64) -> Option<u32> {
     let mut rng = Rng::new(seed);
     let edges = [u32::MAX, i32::MAX as u32];
     rng.chance(0.25).then(|| one_of(&mut rng, &edges) - rng.below(8) as u32)
 }
 
-/// In one of sixteen scenarios each link takes so long that a path takes 5 to 250 ms. A draw of its
-/// own.
+/// Draws the delay of each link that gives paths of 5 to 250 ms, in one of sixteen scenarios.
+/// Independent of all other draws.
 fn draw_distance(seed: u64) -> Option<Duration> {
     let mut rng = Rng::new(seed ^ 0xfa4_d157);
     let path_ms = [5, 25, 100, 250];
@@ -204,12 +207,12 @@ fn draw_link(rng: &mut Rng) -> Link {
     }
 }
 
-/// Whether multicast does not reach some of the hosts, or all: so it is in one seed of six.
+/// Returns `true` if multicast reaches only some of the hosts, or none: in one of six seeds.
 pub(super) fn is_without_multicast(seed: u64) -> bool {
     seed.is_multiple_of(6)
 }
 
-/// Two to sixteen hosts, anywhere.
+/// Draws two to sixteen hosts, anywhere.
 fn draw_hosts(count: u32, rng: &mut Rng) -> Vec<HostIx> {
     let mut all: Vec<HostIx> = (0..count).map(HostIx).collect();
     let most = (count as usize).min(MOST_MEMBERS);
@@ -282,13 +285,13 @@ impl fmt::Display for Settings {
     }
 }
 
-/// From this seed on the policy for slow receivers is drawn along with the other settings. Smaller
-/// seeds keep the other settings that they had before there was a choice.
+/// First seed of scenarios that draw the policy for slow receivers with the other settings. Smaller
+/// seeds draw it separately, and so keep the settings that they had before the policy existed.
 const SLOWEST_FROM: u64 = 700_000_000;
-/// What a window of one packet carries over the slowest ways, if nothing else limits it.
+/// Throughput of a window of one packet over the slowest paths, without another limit.
 const SLOWEST_BYTES_PER_SECOND: u64 = 50_000;
-/// Who slowed the others down is out for so long, at most.
+/// Maximum time for which a receiver is evicted for slowing the others down.
 const SLOW_OUT: Duration = Duration::from_secs(10);
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
-/// One ways that everything takes until all is well, at most.
+/// Maximum number of one-way delays until recovery.
 const TRIPS: u32 = 100;

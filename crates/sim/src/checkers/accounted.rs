@@ -1,4 +1,4 @@
-//! Whoever is owed a message gets it, or is told that it is lost.
+//! The rule that every message owed to a receiver is delivered to it or reported as lost.
 
 use super::{Ledger, Violation};
 

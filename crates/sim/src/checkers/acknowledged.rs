@@ -1,4 +1,4 @@
-//! A membership service acknowledges a join when it has stored it, and not before.
+//! The rule that a membership service acknowledges a join only after storing it.
 
 use super::{Ledger, Violation};
 

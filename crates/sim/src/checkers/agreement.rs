@@ -1,5 +1,5 @@
-//! Once all is healed and quiet, every member's view of a group is its other members, and what a
-//! membership service has stored is all of them.
+//! The rule that views agree after recovery: every member's view of a group consists of its other
+//! members, and the membership service has stored all of them.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn stored(ledger: &Ledger, found: &mut Vec<Violation>) {
     let Some(stored) = &ledger.stored else { return };
     let living: BTreeSet<NodeId> =
         ledger.members.values().flatten().map(|member| member.node).collect();
-    // A process that hears from no node considers itself cut off and removes none.
+    // A process that hears from no node considers itself partitioned and removes none.
     let may_hear_nobody = living.len() < ledger.processes;
     let nobody = BTreeSet::new();
     for group in ledger.members.keys().chain(stored.keys()).collect::<BTreeSet<_>>() {

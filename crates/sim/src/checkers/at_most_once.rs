@@ -1,5 +1,6 @@
-//! A message is delivered or reported lost at most once, and never both; and if a part of it is
-//! reported lost, so is the message.
+//! The rule that a message is delivered or reported as lost at most once, and never both.
+//!
+//! If a part of it is reported as lost, it is not delivered.
 
 use super::{Got, Ledger, Violation};
 

@@ -1,4 +1,5 @@
-//! What is delivered was sent, byte for byte; what is reported lost was sent too.
+//! The rule that a delivered message was sent with the same bytes, and that a message reported as
+//! lost was sent.
 
 use super::{Ledger, Violation};
 

@@ -1,4 +1,4 @@
-//! What happened in a run, as the checkers read it.
+//! The record of a run, for the checkers.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,62 +7,62 @@ use carom_proto::{
     Event, GroupId, Lost, Message, NodeId, PacketId, Safe, SeqNo, Time, ViewChangeKind,
 };
 
-/// The book of one run: what was sent, what each node got and was told, who was in which view
-/// when.
+/// The record of one run: the messages sent, the events of each node, and the views over time.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub(super) sent: BTreeMap<MessageId, Sent>,
     pub(super) got: BTreeMap<(Start, MessageId), Got>,
-    /// Packets of messages besides their first that nodes were told as lost, by their messages:
-    /// each number, and how often.
+    /// Packets reported as lost other than the first of a message, by their messages: each number,
+    /// and how often it was reported.
     pub(super) lost_pieces: BTreeMap<(Start, MessageId), BTreeMap<u32, u32>>,
-    /// Members of each group at present, as they would say themselves.
+    /// Current members of each group, by their own account.
     pub(super) members: BTreeMap<GroupId, BTreeSet<Start>>,
-    /// Each member's view at present. Which start of a node it has in it is the one that was the
-    /// last when the member was told of the node.
+    /// Current view of each member. The start of a node in it is the one that was current when the
+    /// member was notified of the node.
     pub(super) views: BTreeMap<(Start, GroupId), BTreeSet<Start>>,
-    /// When an observer last saw a node go from a group, or left the group itself.
+    /// Time when an observer last saw a node leave a group, or left the group itself.
     gone: BTreeMap<(Start, GroupId, Start), Time>,
-    /// When each member joined.
+    /// Time when each member joined.
     joined: BTreeMap<(Start, GroupId), Time>,
-    /// How often each node was started.
+    /// Number of starts of each node.
     starts: BTreeMap<NodeId, u32>,
-    /// The last start of each sender of which each node was told something.
+    /// Last start of each sender of which each node has received a message or a loss.
     last_heard: BTreeMap<(Start, GroupId, NodeId), u32>,
-    /// The number of the first message of each stream.
+    /// Number of the first message of each stream.
     firsts: BTreeMap<(Start, GroupId), u32>,
-    /// When everything was put right.
+    /// Time when all faults had ended.
     pub(super) healed: Option<Time>,
     owed_from: OwedFrom,
-    /// Whether what is sent in the healed world must be delivered, and not only accounted for.
+    /// `true` if messages sent in the healed world must be delivered, and not only accounted for.
     pub(super) must_deliver: bool,
-    /// Groups in which a node asked for confirmation after that.
+    /// Groups in which a node has requested confirmation since then.
     pub(super) awaited: BTreeMap<(NodeId, GroupId), Awaited>,
-    /// Whom a node was told to have a message settled that it had not.
+    /// Messages that were confirmed as settled at a member that did not have them.
     pub(super) not_safe: Vec<(Start, MessageId)>,
     /// Senders that were still held back after that.
     pub(super) held_back: Vec<(NodeId, GroupId)>,
-    /// What counters said at the end that breaks a promise of the protocol's own.
+    /// Guarantees of the protocol that the final counters violate.
     pub(super) broken: Vec<(NodeId, String)>,
     /// Joins that the membership service acknowledged without having stored them.
     pub(super) unstored: Vec<(GroupId, NodeId)>,
-    /// The members of each group by the account of the membership service, if there is one.
+    /// Members of each group as stored by the membership service, if there is one.
     pub(super) stored: Option<BTreeMap<GroupId, BTreeSet<NodeId>>>,
-    /// How many processes the membership service has.
+    /// Number of processes of the membership service.
     pub(super) processes: usize,
-    /// Members that wait for their membership service, in the healed world.
+    /// Members that wait for their membership service in the healed world.
     pub(super) unsettled: Vec<NodeId>,
-    /// The most bytes that an engine was seen to keep, and the limit.
+    /// Maximum bytes that an engine was observed to hold, and the limit.
     pub(super) memory: Option<(usize, usize)>,
 }
 
-/// From where on a receiver is owed a sender's messages.
+/// The point from which a receiver is owed a sender's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwedFrom {
-    /// From when its sender learnt of it as a member.
+    /// From when the sender has it in its view.
     #[default]
     View,
-    /// From the first that it heard of: a message that was followed by none may be unknown.
+    /// From the first message that it got or reported as lost. A message without a successor may
+    /// remain undetected.
     FirstHeard,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Start {
     pub(super) number: u32,
 }
 
-/// A message by its sender, group and place in its sender's stream.
+/// A message by its sender, its group and its place in the sender's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MessageId {
     pub(super) sender: Start,
@@ -81,64 +81,64 @@ pub(super) struct MessageId {
     pub(super) place: Place,
 }
 
-/// The place of a packet in its stream, whose numbers may wrap: the number, counted from so far
-/// before the stream's first that no run goes back there.
+/// The place of a packet in its stream: its number, counted from a point so far before the stream's
+/// first number that no place wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u32);
 
-/// A message as it was sent.
+/// A message that was sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// When.
+    /// Time of sending.
     pub at: Time,
-    /// What.
+    /// Its payload.
     pub payload: Vec<u8>,
-    /// Whether it is of no use after a while, so that it may rightly be lost.
+    /// `true` if it has a deadline, so that it may be lost.
     pub has_deadline: bool,
-    /// Whom its sender knew as members then.
+    /// Members in its sender's view at that time.
     pub(super) to: BTreeSet<Start>,
 }
 
-/// A confirmation that was asked for.
+/// A requested confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Awaited {
-    /// The last message that it must be for; `None` if nothing was sent.
+    /// Last message that it must include, or `None` if nothing was sent.
     pub(super) up_to: Option<Place>,
-    /// Whether it came.
+    /// `true` if it has arrived.
     pub(super) is_there: bool,
 }
 
-/// What one node got of one message.
+/// Receipt of one message at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Got {
-    /// How often it was delivered.
+    /// Number of deliveries.
     pub delivered: u32,
-    /// How often it was reported lost.
+    /// Number of reports of its loss.
     pub lost: u32,
-    /// When it first was either.
+    /// Time of the first of these.
     pub at: Time,
-    /// Whether a delivery had another payload than was sent.
+    /// `true` if a delivery had another payload than was sent.
     pub is_altered: bool,
 }
 
 impl Ledger {
-    /// An empty book.
+    /// Creates an empty record.
     pub fn new(owed_from: OwedFrom) -> Self {
         Self { owed_from, ..Self::default() }
     }
 
-    /// A node came to life.
+    /// Records the start of a node.
     pub fn born(&mut self, node: NodeId) {
         *self.starts.entry(node).or_default() += 1;
     }
 
-    /// A node was killed.
+    /// Records that a node was killed.
     pub fn died(&mut self, node: NodeId) {
         let start = self.start_of(node);
         self.members.values_mut().for_each(|members| _ = members.remove(&start));
     }
 
-    /// A node joined a group.
+    /// Records that a node joined a group.
     pub fn joined(&mut self, now: Time, node: NodeId, group: GroupId) {
         let start = self.start_of(node);
         self.joined.insert((start, group), now);
@@ -146,7 +146,7 @@ impl Ledger {
         self.views.insert((start, group), BTreeSet::new());
     }
 
-    /// A node left a group: what it saw there is over.
+    /// Records that a node left a group, which ends its view there.
     pub fn left(&mut self, now: Time, node: NodeId, group: GroupId) {
         let start = self.start_of(node);
         if let Some(members) = self.members.get_mut(&group) {
@@ -157,7 +157,7 @@ impl Ledger {
         }
     }
 
-    /// A node sent a message.
+    /// Records a message that a node sent.
     pub fn sent(&mut self, now: Time, id: PacketId, payload: Vec<u8>, has_deadline: bool) {
         let sender = self.start_of(id.sender);
         let to = self.views.get(&(sender, id.group)).cloned().unwrap_or_default();
@@ -167,7 +167,7 @@ impl Ledger {
         self.sent.insert(id, Sent { at: now, payload, has_deadline, to });
     }
 
-    /// A node was told something.
+    /// Records an event of a node.
     pub fn told(&mut self, now: Time, node: NodeId, event: Event) {
         let receiver = self.start_of(node);
         match event {
@@ -218,10 +218,12 @@ impl Ledger {
         }
     }
 
-    /// The packet that was reported lost. Starts of a node may use the same numbers: of those that
-    /// did it is the first, from the one on that was heard of last, of which the receiver was not
-    /// told yet what became of the packet; or an earlier one, if the receiver takes its late
-    /// packets for current while the sender does not answer.
+    /// Returns the packet that was reported as lost.
+    ///
+    /// Several starts of a node may use the same number. The packet is that of the first start, not
+    /// before the last one heard of, that used the number and whose packet is neither delivered nor
+    /// reported at the receiver. If there is none, it is that of an earlier start: the receiver may
+    /// take its late packets for current ones while the sender does not answer.
     fn lost_id(&self, receiver: Start, lost: &Lost, number: SeqNo) -> MessageId {
         let last = self.last_heard.get(&(receiver, lost.group, lost.sender)).copied();
         let is_open = |id: &MessageId| {
@@ -242,12 +244,13 @@ impl Ledger {
         *last = sender.number.max(*last);
     }
 
-    /// The start that a node is in.
+    /// Returns the current start of a node.
     fn start_of(&self, node: NodeId) -> Start {
         Start { node, number: self.starts.get(&node).copied().unwrap_or(0) }
     }
 
-    /// What this number may mean: a packet of each start of its sender, the first start first.
+    /// Returns the packets that this number may mean: one of each start of its sender, the first
+    /// start first.
     fn ids(&self, sender: NodeId, group: GroupId, seqno: SeqNo) -> impl Iterator<Item = MessageId> {
         let starts = 0..=self.start_of(sender).number;
         starts.map(move |number| self.id(Start { node: sender, number }, group, seqno))
@@ -257,14 +260,14 @@ impl Ledger {
         MessageId { sender, group, place: self.place(sender, group, seqno) }
     }
 
-    /// The place of this number in the stream of this start.
+    /// Returns the place of this number in the stream of this start.
     fn place(&self, sender: Start, group: GroupId, SeqNo(number): SeqNo) -> Place {
         let first = self.firsts.get(&(sender, group)).copied().unwrap_or(0);
         Place(number.wrapping_sub(first.wrapping_sub(BEFORE_FIRST)))
     }
 
-    /// The message of which the packet with this number is a part but not the first: a message
-    /// that does not fit a packet takes the numbers up to the next message's.
+    /// Returns the message that contains the packet with this number, other than as its first. A
+    /// message larger than a packet uses the numbers up to that of the next message.
     fn message_with_piece(&self, id: MessageId) -> Option<MessageId> {
         let mut before = self.sent.range(MessageId { place: Place(0), ..id }..=id);
         let (message, sent) = before.next_back()?;
@@ -272,65 +275,66 @@ impl Ledger {
         (after > 0 && after as usize <= sent.payload.len() / LEAST_PIECE_BYTES).then_some(*message)
     }
 
-    /// Everything is put right from now on; from here on all must be delivered, or at least
+    /// Records the end of all faults. From now on everything must be delivered, or at least
     /// accounted for.
     pub fn healed(&mut self, now: Time, must_deliver: bool) {
         self.healed = Some(now);
         self.must_deliver = must_deliver;
     }
 
-    /// A node asks for confirmation in a group, in the healed world.
+    /// Records that a node requests confirmation in a group in the healed world.
     pub fn awaits(&mut self, node: NodeId, group: GroupId) {
         let up_to = self.sent_by(self.start_of(node), group).map(|(id, _)| id.place).last();
         self.awaited.insert((node, group), Awaited { up_to, is_there: false });
     }
 
-    /// A node cannot send, in the healed world.
+    /// Records that a node cannot send in the healed world.
     pub fn held_back(&mut self, node: NodeId, group: GroupId) {
         self.held_back.push((node, group));
     }
 
-    /// A node's counters say that a promise of the protocol's own is broken.
+    /// Records that a node's counters violate a guarantee of the protocol.
     pub fn breaks(&mut self, node: NodeId, promise: String) {
         self.broken.push((node, promise));
     }
 
-    /// The membership service has acknowledged a join that it has not stored.
+    /// Records that the membership service has acknowledged a join that it has not stored.
     pub fn acknowledged_unstored(&mut self, group: GroupId, node: NodeId) {
         self.unstored.push((group, node));
     }
 
-    /// These are the members of each group, as the membership service of so many processes has
-    /// stored it.
+    /// Records the members of each group that the membership service has stored, and its number of
+    /// processes.
     pub fn has_stored(&mut self, members: BTreeMap<GroupId, BTreeSet<NodeId>>, processes: usize) {
         (self.stored, self.processes) = (Some(members), processes);
     }
 
-    /// These members wait for their membership service, in the healed world.
+    /// Records the members that wait for their membership service in the healed world.
     pub fn are_unsettled(&mut self, nodes: Vec<NodeId>) {
         self.unsettled = nodes;
     }
 
-    /// An engine keeps `bytes`, where it may keep `limit`.
+    /// Records that an engine holds `bytes`, and its limit.
     pub fn keeps(&mut self, bytes: usize, limit: usize) {
         let (most, _) = self.memory.unwrap_or_default();
         self.memory = Some((most.max(bytes), limit));
     }
 
-    /// Whether all who asked for confirmation in the healed world have it.
+    /// Returns `true` if all confirmations that were requested in the healed world have arrived.
     pub fn is_all_confirmed(&self) -> bool {
         self.awaited.values().all(|awaited| awaited.is_there)
     }
 
-    /// Whether all views are those of the members, and nobody waits for a membership service.
+    /// Returns `true` if all views consist of the members, and no member waits for a membership
+    /// service.
     pub fn do_views_agree(&self) -> bool {
         let mut found = Vec::new();
         super::agreement::check(self, &mut found);
         found.is_empty() && self.unsettled.is_empty()
     }
 
-    /// Who is owed the message: who was in the sender's view when it was sent, if neither has seen
-    /// the other go since, and both are there still.
+    /// Returns the receivers that are owed the message: those in the sender's view when it was
+    /// sent, if neither has seen the other leave since, and both are still members.
     pub(super) fn owed<'a>(
         &'a self,
         id: &'a MessageId,
@@ -345,8 +349,8 @@ impl Ledger {
         let both_stayed = move |start: &Start| {
             let (sender, start) = (id.sender, *start);
             let in_view = self.views.get(&(start, id.group)).is_some_and(|it| it.contains(&sender));
-            // Who has left and come back in between, too fast for the sender to see, is another
-            // member now.
+            // A member that left and rejoined too fast for the sender to notice is another member
+            // now.
             let joined = self.joined.get(&(start, id.group)).copied().unwrap_or_default();
             let has_seen_go = has_seen_go(sender, start) || has_seen_go(start, sender);
             in_view && joined <= sent.at && !has_seen_go
@@ -362,14 +366,14 @@ impl Ledger {
         to.filter(is_member).filter(both_stayed).filter(has_heard)
     }
 
-    /// What a node sent in a group in one of its starts.
+    /// Returns the messages that a node sent in a group in one of its starts.
     fn sent_by(&self, sender: Start, group: GroupId) -> impl Iterator<Item = (&MessageId, &Sent)> {
         let message = |place| MessageId { sender, group, place };
         self.sent.range(message(Place(0))..=message(Place(u32::MAX)))
     }
 
-    /// A node was told that what it sent is settled at all members. That can be compared with what
-    /// they got only where both are owed the same.
+    /// Checks a confirmation that a node has received. It can only be compared with what members
+    /// received where the protocol owes them the same messages.
     fn safe(&mut self, start: Start, safe: &Safe) {
         let up_to = self.place(start, safe.group, safe.up_to);
         if let Some(awaited) = self.awaited.get_mut(&(start.node, safe.group)) {
@@ -403,9 +407,9 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// Bytes of a piece of a message but for the last, at the least.
+/// Minimum bytes of a fragment other than the last of its message.
 const LEAST_PIECE_BYTES: usize = 100;
-/// Losses of one report that are written down at most: more were never sent in a run.
+/// Maximum number of losses recorded from one report. No run sends more messages.
 const MAX_LOST: u32 = 100_000;
-/// Numbers before the first of a stream that have a place.
+/// Number of places before the first number of a stream.
 const BEFORE_FIRST: u32 = 1 << 30;

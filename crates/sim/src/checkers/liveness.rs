@@ -1,5 +1,5 @@
-//! Once the faults have stopped, everything works again within a bound: nobody is held back, what
-//! is sent is delivered to all who are owed it, and confirmed.
+//! The rule that everything works again within a bound once the faults have ended: no sender is
+//! held back, and messages are delivered to all receivers that are owed them, and confirmed.
 
 use super::{Ledger, Violation};
 

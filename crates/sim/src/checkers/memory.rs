@@ -1,4 +1,4 @@
-//! No engine keeps more than its settings allow.
+//! The rule that no engine holds more bytes than its settings allow.
 
 use super::{Ledger, Violation};
 

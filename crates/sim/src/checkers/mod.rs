@@ -1,5 +1,4 @@
-//! What must hold of every run, whatever the protocol. Each checker reads the [`Ledger`] in which
-//! the run was written down.
+//! Rules for every run of any protocol. Each checker reads the [`Ledger`], the record of the run.
 
 mod accounted;
 mod acknowledged;
@@ -20,12 +19,12 @@ use core::fmt;
 
 pub use ledger::{Got, Ledger, OwedFrom, Sent};
 
-/// One thing that did not hold.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What should have held.
+    /// The violated rule.
     pub rule: &'static str,
-    /// Where and how it did not.
+    /// Description of the violation.
     pub what: String,
 }
 
@@ -34,7 +33,7 @@ impl Violation {
         Self { rule, what }
     }
 
-    /// Returns `true` if it holds whatever nodes are made to believe.
+    /// Returns `true` if the rule holds even when nodes accept forged packets.
     pub(crate) fn concerns_memory(&self) -> bool {
         self.rule == "memory is bounded"
     }
@@ -46,7 +45,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that does not hold of the run.
+/// Returns all violations of a run.
 pub fn all(ledger: &Ledger) -> Vec<Violation> {
     let mut found = Vec::new();
     at_most_once::check(ledger, &mut found);

@@ -1,4 +1,4 @@
-//! What a protocol promises besides: its counters keep to it.
+//! Guarantees specific to a protocol, as seen in its counters.
 
 use super::{Ledger, Violation};
 

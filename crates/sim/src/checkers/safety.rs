@@ -1,4 +1,4 @@
-//! A sender is told that its messages are settled at every member only when they are.
+//! The rule that messages are confirmed to a sender only when they are settled at every member.
 
 use super::{Ledger, Violation};
 

@@ -1,4 +1,4 @@
-//! Each checker finds what it is for, and nothing in a run in which all is well.
+//! Tests of the checkers: each finds its violation, and none in a correct run.
 
 use bytes::Bytes;
 use carom_proto::{
@@ -43,7 +43,7 @@ fn lost(number: u32) -> Event {
     Event::Lost(Lost { group: GROUP, sender: A, first, last, cause: LossCause::TooFarBehind })
 }
 
-/// Two members that know each other; A has sent its first message.
+/// Returns the record of two members that know each other. A has sent its first message.
 fn ledger() -> Ledger {
     let mut ledger = Ledger::new(OwedFrom::View);
     [A, B].into_iter().for_each(|node| ledger.born(node));
@@ -178,7 +178,7 @@ fn start_of_a_node_is_owed_nothing_that_was_sent_to_the_one_before() {
     ledger.joined(Time(3), B, GROUP);
     ledger.told(Time(4), B, view(A, ViewChangeKind::Joined));
     assert_eq!(rules(&ledger), [""; 0]);
-    // A has not noticed: it is the old start that it sends to.
+    // A has not noticed, and sends to the old start.
     ledger.sent(Time(5), id(2), b"two".to_vec(), false);
     assert_eq!(rules(&ledger), [""; 0]);
     ledger.told(Time(6), A, view(B, ViewChangeKind::Failed));

@@ -1,8 +1,8 @@
 //! The membership service in the world: control processes on hosts, the store that they share, and
-//! who of them owns which partition.
+//! the assignment of partitions to them.
 //!
-//! The store is no machine. It has a place in the network, so that a process can be cut off from
-//! it, and takes its time; what it decides it decides at once, by the rules of the embedded store
+//! The store is not a machine. It has a place in the network, from which a process can be
+//! partitioned, and a delay. It executes each commit at once, by the rules of the embedded store
 //! and of etcd.
 
 mod process;

@@ -9,19 +9,19 @@ use carom_proto::membership::service::{
 };
 use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
 
-/// A [`Server`] on a host, with what its driver would keep.
+/// A [`Server`] on a host, with the state that its driver would keep.
 #[derive(Debug)]
 pub struct Process {
     server: Server,
-    /// The term in which each partition was last given to this process.
+    /// Term in which each partition was last given to this process.
     terms: BTreeMap<u16, u64>,
-    /// Who is at the other end of each link, and what it is told.
+    /// Node at the other end of each connection, and the frames sent to it.
     peers: BTreeMap<LinkId, Peer>,
     events: VecDeque<ProcessEvent>,
     links: VecDeque<LinkCommand>,
 }
 
-/// A link as its bytes tell.
+/// A connection as seen from its bytes.
 #[derive(Debug, Default)]
 struct Peer {
     node: Option<NodeId>,
@@ -29,17 +29,17 @@ struct Peer {
     to_it: FrameReader,
 }
 
-/// What a control process wants of the store, or did that has to be right.
+/// A request of a control process to the store, or an acknowledgment to be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessEvent {
-    /// This is to be stored, in the term in which the process got the partition.
+    /// A commit is to be stored, in the term in which the process got the partition.
     Commit {
-        /// What.
+        /// The commit.
         commit: Commit,
         /// The term.
         term: u64,
     },
-    /// It has told a node that it is in a group.
+    /// The process has acknowledged to a node that it is in a group.
     Acknowledged {
         /// The group.
         group: GroupId,
@@ -48,28 +48,28 @@ pub enum ProcessEvent {
     },
 }
 
-/// What a control process hears from the store.
+/// A report of the store to a control process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
-    /// What became of a commit.
+    /// The result of a commit.
     Answer(CommitId, Result<(), CommitFailure>),
-    /// The partition is this process's from now on, and holds this.
+    /// The process owns the partition from now on.
     Own {
         /// The partition.
         partition: u16,
-        /// How often it was given to anybody.
+        /// Number of times that the partition was given to any process.
         term: u64,
-        /// What it holds.
+        /// Content of the partition.
         state: PartitionState,
     },
-    /// It is no longer.
+    /// The process no longer owns the partition.
     Disown(u16),
-    /// Who has which.
+    /// The owners of all partitions.
     Owners(Owners),
 }
 
 impl Process {
-    /// A process that owns nothing yet.
+    /// Creates a process that owns nothing.
     pub fn new(config: ServerConfig, seed: u64) -> Self {
         Self {
             server: Server::new(config, seed),
@@ -80,7 +80,7 @@ impl Process {
         }
     }
 
-    /// What decides.
+    /// Returns its server.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -90,7 +90,8 @@ impl Process {
             News::Answer(id, Ok(())) => self.server.handle_committed(now, id),
             News::Answer(id, Err(why)) => self.server.handle_commit_failed(now, id, why),
             News::Own { partition, term, state } => {
-                // It may believe that it has the partition still, from before another had it.
+                // The process may still consider itself the owner, from before another process
+                // owned it.
                 self.server.disown(now, partition);
                 self.server.load(partition, state);
                 self.server.own(now, partition);
@@ -139,7 +140,7 @@ impl Process {
         self.server.poll_timeout()
     }
 
-    /// Commits first: some wishes are answered without any.
+    /// Commits come first, because some requests are acknowledged without any.
     fn drain(&mut self) {
         while let Some(commit) = self.server.poll_commit() {
             let term = self.terms.get(&commit.partition).copied().unwrap_or_default();
@@ -151,7 +152,7 @@ impl Process {
         }
     }
 
-    /// Writes down what is promised to nodes.
+    /// Records the acknowledgments to nodes.
     fn look_at(&mut self, command: &LinkCommand) {
         match command {
             LinkCommand::Send { link, bytes } => {
@@ -169,7 +170,7 @@ impl Process {
 }
 
 impl Peer {
-    /// Only the first frame says who it is.
+    /// Reads the node from the first frame, the only one that names it.
     fn hear(&mut self, bytes: &[u8]) {
         if self.node.is_some() {
             return;
@@ -181,7 +182,7 @@ impl Peer {
         }
     }
 
-    /// The groups in which the node is told to be.
+    /// Returns the groups of which these bytes acknowledge membership to the node.
     fn say(&mut self, bytes: &[u8]) -> Vec<GroupId> {
         self.to_it.push(bytes);
         let mut groups = Vec::new();

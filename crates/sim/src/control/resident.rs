@@ -1,4 +1,4 @@
-//! Whatever may run on a host of a cluster with a membership service.
+//! The machines of a cluster with a membership service.
 
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::service::Detector;
@@ -17,26 +17,26 @@ pub enum Resident<M> {
     Detector(Box<Detector>),
 }
 
-/// What a resident can be asked.
+/// A command for a resident.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order<C> {
-    /// The member's application asks for something.
+    /// A request of the member's application.
     Member(C),
-    /// A control process hears from the store.
+    /// A report of the store to a control process.
     Process(News),
 }
 
-/// What a resident tells.
+/// An event of a resident.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told<E> {
-    /// A member told it.
+    /// An event of a member.
     Member(E),
-    /// A control process did.
+    /// An event of a control process.
     Process(ProcessEvent),
 }
 
 impl<M> Resident<M> {
-    /// The member, if it is one.
+    /// Returns the member, if it is one.
     pub fn member(&self) -> Option<&M> {
         match self {
             Self::Member(member) => Some(member),
@@ -44,7 +44,7 @@ impl<M> Resident<M> {
         }
     }
 
-    /// The member, if it is one.
+    /// Returns the member, if it is one.
     pub fn member_mut(&mut self) -> Option<&mut M> {
         match self {
             Self::Member(member) => Some(member),
@@ -52,7 +52,7 @@ impl<M> Resident<M> {
         }
     }
 
-    /// The control process, if it is one.
+    /// Returns the control process, if it is one.
     pub fn process(&self) -> Option<&Process> {
         match self {
             Self::Process(process) => Some(process),

@@ -1,4 +1,4 @@
-//! The control processes of a world, and between them and their store.
+//! The control processes of a world, and the exchange between them and their store.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,29 +15,29 @@ use super::store::Store;
 use crate::machine::Machine;
 use crate::{Agenda, Happening, HostIx, World};
 
-/// How a membership service is made.
+/// Configuration of a membership service.
 #[derive(Clone, Debug)]
 pub struct ServicesConfig {
-    /// The settings of every control process.
+    /// Settings of every control process.
     pub server: ServerConfig,
-    /// Where control processes run, one on each. At least one.
+    /// Hosts of the control processes, one for each. At least one.
     pub hosts: Vec<HostIx>,
-    /// Where their store is reached: partitions of the network may keep processes from it. `None`
-    /// if there is one process, with its store in the same machine.
+    /// Place of the store in the network, from which processes can be partitioned. `None` if there
+    /// is one process, with its store in the same machine.
     pub store_at: Option<HostIx>,
-    /// How long a commit takes to the store, and its answer back.
+    /// One-way delay between processes and store.
     pub store_delay: Duration,
-    /// How long a process that the store does not hear from keeps its partitions. Of no meaning
-    /// where there is only one.
+    /// Time for which a process that the store does not hear keeps its partitions. Has no effect
+    /// with a single process.
     pub lease: Duration,
 }
 
-/// A membership service, driven along with its [`World`].
+/// A membership service, driven together with its [`World`].
 pub struct Services {
     config: ServicesConfig,
     store: Store,
     places: Vec<Place>,
-    /// Who has a lease at the store, until when, and where it runs or ran.
+    /// Leases of processes at the store.
     leases: BTreeMap<u64, Lease>,
     agenda: Agenda<Op>,
     lives: u64,
@@ -49,9 +49,9 @@ pub struct Services {
 /// A host for a control process.
 #[derive(Debug, Default)]
 struct Place {
-    /// The number of the process that runs there.
+    /// Number of the process that runs there.
     life: Option<u64>,
-    /// What it is still to hear from the store, and when it may.
+    /// Reports of the store to it, with their earliest times.
     news: VecDeque<(Time, News)>,
 }
 
@@ -61,24 +61,24 @@ struct Lease {
     until: Time,
 }
 
-/// What is to happen between processes and store.
+/// A scheduled operation between processes and store.
 #[derive(Clone, Debug)]
 enum Op {
     /// A commit reaches the store.
     Commit { place: usize, life: u64, term: u64, commit: Commit },
     /// Its answer reaches the process.
     Answer { place: usize, life: u64, id: CommitId, result: Result<(), CommitFailure> },
-    /// News reach the process.
+    /// Reports reach the process.
     News(usize),
-    /// Leases are renewed, or end.
+    /// Leases are renewed, or expire.
     Renew,
 }
 
 impl Services {
-    /// A service none of whose processes runs yet.
+    /// Creates a service without running processes.
     ///
     /// # Panics
-    /// If there is no host, or more than one without a store that they share.
+    /// Panics if there is no host, or if there are several without a shared store.
     pub fn new(config: ServicesConfig, seed: u64) -> Self {
         let is_one = config.hosts.len() == 1;
         assert!(is_one || config.store_at.is_some() && !config.hosts.is_empty(), "whose store?");
@@ -98,32 +98,32 @@ impl Services {
         }
     }
 
-    /// How many processes there can be.
+    /// Returns the number of processes, running or not.
     pub fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// Where nodes reach the processes.
+    /// Returns the addresses of the processes.
     pub fn addresses(&self) -> Vec<Endpoint> {
         self.config.hosts.iter().map(|host| host.endpoint()).collect()
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The store, to have it fail.
+    /// Returns the store, to inject failures.
     pub fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }
 
-    /// The next join that was acknowledged although it was not in the store.
+    /// Returns the next join that was acknowledged although it was not in the store.
     pub fn next_unstored(&mut self) -> Option<(GroupId, NodeId)> {
         self.unstored.pop()
     }
 
-    /// Whether the process with this number runs.
+    /// Returns `true` if the process with this number runs.
     pub fn runs(&self, which: usize) -> bool {
         self.places[which].life.is_some()
     }
@@ -149,7 +149,7 @@ impl Services {
         self.publish_owners(world);
     }
 
-    /// Ends a process without a word.
+    /// Kills a process at once.
     pub fn kill<M: Machine>(&mut self, world: &mut World<Resident<M>>, which: usize) {
         self.places[which].life = None;
         self.places[which].news.clear();
@@ -170,7 +170,7 @@ impl Services {
         world.spawn(host, id, Resident::Detector(Box::new(detector)));
     }
 
-    /// A control process has told something.
+    /// Handles an event of a control process.
     pub fn take(&mut self, at: Time, host: HostIx, event: ProcessEvent) {
         let place = self.config.hosts.iter().position(|it| *it == host);
         let place = place.expect("control processes run where they were started");
@@ -181,7 +181,7 @@ impl Services {
                 self.agenda.add(arrives, Op::Commit { place, life, term, commit });
             }
             ProcessEvent::Acknowledged { group, node } => {
-                // A process that was deposed while it stood still acknowledges what it had stored
+                // A process that was deposed while it was paused acknowledges what it had stored
                 // before. The member may have left since.
                 let is_stored = match self.store.owns(life, group) {
                     true => self.store.is_member(group, node),
@@ -194,12 +194,12 @@ impl Services {
         }
     }
 
-    /// When the next thing happens here.
+    /// Returns the time of the next operation.
     pub fn next_at(&self) -> Option<Time> {
         self.agenda.next_at()
     }
 
-    /// Lets happen what is due here by now.
+    /// Executes the operations that are due.
     pub fn run<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
         while self.agenda.next_at().is_some_and(|at| at <= world.now()) {
             let Some((_, op)) = self.agenda.pop() else { return };
@@ -216,8 +216,8 @@ impl Services {
         }
     }
 
-    /// Lets the next thing happen, here or in the world, if it is due by `end`; tells what it is
-    /// that members tell.
+    /// Executes the next operation, or the next event of the world, if it is due by `end`. Passes
+    /// the events of machines to `on_event`.
     pub fn step<M: Machine>(
         &mut self,
         world: &mut World<Resident<M>>,
@@ -273,7 +273,8 @@ impl Services {
         world.command(self.config.hosts[place], Order::Process(News::Answer(id, result)));
     }
 
-    /// News come in their order, and wait while the process is cut off.
+    /// Delivers reports to a process in order. They wait while the process is partitioned from the
+    /// store.
     fn on_news<M: Machine>(&mut self, world: &mut World<Resident<M>>, place: usize) {
         while let Some((at, _)) = self.places[place].news.front() {
             let again = world.now() + NEWS_RETRY;
@@ -286,7 +287,8 @@ impl Services {
         }
     }
 
-    /// Processes that are heard keep what they have; what others had is shared among them.
+    /// Renews the leases of processes that the store hears, and reassigns the partitions of the
+    /// others.
     fn on_renew<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
         let now = world.now();
         self.agenda.add(now + self.config.lease / 10, Op::Renew);
@@ -314,8 +316,8 @@ impl Services {
         }
     }
 
-    /// Gives away what nobody has, or what its owner has not noticed that it has; sometimes moves
-    /// a partition from who has the most to who has the fewest.
+    /// Assigns partitions that have no owner, or whose owner has not noticed them. Sometimes moves
+    /// a partition from the process with the most to that with the fewest.
     fn share<M: Machine>(&mut self, world: &World<Resident<M>>) -> bool {
         let mut has_changed = false;
         for partition in 0..self.store.partitions() {
@@ -352,7 +354,7 @@ impl Services {
         self.store.owned().filter(|(_, owner)| *owner == life).count()
     }
 
-    /// Whether the process has the partition by the store's account but not by its own.
+    /// Returns `true` if the process owns the partition in the store, but not by its own account.
     fn is_unaware<M: Machine>(
         &self,
         world: &World<Resident<M>>,
@@ -368,7 +370,7 @@ impl Services {
         place.life == Some(owner) && is_quiet && !is_owned
     }
 
-    /// The partition is this process's from now on.
+    /// Gives the partition to this process.
     fn give<M: Machine>(
         &mut self,
         world: &World<Resident<M>>,
@@ -414,11 +416,11 @@ impl Services {
     }
 }
 
-/// The ids of processes and detectors; those of nodes are below.
+/// First id of processes and detectors. Those of nodes are smaller.
 const FIRST_ID: u64 = 1 << 48;
-/// After how long without an answer of the store a process says so.
+/// Time without an answer of the store after which a process reports the outcome as unknown.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a process that is cut off tries to hear the news.
+/// Interval of attempts to deliver reports to a partitioned process.
 const NEWS_RETRY: Duration = Duration::from_millis(100);
-/// How often a partition is moved, when leases are renewed and the processes have unequally many.
+/// Probability of moving a partition when leases are renewed and the processes have unequal shares.
 const MOVES: f64 = 0.05;

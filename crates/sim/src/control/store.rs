@@ -1,4 +1,4 @@
-//! What control processes keep: every partition, and who may write it.
+//! The store of the control processes: every partition, and its owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,28 +6,27 @@ use carom_proto::membership::service::frame::partition_of;
 use carom_proto::membership::service::{Change, Commit, CommitFailure, PartitionState};
 use carom_proto::{GroupId, NodeId, Rng};
 
-/// A durable store in memory, with the failures that a disk or etcd has. It keeps the rules that
-/// [`Commit`] states: nothing is half done, a commit that is there already is not made again, and
-/// only the owner's commits of its present term count.
+/// A durable store in memory, with the failures of a disk or of etcd. It follows the rules of
+/// [`Commit`]: commits are atomic, a commit that is already stored is not repeated, and commits
+/// count only from the owner in its present term.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// What every commit that is not there already comes to, in place of being made. Default
-    /// `None`.
+    /// Result of every new commit, which is then not stored. Default: `None`.
     pub failing: Option<CommitFailure>,
-    /// How often the answer to a commit that was made, or refused, gets lost. Default 0.
+    /// Probability that the answer to a stored commit is lost. Default: 0.
     pub lost_answers: f64,
     partitions: Vec<PartitionState>,
     owners: Vec<Option<u64>>,
-    /// How often each partition was given: a commit of an earlier time is refused.
+    /// Number of times that each partition was given. Commits of earlier terms are refused.
     terms: Vec<u64>,
     commits: u64,
     largest_commit: usize,
-    /// Who has ever been in which group, in which incarnation.
+    /// All nodes that have ever been in a group, with their incarnations.
     log: BTreeSet<(GroupId, NodeId, u32)>,
 }
 
 impl Store {
-    /// An empty store, whose partitions belong to nobody.
+    /// Creates an empty store, whose partitions have no owners.
     pub fn new(partitions: u16) -> Self {
         let count = usize::from(partitions);
         Self {
@@ -42,39 +41,39 @@ impl Store {
         }
     }
 
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     pub fn partitions(&self) -> u16 {
         self.partitions.len() as u16
     }
 
-    /// What a partition holds.
+    /// Returns the content of a partition.
     pub fn state(&self, partition: u16) -> &PartitionState {
         &self.partitions[usize::from(partition)]
     }
 
-    /// What a partition holds, to be filled past all owners.
+    /// Returns the content of a partition, to be filled without an owner.
     pub fn state_mut(&mut self, partition: u16) -> &mut PartitionState {
         &mut self.partitions[usize::from(partition)]
     }
 
-    /// Who may write a partition.
+    /// Returns the owner of a partition.
     pub fn owner(&self, partition: u16) -> Option<u64> {
         self.owners[usize::from(partition)]
     }
 
-    /// How often the partition was given to somebody.
+    /// Returns the number of times that the partition was given to an owner.
     pub fn term(&self, partition: u16) -> u64 {
         self.terms[usize::from(partition)]
     }
 
-    /// Each partition that somebody may write, with who may.
+    /// Returns each partition that has an owner, with the owner.
     pub fn owned(&self) -> impl Iterator<Item = (u16, u64)> {
         let owners = self.owners.iter().enumerate();
         owners.filter_map(|(partition, owner)| Some((partition as u16, (*owner)?)))
     }
 
-    /// The partition is this owner's from now on: commits of earlier terms are refused. Returns
-    /// its term.
+    /// Gives the partition to this owner, and returns the new term. Commits of earlier terms are
+    /// refused.
     pub fn give(&mut self, partition: u16, owner: u64) -> u64 {
         let place = usize::from(partition);
         self.owners[place] = Some(owner);
@@ -82,17 +81,18 @@ impl Store {
         self.terms[place]
     }
 
-    /// The owner has nothing any more; returns what it had.
+    /// Removes all partitions from the owner, and returns them.
     pub fn release(&mut self, owner: u64) -> Vec<u16> {
         let had: Vec<u16> = self.owned().filter(|(_, it)| *it == owner).map(|it| it.0).collect();
         had.iter().for_each(|partition| self.owners[usize::from(*partition)] = None);
         had
     }
 
-    /// What the store makes of a commit that has arrived.
+    /// Executes a commit that has arrived.
     ///
     /// # Errors
-    /// As [`CommitFailure`] says.
+    /// Returns the [`CommitFailure`] if the commit is refused, has failed, or has an unknown
+    /// outcome.
     pub fn commit(
         &mut self,
         owner: u64,
@@ -109,7 +109,7 @@ impl Store {
         if !is_owner || !(is_new || state.version() == after) {
             result = Err(CommitFailure::Deposed);
         } else if let Some(failure) = self.failing.filter(|_| is_new) {
-            // What is stored already, by an attempt whose answer got lost, has not failed.
+            // A commit that is already stored, by an attempt whose answer was lost, has not failed.
             result = Err(failure);
         } else if is_new {
             self.commits += 1;
@@ -128,12 +128,12 @@ impl Store {
         result
     }
 
-    /// Whether the node was ever in the group, as far as the store knows.
+    /// Returns `true` if a join of the node to the group was ever stored.
     pub fn was_member(&self, group: GroupId, node: NodeId) -> bool {
         self.log.range((group, node, 0)..=(group, node, u32::MAX)).next().is_some()
     }
 
-    /// Whether the node is in the group now.
+    /// Returns `true` if the node is in the group now.
     pub fn is_member(&self, group: GroupId, node: NodeId) -> bool {
         self.state(partition_of(group, self.partitions())).member(group, node).is_some()
     }
@@ -143,18 +143,18 @@ impl Store {
         self.owners[usize::from(partition_of(group, self.partitions()))] == Some(owner)
     }
 
-    /// The members of every group.
+    /// Returns the members of every group.
     pub fn members(&self) -> BTreeMap<GroupId, BTreeSet<NodeId>> {
         let groups = self.partitions.iter().flat_map(|state| state.groups());
         groups.map(|(group, state)| (*group, state.members.keys().copied().collect())).collect()
     }
 
-    /// Commits that were made.
+    /// Returns the number of commits that were stored.
     pub fn commits(&self) -> u64 {
         self.commits
     }
 
-    /// Changes in the largest of them.
+    /// Returns the number of changes in the largest of them.
     pub fn largest_commit(&self) -> usize {
         self.largest_commit
     }
@@ -162,7 +162,7 @@ impl Store {
     /// Asserts the invariants of all partitions.
     ///
     /// # Panics
-    /// If one of them is broken: that is a bug of who wrote it.
+    /// Panics if an invariant is violated, which is a bug in the writer.
     pub fn check(&self) {
         self.partitions.iter().for_each(PartitionState::check);
     }

@@ -1,6 +1,8 @@
-//! Somebody on the network who is no member: hears what is multicast, and sends what it likes from
-//! an address of its own, with right checksums. Nothing of it may end a node or fill its memory,
-//! and what names others without being their word may change nothing.
+//! An attacker on the network that is not a member. It receives multicast, and sends datagrams with
+//! valid checksums from an address of its own.
+//!
+//! Its datagrams must not end a node or fill its memory. Forgeries that can be recognized must have
+//! no effect.
 
 use carom_proto::wire::{self, HEADER_BYTES};
 use carom_proto::{Endpoint, NodeId, Rng};
@@ -9,38 +11,38 @@ use super::hearsay;
 use crate::machine::Machine;
 use crate::{HostIx, World};
 
-/// Makes a datagram of one that was heard, if it can.
+/// Crafts a datagram from one that was overheard, if it can.
 pub(crate) type Craft<'a> = dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>> + 'a;
 
-/// The attacker of one run, with randomness of its own.
+/// The attacker of one run, with its own source of randomness.
 #[derive(Debug)]
 pub(crate) struct Attacker {
     rng: Rng,
 }
 
-/// What an attacker sends.
+/// A kind of forged datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgery {
-    /// A datagram that it has just heard, as it was.
+    /// A recently overheard datagram, unchanged.
     Replay,
-    /// A datagram that it has just heard with other bytes or another length.
+    /// A recently overheard datagram with changed bytes or another length.
     Mutation,
-    /// Nothing but a right header.
+    /// A valid header with a random body.
     Garbage,
-    /// What the protocol's subject makes of a datagram that was heard; see
+    /// A datagram that the protocol's subject crafts from an overheard one; see
     /// [`Setup::forge`](super::Setup::forge).
     Crafted,
-    /// Gossip about the sender of a datagram that was heard, or about nodes that do not exist.
+    /// Gossip about the sender of an overheard datagram, or about nodes that do not exist.
     Gossip,
 }
 
 impl Forgery {
-    /// Those of which each scenario under attack draws its own.
+    /// The kinds from which every scenario under attack draws.
     pub(crate) const COMMON: [Self; 4] =
         [Self::Replay, Self::Mutation, Self::Garbage, Self::Crafted];
 
-    /// Returns `true` if members may take it for the word of another: without keys nothing tells
-    /// data that was changed from data that was sent.
+    /// Returns `true` if members may accept it as genuine. Without keys, changed data cannot be
+    /// distinguished from original data.
     pub fn can_deceive(self) -> bool {
         self == Self::Mutation
     }
@@ -51,13 +53,13 @@ impl Attacker {
         Self { rng: Rng::new(seed ^ 0xa77a_c4e2) }
     }
 
-    /// The address that it sends from: of no host of any scenario.
+    /// Returns the address that it sends from, which belongs to no host of any scenario.
     pub(crate) fn endpoint() -> Endpoint {
         HostIx(0xff_0000).endpoint()
     }
 
-    /// Sends so many datagrams of this kind to a host, made of what the world was set to
-    /// [overhear](World::overhear).
+    /// Sends `count` datagrams of this kind to a host, made from datagrams that the world was set
+    /// to [overhear](World::overhear).
     pub(crate) fn strike<M: Machine>(
         &mut self,
         world: &mut World<M>,
@@ -75,7 +77,7 @@ impl Attacker {
             let Some(datagram) = self.make(forgery, heard, to, craft) else { continue };
             let source = Self::endpoint();
             world.with(host, |machine, now| machine.handle_datagram(now, source, &datagram));
-            // The address is a true one: it shows that it receives what is sent there.
+            // The attacker's address is genuine: it can answer challenges that are sent there.
             for sent in world.take_sent_elsewhere() {
                 let Some(answer) = hearsay::path_response(&datagram, &sent) else { continue };
                 world.with(host, |machine, now| {
@@ -109,7 +111,7 @@ impl Attacker {
         }
     }
 
-    /// Some bits, a byte or a field of the datagram are others, or it ends elsewhere.
+    /// Changes some bits, a byte or a field of the datagram, or its length.
     fn mutated(&mut self, mut datagram: Vec<u8>) -> Vec<u8> {
         let rng = &mut self.rng;
         for _ in 0..1 + rng.below(3) {
@@ -126,7 +128,7 @@ impl Attacker {
     }
 }
 
-/// The datagram with the length and the checksum that it should have.
+/// Sets the length and the checksum of a datagram.
 fn sealed(mut datagram: Vec<u8>) -> Vec<u8> {
     wire::seal(&mut datagram, 0);
     datagram
@@ -134,7 +136,7 @@ fn sealed(mut datagram: Vec<u8>) -> Vec<u8> {
 
 const KIND_OFFSET: usize = 4;
 const BEHIND_CHECKSUM: usize = 12;
-/// How many datagrams it remembers, the last ones.
+/// Number of the most recent datagrams that it remembers.
 pub(crate) const MEMORY: usize = 32;
 
 #[cfg(test)]

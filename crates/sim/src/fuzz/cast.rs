@@ -1,4 +1,4 @@
-//! Who takes part in a scenario, and what can happen to them.
+//! The hosts and groups of a scenario, and the faults that can be drawn for them.
 
 use core::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::{Disturbance, Fault, HostIx};
 pub(crate) struct Cast {
     pub(crate) hosts: u32,
     pub(crate) groups: u32,
-    /// What every host loses where nothing else is said.
+    /// Loss of every host, unless a fault replaces it.
     pub(crate) loss: Loss,
-    /// Whether a host that is started again comes back under its old id.
+    /// `true` if a restarted host keeps its id.
     pub(crate) keeps_ids: bool,
-    /// Delay of every path, besides that of a local network.
+    /// Delay of every path, in addition to that of a local network.
     pub(crate) distance: Duration,
 }
 
@@ -35,8 +35,7 @@ impl Cast {
         (0..self.hosts).filter(|_| rng.chance(0.4)).map(HostIx).collect()
     }
 
-    /// Hosts that come back at once under their old ids, in some scenarios, while other things
-    /// happen.
+    /// Draws immediate restarts of hosts under their ids, in some scenarios, close to other steps.
     pub(crate) fn bounces<T>(
         self,
         seed: u64,
@@ -54,7 +53,7 @@ impl Cast {
         Some((0..count).map(|_| bounce()).collect())
     }
 
-    /// What an attacker sends in some scenarios, while other things happen.
+    /// Draws datagrams of an attacker, in some scenarios, close to other steps.
     pub(crate) fn attacks<T>(
         self,
         seed: u64,
@@ -77,7 +76,7 @@ impl Cast {
         Some(each.map(&mut attack).collect())
     }
 
-    /// A fault, and the end of it if it has one.
+    /// Draws a fault, and its end if it has one.
     pub(crate) fn fault(self, at: Duration, kind: Kind, rng: &mut Rng) -> Vec<(Duration, Act)> {
         let host = self.any_host(rng);
         let spans_ms = [1, 10, 100, 600, 4000];
@@ -125,7 +124,7 @@ impl Cast {
     }
 }
 
-/// Up to 20 ms after something else that happens.
+/// Draws a time up to 20 ms after another step.
 fn soon_after_any<T>(others: &[(Duration, T)], rng: &mut Rng) -> Duration {
     let near = others[rng.below(others.len())].0;
     near + Duration::from_micros(rng.below(20_000) as u64)

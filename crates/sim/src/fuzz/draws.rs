@@ -1,16 +1,16 @@
-//! What may be drawn for the scenario of which seed.
+//! The draws that depend on the range of the seed.
 
 use core::ops::Range;
 
-/// Returns `true` if the scenario of this seed may have what scenarios were given after the first
-/// seeds that had failed were kept: restarts under kept ids, forged packets, numbers near the wrap,
-/// long paths, and policies for slow receivers.
+/// Returns `true` if the scenario of this seed may have features that were added after the first
+/// failing seeds were kept: restarts under kept ids, forged packets, numbers near the wrap, long
+/// paths, and policies for slow receivers.
 pub(crate) fn may_be_later(seed: u64) -> bool {
     !FIRST_KEPT.contains(&seed)
 }
 
-/// The seeds among which those are that were kept first. The small ones, with which every run
-/// begins, are not among them: they find what is new.
+/// Range of the seeds that were kept first. Small seeds, with which every run begins, are outside
+/// of it and cover the new features.
 const FIRST_KEPT: Range<u64> = 660_000_000..700_000_000;
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod tests {
     use crate::fuzz::Act;
     use crate::{bulk, fuzz, ordered};
 
-    /// What scenarios were given later, and how many of them have it.
+    /// Later features of scenarios, and the number of scenarios that have them.
     type Counts<const N: usize> = [(&'static str, usize); N];
 
     /// Counts the scenarios of lateral groups.
@@ -39,7 +39,7 @@ mod tests {
         ]
     }
 
-    /// Counts those of bulk groups.
+    /// Counts the scenarios of bulk groups.
     fn bulk(seeds: impl Iterator<Item = u64> + Clone) -> Counts<8> {
         let of_deeds = |has: &dyn Fn(&bulk::Deed) -> bool| {
             let deeds = |seed| bulk::Scenario::of_seed(seed).deeds;
@@ -60,7 +60,7 @@ mod tests {
         ]
     }
 
-    /// Counts those of token rings.
+    /// Counts the scenarios of token rings.
     fn rings(seeds: impl Iterator<Item = u64> + Clone) -> Counts<7> {
         let count = |has: &dyn Fn(&ordered::Scenario) -> bool| {
             seeds.clone().filter(|seed| has(&ordered::Scenario::of_seed(*seed))).count()
@@ -69,7 +69,7 @@ mod tests {
             let acts = scenario.deeds.iter();
             acts.clone().any(|(_, it)| matches!(it, ordered::Deed::Act(act) if has(act)))
         };
-        // A storm is of all hosts, within 2 ms.
+        // A storm has requests of all hosts within 2 ms.
         let has_storm = |it: &ordered::Scenario| {
             let is_lock = |it: &ordered::Deed| matches!(it, ordered::Deed::Lock(..));
             let locks: Vec<_> = it.deeds.iter().filter(|(_, it)| is_lock(it)).collect();

@@ -1,11 +1,11 @@
-//! Gossip that an attacker makes up about a node that it has heard, byte by byte: what a node sends
-//! to others is not for the programs around it to build.
+//! Gossip that an attacker forges about a node that it has heard. It is encoded byte by byte,
+//! because the membership's encoders are not public.
 
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng};
 
-/// A claim for the node `to` about the sender of `heard`, or about nodes that do not exist: that it
-/// is dead, alive elsewhere, gone, has left the group, or has other settings than all others.
+/// Forges a claim for the node `to` about the sender of `heard`, or about nodes that do not exist:
+/// that it is dead, alive elsewhere, gone, has left the group, or has deviating settings.
 pub(super) fn forged(rng: &mut Rng, heard: &[u8], to: NodeId) -> Option<Vec<u8>> {
     let (header, _) = Header::decode(heard).ok()?;
     let about = header.sender;
@@ -36,8 +36,8 @@ pub(super) fn forged(rng: &mut Rng, heard: &[u8], to: NodeId) -> Option<Vec<u8>>
     Some(datagram)
 }
 
-/// The response to `sent` in the name of the sender of `forged`, if `sent` challenges the address
-/// that it was sent to.
+/// Returns the response to `sent` in the name of the sender of `forged`, if `sent` challenges the
+/// address that it was sent to.
 pub(super) fn path_response(forged: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
     let (name, _) = Header::decode(forged).ok()?;
     let (header, body) = Header::decode(sent).ok()?;
@@ -53,14 +53,14 @@ pub(super) fn path_response(forged: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
     Some(datagram)
 }
 
-/// A node under one of its names, at the address that the datagram comes from.
+/// Encodes a node under one of its identities, at the address that the datagram comes from.
 fn identity(node: NodeId, bump: u32) -> Vec<u8> {
     let (family, unspecified) = (4, [0; 4]);
     let [high, low] = PORT.to_be_bytes();
     [&node.0.to_be_bytes()[..], &bump.to_be_bytes(), &[high, low, family], &unspecified].concat()
 }
 
-/// A message of SWIM with these updates: identity and state.
+/// Encodes a SWIM message with these updates of identity and state.
 fn gossip(from: NodeId, to: NodeId, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
     let mut body = [&identity(from, 0)[..], &[0, 0], &identity(to, 0), &[BROADCAST]].concat();
     body.extend((updates.len() as u16).to_be_bytes());
@@ -70,7 +70,7 @@ fn gossip(from: NodeId, to: NodeId, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
     body
 }
 
-/// One row of the subscriptions of `owner`: the group with these settings, or the end of it.
+/// Encodes one row of the subscriptions of `owner`: the group with these settings, or its end.
 fn changes(rng: &mut Rng, owner: NodeId, group: GroupId, row: Option<GroupSettings>) -> Vec<u8> {
     let version: u32 = [2, 3, 1000][rng.below(3)];
     let mut body = [&owner.0.to_be_bytes()[..], &(version - 1).to_be_bytes()].concat();
@@ -84,7 +84,7 @@ fn changes(rng: &mut Rng, owner: NodeId, group: GroupId, row: Option<GroupSettin
     body
 }
 
-// Kinds of membership packets, the kind of SWIM's message, and the states of a node in it.
+// Kinds of membership packets, the kind of the SWIM message, and the states of a node in it.
 const SWIM: u8 = 1;
 const HELLO: u8 = 2;
 const CHANGES: u8 = 4;
@@ -94,7 +94,7 @@ const PATH_RESPONSE: u8 = 9;
 const BROADCAST: u8 = 9;
 const ALIVE: u8 = 0;
 const DEAD: u8 = 2;
-/// Nobody listens there.
+/// A port on which no node listens.
 const PORT: u16 = 9;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Scenarios from seeds, played and checked: faults first, then a healed world in which all must
-//! come right. A failure is made smaller before it is told.
+//! Scenarios from seeds, run and checked: first with faults, then in a healed world in which the
+//! group must recover. A failing scenario is shrunk before it is reported.
 
 pub(crate) mod attacker;
 pub(crate) mod cast;
@@ -28,8 +28,8 @@ use crate::checkers::{self, Violation};
 use player::Player;
 use playing::{Checked, explore};
 
-/// Plays the scenario of `seed` with engines of `subject`, and checks it. Every 16th seed is
-/// played twice: the same seed must give the same history.
+/// Runs the scenario of `seed` with engines of `subject`, and checks it. Every 16th seed is run
+/// twice: the same seed must give the same history.
 pub fn run_seed(subject: &dyn Subject, seed: u64) -> Outcome {
     let describe = || subject.set_up(&mut player::setup_rng(seed)).describe();
     explore(&Scenario::of_seed(seed), &describe, &|scenario| {
@@ -42,7 +42,7 @@ pub fn run_seed(subject: &dyn Subject, seed: u64) -> Outcome {
     })
 }
 
-/// Plays `scenario` with engines of `subject`; captures every packet into `trace`, if there is one.
+/// Runs `scenario` with engines of `subject`. Captures every packet into `trace`, if given.
 pub fn play(
     subject: &dyn Subject,
     scenario: &Scenario,

@@ -1,5 +1,4 @@
-//! How the nodes of a run are called: each start under an id of its own, or each host under one id
-//! for ever, which its starts share.
+//! Ids of the nodes of a run: one for each start, or one for each host, which all its starts share.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +8,13 @@ use super::draws::may_be_later;
 use crate::HostIx;
 use crate::checkers::ordered::PROCESSES_APART;
 
-/// Returns `true` if hosts keep their ids in the scenario of this seed: two of five do. The draw is
-/// separate from all others, which do not depend on it.
+/// Returns `true` if hosts keep their ids in the scenario of this seed, as in two of five. The draw
+/// does not influence any other.
 pub(crate) fn keeps_ids(seed: u64) -> bool {
     may_be_later(seed) && Rng::new(seed ^ 0xf1ed_1d50).chance(0.4)
 }
 
-/// Names each start of each node.
+/// Assigns the id and incarnation of each start of each node.
 #[derive(Debug)]
 pub(crate) struct Naming {
     keeps_ids: bool,
@@ -30,12 +29,13 @@ impl Naming {
         Self { keeps_ids, starts: 0, ids: BTreeMap::new(), rng }
     }
 
-    /// Whether the starts of a host share an id.
+    /// Returns `true` if the starts of a host share an id.
     pub(crate) fn keeps_ids(&self) -> bool {
         self.keeps_ids
     }
 
-    /// The name of the next start on a host. One that has an id of its own needs no incarnation.
+    /// Returns the origin of the next start on a host. A start with an id of its own needs no
+    /// incarnation.
     pub(crate) fn next(&mut self, host: HostIx) -> Origin {
         self.starts += 1;
         let fresh = NodeId(u64::from(host.0) + 1 + PROCESSES_APART * self.starts);

@@ -1,5 +1,5 @@
-//! Plays a scenario of engines that no protocol's rules are known of: first with faults, then
-//! healed; writes the ledger on the way.
+//! Runner of a scenario with engines of any protocol, first with faults and then healed, which
+//! records its ledger.
 
 use core::time::Duration;
 use std::io::{self, Write};
@@ -15,19 +15,19 @@ use crate::checkers::Ledger;
 use crate::machine::Command;
 use crate::{Counters, HostIx};
 
-/// A run as it was played.
+/// Results of a run.
 pub struct Played {
-    /// Everything the checkers need.
+    /// The record for the checkers.
     pub ledger: Ledger,
-    /// The hash of its history.
+    /// Hash of the run's history.
     pub history: u64,
-    /// What crossed its network, and what did not.
+    /// Counters of the network.
     pub counters: Counters,
-    /// Whether the capture could be written.
+    /// Result of writing the capture.
     pub trace: io::Result<()>,
 }
 
-/// A scenario under way.
+/// A scenario in progress.
 pub(super) struct Player<'a> {
     scenario: &'a Scenario,
     setup: Rc<dyn Setup>,
@@ -58,7 +58,7 @@ impl<'a> Player<'a> {
         self.stage.trace_to(out);
     }
 
-    /// Plays all of it.
+    /// Runs the scenario.
     pub(super) fn play(mut self) -> Played {
         for (at, act) in &self.scenario.acts {
             self.run_until(self.stage.time(*at));
@@ -129,7 +129,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// The faults stop, and everything must come right, under no more than the losses of every day.
+    /// Ends the faults, and lets the group recover under the usual loss only.
     fn heal(&mut self) {
         self.stage.heal();
         self.settle();
@@ -147,7 +147,7 @@ impl<'a> Player<'a> {
             self.confirm(*host, *group);
         }
         let end = self.stage.world.now() + CONFIRM_WITHIN;
-        // What is under way is lost on arrival: the loss must not end before that.
+        // Packets in flight are lost on arrival, so the loss must last until they have arrived.
         self.run_for(LOSSY_FOR);
         while !self.stage.book.is_all_confirmed() && self.stage.world.now() < end {
             self.run_for(Duration::from_millis(200));
@@ -155,15 +155,15 @@ impl<'a> Player<'a> {
         if self.setup.delivers_all() {
             self.stage.lose(Loss::None);
         } else {
-            // What is given up is so a fixed time after it was noticed, and a link that swallows
-            // one announcement after the other would put that off without end.
+            // A missing packet is given up a fixed time after the detection of its loss. A link
+            // that drops one announcement after another could delay the detection forever.
             self.stage.end_loss();
         }
         self.run_for(GIVE_UP_WITHIN);
         self.look_at_service();
     }
 
-    /// Writes down how the service stands, for the checkers.
+    /// Records the state of the membership service for the checkers.
     fn look_at_service(&mut self) {
         let Some(services) = &self.stage.services else { return };
         services.store().check();
@@ -172,7 +172,7 @@ impl<'a> Player<'a> {
         self.stage.book.are_unsettled(unsettled);
     }
 
-    /// Lets what was done before the faults stopped come to its end, and the views agree.
+    /// Completes the operations from before the faults ended, until the views agree.
     fn settle(&mut self) {
         self.run_for(SETTLE_WITHIN);
         if !self.stage.has_roster() {
@@ -186,7 +186,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A member that was held back by others is so no longer once their patience has ended.
+    /// Sends one more message. Others can hold the member back only until [`Setup::patience`] has
+    /// passed.
     fn say_one_thing_more(&mut self, host: HostIx, group: GroupId) {
         let end = self.stage.world.now() + self.setup.patience();
         while self.send(host, group, 20, SendOptions::default()).is_err() {
@@ -240,24 +241,25 @@ impl Book for Ledger {
     }
 }
 
-/// The randomness of a run besides the scenario's; the protocol's settings are drawn first.
+/// Returns the source of a run's randomness, apart from the scenario's. The protocol's settings are
+/// drawn from it first.
 pub(super) fn setup_rng(seed: u64) -> Rng {
     Rng::new(seed ^ 0x91a7)
 }
 
-/// Everybody has heard from everybody twice within this time: heartbeats come every 6.4 s at the
-/// least, and a jump is believed the second time.
+/// Time in which all members hear from each other twice: heartbeats are at most 6.4 s apart, and a
+/// jump of the numbers is accepted the second time.
 const SETTLE_WITHIN: Duration = Duration::from_secs(15);
-/// What a healed network still loses: repairs and requests must do their work.
+/// Loss that remains in a healed network, to exercise repairs and requests.
 const USUAL_LOSS: Loss = Loss::Uniform(0.03);
-/// It does so at least for this time after the last message.
+/// Minimum time for which this loss lasts after the last message.
 const LOSSY_FOR: Duration = Duration::from_secs(1);
-/// Messages that every member sends in the healed world in each of its groups.
+/// Number of messages that every member sends in each of its groups in the healed world.
 const LAST_WORDS: u32 = 3;
-/// Views of gossiping members agree so long after the faults have stopped: a failed member is
-/// tried again and again, and news of it takes a while.
+/// Time after the faults in which the views of gossiping members agree. A failed member is probed
+/// repeatedly, and its state takes time to spread.
 const AGREE_WITHIN: Duration = Duration::from_secs(40);
-/// Confirmations come within this time.
+/// Maximum time until confirmations.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(15);
-/// What is missing is given up within this time: the default of ten seconds, and some.
+/// Time in which missing packets are given up: the default of ten seconds, with a margin.
 const GIVE_UP_WITHIN: Duration = Duration::from_secs(12);

@@ -1,4 +1,4 @@
-//! What one seed comes to, whatever is played: checked, played again, made smaller.
+//! The outcome of one seed of any kind of scenario: checked, repeated and shrunk.
 
 use core::fmt::{self, Debug, Display};
 use core::time::Duration;
@@ -9,48 +9,48 @@ use super::scenario::{Kind, Views};
 use super::shrink::shrink;
 use crate::checkers::Violation;
 
-/// A seed under which something does not hold.
+/// A seed that violates a rule.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// What does not hold.
+    /// Violations in its scenario.
     pub violations: Vec<Violation>,
     /// The protocol's settings.
     pub setup: String,
-    /// A scenario as small as it was possible to make it in which the first of them still fails.
+    /// The smallest scenario found in which the first of the violations still occurs.
     pub scenario: String,
-    /// What does not hold there.
+    /// Violations in that scenario.
     pub left: Vec<Violation>,
 }
 
-/// What one seed came to.
+/// The outcome of one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The hash of the history; 0 if the run ended with a panic.
+    /// Hash of the history, or 0 if the run ended with a panic.
     pub history: u64,
-    /// Calls of engines.
+    /// Number of calls of engines.
     pub steps: u64,
-    /// If something does not hold.
+    /// The failure, if a rule was violated.
     pub failure: Option<Box<Failure>>,
 }
 
-/// A scenario that can be made smaller.
+/// A scenario that can be shrunk.
 pub(crate) trait Play: Clone + Display {
-    /// What happens in it.
+    /// A step of the scenario.
     type Act: Clone;
 
-    /// Where it comes from.
+    /// Returns its seed.
     fn seed(&self) -> u64;
 
-    /// What happens, in order of time since the start.
+    /// Returns its steps, in order of time since the start.
     fn acts(&self) -> &[(Duration, Self::Act)];
 
-    /// The same, but this happens.
+    /// Returns the scenario with these steps instead of its own.
     fn with_acts(&self, acts: Vec<(Duration, Self::Act)>) -> Self;
 }
 
-/// Writes a scenario: who is in it, what can go wrong, and what happens, a line each.
+/// Writes a scenario: its participants, its kinds of faults and its steps, one line each.
 pub(crate) fn write_scenario<'a>(
     f: &mut fmt::Formatter<'_>,
     cast: Cast,
@@ -71,15 +71,15 @@ pub(crate) fn write_scenario<'a>(
     Ok(())
 }
 
-/// A run, checked.
+/// A run with the results of its checks.
 pub(crate) struct Checked {
     pub(crate) history: u64,
     pub(crate) steps: u64,
     pub(crate) violations: Vec<Violation>,
 }
 
-/// Plays the scenario, and makes it smaller if it fails. That of every 16th seed is played twice:
-/// the same seed must give the same history.
+/// Runs the scenario, and shrinks it if it fails. That of every 16th seed is run twice: the same
+/// seed must give the same history.
 pub(crate) fn explore<P: Play>(
     scenario: &P,
     describe: &dyn Fn() -> String,
@@ -108,7 +108,7 @@ pub(crate) fn explore<P: Play>(
     Outcome { history, steps, failure: Some(Box::new(failure)) }
 }
 
-/// A panic is a violation like any other: an invariant of the engine's own.
+/// Runs the scenario. A panic counts as a violation of the engine's invariants.
 fn checked<P: Play>(scenario: &P, play: &dyn Fn(&P) -> Checked) -> Checked {
     catch_unwind(AssertUnwindSafe(|| play(scenario))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -118,5 +118,5 @@ fn checked<P: Play>(scenario: &P, play: &dyn Fn(&P) -> Checked) -> Checked {
     })
 }
 
-/// Runs spent on making one failure smaller.
+/// Maximum number of runs for shrinking one failure.
 const SHRINKING_RUNS: u32 = 300;

@@ -1,4 +1,4 @@
-//! What happens in one run: drawn from a seed, in a form that can be printed and made smaller.
+//! The events of one run: drawn from a seed, in a form that can be printed and shrunk.
 
 use core::fmt;
 use core::time::Duration;
@@ -15,32 +15,32 @@ use super::playing::{Play, write_scenario};
 use super::troubles::{Service, service_of};
 use crate::{Fault, HostIx};
 
-/// One run, but for the protocol's settings.
+/// One run, without the protocol's settings.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where everything else comes from.
+    /// Seed of everything else.
     pub seed: u64,
-    /// How many hosts there are.
+    /// Number of hosts.
     pub hosts: u32,
-    /// How many groups.
+    /// Number of groups.
     pub groups: u32,
-    /// Who tells the members of each other.
+    /// Source of the members' views.
     pub views: Views,
-    /// What every host loses from the start.
+    /// Loss model of every host from the start.
     pub loss: Loss,
-    /// The kinds of faults that may happen: a random choice, so that rare combinations come up
+    /// Kinds of faults that can occur: a random subset, which makes rare combinations more likely
     /// (swarm testing).
     pub kinds: Vec<Kind>,
-    /// What happens, in order of time since the start.
+    /// Steps of the run, in order of time since the start.
     pub acts: Vec<(Duration, Act)>,
 }
 
-/// Who tells the members of each other.
+/// The source of the members' views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Views {
-    /// The world, after up to this time.
+    /// The world, with a delay of up to this time.
     Roster(Duration),
-    /// The members, by gossip that finds a failure out within this time.
+    /// The members' gossip, which detects a failure within this time.
     Gossip(Duration),
     /// A membership service.
     Service(Service),
@@ -51,29 +51,29 @@ pub enum Views {
 pub enum Kind {
     /// A host is killed for good.
     Crash,
-    /// A host is killed and comes back.
+    /// A host is killed and restarted.
     Restart,
-    /// A host stands still for a while.
+    /// A host is paused for a while.
     Pause,
-    /// Some hosts and the others do not hear each other for a while.
+    /// Some hosts are partitioned from the others for a while.
     Partition,
-    /// Some hosts do not hear some others for a while.
+    /// Datagrams of some hosts do not reach some others for a while.
     OneWay,
-    /// Datagrams come late, twice or damaged for a while.
+    /// Datagrams are delayed, duplicated or damaged for a while.
     Disturb,
-    /// A host loses much for a while.
+    /// A host loses many datagrams for a while.
     Loss,
     /// A host's clock is stepped.
     Clock,
     /// A host is slow for a while.
     Slow,
-    /// A host takes another for dead for a while.
+    /// A host falsely considers another failed for a while.
     Suspicion,
     /// A host leaves a group and joins it again.
     Churn,
 }
 
-/// One thing that happens.
+/// One step of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
     /// The host joins the group, unless it is in it.
@@ -82,46 +82,46 @@ pub enum Act {
     Leave(HostIx, GroupId),
     /// The host sends messages.
     Send {
-        /// Who.
+        /// The sending host.
         host: HostIx,
-        /// Where.
+        /// The group.
         group: GroupId,
-        /// How many.
+        /// Number of messages.
         count: u32,
         /// Bytes in each.
         bytes: usize,
-        /// How long they are of use.
+        /// Deadline of each.
         deadline: Option<Duration>,
     },
-    /// The host asks the members for confirmation.
+    /// The host requests confirmation from the members.
     Confirm(HostIx, GroupId),
     /// The host is killed.
     Crash(HostIx),
-    /// The node on the host says that it stops, and does.
+    /// The node on the host announces that it stops, and stops.
     Stop(HostIx),
-    /// A host that is down comes back in the groups that it was in: as another node, or as another
-    /// start of the same one.
+    /// A host that is down restarts in its former groups, as another node or as another start of
+    /// the same node.
     Restart(HostIx),
-    /// A host is killed and comes back before anybody is told.
+    /// A host is killed and restarts before its failure is reported.
     Bounce(HostIx),
-    /// The first host is told that the second has failed: a failure detector's mistake.
+    /// The failure of the second host is falsely reported to the first.
     Suspect(HostIx, HostIx),
-    /// The first host is told that the second is there after all.
+    /// The false report to the first host about the second is withdrawn.
     Trust(HostIx, HostIx),
-    /// Something else goes wrong or right.
+    /// A fault begins or ends.
     Fault(Fault),
-    /// An attacker sends so many datagrams to the host.
+    /// An attacker sends this number of datagrams to the host.
     Forge(HostIx, u32, Forgery),
     /// A control process is killed.
     KillProcess(u32),
     /// A control process is started, unless it runs.
     StartProcess(u32),
-    /// The service's store fails like this from now on, and loses this share of its answers.
+    /// The service's store fails in this way from now on, and loses this share of its answers.
     Store(Option<CommitFailure>, f64),
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 11] = [
         Self::Crash,
         Self::Restart,
@@ -138,7 +138,7 @@ impl Kind {
 }
 
 impl Act {
-    /// Returns `true` if somebody may not hear or not answer what it is asked.
+    /// Returns `true` if it can prevent a node from receiving or answering a query.
     pub(crate) fn can_silence(&self) -> bool {
         match self {
             Self::Crash(_) | Self::Stop(_) | Self::Restart(_) | Self::Bounce(_) => true,
@@ -151,7 +151,7 @@ impl Act {
 }
 
 impl Scenario {
-    /// The scenario of `seed`: 5 to 20 hosts, some of the kinds of faults, a second or two.
+    /// Returns the scenario of `seed`: 5 to 20 hosts, some of the kinds of faults, a second or two.
     pub fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let most = if rng.chance(0.7) { 4 } else { 16 };
@@ -193,7 +193,7 @@ impl Scenario {
         scenario
     }
 
-    /// The groups of the run.
+    /// Returns the id of the group with this number.
     pub fn group(number: u32) -> GroupId {
         GroupId(100 + number)
     }
@@ -226,8 +226,9 @@ impl Scenario {
         self.acts.sort_by_key(|(at, _)| *at);
     }
 
-    /// What members that find out about each other must find out besides: some come and go for
-    /// good, or in order, or are cut off for so long that each side takes the other for dead.
+    /// Draws further changes for members that detect them by themselves: joins, leaves, stops,
+    /// restarts, and partitions of up to 6 s, which is enough for each side to consider the other
+    /// dead.
     fn draw_coming_and_going(&mut self, rng: &mut Rng) {
         let mut at = Duration::from_millis(rng.below(2000) as u64);
         for _ in 0..rng.below(12) {
@@ -255,8 +256,8 @@ impl Scenario {
         self.acts.sort_by_key(|(at, _)| *at);
     }
 
-    /// Some messages do not fit a packet, a few not even dozens of them. They are drawn apart from
-    /// everything else, which does not depend on them.
+    /// Makes some messages larger than a packet, and a few larger than dozens of packets.
+    /// Independent of all other draws.
     fn enlarge_some_messages(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x1a49e);
         for (_, act) in &mut self.acts {
@@ -269,8 +270,8 @@ impl Scenario {
         }
     }
 
-    /// Hosts that keep their ids are started again so fast that no membership notices: only their
-    /// incarnations tell.
+    /// Draws restarts of hosts that keep their ids, too fast for any membership to notice. Only the
+    /// incarnations reveal them.
     fn draw_bounces(&mut self) {
         if let Some(bounces) = self.cast().bounces(self.seed, &self.acts) {
             self.acts.extend(bounces);
@@ -278,8 +279,7 @@ impl Scenario {
         }
     }
 
-    /// In some scenarios somebody who is no member sends datagrams of its own, drawn apart from
-    /// everything else.
+    /// Draws datagrams of an attacker, in some scenarios. Independent of all other draws.
     fn draw_attacks(&mut self) {
         if may_be_later(self.seed)
             && let Some(attacks) = self.cast().attacks(self.seed, &self.acts)
@@ -289,8 +289,8 @@ impl Scenario {
         }
     }
 
-    /// Returns `true` if members are sent what they may take for the word of others: data that was
-    /// changed, or claims in the name of a node that cannot be asked.
+    /// Returns `true` if members receive forgeries that they may accept as genuine: changed data,
+    /// or claims in the name of a node that cannot be queried.
     pub(crate) fn is_deceived(&self) -> bool {
         let is_any = |holds: fn(&Act) -> bool| self.acts.iter().any(|(_, act)| holds(act));
         is_any(|act| matches!(act, Act::Forge(.., forgery) if forgery.can_deceive()))
@@ -313,15 +313,16 @@ impl Scenario {
         }
     }
 
-    /// Who may do something, or have something done to them.
+    /// Returns the hosts and groups of the scenario.
     pub(super) fn cast(&self) -> Cast {
         let keeps_ids = keeps_ids(self.seed);
         let Self { hosts, groups, loss, .. } = *self;
         Cast { hosts, groups, loss, keeps_ids, distance: self.distance() }
     }
 
-    /// Delay of every path, besides that of a local network: none, but in one scenario of 16. The
-    /// providers of views are set for local networks.
+    /// Returns the delay of every path in addition to that of a local network: zero, except in one
+    /// of 16 scenarios. It is zero for all views but those of a roster, because other providers are
+    /// configured for local networks.
     fn distance(&self) -> Duration {
         let mut rng = Rng::new(self.seed ^ 0x006c_6f6e_6770);
         let distance = Duration::from_millis([5, 25, 100, 250][rng.below(4)]);
@@ -330,8 +331,8 @@ impl Scenario {
     }
 }
 
-/// The source of what only members who gossip do, and how soon they find failures out: apart from
-/// everything else, which does not depend on who tells the members of each other.
+/// Returns the source of the changes of membership that only gossiping members have, and their time
+/// of detection. Other draws do not depend on it, nor on the source of views.
 fn coming_and_going(seed: u64) -> (Rng, Duration) {
     let mut rng = Rng::new(seed ^ 0x60551b);
     let detection_ms = [3000, 3000, 1000][rng.below(3)];

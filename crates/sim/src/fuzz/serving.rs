@@ -13,7 +13,7 @@ use crate::control::{Resident, Services, ServicesConfig};
 use crate::member::Member;
 use crate::{HostIx, World};
 
-/// Starts the service of a scenario with so many hosts of members.
+/// Starts the service of a scenario with `members` hosts of members.
 pub(super) fn start<E: Engine + ?Sized>(
     service: Service,
     members: u32,
@@ -48,7 +48,7 @@ pub(super) fn start<E: Engine + ?Sized>(
     services
 }
 
-/// The provider of a node on `host`.
+/// Creates the provider of a node on `host`.
 pub(super) fn provider(
     services: &Services,
     host: HostIx,
@@ -57,14 +57,14 @@ pub(super) fn provider(
 ) -> Box<dyn Membership> {
     let mut addresses = services.addresses();
     if rng.chance(0.3) {
-        // Any one names the others.
+        // Any process names the others.
         addresses = vec![addresses[rng.below(addresses.len())]];
     }
     let config = ServiceConfig { addresses, rack: rack_of(host), ..ServiceConfig::default() };
     Box::new(Provider::new(origin, host.endpoint(), config, rng.next_u64()))
 }
 
-/// Members that wait for the service: it has not answered, or they think that it is away.
+/// Returns the members that wait for the service: it has not answered, or they consider it away.
 pub(super) fn unsettled<E: Engine + ?Sized>(world: &World<Resident<Member<E>>>) -> Vec<NodeId> {
     let waits = |host: &HostIx| {
         let member = world.machine(*host).and_then(Resident::member);
@@ -80,5 +80,5 @@ fn rack_of(host: HostIx) -> String {
     format!("rack {}", host.0 % 2)
 }
 
-/// Groups are few: each has a partition of its own.
+/// Number of partitions: enough to give each of the few groups its own.
 const PARTITIONS: u16 = 4;

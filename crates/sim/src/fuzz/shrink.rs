@@ -1,9 +1,9 @@
-//! Makes a failing scenario smaller: what can be left out, is.
+//! Shrinking of failing scenarios, by leaving out steps.
 
 use core::time::Duration;
 
-/// Leaves out acts, in ever smaller pieces, for as long as `fails` still says so and `budget`
-/// runs last (the delta debugging of Zeller and Hildebrandt, without its complements of subsets).
+/// Leaves out ever smaller ranges of acts while `fails` returns `true`, in at most `budget` runs
+/// (delta debugging by Zeller and Hildebrandt, without complements of subsets).
 pub(super) fn shrink<A: Clone>(
     acts: &[(Duration, A)],
     mut budget: u32,

@@ -1,5 +1,5 @@
-//! Where a scenario is played: a world with its hosts, their members, and who tells them of each
-//! other. What it means is written into a book, by whoever plays.
+//! The environment of a scenario: a world with its hosts, their members, and their source of views.
+//! A book records the run for its player.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,33 +20,33 @@ use crate::member::{Member, Notice};
 use crate::roster::Roster;
 use crate::{Disturbance, Fault, Happening, HostIx, Jitter, Link, Topology, World, WorldConfig};
 
-/// What is written down of a run, for the checkers.
+/// The record of a run, for the checkers.
 pub(crate) trait Book {
-    /// A node came to life.
+    /// Records the start of a node.
     fn born(&mut self, node: NodeId);
-    /// A node was killed.
+    /// Records that a node was killed.
     fn died(&mut self, node: NodeId);
-    /// A node joins a group.
+    /// Records that a node joins a group.
     fn joined(&mut self, now: Time, node: NodeId, group: GroupId);
-    /// A node has left a group.
+    /// Records that a node has left a group.
     fn left(&mut self, now: Time, node: NodeId, group: GroupId);
-    /// A node was told something.
+    /// Records an event that a node has received.
     fn told(&mut self, now: Time, node: NodeId, event: Event);
-    /// The membership service has acknowledged a join that it has not stored.
+    /// Records that the membership service has acknowledged a join that it has not stored.
     fn acknowledged_unstored(&mut self, _group: GroupId, _node: NodeId) {}
 }
 
-/// What members are made of.
+/// Constructors of the parts of members.
 pub(crate) struct Kit<E: Engine + ?Sized> {
-    /// An engine for a start of a node, with a seed.
+    /// Constructor of the engine for a start of a node, from a seed.
     pub(crate) engine: Box<dyn Fn(Origin, u64) -> Box<E>>,
-    /// The settings of the group of this name.
+    /// Settings of the group of this name.
     pub(crate) group: Box<dyn Fn(&str) -> GroupSettings>,
-    /// Whether the protocol tells the starts of a node apart, so that they may share its id.
+    /// `true` if the protocol distinguishes the starts of a node, which may then share its id.
     pub(crate) tells_starts: bool,
 }
 
-/// A scenario under way.
+/// A scenario in progress.
 pub(crate) struct Stage<E: Engine + ?Sized, B> {
     pub(crate) world: World<Resident<Member<E>>>,
     pub(crate) services: Option<Services>,
@@ -58,12 +58,12 @@ pub(crate) struct Stage<E: Engine + ?Sized, B> {
     ids: BTreeMap<HostIx, NodeId>,
     naming: Naming,
     attacker: Attacker,
-    /// Groups of a host that was killed, for when it comes back.
+    /// Groups of a killed host, which it rejoins when it restarts.
     groups_of_dead: BTreeMap<HostIx, Vec<GroupId>>,
     groups: BTreeMap<HostIx, BTreeSet<GroupId>>,
     suspicions: BTreeSet<(HostIx, HostIx)>,
     start: Time,
-    /// See [`STEPS_PER_SECOND_AND_GROUP`].
+    /// Number of steps allowed per second; see [`STEPS_PER_SECOND_AND_GROUP`].
     steps_per_second: u64,
 }
 
@@ -125,38 +125,38 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         self.world.end_trace()
     }
 
-    /// The time `at` after the beginning.
+    /// Returns the time `at` after the start.
     pub(crate) fn time(&self, at: Duration) -> Time {
         self.start + at
     }
 
-    /// The node on a host: the last one, if none is alive.
+    /// Returns the node on a host, or the last one if none is alive.
     pub(crate) fn id(&self, host: HostIx) -> NodeId {
         self.ids[&host]
     }
 
-    /// The member on a host, if it is alive.
+    /// Returns the member on a host, if it is alive.
     pub(crate) fn member(&self, host: HostIx) -> Option<&Member<E>> {
         self.world.machine(host).and_then(Resident::member)
     }
 
-    /// Who is in which group.
+    /// Returns all members with their groups.
     pub(crate) fn members(&self) -> Vec<(HostIx, GroupId)> {
         let groups = self.groups.iter();
         groups.flat_map(|(host, all)| all.iter().map(|group| (*host, *group))).collect()
     }
 
-    /// Whether the application on a host can use a group now.
+    /// Returns `true` if the application on a host can use a group now.
     pub(crate) fn can_use(&self, host: HostIx, group: GroupId) -> bool {
         self.is_in(host, group) && !self.world.is_paused(host)
     }
 
-    /// Whether the world itself tells the members of each other.
+    /// Returns `true` if the world itself is the source of views.
     pub(crate) fn has_roster(&self) -> bool {
         matches!(self.views, Views::Roster(_))
     }
 
-    /// Something happens to hosts, groups, the network or the membership service.
+    /// Executes a step that concerns hosts, groups, the network or the membership service.
     pub(crate) fn act(&mut self, act: &Act) {
         match act {
             Act::Join(host, group) => self.join(*host, *group),
@@ -169,7 +169,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
             Act::Trust(host, other) => self.trust(*host, *other),
             Act::Fault(fault) => self.world.apply(fault),
             Act::KillProcess(_) | Act::StartProcess(_) | Act::Store(..) => self.act_on_service(act),
-            // The application's, which is the player's affair.
+            // The player executes the steps of applications and attackers.
             Act::Send { .. } | Act::Confirm(..) | Act::Forge(..) => {}
         }
     }
@@ -293,7 +293,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         groups.into_iter().for_each(|group| self.join(host, group));
     }
 
-    /// The host is started again at once. Under its old id nobody is told: its incarnation tells.
+    /// Restarts the host at once, under its id and without a report. Its incarnation reveals it.
     fn bounce(&mut self, host: HostIx) {
         if !self.is_alive(host) || !self.naming.keeps_ids() {
             return;
@@ -306,12 +306,12 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         groups.into_iter().for_each(|group| self.join(host, group));
     }
 
-    /// An attacker hears what is multicast from now on.
+    /// Starts to overhear multicasts for the attacker.
     pub(crate) fn expect_attacks(&mut self) {
         self.world.overhear(attacker::MEMORY);
     }
 
-    /// The attacker sends so many datagrams to a host.
+    /// Sends `count` datagrams of the attacker to a host.
     pub(crate) fn forge(
         &mut self,
         host: HostIx,
@@ -323,7 +323,8 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         self.take_events();
     }
 
-    /// Only the roster makes mistakes to order; gossip makes its own.
+    /// Makes `host` suspect `other`. Only the roster makes mistakes on request; gossip makes its
+    /// own.
     fn suspect(&mut self, host: HostIx, other: HostIx) {
         if matches!(self.views, Views::Roster(_)) {
             self.suspicions.insert((host, other));
@@ -337,7 +338,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         }
     }
 
-    /// The faults stop: what is dead stays dead, everything else is put right.
+    /// Ends the faults, except that dead members stay dead.
     pub(crate) fn heal(&mut self) {
         self.world.apply(&Fault::Heal);
         self.world.apply(&Fault::Disturb(Disturbance::default()));
@@ -359,7 +360,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         (0..services.count()).for_each(|which| services.start(&mut self.world, which));
     }
 
-    /// Members that wait for their membership service, if there is one.
+    /// Returns the members that wait for their membership service, if there is one.
     pub(crate) fn unsettled(&self) -> Vec<NodeId> {
         serving::unsettled(&self.world)
     }
@@ -370,8 +371,8 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         }
     }
 
-    /// Links lose nothing more, either. A burst on one lasts for a number of datagrams: for as long
-    /// as it likes, where little is sent.
+    /// Ends the losses of hosts and of links. A burst of losses on a link is counted in datagrams,
+    /// and therefore lasts long where few are sent.
     pub(crate) fn end_loss(&mut self) {
         self.lose(Loss::None);
         self.world.apply(&Fault::LinkLoss(Loss::None));
@@ -388,7 +389,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         self.world.run_until(end, &mut |_| {});
     }
 
-    /// Lets the next thing happen, if it is due by `end`.
+    /// Processes the next event, if it is due by `end`.
     fn step(&mut self, end: Time) -> bool {
         if let Some(services) = &mut self.services {
             let mut none_is_left = |_| unreachable!("events are taken as they come");
@@ -414,7 +415,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         }
     }
 
-    /// The service could not store that the host is in the group: it is out of it.
+    /// Handles the service's refusal to admit the host to the group, which it could not store.
     fn on_refused(&mut self, host: HostIx, group: GroupId) {
         self.world.unsubscribe(host, group);
         if let Some(groups) = self.groups.get_mut(&host) {
@@ -424,8 +425,8 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
     }
 }
 
-/// A LAN, racks, or a star of slow links with short queues; now and then links lose too. Hosts that
-/// are far apart have one switch between any two of them.
+/// Draws a LAN, racks, or a star of slow links with short queues. Sometimes links lose datagrams
+/// too. With a distance, there is one switch between any two hosts.
 fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     let jitter = Jitter::Exponential(Duration::from_micros(30));
     let delay = Duration::from_micros(100) + distance;
@@ -444,7 +445,7 @@ fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     }
 }
 
-/// A run in which more happens has gone wrong, unless it is so long that this is little for each
-/// second: twenty members of a ring that cannot continue look for the others all the time.
+/// Maximum number of steps of a run, unless it is so long that this is little for each second:
+/// twenty members of a ring that cannot continue search for the others all the time.
 const MAX_STEPS: u64 = 5_000_000;
 const STEPS_PER_SECOND_AND_GROUP: u64 = 10_000;

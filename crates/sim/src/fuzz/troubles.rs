@@ -1,4 +1,4 @@
-//! The membership service of a scenario, and what goes wrong with it.
+//! The membership service of a scenario, and its faults.
 
 use core::time::Duration;
 
@@ -9,47 +9,49 @@ use carom_proto::membership::service::CommitFailure;
 use super::scenario::{Act, Scenario};
 use crate::{Fault, HostIx};
 
-/// The membership service of a run. Its hosts come after those of the members: the control
-/// processes', the store's if there are several processes, then the detectors'.
+/// The membership service of a run.
+///
+/// Its hosts follow those of the members: those of the control processes, that of the store if
+/// there are several processes, then those of the detectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// How many control processes there are. One has its store in its own machine.
+    /// Number of control processes. A single one has its store in its own machine.
     pub processes: u32,
-    /// How long a node may be silent.
+    /// Maximum time for which a node may be silent.
     pub lease: Duration,
-    /// Who else looks after the nodes.
+    /// Failure detection in addition to leases.
     pub watch: Watch,
 }
 
-/// Who looks for nodes that have failed, besides the leases.
+/// Failure detection in addition to leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// Nobody.
+    /// None.
     Leases,
     /// Each node pings the next one.
     Ring,
-    /// Two failure detectors, of a rack each, in a chain.
+    /// Two failure detectors in a chain, each for one rack.
     Chain,
 }
 
-/// A kind of trouble.
+/// A kind of fault of the service.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     /// A control process is killed for good.
     Killed,
-    /// It is killed and comes back.
+    /// A control process is killed and restarted.
     Restarted,
-    /// It stands still for a while.
+    /// A control process is paused for a while.
     Paused,
-    /// Some hosts of the members' and the service's are cut off from the others for a while.
+    /// Some hosts of members and of the service are partitioned from the others for a while.
     CutOff,
-    /// The store refuses everything, or does not answer, for a while.
+    /// The store refuses all requests, or does not answer, for a while.
     StoreFails,
-    /// Answers of the store get lost for a while.
+    /// Answers of the store are lost for a while.
     AnswersLost,
     /// The clock of a process is stepped.
     Clock,
-    /// The host of a process loses much for a while.
+    /// The host of a process loses many datagrams for a while.
     Loss,
 }
 
@@ -66,8 +68,7 @@ impl Trouble {
     ];
 }
 
-/// The source of what happens to the membership service, and the service of this seed, if it has
-/// one.
+/// Returns the source of the service's faults, and the service of this seed if it has one.
 pub(super) fn service_of(seed: u64) -> (Rng, Option<Service>) {
     let mut rng = Rng::new(seed ^ 0x5e47_1ce5);
     let service = Service {
@@ -80,7 +81,7 @@ pub(super) fn service_of(seed: u64) -> (Rng, Option<Service>) {
 }
 
 impl Service {
-    /// How many hosts the service has.
+    /// Returns the number of hosts of the service.
     pub fn hosts(self) -> u32 {
         let store = u32::from(self.processes > 1);
         let detectors = if self.watch == Watch::Chain { 2 } else { 0 };
@@ -89,7 +90,7 @@ impl Service {
 }
 
 impl Scenario {
-    /// What goes wrong with the service itself.
+    /// Draws the faults of the service.
     pub(super) fn draw_service_troubles(&mut self, service: Service, rng: &mut Rng) {
         let mut at = Duration::from_millis(rng.below(2000) as u64);
         let troubles = Trouble::ALL.into_iter().filter(|_| rng.chance(0.5));
@@ -109,7 +110,7 @@ impl Scenario {
         self.acts.sort_by_key(|(at, _)| *at);
     }
 
-    /// Its beginning, and its end if it has one.
+    /// Draws the beginning of a fault, and its end if it has one.
     fn draw_trouble(
         &self,
         trouble: Trouble,

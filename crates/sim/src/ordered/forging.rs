@@ -1,5 +1,5 @@
-//! What an attacker makes of the packets of a ring that it has heard: claims in the names of
-//! members, and in those of strangers.
+//! Packets that an attacker forges from the packets of a ring that it has heard: claims in the
+//! names of members and of strangers.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,11 @@ use carom_proto::rmp::{Epoch, ListChange, ListChangeKind, Process, Round, Timest
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::{Incarnation, NodeId, Origin, Rng};
 
-/// A packet that would change the ring, or draw answers, if it were believed. Not forged are
-/// requests of strangers to be let in and the command of an operator to continue without a quorum:
-/// without keys nothing tells them from true ones. `known` are the nodes in whose names packets are
-/// forged.
+/// Forges a packet that would change the ring, or cause answers, if it were accepted.
+///
+/// Join requests of strangers and an operator's command to continue without a quorum are not
+/// forged, because without keys they cannot be distinguished from genuine ones. `known` are the
+/// nodes whose packets are used.
 pub(super) fn forged(rng: &mut Rng, known: &BTreeSet<NodeId>, datagram: &[u8]) -> Option<Vec<u8>> {
     let (header, body) = Header::decode(datagram).ok()?;
     if header.protocol != Protocol::Ordered || !known.contains(&header.sender) {
@@ -34,12 +35,12 @@ pub(super) fn forged(rng: &mut Rng, known: &BTreeSet<NodeId>, datagram: &[u8]) -
     Some(datagram)
 }
 
-/// A packet of the site of `round` or of the one that follows it.
+/// Forges a packet of the site of `round` or of the next one.
 fn of_round(rng: &mut Rng, epoch: Epoch, round: &Round) -> Packet {
     let Round { at, site, next, .. } = *round;
     let ballot = Epoch { version: [epoch.version + 1, u32::MAX][rng.below(2)], creator: site };
     match rng.below(8) {
-        // Another order than the one that the next token site gives, or one far ahead.
+        // An order other than that of the next token site, or one far ahead.
         0 => {
             let at = at.plus([0, 1, 2, 1000, 1 << 40][rng.below(5)]);
             let other = [site, next][rng.below(2)];

@@ -1,5 +1,5 @@
-//! Scenarios of token rings (RMP), played and checked as those of [`fuzz`](crate::fuzz) are: by
-//! rules that hold of ordered groups only.
+//! Scenarios of token rings (RMP), run and checked like those of [`fuzz`](crate::fuzz), by the
+//! rules of ordered groups.
 
 mod forging;
 mod player;
@@ -17,7 +17,7 @@ use crate::fuzz::Outcome;
 use crate::fuzz::playing::{Checked, explore};
 use player::Player;
 
-/// Plays the scenario of `seed`, and checks it. Every 16th seed is played twice: the same seed must
+/// Runs the scenario of `seed`, and checks it. Every 16th seed is run twice: the same seed must
 /// give the same history.
 pub fn run_seed(seed: u64) -> Outcome {
     let scenario = Scenario::of_seed(seed);
@@ -32,7 +32,7 @@ pub fn run_seed(seed: u64) -> Outcome {
     })
 }
 
-/// Plays `scenario`; captures every packet into `trace`, if there is one.
+/// Runs `scenario`. Captures every packet into `trace`, if given.
 pub fn play(scenario: &Scenario, trace: Option<Box<dyn Write + Send>>) -> Played {
     let mut player = Player::new(scenario);
     if let Some(out) = trace {

@@ -1,4 +1,5 @@
-//! Plays a scenario of ordered groups: first with faults, then healed; writes the story on the way.
+//! Runner of a scenario of ordered groups, first with faults and then healed, which records its
+//! story.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -22,21 +23,21 @@ use crate::fuzz::stage::{Book, Kit, Stage};
 use crate::fuzz::{Act, Forgery};
 use crate::{Counters, HostIx};
 
-/// A run as it was played.
+/// Results of a run.
 pub struct Played {
-    /// Everything the checkers need.
+    /// The record for the checkers.
     pub story: Story,
-    /// The hash of its history.
+    /// Hash of the run's history.
     pub history: u64,
-    /// What crossed its network, and what did not.
+    /// Counters of the network.
     pub counters: Counters,
-    /// What the engines that were alive at the end have counted, all together.
+    /// Sums of the counters of all engines that were alive at the end.
     pub totals: Vec<(&'static str, u64)>,
-    /// Whether the capture could be written.
+    /// Result of writing the capture.
     pub trace: io::Result<()>,
 }
 
-/// A scenario under way.
+/// A scenario in progress.
 pub(super) struct Player<'a> {
     scenario: &'a Scenario,
     settings: Settings,
@@ -60,7 +61,7 @@ impl<'a> Player<'a> {
         };
         let rng = Rng::new(scenario.seed ^ 0x91a7);
         let mut story = Story::default();
-        // Members that are to leave in less time than usual may not manage it.
+        // Members that must leave in less time than usual may fail to complete the leave.
         let has_time = settings.config.leave_within >= Config::default().leave_within;
         if has_time && !scenario.is_silenced() {
             story.all_are_heard();
@@ -77,7 +78,7 @@ impl<'a> Player<'a> {
         self.stage.trace_to(out);
     }
 
-    /// Plays all of it.
+    /// Runs the scenario.
     pub(super) fn play(mut self) -> Played {
         for (at, deed) in &self.scenario.deeds {
             self.run_until(self.stage.time(*at));
@@ -138,7 +139,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Handlers reply to what they were told to.
+    /// Replies to the requests that handlers have received.
     fn reply(&mut self) {
         while let Some((node, group, id, payload)) = self.stage.book.next_to_reply() {
             let mut hosts = (0..self.scenario.hosts).map(HostIx);
@@ -146,7 +147,7 @@ impl<'a> Player<'a> {
             let Some(host) = host.filter(|host| self.stage.can_use(*host, group)) else { continue };
             self.stage.world.with(host, |resident, now| {
                 let engine = resident.member_mut().map(|member| member.engine_mut());
-                // Who is refused has been replaced meanwhile.
+                // A member whose reply is refused has been replaced in the meantime.
                 engine.map(|engine| engine.reply(now, group, id, reply_to(&payload)))
             });
         }
@@ -159,7 +160,7 @@ impl<'a> Player<'a> {
         payload.into()
     }
 
-    /// Asks an engine for what only it does. A refusal is of no consequence: it was not asked.
+    /// Calls a method that only this engine has. A refused call has no effect.
     fn ask(
         &mut self,
         host: HostIx,
@@ -181,13 +182,13 @@ impl<'a> Player<'a> {
         if let Act::Leave(host, group) = act
             && self.stage.is_alive(*host)
         {
-            // Who leaves has to hear the others until it is out of their ring.
+            // A leaving member must receive packets until it is out of the ring.
             self.stage.world.subscribe(*host, *group);
         }
     }
 
-    /// An attacker sends to a host. It forges nothing in the name of a node that the host has not
-    /// heard yet: only a key could expose that.
+    /// Sends an attacker's datagrams to a host. None is forged in the name of a node that the host
+    /// has not heard yet, because only a key could expose it.
     fn forge(&mut self, host: HostIx, count: u32, forgery: Forgery) {
         let member = self.stage.member(host);
         let hosts = self.stage.world.topology().all_hosts();
@@ -198,7 +199,7 @@ impl<'a> Player<'a> {
         self.stage.forge(host, (count, forgery), &craft);
     }
 
-    /// The hosts of the token site and of so many that follow it in the ring.
+    /// Returns the hosts of the token site and of the `others` that follow it in the ring.
     fn token_and(&self, group: GroupId, others: u32) -> Vec<HostIx> {
         let hosts = || self.stage.world.topology().all_hosts();
         let engines = hosts().filter_map(|host| self.stage.member(host)).map(|it| it.engine());
@@ -238,7 +239,7 @@ impl<'a> Player<'a> {
         self.stage.book.sent(self.messages, sent);
     }
 
-    /// The faults stop, and everything must come right.
+    /// Ends the faults, and waits until the group has recovered.
     fn heal(&mut self) {
         self.stage.heal();
         let patience = self.settings.patience(self.scenario);
@@ -267,7 +268,7 @@ impl<'a> Player<'a> {
         self.call_the_roll();
     }
 
-    /// Lets time pass until all is well, for so long at most.
+    /// Advances time until `is_well`, by at most `most`.
     fn wait(&mut self, most: Duration, is_well: impl Fn(&mut Self) -> bool) {
         let end = self.stage.world.now() + most;
         while !is_well(self) && self.stage.world.now() < end {
@@ -278,7 +279,7 @@ impl<'a> Player<'a> {
     fn standings(&self) -> Vec<Standing> {
         let is_voter = |node| self.settings.is_voter(node, self.scenario.hosts);
         let members = self.stage.members();
-        // Clients that no voter is with wait for one, in no ring.
+        // Clients without a voter wait for one, in no ring.
         let has_voter = |group: GroupId| {
             members.iter().any(|(host, other)| *other == group && is_voter(self.stage.id(*host)))
         };
@@ -351,13 +352,14 @@ impl Book for Story {
     }
 }
 
-/// Views of gossiping members agree so long after the faults have stopped.
+/// Time after the faults in which the views of gossiping members agree.
 const AGREE_WITHIN: Duration = Duration::from_secs(40);
-/// What a healed network still loses.
+/// Loss that remains in a healed network.
 const USUAL_LOSS: Loss = Loss::Uniform(0.03);
-/// It does so at least for this time after the last message.
+/// Minimum time for which this loss lasts after the last message.
 const LOSSY_FOR: Duration = Duration::from_secs(1);
-/// Messages of each level that every member sends in the healed world in each of its groups.
+/// Number of messages of each level that every member sends in each of its groups in the healed
+/// world.
 const LAST_WORDS: u32 = 3;
-/// How often it is looked whether all is well.
+/// Interval between checks of the rings.
 const LEAST_PAUSE: Duration = Duration::from_millis(200);

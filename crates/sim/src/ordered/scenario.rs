@@ -1,5 +1,5 @@
-//! What happens in one run of ordered groups: drawn from a seed, in a form that can be printed and
-//! made smaller.
+//! The events of one run of ordered groups: drawn from a seed, in a form that can be printed and
+//! shrunk.
 
 use core::fmt;
 use core::time::Duration;
@@ -14,66 +14,66 @@ use crate::fuzz::playing::{Play, write_scenario};
 use crate::fuzz::{Act, Forgery, Kind, Views};
 use crate::{Fault, HostIx};
 
-/// One run, but for the engines' settings.
+/// One run, without the engines' settings.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where everything else comes from.
+    /// Seed of everything else.
     pub seed: u64,
-    /// How many hosts there are.
+    /// Number of hosts.
     pub hosts: u32,
-    /// How many groups.
+    /// Number of groups.
     pub groups: u32,
-    /// Who tells the members of each other.
+    /// Source of the members' views.
     pub views: Views,
-    /// What every host loses from the start.
+    /// Loss model of every host from the start.
     pub loss: Loss,
-    /// The kinds of faults that may happen: a random choice, so that rare combinations come up.
+    /// Kinds of faults that can occur: a random subset, which makes rare combinations more likely.
     pub kinds: Vec<Kind>,
-    /// What happens, in order of time since the start.
+    /// Steps of the run, in order of time since the start.
     pub deeds: Vec<(Duration, Deed)>,
 }
 
-/// One thing that happens.
+/// One step of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deed {
-    /// Something that can happen to the members of any group.
+    /// A step that does not depend on the protocol.
     Act(Act),
     /// The host sends messages.
     Say {
-        /// Who.
+        /// The sending host.
         host: HostIx,
-        /// Where.
+        /// The group.
         group: GroupId,
-        /// How many.
+        /// Number of messages.
         count: u32,
         /// Bytes in each.
         bytes: usize,
-        /// What they are promised; `None`: each something else.
+        /// Their quality of service; `None` draws one for each.
         qos: Option<Qos>,
     },
-    /// The host asks for a lock, and waits for it or not.
+    /// The host requests a lock, and waits for it (`true`) or only tries.
     Lock(HostIx, GroupId, LockName, bool),
-    /// The host gives the lock back, if it has asked for it.
+    /// The host releases the lock, if it has requested it.
     Unlock(HostIx, GroupId, LockName),
-    /// The host makes a request to the group, a member of it or not.
+    /// The host makes a request to the group, of which it need not be a member.
     Call {
-        /// Who.
+        /// The calling host.
         host: HostIx,
-        /// Where.
+        /// The group.
         group: GroupId,
-        /// Who is to reply: the holder of this handler's lock.
+        /// Handler that is to reply.
         handler: Option<Handler>,
         /// Bytes of the request, and of the reply.
         bytes: usize,
     },
-    /// Whoever has the token of the group is killed, and so many others with it.
+    /// The token site of the group is killed, with this number of members after it.
     CrashToken(GroupId, u32),
 }
 
-/// A member that joins again sooner than so long after it has left gives up its former life.
+/// Time within which a leave completes. A member that rejoins sooner gives up its former life.
 const LEAVE_TAKES: Duration = Duration::from_secs(3);
 
-/// What messages can be promised.
+/// Qualities of service of messages.
 pub(super) const LEVELS: [Qos; 9] = [
     Qos::Unreliable,
     Qos::Unordered,
@@ -87,7 +87,8 @@ pub(super) const LEVELS: [Qos; 9] = [
 ];
 
 impl Scenario {
-    /// The scenario of `seed`: 3 to 9 hosts, some of the kinds of faults, some seconds.
+    /// Returns the scenario of `seed`: 3 to 9 hosts, or 10 to 23 with a crowd, some of the kinds of
+    /// faults, some seconds.
     pub fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x7074_656b);
         let hosts = 3 + rng.below(7) as u32 + crowd(seed);
@@ -120,19 +121,20 @@ impl Scenario {
         Cast { hosts, groups, loss, keeps_ids: keeps_ids(self.seed), distance: self.distance() }
     }
 
-    /// Delay of every path, besides that of a local network: none, but in one scenario of 16.
-    /// Gossip is set for local networks.
+    /// Returns the delay of every path in addition to that of a local network: zero, except in one
+    /// of 16 scenarios. It is zero with gossip, which is configured for local networks.
     pub(super) fn distance(&self) -> Duration {
         let mut rng = Rng::new(self.seed ^ 0x0064_6973_7461);
         let distance = [5, 15, 50, 100, 250][rng.below(5)];
-        // What a ring may take grows with its members and the distance: steps are limited.
+        // The time and steps of a ring grow with its members and the distance, and steps are
+        // limited.
         let may_be_far = self.hosts <= 8 && matches!(self.views, Views::Roster(_));
         let is_far = rng.below(16) == 0 && may_be_far;
         if is_far { Duration::from_millis(distance) } else { Duration::ZERO }
     }
 
-    /// Most join at the beginning, some later. Messages come in rushes, often just before a fault,
-    /// because what is under way then is what can go wrong.
+    /// Draws the steps. Most hosts join at the beginning, some later. Messages come in bursts,
+    /// often just before a fault, because faults affect the packets in flight.
     fn draw_deeds(&mut self, rng: &mut Rng) {
         let cast = self.cast();
         for host in (0..self.hosts).map(HostIx) {
@@ -147,7 +149,7 @@ impl Scenario {
         let pause_us = [2_000, 10_000, 40_000, 100_000][rng.below(4)];
         let share = [0.05, 0.12, 0.3][rng.below(3)];
         let (has_locks, has_calls) = (rng.chance(0.6), rng.chance(0.4));
-        // Where a majority is to go on it must be alive.
+        // At least one host survives. A majority must be alive to continue.
         let mut deaths = rng.below(self.hosts as usize) as u32;
         for _ in 0..30 + rng.below(120) {
             at += Duration::from_micros(rng.below(pause_us) as u64);
@@ -188,7 +190,7 @@ impl Scenario {
         self.deeds.sort_by_key(|(at, _)| *at);
     }
 
-    /// Hosts that keep their ids are started again so fast that no membership notices.
+    /// Draws restarts of hosts that keep their ids, too fast for any membership to notice.
     fn draw_bounces(&mut self) {
         if let Some(bounces) = self.cast().bounces(self.seed, &self.deeds) {
             bounces.into_iter().for_each(|(at, act)| self.add(at, act));
@@ -196,7 +198,7 @@ impl Scenario {
         }
     }
 
-    /// In some scenarios all hosts ask for one of few locks at once, again and again, and in crowds
+    /// Draws repeated requests of all hosts for one of few locks, in some scenarios. With a crowd,
     /// most hosts join at one time.
     fn draw_storms(&mut self) {
         if self.seed < STORMS_FROM {
@@ -225,7 +227,7 @@ impl Scenario {
         self.deeds.sort_by_key(|(at, _)| *at);
     }
 
-    /// In some scenarios somebody who is no member sends datagrams of its own.
+    /// Draws datagrams of an attacker, in some scenarios.
     fn draw_attacks(&mut self) {
         if self.seed < ATTACKS_FROM {
             return;
@@ -236,19 +238,19 @@ impl Scenario {
         }
     }
 
-    /// Returns `true` if anything is forged.
+    /// Returns `true` if any datagram is forged.
     pub(super) fn is_attacked(&self) -> bool {
         self.forgeries().next().is_some()
     }
 
-    /// Returns `true` if members are sent what they may take for the word of others: a packet with
-    /// another name in it is the word of a node that they do not know.
+    /// Returns `true` if members receive forgeries that they may accept as genuine. A packet with
+    /// another name in it claims to be from a node that they have not met.
     pub(super) fn is_deceived(&self) -> bool {
         self.forgeries().any(Forgery::can_deceive)
     }
 
-    /// Returns `true` if a member may be cut off, stopped or killed, or joins again before it can
-    /// have left.
+    /// Returns `true` if a member may be partitioned, stopped or killed, or rejoins before its
+    /// leave has completed.
     pub(super) fn is_silenced(&self) -> bool {
         let is_back = |(left_at, leave): &(Duration, Deed)| {
             let Deed::Act(Act::Leave(host, group)) = leave else { return false };
@@ -278,7 +280,8 @@ impl Scenario {
         (!self.kinds.is_empty()).then(|| self.kinds[rng.below(self.kinds.len())])
     }
 
-    /// A partition long enough for both sides to take the other for dead, and both say something.
+    /// Draws a partition long enough for both sides to consider the other dead, with messages
+    /// during it.
     fn cut_off_for_long(&mut self, at: Duration, rng: &mut Rng) {
         let end = at + Duration::from_millis([200, 1000, 3000][rng.below(3)]);
         self.add(at, Act::Fault(Fault::Partition(self.cast().some_hosts(rng))));
@@ -297,7 +300,7 @@ impl Scenario {
         }
     }
 
-    /// Somebody asks for one of few locks, and often gives it back after a while.
+    /// Draws a request for one of few locks, often followed by its release.
     fn lock(&mut self, at: Duration, rng: &mut Rng) {
         let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
         let name = LockName(rng.below(3) as u64 + 4);
@@ -308,7 +311,7 @@ impl Scenario {
         }
     }
 
-    /// Most requests are for handlers whose locks are asked for in the same runs.
+    /// Draws a request, in most cases for a handler whose lock is requested in the same runs.
     fn call(&mut self, at: Duration, rng: &mut Rng) {
         let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
         let number = 3 + rng.below(3) as u8;
@@ -340,18 +343,18 @@ impl Scenario {
     }
 }
 
-/// Hosts beside the usual ones: in one of ten scenarios there are many. The draw is separate from
-/// all others.
+/// Returns the number of additional hosts: many in one of ten scenarios, otherwise none.
+/// Independent of all other draws.
 fn crowd(seed: u64) -> u32 {
     let mut rng = Rng::new(seed ^ 0xc20_3d00);
     if seed >= STORMS_FROM && rng.chance(0.1) { 7 + rng.below(8) as u32 } else { 0 }
 }
 
-/// From this seed on there are crowds and storms of requests for locks. The seeds below keep the
+/// First seed of scenarios with crowds and storms of lock requests. Smaller seeds keep the
 /// scenarios that they had.
 const STORMS_FROM: u64 = 800_000_000;
 
-/// From this seed on there are attacks, as with [`STORMS_FROM`].
+/// First seed of scenarios with attacks, as for [`STORMS_FROM`].
 const ATTACKS_FROM: u64 = 1_000_000_000;
 
 impl Play for Scenario {

@@ -1,4 +1,4 @@
-//! The settings of all engines of one scenario, drawn so that rare paths come up.
+//! The settings of all engines of one scenario, drawn to cover rare paths.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,19 +9,19 @@ use carom_proto::{NodeId, Rng, SeqNo};
 use super::Scenario;
 use crate::fuzz::Kind;
 
-/// What all members of a scenario have alike.
+/// Settings that all members of a scenario have in common.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The smallest partition that goes on, or the electorate.
+    /// Smallest partition that continues, or the electorate.
     pub partition: Partition,
-    /// So many of the hosts, the last of them, join as clients of the electorate.
+    /// Number of hosts, the last ones, that join as clients of the electorate.
     pub clients: u32,
     /// The engines' settings.
     pub config: Config,
 }
 
 impl Settings {
-    /// Those of the scenario of this seed, with so many hosts.
+    /// Returns the settings of the scenario of this seed with this number of hosts.
     pub fn of_seed(seed: u64, hosts: u32) -> Self {
         let mut rng = Rng::new(seed ^ 0x5e77_1465);
         let partitions = [
@@ -43,14 +43,14 @@ impl Settings {
         Self { partition, clients, config }
     }
 
-    /// Whether the process of this id is a voter. A host that is started again is another process.
+    /// Returns `true` if the process of this id is a voter. A restarted host is another process.
     pub fn is_voter(&self, node: NodeId, hosts: u32) -> bool {
         (node.0 - 1) % 1000 < u64::from(hosts - self.clients)
     }
 
-    /// Longest time that anything may take, once the network works again: all tries of one thing,
-    /// then those of a reformation, then the search of a minority for the others; several times
-    /// over, because one may end in the other.
+    /// Returns the maximum time of recovery once the network works again: all tries of one
+    /// operation, then those of a reformation, then the search of a minority for the others. The
+    /// sum is multiplied, because one may lead to the other.
     pub fn patience(&self, scenario: &Scenario) -> Duration {
         let hosts = scenario.hosts;
         let Config { tries, recovery_tries, .. } = self.config;
@@ -64,12 +64,14 @@ impl Settings {
         ROUNDS * once + 2 * self.config.patience
     }
 
-    /// Bytes of messages that an engine may keep in `groups` groups in which there have been so
-    /// many members, each of which may have a window under way; and what has its place but is not
-    /// with all members: what they may order until the token has been with everybody.
+    /// Returns the maximum bytes of messages that an engine may hold in `groups` groups with
+    /// `lives` members so far.
+    ///
+    /// Each of them may have a window in flight. Messages that are ordered but not stable are held
+    /// in addition: those that all may order until the token has visited every member.
     pub fn limit_bytes(&self, scenario: &Scenario, lives: u32) -> usize {
         let Config { queue_bytes, window_bytes, batch, path_mtu, message_bytes, .. } = self.config;
-        // Windows and ACKs grow with the round trip, and disturbances make it longer.
+        // Windows and ACKs grow with the round trip, which disturbances prolong.
         let may_be_far = !scenario.distance().is_zero()
             || [Kind::Disturb, Kind::Slow].iter().any(|kind| scenario.kinds.contains(kind));
         let (windows, batches) = if may_be_far { (10, 32) } else { (1, 1) };
@@ -97,7 +99,8 @@ fn draw_config(rng: &mut Rng) -> Config {
         least_timeout: one_of(rng, &[ms(20), ms(5)]),
         largest_timeout: ms(if is_slow { 2000 } else { 100 }),
         tries: one_of(rng, &[5, 5, 2, 10]),
-        // Who asks for less time than a ring may take to answer begins one of its own, and again.
+        // A member that waits less than a ring may take to answer repeatedly founds a ring of its
+        // own.
         join_retry: ms(join_retry),
         join_tries: one_of(rng, &[200_u32, 200, 120]).div_ceil(join_retry as u32),
         recovery_retry: one_of(rng, &[ms(20), ms(5)]),
@@ -114,8 +117,8 @@ fn draw_config(rng: &mut Rng) -> Config {
     }
 }
 
-/// In two of five scenarios numbers begin just below the wrap, or below half of all numbers. The
-/// draw is separate from all others.
+/// Draws the first number: just below the wrap or below 2^31 in two of five scenarios. Independent
+/// of all other draws.
 fn draw_first_number(seed: u64) -> SeqNo {
     let near_wrap = [SeqNo(u32::MAX - 20), SeqNo((1 << 31) - 20)];
     let mut rng = Rng::new(seed ^ 0x6669_7273);
@@ -132,7 +135,8 @@ impl fmt::Display for Settings {
     }
 }
 
-/// One ways in the longest timeout: two of a round trip with its first deviation, six each.
+/// Number of one-way delays in the longest timeout: two for a round trip with its first deviation,
+/// six times.
 const TRIPS_PER_TIMEOUT: u32 = 12;
-/// So often one thing that goes wrong may lead to the next until all is well.
+/// Maximum number of times that one fault leads to another before recovery.
 const ROUNDS: u32 = 6;

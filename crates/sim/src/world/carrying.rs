@@ -1,5 +1,5 @@
-//! A datagram's way: from a machine into the network, along the links, into a host's buffer, to
-//! its machine.
+//! Path of a datagram: from a machine into the network, along the links, into a host's buffer, and
+//! to its machine.
 
 use carom_proto::{Class, Destination, Time, Transmit};
 
@@ -44,7 +44,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Has the processor take the next waiting datagram, if it is free.
+    /// Starts processing of the next waiting datagram, if the processor is free.
     pub(super) fn serve_next(&mut self, ix: HostIx) {
         let now = self.now;
         let host = self.host_mut(ix);

@@ -1,4 +1,4 @@
-//! How a world is made.
+//! Configuration of a world.
 
 use core::time::Duration;
 
@@ -8,43 +8,47 @@ use carom_proto::membership::link::MAX_WAITING_BYTES;
 
 use crate::topology::Topology;
 
-/// How a world is made.
+/// Configuration of a world.
 #[derive(Clone, Debug)]
 pub struct WorldConfig {
-    /// What is connected to what.
+    /// Hosts, switches and links.
     pub topology: Topology,
-    /// The source of all randomness of the world.
+    /// Source of all randomness of the world.
     pub seed: u64,
-    /// What each host loses on receipt, each from a seed of its own. Default none.
+    /// Loss model of each host on receipt, with a seed for each host. Default: none.
     pub loss: Loss,
-    /// Which datagrams `loss`, [`Fault::Loss`](crate::Fault::Loss) and the loss of links concern.
-    /// Default all.
+    /// Datagrams that `loss`, [`Fault::Loss`](crate::Fault::Loss) and the loss of links apply to.
+    /// Default: all.
     pub lossy: Lossy,
-    /// Datagrams that wait at a busy or paused host at most; beyond that a random one is dropped.
-    /// Default 1024.
+    /// Maximum number of datagrams that wait at a busy or paused host. When it is exceeded, a
+    /// random one is dropped. Default: 1024.
     pub receive_buffer: usize,
-    /// How long a host is busy with each datagram. Default zero: it is handled as it arrives.
+    /// Processing time of a host for each datagram. Default: zero, which handles datagrams as they
+    /// arrive.
     pub cpu_per_datagram: Duration,
-    /// Bytes that may wait to be written to a link, in each direction: who writes more to a peer
-    /// that does not read is cut off. Default: [`MAX_WAITING_BYTES`].
+    /// Maximum number of unsent bytes in each direction of a connection. Default:
+    /// [`MAX_WAITING_BYTES`].
+    ///
+    /// A connection that exceeds it, because the peer does not read, is closed.
     pub link_buffer: usize,
-    /// Whether [`World::history`](crate::World::history) hashes all that happens. Default on.
+    /// `true` if [`World::history`](crate::World::history) hashes everything that happens. Default:
+    /// on.
     pub hashes_history: bool,
-    /// Whether each machine's invariants are checked after every step. Default on.
+    /// `true` if each machine's invariants are checked after every step. Default: on.
     pub checks: bool,
 }
 
-/// Which datagrams a loss model concerns.
+/// The datagrams that a loss model applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lossy {
-    /// All of them, as the papers of the lateral family have it.
+    /// All datagrams, as in the papers of the lateral family.
     Everything,
-    /// Those of one class.
+    /// The datagrams of one class.
     Only(Class),
 }
 
 impl WorldConfig {
-    /// The default world of this topology and seed.
+    /// Creates the default configuration for this topology and seed.
     pub fn new(topology: Topology, seed: u64) -> Self {
         Self {
             topology,

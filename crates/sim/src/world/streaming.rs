@@ -1,5 +1,5 @@
-//! What machines send each other over links: opened with a round trip, in order, without loss, and
-//! late where the network loses or is cut.
+//! Connections between machines: opened in one round trip, ordered and lossless, and delayed when
+//! the network loses segments or is partitioned.
 
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
 use carom_proto::{Class, Endpoint};
@@ -10,7 +10,7 @@ use crate::links::{LinkIx, MAX_OPENED, Piece, RECEIVE_BYTES, Side, Standing};
 use crate::machine::Machine;
 
 impl<M: Machine> World<M> {
-    /// Does what the machine on `host` wants done with a link.
+    /// Executes a connection command of the machine on `host`.
     pub(super) fn carry(&mut self, host: HostIx, command: LinkCommand) {
         match command {
             LinkCommand::Open { link, to } => self.open_link(host, link, to),
@@ -47,14 +47,14 @@ impl<M: Machine> World<M> {
         self.push(ix, Side::Opener, Piece::Open);
     }
 
-    /// The machine at this end is told that the link has ended, after the present call.
+    /// Reports the end of a connection to the machine at this end, after the present call.
     fn fail_soon(&mut self, ix: LinkIx, side: Side, why: LinkEnd) {
         let Some(link) = self.links.get_mut(ix) else { return };
         link.end_mut(side).take_in(Piece::End(why));
         self.agenda.add(self.now, Due::Read(ix, side));
     }
 
-    /// Sends a piece from this side of the link.
+    /// Sends a piece from this side of the connection.
     fn push(&mut self, ix: LinkIx, side: Side, piece: Piece) {
         let Some(link) = self.links.get_mut(ix) else { return };
         let (from, to) = (link.host(side), link.host(side.other()));
@@ -62,7 +62,7 @@ impl<M: Machine> World<M> {
         let rng = &mut self.links.rng;
         let latency = self.network.latency(from, to, bytes as u64, rng);
         let slowness = self.hosts[to.0 as usize].slowness;
-        // Where no way leads, every attempt to go it fails.
+        // Without a route the latency is zero, and each attempt to deliver fails.
         let at = self.now + latency.unwrap_or_default() + slowness;
         if let Some(link) = self.links.get_mut(ix) {
             link.pipe_mut(side).push(at, piece);
@@ -78,7 +78,7 @@ impl<M: Machine> World<M> {
         self.agenda.add(at.max(self.now), Due::Stream(ix, side));
     }
 
-    /// Tries to carry on what has waited for long enough on this side.
+    /// Tries to deliver the pieces of this side that are due.
     pub(super) fn on_stream(&mut self, ix: LinkIx, side: Side) {
         let now = self.now;
         let Some(link) = self.links.get_mut(ix) else { return };
@@ -87,7 +87,7 @@ impl<M: Machine> World<M> {
         let pipe = link.pipe_mut(side);
         pipe.is_due = false;
         if is_full {
-            // It goes on once the machine there reads.
+            // Delivery resumes when the receiving machine reads.
             return;
         }
         if pipe.next_at().is_none_or(|at| at > now) {
@@ -109,7 +109,7 @@ impl<M: Machine> World<M> {
         self.schedule_stream(ix, side);
     }
 
-    /// Whether a segment and its confirmation cross the network now.
+    /// Returns `true` if a segment and its acknowledgment would cross the network now.
     fn gets_through(&mut self, from: HostIx, to: HostIx) -> bool {
         let is_cut = self.cuts.between(from, to) || self.cuts.between(to, from);
         let rng = &mut self.links.rng;
@@ -133,14 +133,14 @@ impl<M: Machine> World<M> {
         pipe.clear();
         let why = if is_unheard_of { LinkEnd::Unreachable } else { LinkEnd::Broken };
         if link.end_mut(side).standing == Standing::Gone {
-            // Nobody waits to be told; the other side finds out by what it sends.
+            // This side needs no report. The other side finds out when it sends.
             return;
         }
         link.end_mut(side).take_in(Piece::End(why));
         self.read_link(ix, side);
     }
 
-    /// A piece reaches the host of this side.
+    /// Handles a piece that reaches the host of this side.
     fn arrive(&mut self, ix: LinkIx, side: Side, piece: Piece) {
         let Some(link) = self.links.get_mut(ix) else { return };
         let host = link.host(side);
@@ -160,7 +160,7 @@ impl<M: Machine> World<M> {
                 }
             }
             (Standing::Known(_), _) => link.end_mut(side).take_in(piece),
-            // Nobody has use for it; who sent it finds out.
+            // The connection is closed here. The sender learns it from the reply.
             (_, Piece::Bytes(_)) => {
                 link.pipe_mut(side).clear();
                 self.push(ix, side, Piece::End(LinkEnd::Broken));
@@ -169,7 +169,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Hands the machine at this end what has come, unless it is paused.
+    /// Passes the machine at this end the pieces that have arrived, unless it is paused.
     pub(super) fn read_link(&mut self, ix: LinkIx, side: Side) {
         let now = self.now;
         while let Some(link) = self.links.get_mut(ix) {
@@ -206,7 +206,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// The machine on `host` runs again: it reads what has come on its links, and more can come.
+    /// Reads the connections of `host` after a pause, and resumes delivery to them.
     pub(super) fn read_links_at(&mut self, host: HostIx) {
         for (ix, side) in self.links.at(host) {
             self.read_link(ix, side);
@@ -214,8 +214,10 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// The machine on `host` is gone. Either its host ends its links in order, after what was sent,
-    /// or it is gone with it: then the peers find out by what they send.
+    /// Ends the connections of the machine on `host`, which is gone.
+    ///
+    /// With probability 1/2 its host closes them in order, after the data already sent. Otherwise
+    /// the host is gone too, and the peers find out when they send.
     pub(super) fn break_links_at(&mut self, host: HostIx) {
         let links = self.links.at(host);
         let is_dark = !links.is_empty() && self.links.rng.chance(0.5);
@@ -233,5 +235,5 @@ impl<M: Machine> World<M> {
     }
 }
 
-/// Headers of Ethernet, IPv4 and TCP, with what lies between two frames.
+/// Headers of Ethernet, IPv4 and TCP, preamble and interframe gap.
 const SEGMENT_BYTES: usize = 78;

@@ -1,4 +1,4 @@
-//! What scenarios from seeds have found in the engine.
+//! Bugs of the engine that scenarios from seeds have revealed.
 
 use core::time::Duration;
 

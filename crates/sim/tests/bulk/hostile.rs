@@ -1,4 +1,4 @@
-//! Packets in the names of others: what is not a node's own word moves nothing.
+//! Packets in the names of others, which must have no effect.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use carom_sim::{Fault, HostIx};
 
 use crate::net::{MBIT, Net, Setup};
 
-/// A rack in which host 0 sends to three others, in the middle of its stream.
+/// Creates a rack in which host 0 sends to three others, in the middle of its stream.
 fn net() -> Net {
     let mut setup = Setup::rack(4, SEED);
     setup.config.rate = Some(20 * MBIT / 8);
@@ -19,14 +19,14 @@ fn net() -> Net {
     net
 }
 
-/// The number of the first stream of host 0, which everybody sees who hears its multicast.
+/// Returns the number of the first stream of host 0, as seen in its multicast packets.
 fn stream() -> u32 {
     let id = Net::id(0);
     let before = (Rng::new(SEED ^ id.0.rotate_left(32)).next_u64() >> 32) as u32;
     before.wrapping_add(1)
 }
 
-/// A packet reaches a host that says it is of `from`.
+/// Delivers to a host a packet in the name of `from`.
 fn forge(net: &mut Net, to: u32, from: NodeId, packet: &Packet) {
     let mut datagram = Vec::new();
     packet.encode(net.group, from, stream(), &mut datagram);
@@ -119,7 +119,7 @@ fn a_place_of_the_highest_epoch_is_not_taken() {
             &Packet::Place { receiver: Net::id(1), place: place.clone() },
         );
     }
-    // Its neighbour goes: it gets another place.
+    // Its neighbor leaves, and the host gets another place.
     net.kill(2, true);
     net.run_until_all_have(&[1, 3], 5000);
     net.assert_whole(&[1, 3]);
@@ -146,8 +146,9 @@ fn a_report_in_the_name_of_another_confirms_nothing() {
     net.assert_whole(&[1, 2, 3]);
 }
 
-/// Packets of every kind in the names of all, whose fields are drawn. Nobody who has not seen
-/// unicast packets knows an epoch. Data is what all have already, or far ahead.
+/// Packets of every kind in the names of all members, with random fields. An attacker that has seen
+/// no unicast packet knows no epoch. Data packets are those that all members have already, or far
+/// ahead.
 #[test]
 fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
     for seed in 5..10 {
@@ -182,7 +183,7 @@ fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
     }
 }
 
-/// The kind of a packet as it is on the wire.
+/// Returns the kind of a packet on the wire.
 fn kind(packet: &Packet) -> u8 {
     let mut datagram = Vec::new();
     packet.encode(GroupId(1), NodeId(1), 0, &mut datagram);

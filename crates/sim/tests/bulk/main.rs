@@ -1,4 +1,4 @@
-//! RDCM between several engines: losses, dead links, receivers that come, go, stop and lag.
+//! RDCM between several engines: losses, dead links, and receivers that join, leave, stop and lag.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ mod slowest;
 
 use self::net::{MBIT, Net, Setup};
 
-/// A sender and receivers of figure 6, on BCube(4,1).
+/// The sender and receivers of figure 6, on BCube(4,1).
 const HOSTS: [u32; 10] = [0, 1, 2, 5, 6, 7, 9, 10, 12, 15];
 
 #[test]

@@ -1,4 +1,4 @@
-//! A network of bulk engines: one sends, the others check what they get.
+//! A network of bulk engines, of which one sends and the others check what they receive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,17 +14,17 @@ use carom_sim::{HostIx, Link, Member, Notice, Place, Roster, Topology, World, Wo
 pub(crate) const NAME: &str = "images";
 pub(crate) const MBIT: u64 = 1_000_000;
 
-/// How a network is made.
+/// Configuration of a network.
 pub(crate) struct Setup {
     pub(crate) cluster: Cluster,
     pub(crate) link: Link,
     pub(crate) config: Config,
     pub(crate) seed: u64,
-    /// Whether the engines are told the topology, and the network follows their tree.
+    /// `true` if the engines are configured with the topology, and the network follows their tree.
     pub(crate) is_known: bool,
     /// Bytes of a message.
     pub(crate) message_bytes: usize,
-    /// Hosts that multicast does not reach, as all know.
+    /// Hosts that multicast does not reach, as reported to all engines.
     pub(crate) deaf: BTreeSet<u32>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Net {
     setup: Setup,
     epoch_of_tree: usize,
     sender: HostIx,
-    /// Messages that the sender has taken, and how many it is to send.
+    /// Number of messages that the sender has accepted, and number that it is to send.
     pub(crate) sent: u64,
     pub(crate) to_send: u64,
     pub(crate) logs: BTreeMap<HostIx, Log>,
@@ -44,21 +44,21 @@ pub(crate) struct Net {
     pub(crate) safe: Vec<carom_proto::Safe>,
 }
 
-/// What an application got.
+/// The events of an application.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// Messages, by their index.
     pub(crate) got: Vec<u64>,
     pub(crate) repaired: u64,
     pub(crate) lost: Vec<Lost>,
-    /// Whose message came last.
+    /// Sender of the last message.
     sender: Option<NodeId>,
-    /// When the last one came.
+    /// Time of the last message.
     pub(crate) last_at: Time,
 }
 
 impl Setup {
-    /// A rack of so many hosts, of which nothing is known.
+    /// Returns a rack of `hosts` hosts, unknown to the engines.
     pub(crate) fn rack(hosts: u32, seed: u64) -> Self {
         Self {
             cluster: Cluster::racks(&[hosts]).expect("a rack"),
@@ -71,12 +71,12 @@ impl Setup {
         }
     }
 
-    /// A rack in which multicast reaches nobody.
+    /// Returns a rack in which multicast reaches no host.
     pub(crate) fn without_multicast(hosts: u32, seed: u64) -> Self {
         Self { deaf: (0..hosts).collect(), ..Self::rack(hosts, seed) }
     }
 
-    /// A BCube that is known.
+    /// Returns a BCube that the engines are configured with.
     pub(crate) fn bcube(ports: u32, k: u32, seed: u64) -> Self {
         let config = Config { repairs_share_path: false, ..Config::default() };
         Self {
@@ -89,7 +89,7 @@ impl Setup {
 }
 
 impl Net {
-    /// Engines on these hosts, in the group; the first one sends.
+    /// Creates a network with engines on these hosts, which join the group. The first one sends.
     pub(crate) fn new(setup: Setup, hosts: &[u32]) -> Self {
         let topology = Topology::cluster(&setup.cluster, |_| setup.link);
         let mut net = Self {
@@ -132,7 +132,7 @@ impl Net {
         self.join(host);
     }
 
-    /// From now on multicast reaches all hosts but these, as all know.
+    /// Disables multicast to these hosts only, and reports it to all engines.
     pub(crate) fn deafen(&mut self, hosts: impl IntoIterator<Item = u32>) {
         self.setup.deaf = hosts.into_iter().collect();
         for host in 0..self.setup.cluster.hosts() {
@@ -148,8 +148,8 @@ impl Net {
         });
     }
 
-    /// Datagrams of the stream that have left a host on their first way: by multicast, and to one
-    /// node.
+    /// Returns the number of data packets sent on the first link from a host, by multicast and by
+    /// unicast.
     pub(crate) fn data_from(&mut self, host: u32) -> (u64, u64) {
         let traffic = self.world.traffic().filter(|(from, ..)| *from == Place::Host(host));
         let (mut multicast, mut unicast) = (0, 0);
@@ -171,7 +171,7 @@ impl Net {
         self.roster.leave(&mut self.world, HostIx(host), self.group);
     }
 
-    /// Kills an engine; the others are told if `is_told`.
+    /// Kills an engine. The failure is reported to the others if `is_told`.
     pub(crate) fn kill(&mut self, host: u32, is_told: bool) {
         match is_told {
             true => _ = self.roster.crash(&mut self.world, HostIx(host)),
@@ -183,7 +183,7 @@ impl Net {
         self.roster.report_failed(&mut self.world, HostIx(host));
     }
 
-    /// A host is told that another one has failed, or that it is there after all.
+    /// Reports to a host that another one has failed, or that it is online after all.
     pub(crate) fn suspect(&mut self, host: u32, other: u32, is_suspect: bool) {
         let (host, other) = (HostIx(host), HostIx(other));
         match is_suspect {
@@ -196,7 +196,7 @@ impl Net {
         self.world.machine(HostIx(host)).expect("it runs").engine()
     }
 
-    /// One call to the engine on a host.
+    /// Calls the engine on a host.
     pub(crate) fn with<R>(&mut self, host: u32, call: impl FnOnce(&mut Rdcm, Time) -> R) -> R {
         let called = self.world.with(HostIx(host), |member, now| call(member.engine_mut(), now));
         called.expect("it runs")
@@ -211,7 +211,7 @@ impl Net {
         sent.expect("it runs").map(|_| ())
     }
 
-    /// Runs so many milliseconds; the sender sends what it is to send as it can.
+    /// Runs for `ms` milliseconds, in which the sender sends messages as it is able to.
     pub(crate) fn run(&mut self, ms: u64) {
         for _ in 0..ms * STEPS_PER_MS {
             while self.sent < self.to_send && self.world.machine(self.sender).is_some() {
@@ -240,7 +240,7 @@ impl Net {
         }
     }
 
-    /// The network forwards along the tree that the sender's manager has computed.
+    /// Makes the network forward along the tree that the sender's manager has computed.
     fn follow_tree(&mut self) {
         if !self.setup.is_known {
             return;
@@ -258,8 +258,8 @@ impl Net {
         }
     }
 
-    /// Runs until all of `hosts` have got as many messages as were to be sent, `within` so many
-    /// milliseconds; how many it took.
+    /// Runs until all of `hosts` have received the last message to be sent, for at most `within`
+    /// milliseconds. Returns the time that it took.
     pub(crate) fn run_until_all_have(&mut self, hosts: &[u32], within: u64) -> u64 {
         for ms in 0..within {
             let count = self.to_send;
@@ -278,7 +278,7 @@ impl Net {
         panic!("of {} messages ({} taken) they have: {counts:?}", self.to_send, self.sent);
     }
 
-    /// Asserts that each of `hosts` has got every message, and nobody was told of a loss.
+    /// Asserts that each of `hosts` has received every message, and no loss report.
     pub(crate) fn assert_whole(&self, hosts: &[u32]) {
         for host in hosts {
             let log = &self.logs[&HostIx(*host)];
@@ -309,14 +309,14 @@ impl Log {
     }
 }
 
-/// A message that says what it is.
+/// Returns a message that contains its index.
 fn message(index: u64, bytes: usize) -> Vec<u8> {
     let mut payload = index.to_be_bytes().to_vec();
     payload.resize(bytes, index as u8);
     payload
 }
 
-/// The index of a message that is what was sent.
+/// Returns the index of a message, and asserts that it is unchanged.
 fn check(payload: &[u8]) -> u64 {
     let (index, rest) = payload.split_first_chunk().expect("an index");
     let index = u64::from_be_bytes(*index);
@@ -324,5 +324,5 @@ fn check(payload: &[u8]) -> u64 {
     index
 }
 
-/// The sender is fed, and the network follows the tree, so often.
+/// Number of times per millisecond that the sender publishes and the network follows the tree.
 const STEPS_PER_MS: u64 = 2;

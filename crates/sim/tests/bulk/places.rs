@@ -1,16 +1,15 @@
-//! Receivers whose places change in the midst of a stream (section 3.4).
+//! Receivers whose places change in the middle of a stream (section 3.4).
 
 use carom_proto::loss::Loss;
 use carom_sim::{Fault, HostIx};
 
 use crate::net::{MBIT, Net, Setup};
 
-/// The receiver that is behind, of whose ring it is the first: whoever joins becomes its
-/// predecessor.
+/// The lagging receiver. It is the first of its ring, so that each joiner becomes its predecessor.
 const LATE: u32 = 1;
 
-/// A stream in which one receiver stood still for a moment, and gets other predecessors before it
-/// has caught up.
+/// Runs a stream in which one receiver is paused for a moment, and gets other predecessors before
+/// it has caught up.
 fn overtaken(seed: u64) -> Net {
     let mut setup = Setup::rack(8, seed);
     setup.config.rate = Some(300 * MBIT / 8);

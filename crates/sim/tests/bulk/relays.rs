@@ -1,4 +1,4 @@
-//! Where multicast does not reach receivers, data goes from one to the next.
+//! Relays to receivers that multicast does not reach.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use carom_sim::{Fault, HostIx};
 
 use super::net::{MBIT, Net, Setup};
 
-/// Who passes data on to whom, as the sender has it, by host.
+/// Returns the children of each host in the sender's relay tree.
 fn relays(net: &Net, hosts: &[u32]) -> BTreeMap<u32, Vec<NodeId>> {
     let tree = net.engine(0).relays(net.group).expect("it sends");
     hosts.iter().map(|host| (*host, tree.children(Net::id(*host)).to_vec())).collect()
 }
 
-/// A receiver that passes data on to others.
+/// Returns a receiver that relays data to others.
 fn a_relay(net: &Net, hosts: &[u32]) -> u32 {
     let busy = relays(net, hosts).into_iter().filter(|(_, children)| !children.is_empty());
     busy.map(|(host, _)| host).next_back().expect("somebody passes data on")
@@ -26,7 +26,7 @@ fn nobody_sends_a_packet_more_often_than_to_its_children_and_the_way_is_short() 
         let hosts: Vec<u32> = (0..16).collect();
         let mut setup = Setup::without_multicast(16, 1);
         setup.config.relay_children = degree;
-        // Fifteen copies at once are to fit the sender's link and its queue.
+        // Fifteen copies at once must fit the sender's link and its queue.
         setup.config.rate = Some(30 * MBIT / 8);
         setup.config.burst_packets = 8;
         let mut net = Net::new(setup, &hosts);
@@ -76,7 +76,7 @@ fn the_links_of_a_rack_carry_the_stream_as_fast_as_two_copies_of_it() {
         net.assert_whole(&hosts[1..]);
         ms
     };
-    // 20 MB take 0.4 seconds of a link, and two copies of them 0.8.
+    // 20 MB take 0.4 seconds of a link, and two copies take 0.8.
     let (relayed, copied) = (rate(2), rate(15));
     assert!(relayed < 1600, "{relayed} ms");
     assert!(copied > 3 * relayed, "{copied} ms with a copy for each, {relayed} ms by relays");
@@ -184,7 +184,7 @@ fn the_last_of_a_chain_that_gets_nothing_from_the_one_before_it_changes_places_t
     gets_another_relay(6, 1);
 }
 
-/// The last relay's child hears it no more, among so many hosts with so many children each.
+/// Cuts off the last relay's child from it, with `count` hosts of at most `degree` children each.
 fn gets_another_relay(count: u32, degree: usize) {
     let hosts: Vec<u32> = (0..count).collect();
     let mut setup = Setup::without_multicast(count, 4);

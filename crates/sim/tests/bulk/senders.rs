@@ -1,4 +1,4 @@
-//! Receivers change over from one sender to another.
+//! Receivers that change from one sender to another.
 
 use carom_proto::LossCause;
 use carom_sim::{Fault, HostIx};
@@ -12,7 +12,7 @@ fn receivers_that_follow_another_sender_are_told_the_end_of_the_first_stream() {
     let mut net = Net::new(setup, &[3, 0, 1, 2]);
     net.to_send = u64::MAX;
     net.run(300);
-    // Hosts 0 and 1 do not hear the sender any more, and it hears them.
+    // Hosts 0 and 1 no longer hear the sender, but it hears them.
     net.world.apply(&Fault::OneWay(vec![HostIx(3)], vec![HostIx(0), HostIx(1)]));
     net.run(2000);
     net.to_send = net.sent;

@@ -1,4 +1,5 @@
-//! Nodes that do not hear each other, and applications that take nothing: the others go on.
+//! Nodes that do not hear each other, and applications that pause receipt. Neither stops the
+//! others.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use carom_sim::{Fault, HostIx};
 
 use crate::net::{MBIT, Net, Setup};
 
-/// Two racks that the sender knows.
+/// Returns a setup of racks that the engines are configured with.
 fn racks(hosts: &[u32], seed: u64) -> Setup {
     let cluster = Cluster::racks(hosts).expect("racks");
     Setup { cluster, ..Setup::bcube(4, 1, seed) }
@@ -69,7 +70,7 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
 
 #[test]
 fn nobody_is_left_behind_because_a_host_does_not_run_for_a_while() {
-    // Host 0 sends. A busy machine runs one of them, or several, later.
+    // Host 0 sends. A busy machine delays one host, or several.
     for (stopped, ms) in [(&[0][..], 900), (&[0, 2], 1500), (&[2], 300), (&[1, 2, 3], 350)] {
         let mut setup = Setup::rack(5, 5);
         setup.config.rate = Some(100 * MBIT / 8);

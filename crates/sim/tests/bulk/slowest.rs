@@ -1,4 +1,4 @@
-//! One receiver takes less than the others could get: who it is, and what becomes of it.
+//! One receiver that is slower than the others: its detection, and the policies for it.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use carom_sim::{Fault, HostIx};
 
 use crate::net::{MBIT, Net, Setup};
 
-/// Messages that host 2 of a sender and four receivers gets in ten seconds, while host 4 runs for
-/// `share` of each tenth of a second.
+/// Returns the number of messages that host 2 of a sender and four receivers gets in ten seconds,
+/// while host 4 runs for `running_ms` of every 100 ms.
 fn got_beside(policy: Slowest, running_ms: u64) -> (u64, Net) {
     let mut setup = Setup::rack(5, 3);
     setup.config.rate = Some(100 * MBIT / 8);
     setup.config.slowest = policy;
     setup.config.send_bytes = 4 << 20;
-    // At this rate 128 packets are 15 ms.
+    // At this rate 128 packets take 15 ms.
     setup.config.message_bytes = 16 << 10;
     setup.config.window_packets = 128;
     let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);

@@ -1,5 +1,5 @@
-//! What becomes of a state if nothing more goes wrong: every datagram comes, all clocks show the
-//! same, and nobody is cut off.
+//! The outcome of a state without further faults: every datagram arrives, all clocks agree, and no
+//! member is partitioned.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::replica::{GROUP, Input, Note, Replica, node};
 use super::rings::{MEMBERS, State, is_meant};
 use super::rules;
 
-/// Members that go on by themselves.
+/// Members that continue without further actions of the model.
 struct Calm<'a> {
     state: &'a State,
     replicas: [Replica; MEMBERS],
@@ -21,7 +21,7 @@ struct Calm<'a> {
     now: Time,
 }
 
-/// The violations in the end.
+/// Returns the violations at the end of the run.
 pub(crate) fn ending(histories: &Histories, state: &State) -> Vec<String> {
     let replicas = state.members.map(|member| histories.replica(member));
     let story = rules::story(state.members.map(|member| histories.known(member)));
@@ -41,13 +41,13 @@ pub(crate) fn ending(histories: &Histories, state: &State) -> Vec<String> {
     all(&calm.story).iter().map(ToString::to_string).collect()
 }
 
-/// Later than all that was written down before, by numbers of inputs.
+/// A time later than those of all earlier notes, which are numbers of inputs.
 const HEALED: Time = Time(1_000_000);
-/// Steps after which what did not come well never will.
+/// Maximum number of steps in which a state recovers.
 const PATIENCE: usize = 4000;
 
 impl Calm<'_> {
-    /// The membership knows in the end who is in the group.
+    /// Reports to the members which others are in the group.
     fn tell_who_is_there(&mut self) {
         for (member, other) in (0..MEMBERS * MEMBERS).map(|ix| (ix / MEMBERS, ix % MEMBERS)) {
             let is_there = self.is_there(other);
@@ -69,7 +69,7 @@ impl Calm<'_> {
         self.run_until(|calm| calm.story.is_all_told());
     }
 
-    /// Goes on until this is so and nothing is under way, or nothing happens any more.
+    /// Runs until `is_done` with no datagrams in flight, or until no timer is due any more.
     fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) {
         for _ in 0..PATIENCE {
             if let Some((to, datagram)) = self.under_way.pop_front() {

@@ -1,8 +1,8 @@
-//! What members have come to, each state of one member once.
+//! The states that members have reached, each stored once.
 //!
-//! A member's state follows from what it was given, so a history stands for it; engines that are in
-//! the same state after different histories share one. What an input makes of a state is found out
-//! once, by an engine that is brought there.
+//! A member's state follows from its inputs, so that a history identifies it. Engines in the same
+//! state after different histories share one. The effect of an input on a state is computed once,
+//! by an engine that is brought to that state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Debug, Write as _};
@@ -24,31 +24,31 @@ pub(crate) struct StateIx(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DatagramIx(usize);
 
-/// A member and what is known of it.
+/// A member and its properties.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) member: usize,
     inputs: Vec<Input>,
-    /// What is written down of it, and by how many inputs that wrote something down before.
+    /// Notes of its events, each with the number of inputs up to then that produced notes.
     pub(crate) notes: Vec<(u64, Note)>,
     notes_digest: u128,
     batches: u64,
-    /// The messages that it has or has had.
+    /// Messages that it has or has had.
     pub(crate) held: BTreeSet<u64>,
-    /// The rounds that it has sent. More than one for a place is a fault.
+    /// Rounds that it has sent. More than one for a place is a fault.
     pub(crate) said: BTreeMap<(Epoch, Timestamp), Vec<Round>>,
-    /// The messages that it was told, and who must have had them then if all had to: the members
-    /// of its view then, but for those that were removed at the same moment.
+    /// Messages that were delivered to it, with the nodes that must have had them if all must: the
+    /// members of its view then, without those removed at the same instant.
     pub(crate) told: Vec<(u64, Vec<NodeId>)>,
-    /// The same for all states that the rules need not tell apart.
+    /// Digest that is equal for states which the rules need not distinguish.
     pub(crate) facts: u128,
-    /// Whether it is in the group, or asks to be.
+    /// `true` if it is in the group, or has requested to join.
     pub(crate) is_in: bool,
-    /// When its next timer is due, by its own clock.
+    /// Time of its next timer, by its own clock.
     pub(crate) due: Option<Time>,
 }
 
-/// What an input makes of a state.
+/// The effect of an input on a state.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) next: StateIx,
@@ -78,7 +78,7 @@ impl Histories {
         }
     }
 
-    /// A member that was given nothing yet.
+    /// Returns the state of a member without inputs.
     pub(crate) fn fresh(&mut self, member: usize) -> StateIx {
         let known = Known {
             member,
@@ -104,7 +104,7 @@ impl Histories {
         self.datagrams[datagram.0].clone()
     }
 
-    /// An engine in this state.
+    /// Creates an engine in this state.
     pub(crate) fn replica(&self, state: StateIx) -> Replica {
         let known = self.known(state);
         let mut replica = Replica::new(known.member, self.terms);
@@ -114,7 +114,7 @@ impl Histories {
         replica
     }
 
-    /// What the input makes of the state.
+    /// Returns the effect of the input on the state.
     pub(crate) fn step(&mut self, state: StateIx, input: Input) -> Step {
         let key = (state, input);
         if let Some(step) = self.steps.get(&key) {
@@ -159,7 +159,7 @@ impl Histories {
 }
 
 impl Known {
-    /// Takes down what an input and what came of it say.
+    /// Records an input and its results.
     fn learn(&mut self, input: &Input, out: &[(Destination, Vec<u8>)], notes: Vec<Note>) {
         match input {
             Input::Send(number, _) => _ = self.held.insert(*number),
@@ -212,13 +212,13 @@ impl Known {
         }
     }
 
-    /// The members of the view that it was told last.
+    /// Returns the members of the last view that it received.
     pub(crate) fn view(&self) -> Vec<NodeId> {
         let views = self.views().last();
         views.map_or_else(Vec::new, |view| view.processes().map(|process| process.node).collect())
     }
 
-    /// The views that it was told, one after the other.
+    /// Returns the views that it received, in order.
     pub(crate) fn views(&self) -> impl Iterator<Item = &carom_proto::rmp::RingView> {
         self.notes.iter().filter_map(|(_, note)| match note {
             Note::Told(Event::Ring(event)) => match &event.news {
@@ -230,7 +230,7 @@ impl Known {
     }
 }
 
-/// A number that only the same text has.
+/// Returns a hash of the value's text.
 fn digest(value: &impl Debug) -> u128 {
     let mut hash = TextHash(SipHasher13::new());
     write!(hash, "{value:?}").expect("a hash takes all");

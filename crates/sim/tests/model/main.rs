@@ -1,41 +1,47 @@
-//! Every order of events, as far as a few of them reach, in rings of three: model checking.
+//! Model checking of rings of three members: every order of a bounded number of events.
 //!
 //! # The model
 //!
 //! The actors are the engine itself (`replica`), and the datagrams are its own. A state of the
-//! model (`rings`) is where each member is, what is under way between any two of them, and how
-//! often each thing may happen still. Where a member is follows from what it was given; two
-//! histories after which engine, clock and account are the same are one (`histories`). What is
-//! looked at:
+//! model (`rings`) consists of the states of all members, the datagrams in flight between any two
+//! of them, and the remaining number of each kind of event. The state of a member follows from its
+//! inputs. Two histories with the same engine, clock and account are the same (`histories`). The
+//! tests cover:
 //!
-//! | what | where |
+//! | subject | tests |
 //! |---|---|
 //! | token passing, order, stability | `messages_have_one_order...`, `a_resilient_message...` |
 //! | joining and leaving | `a_member_that_joins...`, `a_member_that_leaves...` |
-//! | failures, true and imagined, rivals, reformation | the tests of reformations |
+//! | true and false failures, rivals, reformation | the tests of reformations |
 //!
-//! In every state that can be reached there is one round and one message for each place of the
-//! order; nobody was told a resilient message that not as many have as it asks for; one ring goes
-//! on; who is told messages is in the ring, and those in it agree on who is; and the rules of
-//! simulated runs (`carom_sim::checkers::ordered`) hold. From every state in which nothing is under
-//! way all comes well once nothing more goes wrong (`calm`): all that are left are in one ring, and
-//! what was sent was delivered, or its sender told that nobody knows of it.
+//! These rules hold in every reachable state:
 //!
-//! # Its bounds
+//! - There is one round and one message for each place of the order.
+//! - A resilient message is delivered only when as many members have it as it requires.
+//! - One ring continues.
+//! - A member that receives messages is in the ring, and all members of the ring agree on its
+//!   members.
+//! - The rules of simulated runs (`carom_sim::checkers::ordered`) hold.
 //!
-//! Each test says how many messages, losses, repeats, overtakings, timeouts, suspicions, crashes
-//! and cuts there are. Within that it goes to the end: no search stops at a depth. The least number
-//! of states is asserted, and so is that what the test is about happens in some of them. To come
-//! far with few events the engines are set to try once what a real ring tries five times, but for
-//! the first asking for a ring.
+//! Every state without datagrams in flight recovers if there are no further faults (`calm`): all
+//! remaining members are in one ring, and each message was delivered, or its sender was notified
+//! that its outcome is unknown.
 //!
-//! Time is abstract: each member has a clock of its own, which goes on only when its next timer is
-//! chosen to be due, whatever the others' clocks show. So all orders of timers of different members
-//! are looked at, but a member's own timers are due in their order, and datagrams take no time.
+//! # Bounds
 //!
-//! Not looked at: locks, requests, hosts without multicast, messages of several packets, the
-//! merging of rings but in the ends that `calm` comes to, and rings of more than three. Longer
-//! histories and larger rings are for the scenarios of `carom sim fuzz --protocol rmp`.
+//! Each test sets the number of messages, losses, duplicates, reorderings, timeouts, suspicions,
+//! crashes and partitions. Within these bounds the search is complete: none stops at a depth. Each
+//! test asserts a minimum number of states, and that its subject occurs in some of them. To go far
+//! with few events, the engines try once where a real ring tries five times, except for the first
+//! request to join a ring.
+//!
+//! Time is abstract: each member has a clock of its own, which advances only when its next timer is
+//! chosen to be due, regardless of the others' clocks. All orders of timers of different members
+//! are covered, but a member's own timers are due in their order, and datagrams take no time.
+//!
+//! Locks, requests, hosts without multicast, messages of several packets and rings of more than
+//! three are not covered. The merging of rings is covered only in the runs of `calm`. The scenarios
+//! of `carom sim fuzz --protocol rmp` cover longer histories and larger rings.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +58,7 @@ use self::histories::Known;
 use self::replica::Flaw;
 use self::rings::{Budget, MEMBERS, Reached, Rings, Scenario};
 
-/// A ring of three in which nothing may happen yet.
+/// Returns a scenario with a ring of three, in which no event may happen yet.
 fn three() -> Scenario {
     Scenario {
         members: 3,
@@ -78,13 +84,14 @@ const TWICE: Reached = Reached("a ring is reformed twice", |_, members| {
     members.iter().any(|member| reforms(member) > 1)
 });
 
-/// How often the ring of a member was reformed.
+/// Returns how often the ring of a member was reformed.
 fn reforms(member: &Known) -> usize {
     let epochs: BTreeSet<_> = member.views().map(|view| view.epoch).collect();
     epochs.len().saturating_sub(1)
 }
 
-/// Looks at all states of a model: there are at least so many, and no rule is broken in any.
+/// Checks all states of a model. There must be at least `least`, none may violate a rule, and each
+/// of `reached` must occur.
 fn assert_holds(scenario: Scenario, reached: &[Reached], least: usize) {
     let rings = Rings::of(scenario, reached);
     let checker = rings.checker().threads(1).finish_when(HasDiscoveries::AnyFailures);
@@ -104,7 +111,7 @@ fn assert_holds(scenario: Scenario, reached: &[Reached], least: usize) {
     assert!(count >= least, "only {count} states are looked at");
 }
 
-/// Whether there is a state in which this rule is broken.
+/// Returns `true` if there is a state that violates this rule.
 fn finds(scenario: Scenario, rule: &'static str) -> bool {
     let rings = Rings::of(scenario, &[]);
     let is_found = HasDiscoveries::AllOf([rule].into());
@@ -197,7 +204,7 @@ fn a_member_that_does_not_wait_for_the_others_is_found() {
 fn a_member_that_gives_two_messages_one_place_is_found() {
     let sends: Vec<_> = (0..MEMBERS).map(|member| (member, Qos::TotallyOrdered)).collect();
     for rule in [rules::ONE_ROUND, rules::ONE_MESSAGE, rules::STORY] {
-        // Two messages wait for whoever gets the token with the first round.
+        // Two messages wait for the member that gets the token with the first round.
         let is_found = (0..MEMBERS).any(|member| {
             let flaw = Some((member, Flaw::ReusesPlaces));
             let sends = sends.clone();

@@ -1,4 +1,4 @@
-//! One member: the engine itself, with a clock that goes on when the model says so.
+//! One member: the engine itself, with a clock that the model advances.
 
 use std::time::Duration;
 
@@ -13,68 +13,67 @@ use carom_proto::{
 
 pub(crate) const GROUP: GroupId = GroupId(7);
 
-/// What all members of a model have in common.
+/// Settings that all members of a model have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// Which part of a ring goes on.
+    /// Parts of a ring that may continue.
     pub(crate) partition: Partition,
-    /// Timeouts without an answer before a member is suspected.
+    /// Number of timeouts without an answer before a member is suspected.
     pub(crate) tries: u32,
-    /// A member that does not do what it should, and what it does instead.
+    /// Member with a fault, and the fault.
     pub(crate) flaw: Option<(usize, Flaw)>,
 }
 
-/// A fault of an engine, which the rules have to find.
+/// A fault of an engine, which the rules must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// It takes every message that comes to it for one that need not be stable.
+    /// Delivery of every message as one that need not be stable.
     DeliversEarly,
-    /// It gives two sources' packets the same place, by two ACKs.
+    /// Assignment of the same place to two sources' packets, in two ACKs.
     ReusesPlaces,
 }
 
-/// What happens to a member.
+/// An input of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Input {
-    /// It joins the group.
+    /// The member joins the group.
     Join,
-    /// It leaves the group.
+    /// The member leaves the group.
     Leave,
-    /// It sends the message of this number.
+    /// The member sends the message of this number.
     Send(u64, Qos),
-    /// A datagram comes.
+    /// A datagram arrives.
     Datagram(Bytes),
-    /// Its clock goes on to this time.
+    /// The member's clock advances to this time.
     Clock(Time),
-    /// Its clock goes on to its next timer.
+    /// The member's clock advances to its next timer.
     Timeout,
-    /// The membership says that this member is there.
+    /// The membership reports that this member is online.
     There(usize),
-    /// The membership says that this member is there no more.
+    /// The membership reports that this member is gone.
     Gone(usize),
 }
 
-/// What is written down of a member.
+/// A recorded event of a member.
 #[derive(Clone, Debug)]
 pub(crate) enum Note {
-    /// It asked to join.
+    /// Request to join.
     Joined,
-    /// It asked to leave.
+    /// Request to leave.
     Left,
-    /// It sent the message of this number.
+    /// Sending of the message of this number.
     Sent(u64, SeqNo, Qos),
-    /// It was told this.
+    /// Receipt of this event.
     Told(Event),
 }
 
-/// What came of an input.
+/// The results of an input.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) datagrams: Vec<(Destination, Vec<u8>)>,
     pub(crate) notes: Vec<Note>,
 }
 
-/// A member.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) engine: Rmp,
@@ -91,12 +90,12 @@ pub(crate) fn payload(number: u64) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }
 
-/// The number of a message.
+/// Returns the number of a message.
 pub(crate) fn number(payload: &[u8]) -> Option<u64> {
     payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The packet in a datagram of an engine.
+/// Returns the packet in a datagram of an engine.
 pub(crate) fn packet(datagram: &[u8]) -> Packet {
     let (header, body) = Header::decode(datagram).expect("an engine has written it");
     Packet::decode(&header, body).expect("an engine has written it")
@@ -104,8 +103,7 @@ pub(crate) fn packet(datagram: &[u8]) -> Packet {
 
 impl Replica {
     pub(crate) fn new(member: usize, terms: Terms) -> Self {
-        // What a ring does after some tries in vain a model may do at once, and what it may put off
-        // it does at once.
+        // The model may do at once what a ring does after several failed attempts or with a delay.
         let config = Config {
             tries: terms.tries,
             join_tries: 2,
@@ -118,7 +116,7 @@ impl Replica {
         Self { engine, now: Time(1_000_000_000), terms, flaw }
     }
 
-    /// What comes of this input.
+    /// Applies this input, and returns its results.
     pub(crate) fn give(&mut self, input: &Input) -> Output {
         let mut output = Output::default();
         self.put(input, &mut output.notes);
@@ -177,7 +175,7 @@ impl Replica {
         self.engine.handle_view(self.now, &change);
     }
 
-    /// What a flawed member takes a datagram for.
+    /// Returns the datagram as a member with a fault reads it.
     fn misheard(flaw: Option<Flaw>, datagram: &Bytes) -> Bytes {
         let (Some(Flaw::DeliversEarly), Packet::Data(mut data)) = (flaw, packet(datagram)) else {
             return datagram.clone();
@@ -186,7 +184,7 @@ impl Replica {
         encode_as(datagram, &Packet::Data(data)).into()
     }
 
-    /// What a flawed member sends instead of a datagram.
+    /// Returns the datagrams that a member with a fault sends instead of this one.
     fn flawed(&self, datagram: Vec<u8>) -> impl Iterator<Item = Vec<u8>> + use<> {
         let mut instead = Vec::new();
         if let (Some(Flaw::ReusesPlaces), Packet::Ack { epoch, round }) =
@@ -204,7 +202,7 @@ impl Replica {
     }
 }
 
-/// A packet with the header of this datagram.
+/// Encodes a packet with the header of this datagram.
 fn encode_as(datagram: &[u8], packet: &Packet) -> Vec<u8> {
     let (header, _) = Header::decode(datagram).expect("an engine has written it");
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! The model: three members, the datagrams between them, and all that may happen next.
+//! The model: three members, the datagrams between them, and all possible next events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,49 +14,50 @@ use super::rules;
 
 pub(crate) const MEMBERS: usize = 3;
 
-/// What may happen in a model, and how often.
+/// The events that may happen in a model, with their maximum numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    /// So many are in the ring at first.
+    /// Number of members in the initial ring.
     pub(crate) members: usize,
-    /// Which part of a ring goes on.
+    /// Parts of a ring that may continue.
     pub(crate) partition: Partition,
-    /// Timeouts without an answer before a member is suspected.
+    /// Number of timeouts without an answer before a member is suspected.
     pub(crate) tries: u32,
-    /// Messages that may be sent, by whom, and what they are promised.
+    /// Messages that may be sent, with their senders and qualities of service.
     pub(crate) sends: Vec<(usize, Qos)>,
-    /// Whether datagrams of one member to another come in any order, or as they were sent.
+    /// `true` if datagrams from one member to another arrive in any order, `false` if in the order
+    /// of sending.
     pub(crate) is_unordered: bool,
     pub(crate) may: Budget,
     pub(crate) flaw: Option<(usize, Flaw)>,
 }
 
-/// How often each thing may happen still.
+/// Remaining number of each kind of event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
-    /// Members that were not in the ring at first join it.
+    /// Joins of members outside the initial ring.
     pub(crate) joins: u8,
-    /// Any of those that were leaves it.
+    /// Leaves of members of the initial ring.
     pub(crate) leaves: u8,
-    /// Any datagram is lost.
+    /// Losses of a datagram.
     pub(crate) losses: u8,
-    /// Any datagram comes twice.
+    /// Duplications of a datagram.
     pub(crate) repeats: u8,
-    /// Any datagram comes before one that was sent before it, where that is not so anyway.
+    /// Deliveries of a datagram before one sent earlier, where datagrams are otherwise in order.
     pub(crate) overtakings: u8,
-    /// Any member's next timer is due, whatever the time is elsewhere.
+    /// Expiries of a member's next timer, regardless of the others' clocks.
     pub(crate) timeouts: u8,
-    /// The membership tells any member of any other that it is not there any more, true or not.
+    /// Reports of the membership to any member, true or not, that any other is gone.
     pub(crate) suspicions: u8,
-    /// Any member stops for ever.
+    /// Crashes of a member, for good.
     pub(crate) crashes: u8,
-    /// Any member is cut off from the others; what is under way is lost.
+    /// Partitions of a member from the others. Its datagrams in flight are lost.
     pub(crate) cuts: u8,
-    /// Nobody is cut off any more.
+    /// Ends of all partitions.
     pub(crate) heals: u8,
 }
 
-/// What may happen next.
+/// A possible next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Deliver(usize, usize, DatagramIx),
@@ -73,21 +74,21 @@ pub(crate) enum Action {
     Heal,
 }
 
-/// Where all members are. What happened before is in the members' states.
+/// The state of all members. Earlier events are part of the members' states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) members: [StateIx; MEMBERS],
-    /// Datagrams under way, by sender and receiver: as they were sent, or in the order of their
-    /// names if any may come first.
+    /// Datagrams in flight, by sender and receiver, in the order of sending. If any may come first,
+    /// they are in the order of their indices.
     pub(crate) under_way: BTreeMap<(usize, usize), Vec<DatagramIx>>,
     pub(crate) is_alive: [bool; MEMBERS],
     pub(crate) is_cut_off: [bool; MEMBERS],
-    /// The messages that were sent.
+    /// Bits of the messages that were sent.
     sent: u32,
     may: Budget,
 }
 
-/// A model of rings in which some things may happen.
+/// A model of rings with bounded events.
 pub(crate) struct Rings {
     scenario: Scenario,
     start: State,
@@ -97,7 +98,7 @@ pub(crate) struct Rings {
     reached: Vec<Reached>,
 }
 
-/// A thing that must be possible, so that the model checks something.
+/// A condition that some state must meet, to show that the model checks something.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reached(
     pub(crate) &'static str,
@@ -105,7 +106,7 @@ pub(crate) struct Reached(
 );
 
 impl Rings {
-    /// The model of a scenario, which must reach this.
+    /// Creates the model of a scenario, which must reach these conditions.
     pub(crate) fn of(scenario: Scenario, reached: &[Reached]) -> Self {
         let Scenario { partition, tries, flaw, .. } = scenario;
         let mut histories = Histories::new(Terms { partition, tries, flaw });
@@ -135,7 +136,7 @@ impl Rings {
         rings
     }
 
-    /// Lets a ring form, in the order of time, until there is nothing more to do.
+    /// Forms a ring, in the order of time, until no event is left.
     fn begin(&self, state: &mut State) {
         for _ in 0..1000 {
             let first = state.under_way.iter().next().map(|(way, waiting)| (*way, waiting[0]));
@@ -183,13 +184,13 @@ impl Rings {
         self.histories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the members.
+    /// Returns the properties of the members.
     pub(crate) fn known(&self, state: &State) -> [Known; MEMBERS] {
         let histories = self.histories();
         state.members.map(|member| histories.known(member).clone())
     }
 
-    /// The rules that are broken.
+    /// Returns the rules that the state violates.
     pub(crate) fn broken(&self, state: &State) -> Vec<&'static str> {
         let histories = self.histories();
         let members = state.members.map(|member| histories.known(member));
@@ -198,8 +199,8 @@ impl Rings {
         verdicts.entry(facts).or_insert_with(|| rules::broken(members)).clone()
     }
 
-    /// Whether all comes well if nothing more goes wrong, as far as that has to be: it is looked at
-    /// where nothing is under way, which every state comes to.
+    /// Returns `true` if the state recovers without further faults. Checked only for states without
+    /// datagrams in flight, which every other state leads to.
     fn ends_well(&self, state: &State) -> bool {
         if !state.under_way.is_empty() {
             return true;
@@ -209,7 +210,7 @@ impl Rings {
         *endings.entry(key).or_insert_with(|| self.ending(state).is_empty())
     }
 
-    /// What is wrong in the end if nothing more goes wrong.
+    /// Returns the violations that remain without further faults.
     pub(crate) fn ending(&self, state: &State) -> Vec<String> {
         let histories = self.histories();
         calm::ending(&histories, state)
@@ -228,7 +229,7 @@ fn take_one(state: &mut State, way: (usize, usize), datagram: DatagramIx) {
     state.under_way.retain(|_, waiting| !waiting.is_empty());
 }
 
-/// Whether a datagram goes to this member.
+/// Returns `true` if a datagram is for this member.
 pub(crate) fn is_meant(destination: Destination, to: usize) -> bool {
     match destination {
         Destination::Group(_) => true,
@@ -367,7 +368,7 @@ impl Model for Rings {
     }
 }
 
-/// All is well again in the end.
+/// Rule that every state recovers.
 pub(crate) const ENDS_WELL: &str = "all comes well once nothing more goes wrong";
 
 impl Rings {

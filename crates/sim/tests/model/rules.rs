@@ -1,4 +1,4 @@
-//! What must hold of every state of the model, besides the rules that runs are checked by.
+//! The rules for every state of the model, in addition to those for simulated runs.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use carom_sim::checkers::ordered::{Sent, Story};
 use super::histories::Known;
 use super::replica::{GROUP, Note, node, payload};
 
-/// A round is said once for each place of a ring, whoever says it again.
+/// Each place of a ring has one round, whichever member repeats it.
 pub(crate) const ONE_ROUND: &str = "one round for each place";
-/// All who are told a message at a place are told the same.
+/// All members that receive a message at a place receive the same one.
 pub(crate) const ONE_MESSAGE: &str = "one message at each place";
-/// Nobody is told a resilient message before so many have it.
+/// A resilient message is delivered only when enough members have it.
 pub(crate) const HELD: &str = "resilient messages are with as many as they ask for";
-/// No ring is followed by two that are entered by as many as they ask for.
+/// A ring does not have two successors that are each entered by as many members as they require.
 pub(crate) const ONE_RING: &str = "one ring goes on";
-/// Who is told messages is in the ring, and all in it know so.
+/// A member that receives messages is in the ring, and all members of the ring agree.
 pub(crate) const IN_OR_OUT: &str = "a member is in the ring or out of it";
-/// What the checkers of simulated runs say.
+/// The checkers of simulated runs find no violation.
 pub(crate) const STORY: &str = "the rules of simulated runs";
 
-/// The rules that are broken in a state.
+/// Returns the rules that a state violates.
 pub(crate) fn broken(members: [&Known; 3]) -> Vec<&'static str> {
     let rules = [
         (ONE_ROUND, has_one_round(members)),
@@ -92,7 +92,7 @@ fn has_one_ring(members: [&Known; 3]) -> bool {
                         *entered += 1;
                     }
                 }
-                // What comes after it is another life, in another ring.
+                // Later events are those of another life, in another ring.
                 RingNews::Removed { .. } => last = None,
                 _ => {}
             }
@@ -115,7 +115,7 @@ fn is_in_or_out(members: [&Known; 3]) -> bool {
             Note::Told(Event::Ring(event)) => match &event.news {
                 RingNews::View(event) => {
                     let is_listed = event.view.process_of(node(member.member)).is_some();
-                    // Who is out hears of no view but one that it is let in by.
+                    // A member that is out receives no view except the one that admits it.
                     let was_in = std::mem::replace(&mut is_in, is_listed);
                     was_in || is_listed
                 }
@@ -131,7 +131,7 @@ fn is_in_or_out(members: [&Known; 3]) -> bool {
     })
 }
 
-/// The state as a run that was written down.
+/// Returns the state as the record of a run.
 pub(crate) fn story(members: [&Known; 3]) -> Story {
     let mut story = Story::default();
     let mut rest = members.map(|member| &member.notes[..]);
@@ -139,7 +139,7 @@ pub(crate) fn story(members: [&Known; 3]) -> Story {
         let mut open = all.iter().flat_map(|notes| notes.iter());
         !open.any(|(_, note)| matches!(note, Note::Sent(other, ..) if *other == number))
     };
-    // Nobody hears a message before somebody has sent it, whatever else is at the same time.
+    // A message is recorded as sent before any delivery of it, even at the same instant.
     loop {
         let ready = (0..3).find(|member| match rest[*member].first() {
             Some((_, Note::Told(Event::Message(message)))) => {

@@ -1,4 +1,4 @@
-//! Nodes with one kind of provider, and who is in which group in truth.
+//! Nodes with one kind of provider, and their true groups.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use carom_sim::{Fault, HostIx, Jitter, Link, Topology, World, WorldConfig};
 use super::probe::Probe;
 use super::{HOSTS, Meets, Subject};
 
-/// Nodes under test.
+/// The nodes under test.
 pub(crate) struct Cluster<'a> {
     pub(crate) subject: &'a dyn Subject,
     pub(crate) world: World<Resident<Probe>>,
     pub(crate) services: Option<Services>,
-    /// The groups of each host's node; `None` if it is down.
+    /// Groups of each host's node, or `None` if it is down.
     pub(crate) truth: Vec<Option<BTreeSet<&'static str>>>,
     ids: Vec<NodeId>,
     lives: usize,
@@ -37,11 +37,11 @@ pub(crate) fn settings(name: &str) -> GroupSettings {
 }
 
 impl<'a> Cluster<'a> {
-    /// All hosts are up, and in no group.
+    /// Creates a cluster in which all hosts are up, and in no group.
     pub(crate) fn new(subject: &'a dyn Subject, loss: f64, seed: u64) -> Self {
         let jitter = Jitter::Uniform(Duration::from_micros(300));
         let link = Link::of_delay(Duration::from_micros(50)).with_jitter(jitter);
-        // Two control processes and their store come after the nodes.
+        // The hosts of two control processes and their store follow those of the nodes.
         let topology = Topology::lan(HOSTS as u32 + 3, link);
         let loss = Loss::Uniform(loss);
         let mut rng = Rng::new(seed ^ 0x5017e);
@@ -73,7 +73,7 @@ impl<'a> Cluster<'a> {
         cluster
     }
 
-    /// All hosts are up, have settled, are in group "all", and agree.
+    /// Creates a cluster in which all hosts are up, have settled, are in group "all", and agree.
     pub(crate) fn agreed(subject: &'a dyn Subject, loss: f64, seed: u64) -> Self {
         let mut cluster = Self::new(subject, loss, seed);
         cluster.run_for(Duration::from_secs(1));
@@ -82,7 +82,7 @@ impl<'a> Cluster<'a> {
         cluster
     }
 
-    /// A node that was not there before.
+    /// Starts a new node.
     pub(crate) fn start(&mut self, host: usize) {
         let (id, seed, ix) = (node_id(self.lives), self.rng.next_u64(), HostIx(host as u32));
         self.lives += 1;
@@ -140,7 +140,7 @@ impl<'a> Cluster<'a> {
         self.truth[host] = None;
     }
 
-    /// The node says that it stops, and does.
+    /// Stops the node in order.
     pub(crate) fn stop(&mut self, host: usize) {
         self.with(host, |node, now| node.shut_down(now));
         let wants = self.node(host).membership.poll_timeout();
@@ -152,7 +152,7 @@ impl<'a> Cluster<'a> {
         self.world.apply(fault);
     }
 
-    /// Those that are cut off hear each other only; so do the others.
+    /// Partitions a host, or ends its partition. Partitioned hosts hear only each other.
     pub(crate) fn set_cut_off(&mut self, host: usize, is_cut_off: bool) {
         let host = HostIx(host as u32);
         if is_cut_off {
@@ -164,7 +164,7 @@ impl<'a> Cluster<'a> {
         self.world.apply(&Fault::Partition(self.cut_off.iter().copied().collect()));
     }
 
-    /// All partitions and pauses end, and the whole service runs.
+    /// Ends all partitions and pauses, and starts all control processes.
     pub(crate) fn heal(&mut self) {
         self.cut_off.clear();
         self.world.apply(&Fault::Heal);
@@ -198,7 +198,7 @@ impl<'a> Cluster<'a> {
         self.world.run_until(end, &mut |_| {});
     }
 
-    /// Whom the node on `host` must see in the group.
+    /// Returns the view of the group that the node on `host` must have.
     pub(crate) fn expected(&self, host: usize, name: &str) -> BTreeSet<NodeId> {
         let is_in =
             |other: &usize| self.truth[*other].as_ref().is_some_and(|groups| groups.contains(name));
@@ -210,7 +210,7 @@ impl<'a> Cluster<'a> {
         all.into_iter().filter(|id| *id != self.id(host)).collect()
     }
 
-    /// Whom the node on `host` must have met.
+    /// Returns the nodes that the node on `host` must have met.
     fn expected_to_be_met(&self, host: usize) -> BTreeSet<NodeId> {
         let all: BTreeSet<NodeId> = match self.subject.abilities().meets {
             Meets::AllThatAreListed => (0..HOSTS).map(node_id).collect(),
@@ -226,7 +226,7 @@ impl<'a> Cluster<'a> {
         all.into_iter().filter(|id| *id != self.id(host)).collect()
     }
 
-    /// The first node whose views are not what they must be.
+    /// Returns a description of the first node that has wrong views.
     fn disagreement(&self) -> Option<String> {
         for (host, groups) in self.truth.iter().enumerate() {
             let Some(groups) = groups else { continue };
@@ -263,7 +263,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// What `observer` was told of `node` in group "all", in order.
+    /// Returns the changes of `node` in group "all" that `observer` was notified of, in order.
     pub(crate) fn told(&self, observer: usize, node: NodeId) -> Vec<ViewChangeKind> {
         let group = GroupId::of_name("all");
         let changes = self.node(observer).changes.iter();

@@ -1,5 +1,5 @@
-//! What every membership provider must do, written once and run over each of them. A provider that
-//! cannot do something says so in its [`Abilities`]; what it does instead is tested then.
+//! Common tests of all membership providers. The [`Abilities`] of a provider name what it cannot
+//! do, and the tests then check what it does instead.
 
 mod cluster;
 mod probe;
@@ -15,48 +15,48 @@ use carom_sim::{Fault, HostIx};
 
 use cluster::{Cluster, node_id, settings};
 
-/// A provider that is tested.
+/// A provider under test.
 trait Subject {
     fn name(&self) -> &'static str;
 
     fn abilities(&self) -> Abilities;
 
-    /// Whether it needs a membership service.
+    /// Returns `true` if it needs a membership service.
     fn is_served(&self) -> bool {
         false
     }
 
-    /// The provider of node `id` on `host`, one of the first [`HOSTS`] hosts.
+    /// Creates the provider of node `id` on `host`, one of the first [`HOSTS`] hosts.
     fn provider(&self, host: HostIx, id: NodeId, seed: u64) -> Box<dyn Membership>;
 }
 
-/// What a provider is able to do.
+/// The abilities of a provider.
 #[derive(Clone, Copy)]
 struct Abilities {
-    /// It tells of joins and leaves. Where it does not, all listed nodes are in all groups of a
-    /// node for ever.
+    /// `true` if it reports joins and leaves. Otherwise all listed nodes are always in all groups
+    /// of a node.
     tells_changes: bool,
-    /// It tells of a crash within this time, if it does at all.
+    /// Maximum time to report a crash, or `None` if it reports none.
     detects_within: Option<Duration>,
-    /// When it says that the settings of a group's members are not the same.
+    /// Time at which it reports that the settings of a group's members differ.
     compares_settings: Compares,
-    /// Whom a node meets.
+    /// Nodes that a node meets.
     meets: Meets,
-    /// Views are those of the members so long after the network has been put right, at the latest.
+    /// Maximum time after the network has healed until views consist of the members.
     agrees_within: Duration,
 }
 
-/// When contradicting settings are found out.
+/// Time at which contradicting settings are detected.
 #[derive(Clone, Copy, PartialEq)]
 enum Compares {
     Never,
-    /// By the join itself, once the node has settled.
+    /// In the join itself, once the node has settled.
     AtOnce,
     /// After the join, by [`carom_proto::membership::MembershipEvent::Refused`].
     Later,
 }
 
-/// Whom a node has met, when all is quiet.
+/// The nodes that a node has met in a quiet cluster.
 #[derive(Clone, Copy)]
 enum Meets {
     AllThatAreListed,
@@ -67,7 +67,7 @@ enum Meets {
 /// A list of all hosts, each with its first node.
 struct Listed;
 
-/// Gossip as it is by default, by host 0 as a seed.
+/// Gossip with default settings, with host 0 as the seed.
 struct Gossiped;
 
 /// A service of two control processes.
@@ -128,7 +128,7 @@ impl Subject for Served {
     fn abilities(&self) -> Abilities {
         Abilities {
             tells_changes: true,
-            // The lease, and what the store and the news take.
+            // The lease, and the delays of the store and of reports.
             detects_within: Some(Duration::from_millis(3100)),
             compares_settings: Compares::Later,
             meets: Meets::WhoSharesAGroup,
@@ -252,7 +252,7 @@ fn contradicting_settings_are_refused_with_both_values() {
             assert_eq!((told, theirs), (ours, settings("all")), "{name}");
             assert!(cluster.expected(1, "all").contains(&by), "{name}: by {by}");
         }
-        // What a node can tell by itself, every provider does.
+        // Every provider detects these errors, which a node can detect by itself.
         assert_eq!(cluster.join_with(0, "all", settings("all")), Err(JoinError::AlreadyJoined));
         let collision = GroupSettings { name_check: 1, ..settings("all") };
         assert_eq!(cluster.join_with(0, "all", collision), Err(JoinError::NameCollision));
@@ -291,7 +291,7 @@ fn after_any_history_the_views_agree_with_the_truth() {
     }
 }
 
-/// One random thing. Host 0, by which the others find each other, is never down.
+/// Executes a random step. Host 0, the seed of the others, is never down.
 fn something_happens(cluster: &mut Cluster<'_>, rng: &mut Rng) {
     let (host, name) = (rng.below(HOSTS), GROUPS[rng.below(GROUPS.len())]);
     let is_up = cluster.truth[host].is_some();
@@ -319,5 +319,5 @@ fn something_happens(cluster: &mut Cluster<'_>, rng: &mut Rng) {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Histories that are played of each provider.
+/// Number of histories for each provider.
 const HISTORIES: u64 = 100;

@@ -1,6 +1,8 @@
-//! A membership provider as a machine of the world. That nodes are met before they are in a view
-//! and part after they have left all of them, that versions grow by one, that no change is told
-//! twice or tells nothing, and that a node settles once, is asserted of every event.
+//! A membership provider as a machine of the world.
+//!
+//! It asserts for every event that nodes are met before they are in a view, and part after they
+//! have left all views. Versions must grow by one, no change may be repeated or have no effect, and
+//! a node must settle once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +13,7 @@ use carom_proto::{
 };
 use carom_sim::Machine;
 
-/// One node, with what its provider has told so far.
+/// One node, with the events of its provider so far.
 pub(crate) struct Probe {
     pub(crate) membership: Box<dyn Membership>,
     pub(crate) id: NodeId,
@@ -78,7 +80,7 @@ impl Probe {
             }
             MembershipEvent::View(change) => {
                 assert!(self.met.contains(&change.node), "a stranger in a view");
-                // Events of a group that was just left come out with the leaving.
+                // Events of a group that was just left may still be queued.
                 let Some(view) = self.views.get_mut(&change.group) else { return };
                 assert_eq!(change.version, view.version() + 1, "a version was left out");
                 assert!(view.apply(&change), "{change:?} changed nothing");

@@ -1,4 +1,4 @@
-//! The membership service: nodes, control processes and a store that fails, in virtual time.
+//! The membership service: nodes, control processes and a failing store, in virtual time.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -27,7 +27,7 @@ const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// So many nodes in so many groups each, that agree.
+/// Creates nodes in `groups` groups each, and waits until they agree.
 fn agreed(processes: usize, nodes: usize, groups: usize, config: ServerConfig, seed: u64) -> Rig {
     let mut rig = Rig::new(processes, config, seed);
     for node in 0..nodes {

@@ -1,5 +1,4 @@
-//! The multicast manager behind the membership service: how nodes reach it, and what happens when
-//! it moves.
+//! The multicast manager behind the membership service: how nodes reach it, and how it moves.
 
 use std::iter;
 
@@ -22,7 +21,7 @@ fn network() -> Network {
     Network::Known { topology: topology.into(), hosts }
 }
 
-/// Nodes in one bulk group, whose partition is not that of the manager.
+/// Creates nodes in one bulk group, whose partition is not that of the manager.
 fn rig(config: ServerConfig) -> (Rig, GroupId) {
     let bulk = (0..4).map(group).find(|it| partition(*it) == 1).expect("one of four");
     let mut rig = Rig::new(2, config, 61);
@@ -41,7 +40,7 @@ fn news(rig: &mut Rig, node: usize) -> Vec<ManagerNews> {
     iter::from_fn(|| service.poll_manager()).collect()
 }
 
-/// What the manager answers to a request, if it does.
+/// Returns the manager's answers to a request.
 fn ask(rig: &mut Rig, node: usize, group: GroupId, number: u32, what: Asked) -> Vec<Told> {
     let request = Request { group, opening: 1, number, what }.encode();
     rig.nodes[node].service.ask_manager(request);

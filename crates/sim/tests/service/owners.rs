@@ -1,4 +1,4 @@
-//! What a node believes of who owns the partitions of its groups.
+//! A node's knowledge of the owners of its groups' partitions.
 
 use carom_proto::membership::Membership;
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
@@ -9,7 +9,7 @@ use carom_proto::{Endpoint, Time};
 use super::rig::{PARTITIONS, address, endpoint, group, node_id, settings};
 use super::seconds;
 
-/// The links that the node opens.
+/// Returns the connections that the node opens.
 fn opened(service: &mut Service) -> Vec<(LinkId, Endpoint)> {
     let commands = core::iter::from_fn(|| service.poll_link());
     let opens = commands.filter_map(|command| match command {
@@ -19,7 +19,7 @@ fn opened(service: &mut Service) -> Vec<(LinkId, Endpoint)> {
     opens.collect()
 }
 
-/// The process at the other end of the link says who the owners are, and that it is there.
+/// Delivers a welcome of the process at the other end of the connection, with these owners.
 fn welcome(service: &mut Service, now: Time, link: LinkId, owned: Vec<(u16, Endpoint)>) {
     service.handle_link(now, link, LinkEvent::Opened);
     let owners = Owners { partitions: PARTITIONS, owned };
@@ -28,7 +28,7 @@ fn welcome(service: &mut Service, now: Time, link: LinkId, owned: Vec<(u16, Endp
     service.handle_link(now, link, LinkEvent::Received(&bytes));
 }
 
-/// A node in one group that opens links to two processes.
+/// Creates a node in one group that opens connections to two processes.
 fn with_two_links(now: Time) -> (Service, LinkId, LinkId) {
     let config =
         ServiceConfig { addresses: vec![address(0), address(1)], ..ServiceConfig::default() };
@@ -39,7 +39,7 @@ fn with_two_links(now: Time) -> (Service, LinkId, LinkId) {
     (service, first, second)
 }
 
-/// Ends the link, and returns the addresses that the node opens links to then.
+/// Ends the connection, and returns the addresses to which the node then opens connections.
 fn opened_after_the_end_of(service: &mut Service, now: Time, link: LinkId) -> Vec<Endpoint> {
     service.handle_link(now, link, LinkEvent::Closed { why: LinkEnd::ByPeer });
     service.handle_timeout(now + seconds(1));
@@ -50,8 +50,8 @@ fn all_at(at: Endpoint) -> Vec<(u16, Endpoint)> {
     (0..PARTITIONS).map(|partition| (partition, at)).collect()
 }
 
-/// A process that has just started knows of no owner, and may die before it does. The other one
-/// has nothing to say, for nothing has changed.
+/// A process that has just started has not been notified of owners, and may die before it is. The
+/// other process sends no update because nothing has changed.
 #[test]
 fn what_a_process_said_holds_no_longer_than_its_link() {
     for said_by_the_second in [vec![], vec![(0, address(0))]] {
@@ -64,7 +64,7 @@ fn what_a_process_said_holds_no_longer_than_its_link() {
     }
 }
 
-/// The first process may be cut off from the store, and what it said be old.
+/// The first process may be partitioned from the store, and its report may be old.
 #[test]
 fn the_process_that_named_owners_last_is_linked_again() {
     let now = Time(1_000_000);

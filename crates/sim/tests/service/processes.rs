@@ -1,4 +1,4 @@
-//! Control processes that stand still, are away, or are killed while groups change.
+//! Control processes that are paused, away, or killed while groups change.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn a_process_that_stood_still_takes_nobody_for_dead_before_it_has_read_what_they
     rig.run_for(millis(500));
     assert_eq!(rig.process_stat(0, "sessions_expired"), 0);
     assert_eq!(rig.process_stat(0, "stalls"), 1);
-    // Who was silent before as well is found all the same.
+    // A node that was silent before the pause is still detected.
     assert!(rig.run_until(seconds(10), Rig::agrees));
     assert!(rig.now.since(resumed) <= seconds(4), "{:?} later", rig.now.since(resumed));
     assert_eq!(rig.process_stat(0, "sessions_expired"), 1);

@@ -1,4 +1,4 @@
-//! Random histories: joins, leaves, crashes, pauses, other owners, failures of the store.
+//! Random histories: joins, leaves, crashes, pauses, changes of owners, failures of the store.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use super::{all_settled, default, millis, seconds};
 
 #[test]
 fn any_schedule_ends_with_the_views_that_the_groups_demand() {
-    // 3563: a group left, joined and left again before the first answer, and then the link broke.
+    // 3563: a group was left, joined and left again before the first answer, and then the
+    // connection broke.
     for seed in (0..300).chain([3563]) {
         play(seed);
     }
 }
 
-/// Joins, leaves, crashes, pauses, restarts of processes and failures of the store, at random;
-/// then time to heal.
+/// Runs joins, leaves, crashes, pauses, restarts of processes and failures of the store, at random,
+/// and then waits for recovery.
 fn play(seed: u64) {
     let detection_time = if seed.is_multiple_of(3) { millis(200) } else { seconds(3) };
     let mut rig = Rig::new(2, ServerConfig { detection_time, ..default() }, seed);

@@ -1,4 +1,4 @@
-//! Joins and links that the service refuses, and the reasons that it gives.
+//! Joins and connections that the service refuses, and its reasons.
 
 use carom_proto::membership::link::{LinkCommand, LinkEvent};
 use carom_proto::membership::service::frame::{JoinRefusal, MAGIC, Snapshot, VERSION, Welcome};
@@ -24,7 +24,7 @@ fn a_contradicting_join_is_refused_with_both_values() {
     assert_eq!(rig.nodes[2].refused, [(group(0), error)]);
     assert_eq!(rig.nodes[3].refused, [(group(5), JoinError::NameCollision)]);
     assert!(rig.run_until(seconds(1), Rig::agrees));
-    // The group's last member takes its settings with it.
+    // The group's settings end with its last member.
     (0..2).for_each(|node| rig.leave(node, group(0)));
     assert!(rig.run_until(seconds(1), Rig::agrees));
     rig.join_with(2, group(0), settings(4)).unwrap();
@@ -57,7 +57,7 @@ fn bounds_of_groups_and_members_are_refusals() {
     assert_eq!(rig.nodes[0].refused, [(group(3), refused(Unserved::TooManyGroups))]);
 }
 
-/// The bytes of a frame whose settings are replaced by some that nobody knows.
+/// Returns the bytes of a frame with unknown settings in place of its own.
 fn with_unknown_settings(frame: &Frame, known: GroupSettings) -> Vec<u8> {
     let (mut bytes, mut settings) = (Vec::new(), Vec::new());
     frame.encode(&mut bytes);

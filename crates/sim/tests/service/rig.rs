@@ -20,13 +20,13 @@ pub(crate) use host::Host;
 use link::Link;
 use process::Process;
 
-/// The whole; everything random comes from one seed.
+/// The test environment. All randomness comes from one seed.
 pub(crate) struct Rig {
     pub(crate) now: Time,
     pub(crate) nodes: Vec<Host>,
     pub(crate) processes: Vec<Process>,
     pub(crate) store: Store,
-    /// How long a commit takes to the store, and its answer back.
+    /// One-way delay between processes and store.
     pub(crate) store_delay: Duration,
     pub(crate) config: ServerConfig,
     pub(crate) rng: Rng,
@@ -48,7 +48,7 @@ enum Happening {
 }
 
 impl Rig {
-    /// As many processes, which share the partitions.
+    /// Creates `processes` processes, which share the partitions.
     pub(crate) fn new(processes: usize, config: ServerConfig, seed: u64) -> Self {
         let config = ServerConfig { partitions: PARTITIONS, ..config };
         let mut rig = Self {
@@ -76,7 +76,7 @@ impl Rig {
         self.run_until(span, |_| false);
     }
 
-    /// Runs until `done` or for `span`; returns whether `done` came true.
+    /// Runs until `done`, for at most `span`. Returns `true` if it was reached.
     pub(crate) fn run_until(&mut self, span: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + span;
         loop {
@@ -114,7 +114,7 @@ impl Rig {
         }
     }
 
-    /// Whether store and views are as the nodes' groups demand.
+    /// Returns `true` if the store and all views match the nodes' groups.
     pub(crate) fn agrees(&self) -> bool {
         let mut members: BTreeMap<GroupId, Vec<NodeId>> = BTreeMap::new();
         for host in self.nodes.iter().filter(|host| !host.is_crashed) {

@@ -1,5 +1,4 @@
-//! What the service hears of a node, and whom it takes for dead: who crashes, stops, stands still
-//! or answers no ping.
+//! Sessions of nodes, and the detection of nodes that crash, stop, are paused or answer no ping.
 
 use carom_proto::membership::Membership as _;
 use carom_proto::membership::service::ServerConfig;

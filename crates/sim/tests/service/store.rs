@@ -66,7 +66,8 @@ fn a_store_that_does_not_answer_is_asked_again_until_it_is_known() {
 fn of_two_owners_of_a_partition_the_store_refuses_one() {
     let mut rig = agreed(2, 4, 8, default(), 12);
     let (it, old) = (group(0), rig.owner(partition(group(0))).unwrap());
-    // The new owner loads and owns; nobody has told the old one, whose members go on asking it.
+    // The new owner loads and owns the partition. The old one is not notified, and its members
+    // continue to send requests to it.
     let state = rig.store.state(partition(it)).clone();
     rig.store.give(partition(it), 1 - old as u64);
     let (now, new) = (rig.now, rig.processes[1 - old].server.as_mut().unwrap());

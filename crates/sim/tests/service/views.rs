@@ -1,4 +1,4 @@
-//! How joins and leaves come into the views of all members: soon, in order, in part or in parts.
+//! Delivery of joins and leaves to the views of all members: fast, in order, and in parts.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -18,7 +18,7 @@ fn eight_nodes_in_a_hundred_groups_agree_after_a_few_round_trips() {
     for processes in [1, 2] {
         let rig = agreed(processes, 8, 100, default(), 1);
         assert!(rig.now < START + millis(30), "it took {:?}", rig.now.since(START));
-        // What comes while a commit is on its way is the next one.
+        // Changes during a commit form the next one.
         assert!(rig.store.commits() < 60, "{} commits for 800 joins", rig.store.commits());
         assert!(rig.store.largest_commit() >= 25, "{}", rig.store.largest_commit());
         assert_eq!(rig.stat(3, "joins_sent"), 100);
@@ -75,7 +75,7 @@ fn a_gap_in_the_updates_is_noticed_and_the_group_is_asked_for_again() {
     rig.check();
     assert_eq!(rig.stat(0, "gaps"), 1);
     assert!(!rig.nodes[0].views[&it].contains(NodeId(77)), "what was left out may undo it");
-    // The node is asked what it sends when its timer fires.
+    // The node answers when its timer fires.
     rig.run_for(seconds(2));
     assert_eq!(rig.process_stat(0, "resyncs_received"), 1);
     assert!(rig.agrees() && all_settled(&rig));

@@ -1,5 +1,7 @@
-//! Who loses something was left behind, or its sender is gone; who gives way is told all that was
-//! not confirmed.
+//! The rule that losses have a cause.
+//!
+//! A receiver loses messages only if it was evicted or its sender is gone. A sender that yields
+//! gets a report of everything that was not confirmed.
 
 use carom_proto::{LossCause, Lost, NodeId, Time};
 
@@ -44,8 +46,8 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
 }
 
-/// A sender that follows another one and was told of no loss has given up nothing: all of its
-/// stream is with everybody who was to get it.
+/// Checks a sender that follows another one and got no report of a loss. It has given up nothing:
+/// its whole stream must be at every receiver that is owed it.
 fn check_silent_end(story: &Story, id: StreamId, stream: &Stream, found: &mut Vec<Violation>) {
     let is_its = |it: &&Account| it.node == id.sender && it.spans(stream.begun, stream.begun);
     let Some(account) = story.accounts.iter().rfind(is_its) else { return };
@@ -62,13 +64,15 @@ fn check_silent_end(story: &Story, id: StreamId, stream: &Stream, found: &mut Ve
     }
 }
 
-/// Whether it was a member before: its sender may have taken it for the one that it was.
+/// Returns `true` if the node was a member before. Its sender may have considered it the earlier
+/// member.
 fn is_back(story: &Story, account: &Account) -> bool {
     let mut others = story.accounts.iter().filter(|other| other.node == account.node);
     others.any(|other| other.begun < account.begun)
 }
 
-/// Whether it is the rest of a message that the member lost in part when its sender was gone.
+/// Returns `true` if it is the rest of a message that the member lost in part when its sender was
+/// gone.
 fn is_rest(account: &Account, lost: &Lost) -> bool {
     account.told.iter().any(|(_, told)| match told {
         Told::Lost(before) => {
@@ -84,16 +88,17 @@ fn is_left_behind(story: &Story, node: NodeId, at: Time, lost: &Lost) -> bool {
     streams.any(|(_, stream)| stream.has_left_behind(node, at))
 }
 
-/// Whether the sender had left a little earlier, so that the member was told so when it had joined
-/// again and was sending perhaps: to the member that stream was over as well.
+/// Returns `true` if the sender had left a little earlier. The report can reach the member after
+/// the sender has rejoined, and even sends again. The stream has ended for the member nevertheless.
 fn is_told_gone(story: &Story, at: Time, lost: &Lost) -> bool {
     let before = story.accounts.iter().filter(|account| account.node == lost.sender);
     let mut ends = before.filter_map(|account| account.ended);
     ends.any(|end| end <= at && at.since(end) <= story.over_within)
 }
 
-/// Whether the member had another sender by then, or was one: whoever is cut off from a sender that
-/// lives follows one that it hears. What it was told to be lost may come yet.
+/// Returns `true` if the member had another sender by then, or was one. A member that is
+/// partitioned from a live sender follows one that it can hear, and the messages reported as lost
+/// may still arrive.
 fn follows_another(story: &Story, account: &Account, at: Time, lost: &Lost) -> bool {
     let is_told = |id: StreamId| {
         let mut told = account.told.iter().filter_map(|(_, told)| match told {
@@ -108,7 +113,7 @@ fn follows_another(story: &Story, account: &Account, at: Time, lost: &Lost) -> b
     })
 }
 
-/// Whether a stream of the sender is over, which had begun by then.
+/// Returns `true` if a stream of the sender that had begun by then has ended.
 fn is_over(story: &Story, at: Time, lost: &Lost) -> bool {
     let Some(last) = story.stream_of(lost.sender) else { return false };
     let live = match &story.outcome {

@@ -1,4 +1,4 @@
-//! What is confirmed is with everybody who was not left behind or named.
+//! The rule that confirmed messages are at every receiver that was neither evicted nor named.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether somebody was to get all of the stream, and has taken whatever there was.
+/// Returns `true` if the member was owed the whole stream and has not paused receipt.
 pub(super) fn is_owed(account: &Account, stream: &Stream, at: Time) -> bool {
     stream.is_owed_to(account)
         && account.spans(stream.begun, at)

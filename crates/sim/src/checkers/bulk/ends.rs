@@ -1,5 +1,7 @@
-//! Who has followed a stream whose sender gave way to another is told all that it lacks of it: at
-//! least as much as anybody has got.
+//! The rule that the end of a stream is reported.
+//!
+//! A receiver of a stream whose sender has yielded to another gets loss reports for all that it
+//! lacks, at least up to the last message that any member received.
 
 use carom_proto::NodeId;
 
@@ -13,7 +15,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     let Some(Ok(healed)) = &story.outcome else { return };
     let given_up = story.streams.iter().filter(|(_, stream)| stream.given_up.is_some());
     for (id, _) in given_up {
-        // A later stream has the same numbers, and a loss does not say of which it is.
+        // A later stream has the same numbers, and a loss report does not identify its stream.
         let has_later = story.stream_of(id.sender) != Some(*id);
         let is_member = |node: NodeId| healed.receivers.contains(&node) || healed.sender == node;
         if has_later || !is_member(id.sender) {
@@ -34,7 +36,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
 }
 
-/// Up to where a member has got a stream, or was told that it is lost.
+/// Returns the number up to which a member has received a stream, or a report that it is lost.
 fn told_to(story: &Story, account: &Account, id: StreamId) -> u64 {
     let lost = account.told.iter().filter_map(|(_, told)| match told {
         Told::Lost(lost) if lost.sender == id.sender => Some(u64::from(lost.last.0) + 1),

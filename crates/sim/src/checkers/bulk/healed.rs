@@ -1,4 +1,5 @@
-//! Once the faults have stopped there is one sender, and everybody gets everything.
+//! The rule that, once the faults have ended, there is one sender and all members receive
+//! everything.
 
 use super::story::{Healed, Position, Story};
 use crate::checkers::Violation;

@@ -1,14 +1,13 @@
-//! What must hold of every run of a bulk group. Each checker reads the [`Story`] in which the run
-//! was written down.
+//! Rules for every run of a bulk group. Each checker reads the [`Story`], the record of the run.
 //!
 //! | promise | rules |
 //! |---|---|
-//! | each message once, in order, as it was sent; gaps are told exactly | `order` |
-//! | who loses something was left behind, or its sender is gone | `causes` |
-//! | what is confirmed is with everybody | `confirmations` |
-//! | one sender, and everybody gets everything once the faults have stopped | `healed` |
+//! | each message once, in order and as it was sent; gaps are reported exactly | `order` |
+//! | losses only after an eviction or the end of the sender | `causes` |
+//! | confirmed messages are at every receiver | `confirmations` |
+//! | one sender, and everything is delivered once the faults have ended | `healed` |
 //! | Theorem 1 | `rings` |
-//! | who follows another sender is told the end of the stream that it left | `ends` |
+//! | a receiver that follows another sender gets the end of the stream that it left | `ends` |
 //! | bounded memory | `memory` |
 
 mod causes;
@@ -25,7 +24,7 @@ use super::Violation;
 
 pub use story::{Healed, Mark, Position, Story, StreamId};
 
-/// Everything that does not hold of the run.
+/// Returns all violations of a run.
 pub fn all(story: &Story) -> Vec<Violation> {
     let mut found = Vec::new();
     order::check(story, &mut found);

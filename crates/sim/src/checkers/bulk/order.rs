@@ -1,5 +1,7 @@
-//! What a member is told of a stream is whole: nothing twice, nothing out of order, and between two
-//! messages exactly those are missing that it was told to be lost.
+//! The rules of order and completeness.
+//!
+//! No message is delivered twice or out of order, and the messages missing between two others are
+//! exactly those reported as lost.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +23,15 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
 }
 
-/// How far a member is at the end of its account.
+/// Returns the position of a member at the end of its account.
 pub(super) fn position(story: &Story, account: &Account) -> Position {
     let mut reader = Reader::new(story, account);
     reader.read();
     reader.position()
 }
 
-/// Up to where a member had got a stream by a time, and whether it was from the beginning.
+/// Returns the number up to which a member had received a stream by a time, or `None` if it had
+/// received none of it.
 pub(super) fn had(story: &Story, account: &Account, stream: StreamId, by: Time) -> Option<u64> {
     let of_stream = |told: &(Time, Told)| match &told.1 {
         Told::Message(Ok(number)) => Some(&story.sent[number]).filter(|it| it.stream == stream),
@@ -38,18 +41,18 @@ pub(super) fn had(story: &Story, account: &Account, stream: StreamId, by: Time) 
     until.filter_map(of_stream).last().map(|sent| sent.first + sent.packets)
 }
 
-/// Reads one account.
+/// Reader of one account.
 struct Reader<'a> {
     story: &'a Story,
     account: &'a Account,
-    /// What comes next; `None` if nothing has come yet, or a stream has ended.
+    /// Next expected packet, or `None` if nothing has arrived or the stream has ended.
     next: Option<Mark>,
-    /// Where each stream stood when it was left.
+    /// Position in each stream when it was left.
     left: BTreeMap<StreamId, u64>,
-    /// What comes after the losses with which each stream was over of which nothing had come. It
-    /// may go on: the sender was taken for gone.
+    /// Position after the losses that ended each stream of which nothing had arrived. Such a stream
+    /// may continue, because its sender was only considered gone.
     given_up: BTreeMap<StreamId, u64>,
-    /// Losses reported since the last message, and when.
+    /// Losses reported since the last message, with their times.
     lost: Vec<(Time, Lost)>,
     found: Vec<Violation>,
 }
@@ -75,7 +78,7 @@ impl<'a> Reader<'a> {
         let next = match (self.lost.last(), self.next) {
             (Some((_, lost)), next) => {
                 let end = u64::from(lost.last.0) + 1;
-                // What does not follow is of a later stream, of which nothing was delivered.
+                // A loss that does not follow is of a later stream, of which nothing was delivered.
                 let is_its = |mark: &Mark| {
                     mark.stream.sender == lost.sender && self.after_losses(mark.next) == end
                 };
@@ -91,7 +94,7 @@ impl<'a> Reader<'a> {
     fn on_message(&mut self, at: Time, sent: &Sent) {
         let Sent { stream, first, packets, .. } = *sent;
         let next = Some(first + packets).map(|next| Mark { stream, next });
-        // Losses of another sender, or reported before this stream began, are of another stream.
+        // Losses of another sender, or from before this stream began, belong to another stream.
         let begun = self.story.streams[&stream].begun;
         self.lost.retain(|(told_at, lost)| lost.sender == stream.sender && *told_at >= begun);
         if let Some(mark) = self.next.filter(|mark| mark.stream == stream) {
@@ -110,7 +113,7 @@ impl<'a> Reader<'a> {
         self.next = next;
     }
 
-    /// The first message of a stream that is told here, or that is told again.
+    /// Handles the first message of a stream that begins or resumes at this member.
     fn begin(&mut self, at: Time, sent: &Sent) {
         let Sent { stream, first, .. } = *sent;
         if let Some(mark) = self.next.take() {
@@ -137,15 +140,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether the sender had it among its receivers when it began. Who was left behind before it
-    /// had a place is as one that joins later: it does not know what it has missed.
+    /// Returns `true` if the member was a receiver when the stream began. One that was evicted
+    /// before it had a place counts as a later joiner, because it does not know what it has missed.
     fn is_owed_all(&self, stream: StreamId, at: Time) -> bool {
         let (begun, node) = (&self.story.streams[&stream], self.account.node);
         let is_left_behind = self.lost.is_empty() && begun.has_left_behind(node, at);
         begun.is_owed_to(self.account) && !is_left_behind
     }
 
-    /// What comes after `next` and after what was told to be lost, which must begin there.
+    /// Returns the number after `next` and after the reported losses, if they begin there.
     fn after_losses(&self, next: u64) -> u64 {
         self.lost.iter().fold(next, |next, (_, lost)| match u64::from(lost.first.0) == next {
             true => u64::from(lost.last.0) + 1,
@@ -158,7 +161,7 @@ impl<'a> Reader<'a> {
         let first = u64::from(lost.first.0);
         let mark = self.next.filter(|mark| mark.stream.sender == lost.sender);
         let expected = mark.map(|mark| self.after_losses(mark.next));
-        // It may be of a later stream of the same sender, of which nothing has come.
+        // It may concern a later stream of the same sender, of which nothing has arrived.
         let is_of_later = |mark: Mark| {
             let mut streams = self.story.streams.iter();
             streams.any(|(id, stream)| {
@@ -174,8 +177,7 @@ impl<'a> Reader<'a> {
         }
         self.lost.push((at, lost));
         if lost.cause == LossCause::AttemptsSpent {
-            // The stream is over.
-            // What was reported as lost does not come any more.
+            // The stream has ended. The packets reported as lost do not arrive any more.
             let end = u64::from(lost.last.0) + 1;
             let is_of = |mark: &Mark| mark.stream.sender == lost.sender && Some(first) == expected;
             let mark = self.next.take();

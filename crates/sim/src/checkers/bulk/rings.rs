@@ -1,5 +1,5 @@
-//! Theorem 1: each receiver is in one leaf ring and at most one proxy ring, so that it serves two
-//! others at most; the seats of all fit together.
+//! Theorem 1: each receiver is in one leaf ring and at most one proxy ring, and therefore serves at
+//! most two others. The seats of all receivers match.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether the successors lead around the whole ring.
+/// Returns `true` if the successors lead around the whole ring.
 fn is_closed(seats: &BTreeMap<NodeId, Seat>) -> bool {
     let Some((first, _)) = seats.first_key_value() else { return true };
     let (mut node, mut seen) = (*first, BTreeSet::new());

@@ -1,4 +1,4 @@
-//! What happened in a run of a bulk group, as the checkers read it.
+//! The record of a run of a bulk group, for the checkers.
 
 use core::fmt;
 use core::time::Duration;
@@ -10,136 +10,137 @@ use carom_proto::{
     Event, Lost, Message, NodeId, Safe, SendError, SeqNo, Time, ViewChange, ViewChangeKind,
 };
 
-/// The account of one run: what was sent, and what each member was told, in its order.
+/// The record of one run: the messages sent, and the events of each member in their order.
 #[derive(Debug, Default)]
 pub struct Story {
     pub(super) sent: BTreeMap<u64, Sent>,
-    /// The messages whose first packet has this number in some stream of this sender.
+    /// Messages whose first packet has this number in some stream of this sender.
     by_place: BTreeMap<(NodeId, u64), Vec<u64>>,
     pub(super) streams: BTreeMap<StreamId, Stream>,
     pub(super) accounts: Vec<Account>,
-    /// The account that is open of each node.
+    /// Current account of each node.
     open: BTreeMap<NodeId, usize>,
     messages: u64,
-    /// The number before that of the first packet of each stream.
+    /// Number before that of the first packet of each stream.
     before_first: u32,
-    /// Refusals that no application has to reckon with.
+    /// Refusals of messages for which the application has no cause.
     pub(super) refused: Vec<String>,
-    /// The most bytes that an engine was seen to keep, and the limit.
+    /// Maximum bytes that an engine was observed to hold, and the limit.
     pub(super) memory: (usize, usize),
-    /// How long after a sender has left its stream may go on at a member: views travel, and
-    /// receivers wait for each other.
+    /// Maximum time for which a stream can continue at a member after its sender has left, because
+    /// of the delay of views and because receivers wait for each other.
     pub(super) over_within: Duration,
-    /// How it was in the end, or why nobody sends.
+    /// Final state, or the reason why there is no sender.
     pub(super) outcome: Option<Result<Healed, String>>,
 }
 
-/// A stream: the sender, and how many it had sent until then with this one.
+/// A stream, by its sender and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId {
-    /// Who sends.
+    /// The sender.
     pub sender: NodeId,
-    /// Its streams are counted from 1.
+    /// Number of the stream, counted from 1 for each sender.
     pub number: u32,
 }
 
-/// A place in a stream: before the packet with this number.
+/// A position in a stream, before the packet with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The stream.
     pub stream: StreamId,
-    /// The packet.
+    /// Number of the next packet.
     pub next: u64,
 }
 
-/// How far a member is.
+/// Progress of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// It has got nothing.
+    /// Nothing received.
     Nowhere,
-    /// It has got, or was told that it has lost, everything of the stream before this.
+    /// Everything of the stream before this received, or reported as lost.
     At(Mark),
 }
 
-/// A message as it was sent.
+/// A message that was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) stream: StreamId,
-    /// The number of its first packet, and how many it has.
+    /// Number of its first packet, and its number of packets.
     pub(super) first: u64,
     pub(super) packets: u64,
     pub(super) payload: Bytes,
 }
 
-/// A stream as its sender knows it.
+/// State of a stream at its sender.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) begun: Time,
-    /// Who was to get all of it.
+    /// Receivers that are owed the whole stream.
     pub(super) receivers: BTreeSet<NodeId>,
-    /// Those that the sender has met since.
+    /// Members that the sender has met since.
     pub(super) joiners: BTreeSet<NodeId>,
-    /// The accounts of those that were members then: a node that is restarted at the same time is
-    /// not.
+    /// Accounts of the nodes that were members at its start. A node that is restarted at the same
+    /// time is not among them.
     pub(super) accounts: BTreeSet<usize>,
-    /// The number after the last packet.
+    /// Number after the last packet.
     pub(super) end: u64,
-    /// Ends up to which a confirmation was asked for.
+    /// Ends up to which confirmation was requested.
     pub(super) asked: Vec<u64>,
     pub(super) confirmed: Vec<(Time, Safe)>,
     pub(super) left_behind: Vec<(Time, NodeId)>,
-    /// What the sender was told when it gave way to another.
+    /// Loss that was reported to the sender when it yielded to another.
     pub(super) given_up: Option<Lost>,
 }
 
-/// What a member was told from when it joined until it left or died.
+/// The events of a member from its join until it left or died.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// Its place among all accounts.
+    /// Index among all accounts.
     pub(super) number: usize,
     pub(super) node: NodeId,
     pub(super) begun: Time,
     pub(super) ended: Option<Time>,
-    /// Whether its application took nothing at times.
+    /// `true` if its application has paused receipt at some time.
     pub(super) has_held: bool,
     pub(super) told: Vec<(Time, Told)>,
 }
 
-/// What a member was told.
+/// An event of a member.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
-    /// A message, by its number in the run; what came, if nobody has sent that.
+    /// A message, by its number in the run, or a description of a message that no node has sent.
     Message(Result<u64, String>),
     Lost(Lost),
 }
 
-/// How it was in the end.
+/// The final state of a run.
 #[derive(Clone, Debug)]
 pub struct Healed {
-    /// Who sent last.
+    /// The last sender.
     pub sender: NodeId,
-    /// All who took themselves for the sender.
+    /// All members that considered themselves the sender.
     pub senders: Vec<NodeId>,
     /// The other members.
     pub receivers: Vec<NodeId>,
-    /// Who was not known to have everything.
+    /// Receivers that were not known to have everything.
     pub unconfirmed: Vec<NodeId>,
-    /// Bytes of messages that were not taken yet.
+    /// Bytes of messages that the engines had not accepted.
     pub waiting: usize,
-    /// The places of the receivers that have one.
+    /// Places of the receivers that have one.
     pub places: BTreeMap<NodeId, Place>,
 }
 
 impl Story {
-    /// Nothing has happened yet; each engine may keep so many bytes, and the stream of a sender
-    /// that has left is over at each member within `over_within`. Streams begin with
-    /// `first_number`.
+    /// Creates the record of a run in which nothing has happened.
+    ///
+    /// Each engine may hold `limit_bytes`. The stream of a sender that has left ends at each member
+    /// within `over_within`. Streams begin with `first_number`.
     pub fn new(limit_bytes: usize, over_within: Duration, first_number: SeqNo) -> Self {
         let before_first = first_number.minus(1).0;
         Self { memory: (0, limit_bytes), over_within, before_first, ..Self::default() }
     }
 
-    /// The next message that somebody wants to send, and its number in the run.
+    /// Returns the next message to be sent, with its number in the run.
     pub fn message(&mut self, bytes: usize) -> (u64, Bytes) {
         self.messages += 1;
         let mut payload = vec![self.messages as u8; bytes];
@@ -149,7 +150,7 @@ impl Story {
         (self.messages, payload.into())
     }
 
-    /// A node joins the group.
+    /// Records that a node joins the group.
     pub fn joined(&mut self, begun: Time, node: NodeId) {
         let number = self.accounts.len();
         self.open.insert(node, number);
@@ -157,21 +158,22 @@ impl Story {
         self.accounts.push(Account { number, node, begun, ended, has_held: false, told });
     }
 
-    /// A node has left the group, or is dead.
+    /// Records that a node has left the group, or has died.
     pub fn left(&mut self, now: Time, node: NodeId) {
         if let Some(number) = self.open.remove(&node) {
             self.accounts[number].ended = Some(now);
         }
     }
 
-    /// The application of a node takes nothing, or does again.
+    /// Records that the application of a node pauses or resumes receipt.
     pub fn held(&mut self, node: NodeId) {
         if let Some(number) = self.open.get(&node) {
             self.accounts[*number].has_held = true;
         }
     }
 
-    /// A message was taken, and has got the number `seqno`. Whether a stream begins with it.
+    /// Records a message that the engine has accepted under the number `seqno`. Returns `true` if a
+    /// stream begins with it.
     pub fn sent(
         &mut self,
         now: Time,
@@ -194,7 +196,7 @@ impl Story {
         first == 1
     }
 
-    /// These are to get all of the stream that the sender has begun.
+    /// Records the receivers that are owed the whole stream that the sender has begun.
     pub fn begun(&mut self, sender: NodeId, receivers: BTreeSet<NodeId>) {
         let accounts = receivers.iter().filter_map(|node| self.open.get(node)).copied().collect();
         if let Some(stream) = self.last_stream(sender) {
@@ -202,24 +204,24 @@ impl Story {
         }
     }
 
-    /// A message was refused though nobody else sends and there is room.
+    /// Records a message that was refused although there is no other sender, and there is room.
     pub fn refused(&mut self, node: NodeId, error: &SendError) {
         self.refused.push(format!("node {node} may not send: {error}"));
     }
 
-    /// The sender asks for a confirmation of all that was taken.
+    /// Records that the sender requests confirmation of everything sent so far.
     pub fn asked_to_confirm(&mut self, sender: NodeId) {
         if let Some(stream) = self.last_stream(sender) {
             stream.asked.push(stream.end);
         }
     }
 
-    /// An engine keeps so many bytes.
+    /// Records the bytes that an engine holds.
     pub fn keeps(&mut self, bytes: usize) {
         self.memory.0 = self.memory.0.max(bytes);
     }
 
-    /// A member was told something.
+    /// Records an event of a member.
     pub fn told(&mut self, now: Time, node: NodeId, event: Event) {
         let told = match event {
             Event::Message(message) => Told::Message(self.recognise(&message)),
@@ -243,7 +245,7 @@ impl Story {
             }
             Event::Safe(safe) => {
                 let safe = Safe { up_to: self.counted_from_one(safe.up_to), ..safe };
-                // Who does not send has nothing to be confirmed.
+                // A member that does not send has nothing to be confirmed.
                 if let Some(stream) = self.last_stream(node).filter(|_| safe.up_to.0 > 0) {
                     stream.confirmed.push((now, safe));
                 }
@@ -257,8 +259,8 @@ impl Story {
         }
     }
 
-    /// A sender notices that a receiver has come or gone. If one that is gone is a member all the
-    /// same, the sender had counted an earlier start of it, or its earlier membership.
+    /// Records that a sender notices a change of its receivers. If a receiver that is gone is
+    /// nevertheless a member, the sender had counted an earlier start or membership of it.
     fn view_changed(&mut self, sender: NodeId, change: ViewChange) {
         let account = self.open.get(&change.node).copied();
         let Some(stream) = self.last_stream(sender) else { return };
@@ -269,34 +271,34 @@ impl Story {
         }
     }
 
-    /// How it was in the end.
+    /// Records the final state.
     pub fn healed(&mut self, healed: Healed) {
         self.outcome = Some(Ok(healed));
     }
 
-    /// There are members, and nobody could send.
+    /// Records that there are members, but none of them could send.
     pub fn nobody_can_send(&mut self, who: String) {
         self.outcome = Some(Err(who));
     }
 
-    /// The end of the stream that a node has sent last.
+    /// Returns the end of the stream that a node has sent last.
     pub fn end_of(&self, sender: NodeId) -> Option<Mark> {
         let stream = self.stream_of(sender)?;
         Some(Mark { stream, next: self.streams[&stream].end })
     }
 
-    /// How far a member is.
+    /// Returns the progress of a member.
     pub fn position(&self, node: NodeId) -> Position {
         let account = self.open.get(&node).map(|number| &self.accounts[*number]);
         account.map_or(Position::Nowhere, |account| super::order::position(self, account))
     }
 
-    /// Whether all is confirmed that the sender asked for.
+    /// Returns `true` if everything is confirmed for which the sender requested confirmation.
     pub fn is_confirmed(&self, sender: NodeId) -> bool {
         self.stream_of(sender).is_none_or(|stream| self.streams[&stream].unanswered().is_none())
     }
 
-    /// The stream that a node has sent last.
+    /// Returns the stream that a node has sent last.
     pub(super) fn stream_of(&self, sender: NodeId) -> Option<StreamId> {
         let id = |number| StreamId { sender, number };
         self.streams.range(id(0)..=id(u32::MAX)).next_back().map(|(stream, _)| *stream)
@@ -307,13 +309,13 @@ impl Story {
         self.streams.get_mut(&stream)
     }
 
-    /// Returns the number that a packet would have if streams began with 1. Numbers may wrap; no
-    /// run sends so many packets that these would.
+    /// Returns the number that a packet would have if streams began with 1. Packet numbers may
+    /// wrap, but no run sends enough packets for these numbers to wrap.
     fn counted_from_one(&self, seqno: SeqNo) -> SeqNo {
         seqno.minus(self.before_first)
     }
 
-    /// The message that this is.
+    /// Returns the number in the run of this message.
     fn recognise(&self, message: &Message) -> Result<u64, String> {
         let first = u64::from(self.counted_from_one(message.seqno).0);
         let here = self.by_place.get(&(message.sender, first));
@@ -326,32 +328,32 @@ impl Story {
 }
 
 impl Stream {
-    /// An end up to which nothing was confirmed, though it was asked for.
+    /// Returns an end up to which confirmation was requested and has not arrived.
     pub(super) fn unanswered(&self) -> Option<u64> {
         let is_answered =
             |end: &u64| self.confirmed.iter().any(|(_, safe)| u64::from(safe.up_to.0) + 1 == *end);
         self.asked.iter().copied().find(|end| !is_answered(end))
     }
 
-    /// Whether a member was to get all of it.
+    /// Returns `true` if the member is owed the whole stream.
     pub(super) fn is_owed_to(&self, account: &Account) -> bool {
         self.accounts.contains(&account.number)
     }
 
-    /// Whether the sender has given a member a place.
+    /// Returns `true` if the sender has given the member a place.
     pub(super) fn has_placed(&self, node: NodeId) -> bool {
         self.receivers.contains(&node) || self.joiners.contains(&node)
     }
 
-    /// Whether a receiver was left behind by then.
+    /// Returns `true` if the receiver was evicted by then.
     pub(super) fn has_left_behind(&self, node: NodeId, by: Time) -> bool {
         self.left_behind.iter().any(|(at, it)| *it == node && *at <= by)
     }
 }
 
 impl Account {
-    /// Returns `true` if it was a member throughout, and still was after `to`: events at the time
-    /// at which it leaves may follow the leave.
+    /// Returns `true` if it was a member throughout, and still after `to`. Events at the time at
+    /// which it leaves may follow the leave.
     pub(super) fn spans(&self, from: Time, to: Time) -> bool {
         self.begun <= from && self.ended.is_none_or(|end| end > to)
     }

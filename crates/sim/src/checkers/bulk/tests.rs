@@ -1,4 +1,4 @@
-//! Each rule finds what it is for, and nothing where all is well.
+//! Tests of the rules: each finds its violation, and none in a correct run.
 
 use carom_proto::{
     Event, GroupId, How, LossCause, Lost, Message, NodeId, Safe, SeqNo, Slow, Time, ViewChange,
@@ -11,7 +11,7 @@ const GROUP: GroupId = GroupId(7);
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
 
-/// A sends messages of two packets each, B receives them.
+/// A run in which A sends messages of two packets each, and B receives them.
 struct Run {
     story: Story,
     now: Time,
@@ -38,7 +38,8 @@ impl Run {
         self.story.told(self.now, node, event);
     }
 
-    /// B gets the message with this number in the run, as the one that begins with packet `first`.
+    /// Delivers to B the message with this number in the run, as the one that begins with packet
+    /// `first`.
     fn deliver(&mut self, number: u64, first: u32) {
         self.hear(B, A, number, first);
     }
@@ -126,7 +127,7 @@ fn a_gap_that_is_not_told_and_one_that_is_told_wrongly_are_found() {
 
 #[test]
 fn later_start_of_a_receiver_is_not_owed_the_beginning() {
-    // Restarted at the time at which the stream begins.
+    // Restarted when the stream begins.
     let mut run = Run::new(2);
     run.story.left(run.now, B);
     run.story.joined(run.now, B);

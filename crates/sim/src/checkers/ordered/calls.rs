@@ -1,5 +1,7 @@
-//! Every request of a caller that is alive gets one answer: a reply to what was asked, where a
-//! handler was named; else an acknowledgement; or after a bounded time the news that there is none.
+//! The rule that every request of a live caller gets one answer.
+//!
+//! The answer is the handler's reply if the request names a handler, otherwise an acknowledgment,
+//! or, after a bounded time, a report that there is none.
 
 use bytes::Bytes;
 use carom_proto::rmp::Outcome;
@@ -9,7 +11,7 @@ use crate::checkers::Violation;
 
 const RULE: &str = "one answer to each request";
 
-/// What the handlers of a run reply to this.
+/// Returns the reply of a run's handlers to this payload.
 pub fn reply_to(payload: &Bytes) -> Bytes {
     payload.iter().map(|byte| !byte).collect()
 }

@@ -1,6 +1,7 @@
-//! Once the faults have stopped, what was sent is delivered to its sender and to all that were
-//! there when it was sent; and who was removed was told what became of its messages, or that nobody
-//! knows it.
+//! The rules of delivery once the faults have ended.
+//!
+//! Messages are delivered to their sender and to all that were members when they were sent. A
+//! removed member gets a report of its messages whose outcome is unknown.
 
 use carom_proto::rmp::Qos;
 use carom_proto::{GroupId, SeqNo};
@@ -48,8 +49,8 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether this was sent to a ring in which this life was: after all was well, and by a member that
-/// is still in it.
+/// Returns `true` if this was sent to a ring that this life was in: after recovery, and by a member
+/// that is still in it.
 fn is_for_all(story: &Story, sent: &Sent, life: &Life) -> bool {
     let is_after = story.healed.is_some_and(|healed| sent.at >= healed && life.begun < healed);
     let lives = &story.lives[&(sent.group, sent.sender)];

@@ -1,4 +1,5 @@
-//! What a member is told was sent so, by a member of the view that it is told it in.
+//! The rule that a delivered message was sent in this form, by a member of the view in which it is
+//! delivered.
 
 use carom_proto::rmp::Qos;
 

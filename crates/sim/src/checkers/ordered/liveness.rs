@@ -1,6 +1,7 @@
-//! Once the faults have stopped, all that are left are in one ring within a bound, unless those are
-//! gone for good without whom no ring may go on. A member that left in order is not needed, unless
-//! the others could not hear it.
+//! The rule that all remaining members are in one ring within a bound once the faults have ended.
+//!
+//! Exempt are cases in which members that every ring requires are gone for good. A member that left
+//! in order is not required, unless the others could not hear it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,8 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
 }
 
-/// Returns the processes that left in order while all members were heard. No ring may wait for one.
+/// Returns the processes that left in order while all members were heard. No ring may wait for
+/// them.
 fn processes_let_go(story: &Story) -> BTreeSet<Process> {
     if !story.are_all_heard {
         return BTreeSet::new();
@@ -40,7 +42,7 @@ fn processes_let_go(story: &Story) -> BTreeSet<Process> {
     all.collect()
 }
 
-/// Whether all members of each group are in one ring, with nobody else.
+/// Returns `true` if all members of each group are in one ring without any other members.
 pub fn is_whole(standings: &[Standing]) -> bool {
     by_group(standings).values().all(|standings| is_one_ring(standings))
 }
@@ -61,10 +63,12 @@ pub(super) fn is_one_ring(standings: &[&Standing]) -> bool {
     members == nodes && standings.iter().all(|it| it.view.as_ref() == Some(first))
 }
 
-/// Returns `true` if there are rings and none of them can continue. Members of a ring are gone for
-/// good: too many of them, or one that may have gone on with a list that the others have accepted.
-/// Or too few voters are free for a quorum, because the others are held in such rings. All members
-/// were notified of that.
+/// Returns `true` if there are rings and none of them can continue.
+///
+/// Either members of a ring are gone for good: too many of them, or one that may have continued
+/// with a list that the others have accepted. Or too few voters are free for a quorum, because the
+/// others are held in such rings. In the case of the single member, the others were notified that
+/// they are in a minority.
 pub(super) fn is_stuck(standings: &[&Standing], left: &BTreeSet<Process>) -> bool {
     let is_short = |view: &RingView, is_there: &dyn Fn(&Process) -> bool| {
         let lives: Vec<Process> = view.processes().filter(is_there).collect();
@@ -77,7 +81,7 @@ pub(super) fn is_stuck(standings: &[&Standing], left: &BTreeSet<Process>) -> boo
     };
     let lives = |process: &Process| left.contains(process) || rings_of(process).next().is_some();
     let is_held = |standing: &Standing, view: &RingView| {
-        // A member that is held in a later ring does not come back to this one.
+        // A member that is held in a later ring does not return to this one.
         let is_there = |process: &Process| {
             let is_free = |ring: &RingView| ring.epoch == view.epoch || !is_short(ring, &lives).0;
             left.contains(process) || rings_of(process).any(|(_, ring)| is_free(ring))

@@ -1,5 +1,7 @@
-//! A lock is held by a member of the view, and goes to another only when its holder gave it back or
-//! is gone.
+//! The rules of locks.
+//!
+//! A lock is held by a member of the view. It passes to another member only after its holder has
+//! released it or is gone.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +46,8 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// Who is told that it holds a lock does so in the view that it is in; and where one ring follows
-/// another, each time it is granted has a number of its own, larger than those before.
+/// Checks that a lock is granted to a member that holds it in its current view, and that each fence
+/// is larger than those before where rings have one lineage.
 fn granted(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     let mut grants: BTreeMap<(Epoch, LockName, Timestamp), NodeId> = BTreeMap::new();
     let has_one_lineage = accounts.iter().any(is_by_majority);

@@ -1,8 +1,12 @@
-//! A part of a ring goes on only if it has as many members as its view asks for. Where a majority
-//! must, a ring is followed by two only if the first of them cannot go on any more: the second has
-//! as many of its members as it asks for, and none of those was ever in the first. So it is when
-//! those who begin the first are cut off before the others know that they have. And all agree for
-//! ever about the order of what a majority held.
+//! The rules of partitions.
+//!
+//! A part of a ring continues only with as many members as its view requires.
+//!
+//! If this is a majority, a ring has two successors only if the first of them can no longer
+//! continue: the second contains as many members of the first as the first requires, and none of
+//! the members that moved to the first. This happens when the members that begin the first are
+//! partitioned before the others learn of it. All members agree forever on the order of the
+//! messages that a majority held.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +15,7 @@ use carom_proto::rmp::{Epoch, Partition, Process, Qos, RingView, ViewEvent};
 use super::story::{Account, Chapter, name};
 use crate::checkers::Violation;
 
-/// The rings that follow one: how each began, and who went there.
+/// The successors of a ring: the first view of each, and the members that moved there.
 type Followers<'a> = BTreeMap<Epoch, (&'a RingView, Vec<&'a Account<'a>>)>;
 
 pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
@@ -48,7 +52,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// Of two rings that follow one the first has come to an end with the second.
+/// Checks that of two rings that follow one, the first has ended with the second.
 fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Vec<Violation>) {
     let rings: Vec<_> = followers.values().collect();
     for (at, (first, went)) in rings.iter().enumerate() {
@@ -72,8 +76,8 @@ fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Vec<Violatio
     }
 }
 
-/// Who was let in last and has never taken the token is not in the ring yet: the others may go on
-/// as if it had not been let in.
+/// Returns `true` if the ring continues without its last joiner. A joiner that has never held the
+/// token is not in the ring yet, and the others may continue as if it had not been admitted.
 fn goes_on_without_joiner(event: &ViewEvent, next: &RingView) -> bool {
     let mut before = event.view.clone();
     before.members.retain(|member| !event.joined.contains(&member.process));

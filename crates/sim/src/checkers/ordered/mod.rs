@@ -1,17 +1,16 @@
-//! What must hold of every run of ordered groups. Each checker reads the [`Story`] in which the run
-//! was written down.
+//! Rules for every run of ordered groups. Each checker reads the [`Story`], the record of the run.
 //!
 //! | promise | rules |
 //! |---|---|
-//! | no duplicates, nothing invented | `once`, `invention` |
+//! | no duplicates, no inventions | `once`, `invention` |
 //! | source order, atomicity | `source_order` |
 //! | total order, virtual synchrony | `synchrony`, `views` |
 //! | K, majority and total resilience | `resilience` |
-//! | never two partitions that both go on; one order for all partitions | `majority` |
-//! | never two rings of one electorate that order, or grant locks | `quorum` |
+//! | at most one partition continues; one order for all partitions | `majority` |
+//! | at most one ring of an electorate orders messages, or grants locks | `quorum` |
 //! | locks | `locks` |
 //! | handlers | `calls` |
-//! | life goes on once the faults have stopped | `liveness`, `delivered` |
+//! | recovery once the faults have ended | `liveness`, `delivered` |
 //! | bounded memory | `memory` |
 
 mod calls;
@@ -38,7 +37,7 @@ pub use liveness::is_whole;
 pub(crate) use quorum::PROCESSES_APART;
 pub use story::{Life, Sent, Standing, Story};
 
-/// Everything that does not hold of the run.
+/// Returns all violations of a run.
 pub fn all(story: &Story) -> Vec<Violation> {
     let mut found = Vec::new();
     invention::check(story, &mut found);

@@ -1,4 +1,4 @@
-//! No member is told a message twice in one life, but for unreliable ones.
+//! The rule that no member receives a message twice in one life, except unreliable ones.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,8 @@
-//! A ring of an electorate orders messages and grants locks only with a majority of the voters; so
-//! any two rings that have done so have a voter in common, however their members have met. What an
-//! operator has forced is excepted.
+//! The rules of electorates.
+//!
+//! A ring of an electorate orders messages and grants locks only with a majority of the voters. Any
+//! two rings that have done so therefore have a voter in common, regardless of their history. Rings
+//! that an operator has forced to continue are exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +21,8 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             }
             let view = view_of_work(&account.chapters[ix..]);
             let Some(quorum) = view.quorum() else { continue };
-            // A dead process and the one that follows it under another id both count until the ring
-            // has found out, as any dead voter does.
+            // A dead process and its successor under another id both count until the ring has
+            // noticed, like any dead voter.
             let count = view.voters().count();
             if count < quorum {
                 let what =
@@ -40,15 +42,14 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// The voter whose process this is: a host that is started again is another process of the same
-/// voter.
+/// Returns the voter of this process. A restarted host is another process of the same voter.
 fn host_of(node: NodeId) -> u64 {
     node.0.wrapping_sub(1) % PROCESSES_APART
 }
 
-/// The view in which the work of the first of these chapters was done. What a reformation without a
-/// quorum has given a place is delivered when there is a quorum, with views that came meanwhile:
-/// all at that instant.
+/// Returns the view in which the work of the first of these chapters was done. Messages that a
+/// reformation without a quorum has ordered are delivered when there is a quorum, together with the
+/// views that came meanwhile: all at the same instant.
 fn view_of_work<'a>(chapters: &[Chapter<'a>]) -> &'a RingView {
     let first = &chapters[0];
     let at_once =
@@ -57,11 +58,11 @@ fn view_of_work<'a>(chapters: &[Chapter<'a>]) -> &'a RingView {
     later.unwrap_or(&first.event.view)
 }
 
-/// Whether something was ordered, or a lock granted, in this view.
+/// Returns `true` if a message was ordered, or a lock granted, in this view.
 fn has_worked(chapter: &Chapter<'_>) -> bool {
     let is_ordered = chapter.heard.iter().any(|(_, sent)| sent.qos >= Qos::TotallyOrdered);
     is_ordered || !chapter.granted.is_empty()
 }
 
-/// The ids of a host's processes are so far apart.
+/// Distance between the ids of a host's processes.
 pub(crate) const PROCESSES_APART: u64 = 1000;

@@ -1,10 +1,12 @@
-//! What one member was told of a message that survives so many deaths, no survivor misses.
+//! The rule that no survivor lacks a message which one member received and which survives that many
+//! failures.
 //!
-//! A reformation after which at most K members are gone keeps every K resilient message: who goes
-//! through it, and was in the view in which somebody was told the message, was told it before the
-//! new ring. Of a totally resilient one that holds however many are gone, and of a majority
-//! resilient one in every ring that goes on. Where several partitions may go on, what one of them
-//! gives a place in its reformation is kept by its own members, and is not counted here.
+//! A reformation after which at most K members are gone keeps every K-resilient message: a member
+//! that takes part in it, and was in the view in which another received the message, has received
+//! it before the new ring. For a totally resilient message this holds for any number of lost
+//! members, and for a majority-resilient one in every ring that continues. Where several partitions
+//! may continue, the order that one of them assigns in its reformation is kept by its own members,
+//! and is not counted here.
 
 use std::collections::BTreeSet;
 
@@ -41,8 +43,8 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// How many members of the witness's view the survivor goes on without: those that its new ring
-/// declares failed, and those that had joined before without its knowing.
+/// Returns the number of members of the witness's view without which the survivor continues: those
+/// that its new ring declares failed, and those that joined before without its notice.
 fn gone(view: &RingView, era: &[Chapter<'_>], new: &[Chapter<'_>]) -> usize {
     let begin = &new[0].event;
     let is_known = |process: Process| {
@@ -53,8 +55,9 @@ fn gone(view: &RingView, era: &[Chapter<'_>], new: &[Chapter<'_>]) -> usize {
     begin.failed.len() + unknown.count()
 }
 
-/// What a witness was told in the first of these rings, in views that had `process`. If it went
-/// another way, that is only what it was told before.
+/// Returns the messages that a witness received in the first of these rings, in views that contain
+/// `process`. If it moved to another ring than the second, only messages before the instant of that
+/// move count.
 fn told_in<'a>(
     witness: &'a Account<'a>,
     way: [Epoch; 2],

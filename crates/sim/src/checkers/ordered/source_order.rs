@@ -1,5 +1,7 @@
-//! The messages of one sender come in the order in which it sent them, from source order up; and
-//! between the first and the last of them that a member is told none is missing.
+//! The rule of source order.
+//!
+//! From source order up, the messages of one sender arrive in the order in which it sent them. None
+//! is missing between the first and the last that a member receives.
 
 use std::collections::BTreeMap;
 

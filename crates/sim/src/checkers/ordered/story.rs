@@ -1,4 +1,4 @@
-//! What happened in a run of ordered groups, as the checkers read it.
+//! The record of a run of ordered groups, for the checkers.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,83 +10,85 @@ use carom_proto::rmp::{
 };
 use carom_proto::{Event, GroupId, Message, NodeId, SeqNo, Time};
 
-/// The account of one run: what was sent, and what each member was told, in its order.
+/// The record of one run: the messages sent, and the events of each member in their order.
 #[derive(Debug, Default)]
 pub struct Story {
     pub(super) sent: BTreeMap<u64, Sent>,
-    /// The lives that each node had in each group, one after the other.
+    /// Lives that each node had in each group, in order.
     pub(super) lives: BTreeMap<(GroupId, NodeId), Vec<Life>>,
-    /// Requests by their names.
+    /// Requests by their ids.
     pub(super) calls: BTreeMap<(GroupId, RequestId), Call>,
-    /// Requests that members were told are theirs to reply to, and have not looked at yet.
+    /// Requests that members are to reply to, and that the run has not processed.
     to_reply: VecDeque<(NodeId, GroupId, RequestId, Bytes)>,
-    /// How often each node was started.
+    /// Number of starts of each node.
     starts: BTreeMap<NodeId, u32>,
-    /// The starts that died.
+    /// Starts that died.
     dead: BTreeSet<(NodeId, u32)>,
-    /// Who was in which ring, at moments at which all had to be well.
+    /// Rings of all members, at times when the group must have recovered.
     pub(super) roll_calls: Vec<Vec<Standing>>,
-    /// No member was ever cut off, stopped or killed, so that every leave has to end.
+    /// `true` if no member was ever partitioned, stopped or killed, so that every leave must
+    /// complete.
     pub(super) are_all_heard: bool,
-    /// When everything was put right.
+    /// Time when all faults had ended.
     pub(super) healed: Option<Time>,
-    /// The most bytes that an engine was seen to keep, and the limit.
+    /// Maximum bytes that an engine was observed to hold, and the limit.
     pub(super) memory: Option<(usize, usize)>,
 }
 
-/// A message as it was sent. Its payload begins with its number in the run, as a big-endian u64.
+/// A message that was sent. Its payload begins with its number in the run, as a big-endian `u64`.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// Where.
+    /// The group.
     pub group: GroupId,
-    /// By whom.
+    /// The sender.
     pub sender: NodeId,
-    /// In which life of its sender, counted from 0.
+    /// Life of the sender, counted from 0.
     pub life: usize,
     /// Its number among the messages of that life.
     pub seqno: SeqNo,
-    /// What was promised of it.
+    /// Its quality of service.
     pub qos: Qos,
-    /// When.
+    /// Time of sending.
     pub at: Time,
-    /// What.
+    /// Its payload.
     pub payload: Bytes,
 }
 
-/// A request, and what became of it.
+/// A request, and its answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Call {
-    /// What was asked; `None` if nobody has asked it.
+    /// Payload of the request, or `None` if no node has made it.
     pub(super) payload: Option<Bytes>,
-    /// Whether a handler is to reply.
+    /// `true` if it names a handler.
     pub(super) has_handler: bool,
-    /// Which start of the caller it was.
+    /// Start of the caller that made it.
     pub(super) start: u32,
     pub(super) answers: Vec<Outcome>,
 }
 
-/// One life of a node in a group: from when it asked to join until it left, died or was removed.
+/// One life of a node in a group: from its request to join until it left, died or was removed.
 #[derive(Clone, Debug, Default)]
 pub struct Life {
     pub(super) begun: Time,
     pub(super) told: Vec<Told>,
-    /// Whether it was told that it is in a minority, and of no view since.
+    /// `true` if it was notified that it is in a minority, and of no view since.
     pub(super) is_minority: bool,
     pub(super) end: Option<End>,
 }
 
-/// How a life ended.
+/// The end of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Of its own will.
+    /// The member left.
     Left,
-    /// With its host.
+    /// The member died with its host.
     Died,
-    /// The ring goes on without it; it was told that nobody there knows of these own messages.
+    /// The ring removed the member. The outcome of these of its own messages was reported as
+    /// unknown.
     Removed(Option<(SeqNo, SeqNo)>),
 }
 
-/// What a member was told.
+/// An event of a member.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
     Message(Heard),
@@ -94,18 +96,18 @@ pub(super) enum Told {
     Lock(LockNews),
 }
 
-/// A message as it was delivered.
+/// A delivered message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
-    /// Its number in the run, as its payload says.
+    /// Its number in the run, from its payload.
     pub(super) number: u64,
     pub(super) sender: NodeId,
     pub(super) at: Time,
-    /// Whether it is what was sent so.
+    /// `true` if it was sent in this form.
     pub(super) is_true: bool,
 }
 
-/// A member at a roll call.
+/// The state of a member at a check of the rings.
 #[derive(Clone, Debug)]
 pub struct Standing {
     /// The group.
@@ -114,52 +116,52 @@ pub struct Standing {
     pub node: NodeId,
     /// Its ring, if it is in one.
     pub view: Option<RingView>,
-    /// Whether it joined as a voter.
+    /// `true` if it joined as a voter.
     pub is_voter: bool,
-    /// Whether it was told that its part of that ring may not go on.
+    /// `true` if it was notified that its part of the ring may not continue.
     pub is_minority: bool,
 }
 
 impl Story {
-    /// No member will be cut off, stopped or killed.
+    /// Records that no member will be partitioned, stopped or killed.
     pub fn all_are_heard(&mut self) {
         self.are_all_heard = true;
     }
 
-    /// A node joins a group.
+    /// Records that a node joins a group.
     pub fn joined(&mut self, now: Time, node: NodeId, group: GroupId) {
         let life = Life { begun: now, ..Life::default() };
         self.lives.entry((group, node)).or_default().push(life);
     }
 
-    /// A node leaves a group. It may be told more until it is out.
+    /// Records that a node leaves a group. More events may follow until it has left.
     pub fn left(&mut self, node: NodeId, group: GroupId) {
         self.end(group, node, End::Left);
     }
 
-    /// A node makes a request.
+    /// Records a request of a node.
     pub fn called(&mut self, group: GroupId, id: RequestId, payload: Bytes, has_handler: bool) {
         let start = self.start_of(id.caller);
         let call = self.calls.entry((group, id)).or_default();
         (call.payload, call.has_handler, call.start) = (Some(payload), has_handler, start);
     }
 
-    /// The next request that a member was told is its to reply to.
+    /// Returns the next request that a member is to reply to.
     pub fn next_to_reply(&mut self) -> Option<(NodeId, GroupId, RequestId, Bytes)> {
         self.to_reply.pop_front()
     }
 
-    /// Whether the start of the node that made this request died.
+    /// Returns `true` if the start of the node that made this request has died.
     pub(super) fn is_caller_dead(&self, id: RequestId, call: &Call) -> bool {
         self.dead.contains(&(id.caller, call.start))
     }
 
-    /// A node was started.
+    /// Records the start of a node.
     pub fn born(&mut self, node: NodeId) {
         *self.starts.entry(node).or_default() += 1;
     }
 
-    /// A node was killed.
+    /// Records that a node was killed.
     pub fn died(&mut self, node: NodeId) {
         self.dead.insert((node, self.start_of(node)));
         let groups = self.lives.keys().filter(|(_, other)| *other == node);
@@ -167,14 +169,14 @@ impl Story {
         groups.into_iter().for_each(|group| self.end(group, node, End::Died));
     }
 
-    /// A node sent this message.
+    /// Records a message that a node sent.
     pub fn sent(&mut self, number: u64, mut sent: Sent) {
         let lives = self.lives.get(&(sent.group, sent.sender)).map_or(0, Vec::len);
         sent.life = lives.saturating_sub(1);
         self.sent.insert(number, sent);
     }
 
-    /// A node was told something.
+    /// Records an event of a node.
     pub fn told(&mut self, now: Time, node: NodeId, event: Event) {
         match event {
             Event::Message(message) => {
@@ -191,7 +193,7 @@ impl Story {
                     let life = self.life(event.group, node);
                     if life.end.is_none() {
                         life.end = Some(End::Removed(unsent));
-                        // It asks to be let in again by itself.
+                        // It requests to join again by itself.
                         self.joined(now, node, event.group);
                     }
                 }
@@ -213,12 +215,12 @@ impl Story {
         }
     }
 
-    /// Everything is put right from now on.
+    /// Records the end of all faults.
     pub fn healed(&mut self, now: Time) {
         self.healed = Some(now);
     }
 
-    /// Who is in which ring, now that all must be well.
+    /// Records the rings of all members at a time when the group must have recovered.
     pub fn calls_the_roll(&mut self, mut standings: Vec<Standing>) {
         for standing in &mut standings {
             let life = self.lives.get(&(standing.group, standing.node));
@@ -228,14 +230,13 @@ impl Story {
         self.roll_calls.push(standings);
     }
 
-    /// An engine keeps `bytes`, where it may keep `limit`.
+    /// Records that an engine holds `bytes`, and its limit.
     pub fn keeps(&mut self, bytes: usize, limit: usize) {
         let (most, _) = self.memory.unwrap_or_default();
         self.memory = Some((most.max(bytes), limit));
     }
 
-    /// Whether each member that is alive has been told all that it has sent, as far as it is owed
-    /// that.
+    /// Returns `true` if no live member lacks a message or an answer that it is owed.
     pub fn is_all_told(&self) -> bool {
         let mut found = Vec::new();
         super::delivered::check(self, &mut found);
@@ -273,7 +274,7 @@ impl Story {
         }
     }
 
-    /// All lives, by group.
+    /// Returns all lives, by group.
     pub(super) fn accounts(&self) -> BTreeMap<GroupId, Vec<Account<'_>>> {
         let mut accounts: BTreeMap<GroupId, Vec<Account<'_>>> = BTreeMap::new();
         for ((group, node), lives) in &self.lives {
@@ -315,7 +316,7 @@ impl Story {
                         chapter.granted.push((*name, *fence));
                     }
                 }
-                // Other rules look after them.
+                // Other rules check these.
                 (Told::Message(_) | Told::Lock(_), _) => {}
             }
         }
@@ -323,38 +324,39 @@ impl Story {
     }
 }
 
-/// What a member was told in one life, by views.
+/// The events of a member in one life, by views.
 #[derive(Debug)]
 pub(super) struct Account<'a> {
     pub(super) node: NodeId,
-    /// Which of the node's lives it is.
+    /// Index among the node's lives.
     pub(super) number: usize,
     pub(super) has_died: bool,
     pub(super) chapters: Vec<Chapter<'a>>,
 }
 
-/// What a member was told from one view on until the next. Unreliable messages are left out, and
-/// such as nobody sent.
+/// The events of a member from one view to the next, without unreliable messages and those that no
+/// node sent.
 #[derive(Debug)]
 pub(super) struct Chapter<'a> {
     pub(super) event: &'a ViewEvent,
     /// Messages with their numbers in the run.
     pub(super) heard: Vec<(u64, &'a Sent)>,
-    /// Locks that the member was told it holds, with their fences.
+    /// Locks that were granted to the member, with their fences.
     pub(super) granted: Vec<(LockName, Timestamp)>,
-    /// When the view came.
+    /// Time of the view.
     pub(super) begun: Time,
-    /// Where what was heard at the last instant begins, and when that was.
+    /// Index of the first message of the last instant, and that instant.
     last: Option<(usize, Time)>,
 }
 
 impl Chapter<'_> {
-    /// Whether nothing was heard later than at the instant at which the view came.
+    /// Returns `true` if nothing was delivered after the instant of the view.
     pub(super) fn is_of_one_instant(&self) -> bool {
         self.last.is_none_or(|(_, at)| at == self.begun)
     }
 
-    /// What was told before this time.
+    /// Returns the messages delivered before this time, which must be that of the last message or
+    /// later.
     pub(super) fn heard_before(&self, time: Time) -> &[(u64, &Sent)] {
         match self.last {
             Some((from, at)) if at == time => &self.heard[..from],
@@ -364,17 +366,17 @@ impl Chapter<'_> {
 }
 
 impl Account<'_> {
-    /// The member's name in its rings.
+    /// Returns the member's name in its rings.
     pub(super) fn process(&self) -> Option<Process> {
         self.chapters.first()?.event.view.process_of(self.node)
     }
 
-    /// The member's name in its last view: a member that joins again has another one.
+    /// Returns the member's name in its last view. A member that rejoins gets another one.
     pub(super) fn last_process(&self) -> Option<Process> {
         self.chapters.last()?.event.view.process_of(self.node)
     }
 
-    /// The chapters of each ring that it was in, one after the other.
+    /// Returns the chapters of each ring that it was in, in order.
     pub(super) fn eras(&self) -> impl Iterator<Item = &[Chapter<'_>]> {
         self.chapters.chunk_by(|one, next| one.event.view.epoch == next.event.view.epoch)
     }
@@ -386,7 +388,7 @@ impl fmt::Display for Account<'_> {
     }
 }
 
-/// A view by its name.
+/// Returns the name of a view.
 pub(super) fn name(view: &RingView) -> String {
     format!("view {:?}+{}", view.epoch, view.version)
 }

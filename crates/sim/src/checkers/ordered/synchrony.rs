@@ -1,14 +1,16 @@
 //! Total order and virtual synchrony.
 //!
-//! Members that go together from one view to the next were told the same ordered messages in the
-//! first, in the same order; of those that stay in their last view one was told what the other
-//! was, and perhaps more. What a member that goes another way was told in its last view may be in
-//! another place for the others, or missing: resilience says how far that can go.
+//! Members that move together from one view to the next have received the same ordered messages in
+//! the first, in the same order. Of two members that stay in their last view, one has received what
+//! the other has, and possibly more. The messages that a member which moves elsewhere received in
+//! its last view may have other places for the others, or may be missing: resilience sets the
+//! limits.
 //!
-//! What is source ordered may be delivered a view earlier at one member than at another, but not
-//! after a reformation what others were told before it. A member that joins again before it is out
-//! is replaced by its new life without a reformation; one that died may also be taken out for it.
-//! The last messages of the former life may be lost to some then.
+//! A source-ordered message may be delivered one view earlier at one member than at another, but
+//! after a reformation no member may deliver one that others delivered before it. A member that
+//! rejoins before it has left is replaced by its new life without a reformation. One that died may
+//! also be removed for its new life. Some members may then lose the last messages of the former
+//! life.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,8 +56,8 @@ fn ordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// What two that went through the same reformation were told, from the first view that they share
-/// on, the other was told before it as well.
+/// Checks two members of the same reformation: what one received before it, from their first common
+/// view on, the other received before it too.
 fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     type Era<'a> = (&'a Account<'a>, &'a [Chapter<'a>], BTreeSet<u64>);
     let mut eras: BTreeMap<(Epoch, Epoch), Vec<Era<'_>>> = BTreeMap::new();
@@ -89,8 +91,8 @@ fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// Returns `true` if the sender's life ended in this ring by a change of its list, as its next life
-/// asked to join.
+/// Returns `true` if the sender's life ended in this ring by a change of its list, because its next
+/// life requested to join.
 fn is_replaced(accounts: &[Account<'_>], sent: &Sent, ring: Epoch) -> bool {
     let life = |number| move |it: &&Account<'_>| (it.node, it.number) == (sent.sender, number);
     let next = accounts.iter().find(life(sent.life + 1));

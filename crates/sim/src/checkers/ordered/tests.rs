@@ -1,4 +1,4 @@
-//! Each checker finds what it is for, and nothing in a run in which all is well.
+//! Tests of the checkers: each finds its violation, and none in a correct run.
 
 mod quorums;
 
@@ -25,7 +25,6 @@ const fn process(node: NodeId) -> Process {
     Process { node, life: 1 }
 }
 
-/// A ring of these nodes.
 fn ring(epoch: Epoch, nodes: &[NodeId], partition: Partition) -> RingView {
     let member = |node: &NodeId| Member {
         process: process(*node),
@@ -56,7 +55,7 @@ fn news(news: RingNews) -> Event {
     Event::Ring(RingEvent { group: GROUP, news })
 }
 
-/// Message `number` of the run as A sends it, in its only life.
+/// Returns the payload of message `number` of the run.
 fn payload(number: u64) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }
@@ -74,7 +73,8 @@ fn message(number: u64) -> Event {
     })
 }
 
-/// A, B and C in a ring of which a majority must go on; A has sent messages of these levels.
+/// A run with A, B and C in a ring of which a majority must continue. A has sent messages of given
+/// levels.
 struct Run {
     story: Story,
     now: Time,
@@ -318,7 +318,7 @@ fn two_orders_of_what_a_majority_held_are_found() {
 
 #[test]
 fn a_lock_of_somebody_who_is_gone_and_one_that_changes_hands_are_found() {
-    // The ring itself gives locks back; a view that has forgotten to is put together by hand.
+    // The ring itself releases locks, so a view that has not done so is built by hand.
     let locked = |nodes: &[NodeId], holder: NodeId| {
         let mut view = ring(FIRST, nodes, Partition::AtLeast(1));
         view.locks.ask(LockName(9), process(holder));
@@ -386,13 +386,13 @@ fn members_without_a_ring_are_found_unless_those_who_are_gone_were_needed() {
     assert_eq!(rules(&[A, B, C], &[&two, &two, &three]), ["one ring once healed"]);
     assert_eq!(rules(&[A, B], &[&three; 2]), ["one ring once healed"], "C is gone from it");
     assert_eq!(rules(&[A], &[&three]), [""; 0], "it may not go on alone");
-    // A ring of an electorate of which too few voters are left waits, and so does a voter alone.
+    // A ring of an electorate with too few remaining voters waits, and so does a single voter.
     let electorate = Partition::QuorumOf(3);
     let held = ring(FIRST, &[A, B, D], electorate);
     let alone = ring(SECOND, &[C], electorate);
     assert_eq!(rules(&[A, C], &[&held, &alone]), [""; 0]);
     assert_eq!(rules(&[A, B, C], &[&held, &held, &alone]), ["one ring once healed"]);
-    // B went on with D, which is gone for good: it does not come back to the ring that A is in.
+    // B continued with D, which is gone for good, and does not return to the ring that A is in.
     let [earlier, later] =
         [(FIRST, A), (THIRD, D)].map(|(epoch, it)| ring(epoch, &[B, it], Partition::Majority));
     assert_eq!(rules(&[A, B], &[&earlier, &later]), [""; 0]);

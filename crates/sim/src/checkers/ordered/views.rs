@@ -1,4 +1,5 @@
-//! All members that are told a view are told the same, and each follows from the one before.
+//! The rule that all members that receive a view receive the same view, which follows from the one
+//! before.
 
 use std::collections::{BTreeMap, BTreeSet};
 

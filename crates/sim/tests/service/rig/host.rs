@@ -1,4 +1,5 @@
-//! Nodes: what they are made to do, what reaches them, and what they send and tell.
+//! The nodes of the rig: their inputs, the datagrams and connections that reach them, and their
+//! outputs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -12,15 +13,15 @@ use carom_proto::*;
 use super::link::Link;
 use super::{Happening, Rig, address, endpoint, node_id, settings};
 
-/// One node with what its provider has told so far.
+/// One node, with the events of its provider so far.
 pub(crate) struct Host {
     pub(crate) service: Service,
     pub(crate) id: NodeId,
-    /// Gone for good, without a word.
+    /// Crashed for good.
     pub(crate) is_crashed: bool,
-    /// Does not run; what arrives waits.
+    /// Paused. Events wait.
     pub(crate) is_paused: bool,
-    /// Neither sends nor gets datagrams.
+    /// Neither sends nor receives datagrams.
     pub(crate) is_deaf: bool,
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) views: BTreeMap<GroupId, View>,
@@ -33,7 +34,7 @@ pub(crate) struct Host {
 }
 
 impl Rig {
-    /// A node that knows the address of one process, or of all.
+    /// Adds a node with the addresses of all processes.
     pub(crate) fn add_node(&mut self) -> usize {
         let addresses = (0..self.processes.len()).map(address).collect();
         self.add_node_with(ServiceConfig { addresses, ..ServiceConfig::default() })
@@ -43,7 +44,7 @@ impl Rig {
         self.add(node_id(self.nodes.len()).into(), config)
     }
 
-    /// Ends a node without a word, and starts it again under its id elsewhere, in no group.
+    /// Crashes a node, and starts it again elsewhere under its id, in no group.
     pub(crate) fn restart(&mut self, node: usize, incarnation: Incarnation) -> usize {
         self.nodes[node].is_crashed = true;
         let addresses = (0..self.processes.len()).map(address).collect();
@@ -99,7 +100,7 @@ impl Rig {
         self.drain_node(node);
     }
 
-    /// The node is reached elsewhere from now on.
+    /// Changes the address of the node.
     pub(crate) fn move_to(&mut self, node: usize, endpoint: Endpoint) {
         assert!(self.nodes[node].service.set_endpoint(self.now, endpoint), "nobody is told");
         self.drain_node(node);
@@ -198,7 +199,7 @@ impl Host {
                 }
                 MembershipEvent::View(change) => {
                     assert!(self.met.contains_key(&change.node), "a stranger in a view");
-                    // Events of a group that was just left come out with the leaving.
+                    // Events of a group that was just left may still be queued.
                     let Some(view) = self.views.get_mut(&change.group) else { continue };
                     assert_eq!(change.version, view.version() + 1, "a version was left out");
                     assert!(view.apply(&change), "{change:?} changed nothing");

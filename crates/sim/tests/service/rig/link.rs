@@ -1,4 +1,4 @@
-//! Links from nodes to control processes: they open, carry frames in order, and end.
+//! Connections from nodes to control processes: they open, carry frames in order, and end.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Rig {
         self.drain_process(process);
     }
 
-    /// What is acknowledged must be in the store.
+    /// Asserts that an acknowledged join is in the store.
     pub(super) fn look_at(&mut self, link: usize, bytes: &[u8]) {
         let Link { node, to_node, .. } = &mut self.links[link];
         to_node.push(bytes);
@@ -67,7 +67,8 @@ impl Rig {
         links.rposition(|link| link.node == node && link.at_node == at_node)
     }
 
-    /// Arrives after what was sent before in the same direction: 0 to the process, 1 to the node.
+    /// Schedules an event after those sent before in the same direction: 0 to the process, 1 to the
+    /// node.
     pub(super) fn schedule(&mut self, link: usize, direction: usize, happening: Happening) {
         let delay = Duration::from_micros(50 + self.rng.below(300) as u64);
         let last = &mut self.links[link].last_arrivals[direction];

@@ -1,4 +1,4 @@
-//! Control processes: they come and go, own partitions, and send and store.
+//! The control processes of the rig: they start and end, own partitions, and send and store.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(crate) struct Process {
     /// `None` while it is dead.
     pub(crate) server: Option<Server>,
     pub(super) accepted: u64,
-    /// Does not run; what arrives waits.
+    /// Paused. Events wait.
     pub(super) is_stopped: bool,
     pub(super) waiting: VecDeque<Happening>,
 }
@@ -29,7 +29,7 @@ impl Rig {
         self.processes[process].is_stopped = true;
     }
 
-    /// The process runs again, and looks at its timers before it reads what has arrived.
+    /// Resumes the process, which handles its timers before it reads the waiting events.
     pub(crate) fn go_on(&mut self, process: usize) {
         self.processes[process].is_stopped = false;
         if let Some(server) = &mut self.processes[process].server {
@@ -41,7 +41,7 @@ impl Rig {
         }
     }
 
-    /// The process is gone without a word; its links end, and what it sent arrives or not.
+    /// Kills the process at once. Its connections end, and what it sent may be lost.
     pub(crate) fn kill(&mut self, process: usize) {
         self.processes[process].server = None;
         for link in 0..self.links.len() {
@@ -54,16 +54,16 @@ impl Rig {
         self.publish_owners();
     }
 
-    /// Which process has the partition, by the store's account.
+    /// Returns the process that owns the partition in the store.
     pub(crate) fn owner(&self, partition: u16) -> Option<usize> {
         self.store.owner(partition).map(|owner| owner as usize)
     }
 
-    /// All partitions that nobody owns are taken by those processes that have the fewest.
+    /// Gives each partition without an owner to a process with the fewest.
     pub(crate) fn share_partitions(&mut self) {
         for partition in 0..PARTITIONS {
             if let Some(owner) = self.owner(partition) {
-                // A process that lost a partition which the store says is its own takes it again.
+                // A process that lost a partition which it owns in the store gets it again.
                 let server = self.processes[owner].server.as_ref();
                 if server.is_some_and(|server| !server.is_owned(partition)) {
                     self.give(partition, owner);
@@ -79,12 +79,14 @@ impl Rig {
         }
     }
 
-    /// The partition becomes this process's; whoever had it is told when the store answers it.
+    /// Gives the partition to this process. The former owner learns it from the store's next
+    /// answer.
     pub(crate) fn give(&mut self, partition: u16, process: usize) {
         self.store.give(partition, process as u64);
         let state = self.store.state(partition).clone();
         if let Some(server) = &mut self.processes[process].server {
-            // It may believe that it owns the partition still, from before another did.
+            // The process may still consider itself the owner, from before another process owned
+            // it.
             server.disown(self.now, partition);
             server.load(partition, state);
             server.own(self.now, partition);
@@ -104,7 +106,8 @@ impl Rig {
         (0..self.processes.len()).for_each(|process| self.drain_process(process));
     }
 
-    /// Bytes that reach the process on the link of a node, whatever its provider says.
+    /// Delivers bytes to the process on a connection of a node, independently of the node's
+    /// provider. Returns the frames sent in answer.
     pub(crate) fn say(&mut self, process: usize, link: u64, bytes: &[u8]) -> Vec<Frame> {
         let server = self.processes[process].server.as_mut().expect("the process is alive");
         let link = LinkId(link);
@@ -124,7 +127,7 @@ impl Rig {
         frames
     }
 
-    /// A commit has arrived at the store.
+    /// Executes a commit that has arrived at the store.
     pub(super) fn commit(&mut self, process: usize, term: u64, commit: &Commit) {
         let result = self.store.commit(process as u64, term, commit, &mut self.rng);
         let at = self.now + self.store_delay;

@@ -1,8 +1,8 @@
-//! Electorates.
+//! Tests of the rules for electorates.
 
 use super::*;
 
-/// Only voters count for the quorum of a ring that is yet to be.
+/// Only voters count toward the quorum of a future ring.
 #[test]
 fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
     let electorate = Partition::QuorumOf(3);
@@ -67,7 +67,7 @@ fn report_of_a_minority_holds_until_the_next_view() {
     assert_eq!(rules(false), [""; 0], "C may have continued with what A and B accepted");
 }
 
-/// A and B, each alone in a ring of its own that has given a message its place.
+/// Creates a run in which A and B are each alone in a ring that has ordered a message.
 fn parted(electorate: Partition, forced: bool) -> Run {
     let mut run = Run { story: Story::default(), now: Time(1) };
     for (ix, node) in [A, B].into_iter().enumerate() {
