@@ -1,9 +1,9 @@
-//! What travels as one piece: a message together with what is needed to deliver it.
+//! Symbols: messages with the fields needed to deliver them.
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 0 | 8 | sent at | the sender's [`Time`] when it multicast the message |
-//! | 8 | 4 | deadline | microseconds after that for which it is of use; 0 = no deadline |
+//! | 0 | 8 | sent at | the sender's [`Time`] when the message was sent |
+//! | 8 | 4 | deadline | microseconds for which the message is useful; 0: no deadline |
 //! | 12 | n | payload | the message |
 
 use core::time::Duration;
@@ -14,10 +14,10 @@ use carom_proto::wire::DecodeError;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of a block before the payload.
+/// Size of a symbol before its payload, in bytes.
 pub const BLOCK_HEADER_BYTES: usize = size_of::<RawBlock>();
 
-/// A block, held by reference count.
+/// A symbol, held by reference count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block(Bytes);
 
@@ -29,7 +29,7 @@ struct RawBlock {
 }
 
 impl Block {
-    /// The block of a message that is sent at `now`.
+    /// Creates the symbol of a message that is sent at `now`.
     pub fn of_message(now: Time, deadline: Option<Duration>, payload: &[u8]) -> Self {
         let deadline_us = U32::new(deadline.map_or(0, deadline_us));
         let raw = RawBlock { sent_at: U64::new(now.0), deadline_us };
@@ -39,10 +39,10 @@ impl Block {
         Self(block.into())
     }
 
-    /// Copies a block out of a datagram or out of what was decoded from parity.
+    /// Copies a symbol from a datagram or from a decoded parity shard.
     ///
     /// # Errors
-    /// If it is too short to be one.
+    /// The bytes are shorter than a symbol's header.
     pub fn copy(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() < BLOCK_HEADER_BYTES {
             return Err(DecodeError::Length);
@@ -50,22 +50,23 @@ impl Block {
         Ok(Self(Bytes::copy_from_slice(bytes)))
     }
 
-    /// The whole block.
+    /// Returns the whole symbol.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn payload(&self) -> Bytes {
         self.0.slice(BLOCK_HEADER_BYTES..)
     }
 
-    /// When its sender multicast it, by the sender's clock.
+    /// Returns the time at which the message was sent, by the sender's clock.
     pub fn sent_at(&self) -> Time {
         Time(self.raw().sent_at.get())
     }
 
-    /// Whether its deadline has passed, as far as the clocks agree.
+    /// Returns `true` if the deadline has passed. The result depends on how well the clocks of
+    /// sender and receiver agree.
     pub fn is_expired(&self, now: Time) -> bool {
         let deadline_us = u64::from(self.raw().deadline_us.get());
         deadline_us > 0 && now > self.sent_at() + Duration::from_micros(deadline_us)
@@ -76,7 +77,8 @@ impl Block {
     }
 }
 
-/// Rounded up, so that a deadline is never taken for none, and at most 71 minutes.
+/// Rounds up, so that a short deadline is never encoded as 0 (no deadline). The maximum is about 71
+/// minutes.
 fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }

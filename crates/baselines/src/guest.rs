@@ -1,15 +1,15 @@
-//! What the packets of all these protocols have in common: the header before them, and how a
-//! message and its number stand in them.
+//! The common part of these protocols' packets: the header, and the encoding of messages and
+//! sequence numbers.
 
 use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use carom_proto::{Class, GroupId, NodeId, Origin, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of a packet around its block that is only a number and the block.
+/// Overhead in bytes of a packet that consists of a sequence number and a symbol.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
 
-/// Bytes of a repair around its block: whose packet it is, and its number.
+/// Overhead in bytes of a repair, which consists of the source, the sequence number and the symbol.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawName>();
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -19,28 +19,28 @@ struct RawName {
     seqno: U32,
 }
 
-/// A packet of one of these protocols, its variable parts still in the datagram. It follows the
-/// common header of [`carom_proto::wire`], whose protocol is [`Protocol::Guest`].
+/// A packet of one of these protocols. Its variable parts borrow from the datagram. It follows the
+/// common header of [`carom_proto::wire`] with protocol [`Protocol::Guest`].
 pub trait GuestPacket<'a>: Copy {
-    /// What a driver should take it for.
+    /// Returns the packet's class, for drivers that count or treat classes separately.
     fn class(&self) -> Class;
 
-    /// The kind that its header names.
+    /// Returns the packet kind for the header.
     fn kind(&self) -> u8;
 
-    /// Reads what follows the header.
+    /// Decodes the body, which follows the header.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first invalid field.
     fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError>;
 
-    /// Appends what follows the header to `out`.
+    /// Appends the body, which follows the header, to `out`.
     fn write(&self, out: &mut Vec<u8>);
 
-    /// Reads a datagram, header and all.
+    /// Decodes a datagram, including its header.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first invalid field.
     fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Guest {
@@ -53,7 +53,8 @@ pub trait GuestPacket<'a>: Copy {
     /// Appends the whole datagram to `out`.
     ///
     /// # Panics
-    /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
+    /// If the datagram exceeds the size limit of UDP. The engine keeps its packets within the path
+    /// MTU.
     fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         let (protocol, kind) = (Protocol::Guest, self.kind());
         let Origin { node: sender, incarnation } = origin.into();
@@ -64,31 +65,31 @@ pub trait GuestPacket<'a>: Copy {
     }
 }
 
-/// Reads a number and what follows it, mostly a [block](crate::block).
+/// Reads a sequence number and returns the rest, usually a [symbol](crate::block).
 pub(crate) fn read_numbered(body: &[u8]) -> Result<(SeqNo, &[u8]), DecodeError> {
     let (seqno, rest) = read_prefix::<U32>(body)?;
     Ok((SeqNo(seqno.get()), rest))
 }
 
-/// Reads whose packet it is, its number, and what follows.
+/// Reads a source and a sequence number, and returns the rest.
 pub(crate) fn read_named(body: &[u8]) -> Result<(NodeId, SeqNo, &[u8]), DecodeError> {
     let (raw, rest) = read_prefix::<RawName>(body)?;
     Ok((NodeId(raw.source.get()), SeqNo(raw.seqno.get()), rest))
 }
 
-/// Appends whose packet it is, its number, and what follows.
+/// Appends a source, a sequence number and the rest.
 pub(crate) fn write_named(source: NodeId, seqno: SeqNo, rest: &[u8], out: &mut Vec<u8>) {
     let raw = RawName { source: U64::new(source.0), seqno: U32::new(seqno.0) };
     out.extend_from_slice(raw.as_bytes());
     out.extend_from_slice(rest);
 }
 
-/// Reads a number that nothing follows.
+/// Reads a sequence number that is the whole body.
 pub(crate) fn read_seqno(body: &[u8]) -> Result<SeqNo, DecodeError> {
     read_all::<U32>(body).map(|seqno| SeqNo(seqno.get()))
 }
 
-/// Reads the fields that the whole body is.
+/// Reads fields that are the whole body.
 pub(crate) fn read_all<T>(body: &[u8]) -> Result<&T, DecodeError>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -96,7 +97,7 @@ where
     T::ref_from_bytes(body).map_err(|_| DecodeError::Length)
 }
 
-/// Reads the fields at the beginning, and what follows them.
+/// Reads the fields at the start, and returns the rest.
 pub(crate) fn read_prefix<T>(body: &[u8]) -> Result<(&T, &[u8]), DecodeError>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -104,7 +105,7 @@ where
     T::ref_from_prefix(body).map_err(|_| DecodeError::Length)
 }
 
-/// Appends a number and what follows it.
+/// Appends a sequence number and the rest.
 pub(crate) fn write_numbered(seqno: SeqNo, rest: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&seqno.0.to_be_bytes());
     out.extend_from_slice(rest);
@@ -123,8 +124,8 @@ pub(crate) mod tests {
     const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
     const GROUP: GroupId = GroupId(0x0102_0304);
 
-    /// That a packet on the wire has this kind and this body, and is read from them again. The
-    /// common header has a golden vector of its own. `out` is to be empty.
+    /// Asserts that a packet is encoded with this kind and body, and decodes to itself. The common
+    /// header has a golden test of its own. `out` must be empty.
     pub(crate) fn assert_on_the_wire<'a, P>(packet: P, out: &'a mut Vec<u8>, kind: u8, body: &[u8])
     where
         P: GuestPacket<'a> + PartialEq + Debug,

@@ -1,18 +1,18 @@
-//! Other reliable multicast protocols on Carom's [engine contract](carom_proto::engine), to compare
-//! with: nothing that is delivered to users depends on them.
+//! Other reliable multicast protocols on Carom's [engine contract](carom_proto::engine), for
+//! comparison. Nothing that is shipped to users depends on them.
 //!
 //! | module | protocol |
 //! |---|---|
-//! | [`srm`] | Scalable Reliable Multicast: requests and repairs by multicast, spread by timers |
-//! | [`bimodal`] | Bimodal Multicast: rounds of gossip about what everybody has |
-//! | [`fec`] | sender-based FEC: parity packets beside the data |
-//! | [`ack`] | acknowledgements by every receiver, and timeouts |
-//! | [`lbrm`] | LBRM: requests to the logging server of the site, heartbeats at growing pauses |
-//! | [`rmtp`] | RMTP: acknowledgements of what came, up a hierarchy of designated receivers |
-//! | [`tmtp`] | TMTP: requests within a domain, acknowledgements up the tree of domain managers |
+//! | [`srm`] | Scalable Reliable Multicast: multicast requests and repairs, suppressed by timers |
+//! | [`bimodal`] | Bimodal Multicast: gossip rounds in which members exchange message digests |
+//! | [`fec`] | sender-based FEC: parity packets in addition to the data |
+//! | [`ack`] | acknowledgments from every receiver, and retransmission timeouts |
+//! | [`lbrm`] | LBRM: NAKs to the site's logging server, heartbeats at growing intervals |
+//! | [`rmtp`] | RMTP: periodic acknowledgments up a hierarchy of designated receivers |
+//! | [`tmtp`] | TMTP: NAKs within a domain, acknowledgments up a tree of domain managers |
 //!
-//! All of them carry groups of the profile [`Guest`](carom_proto::Profile::Guest). They run in
-//! the simulator, and on real sockets by `carom::Builder::guest`.
+//! All of them carry groups of the profile [`Guest`](carom_proto::Profile::Guest). They run in the
+//! simulator, and on real sockets through `carom::Builder::guest`.
 
 extern crate alloc;
 

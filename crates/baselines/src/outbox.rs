@@ -1,12 +1,12 @@
-//! Datagrams that wait to be polled.
+//! The queue of datagrams that wait to be polled.
 
 use core::ops::Range;
 use std::collections::VecDeque;
 
 use carom_proto::{Class, Destination, Transmit};
 
-/// Encoded datagrams in the order in which they are to be sent, in one buffer that is used again
-/// once everything is polled.
+/// Encoded datagrams in sending order. They share one buffer, which is reused once all of them have
+/// been polled.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
@@ -15,13 +15,13 @@ pub(crate) struct Outbox {
     sent_bytes: u64,
 }
 
-/// Datagrams that wait at most: what the driver does not fetch is not kept without bound.
+/// Maximum number of queued datagrams. It bounds the memory if the driver does not poll.
 const MAX_WAITING: usize = 1 << 16;
-/// Bytes that the buffer keeps when it is empty.
+/// Capacity in bytes that the empty buffer keeps.
 const KEPT_BYTES: usize = 1 << 20;
 
 impl Outbox {
-    /// Adds the datagram that `encode` appends; returns its length, 0 if there was no room.
+    /// Queues the datagram that `encode` appends. Returns its length, or 0 if the queue is full.
     pub(crate) fn push(
         &mut self,
         class: Class,
@@ -52,7 +52,8 @@ impl Outbox {
         Some(transmit)
     }
 
-    /// Datagrams dropped because too many waited, and bytes of all that were added.
+    /// Returns the counters: datagrams dropped because the queue was full, and bytes queued in
+    /// total.
     pub(crate) fn named(&self) -> [(&'static str, u64); 2] {
         [("outbox_dropped", self.dropped), ("bytes_sent", self.sent_bytes)]
     }

@@ -1,5 +1,5 @@
-//! The groups that a node is in, and what it is owed in each of them: every message is delivered
-//! or reported lost, once.
+//! The groups that a node has joined, and the state of their streams. Every message that the node
+//! is owed is delivered or reported as lost, exactly once.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,50 +12,49 @@ use carom_proto::{
 use crate::block::Block;
 use crate::stream::{Arrival, Gap, Stream};
 
-/// From where on a receiver is owed a sender's messages.
+/// Start of the part of a stream that a receiver is owed, that is, must deliver or report as lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owed {
-    /// From the first that it hears of by the sender's own multicast or announcement. Who joins
-    /// late is not owed what was before.
+    /// The first message that the receiver learns of from the sender's own multicast or
+    /// announcement. A member that joins late is not owed earlier messages.
     #[default]
     FirstHeard,
-    /// From the sender's very first message, for experiments in which all are there from the
-    /// start: nothing is overlooked then, whatever the first packets meet with.
+    /// The sender's very first message. For experiments in which all members are present from the
+    /// start: losses among the first packets are then accounted for too.
     First,
 }
 
-/// What bounds the account of one node.
+/// Bounds of one node's reception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) owed: Owed,
-    /// Packets of one stream that may be missing at a time; older ones are lost then.
+    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost.
     pub(crate) max_missing: usize,
     pub(crate) max_streams: usize,
     pub(crate) give_up_after: Duration,
 }
 
-/// The account of one node.
+/// The reception state of one node, over all groups.
 #[derive(Debug)]
 pub(crate) struct Reception {
     id: NodeId,
     terms: Terms,
     groups: BTreeMap<GroupId, Group>,
-    /// Where the streams of a group stood when this node left it.
+    /// Positions of the streams when this node left the group.
     left_at: BTreeMap<GroupId, LeftAt>,
     give_up: Timers<(GroupId, NodeId)>,
     events: VecDeque<Event>,
     counters: Counters,
 }
 
-/// A group that the node is in.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// The other members.
     pub(crate) view: View,
-    /// The number of this node's next message.
+    /// Sequence number of this node's next message.
     pub(crate) next: SeqNo,
     streams: BTreeMap<NodeId, Stream>,
-    /// How far streams had come that were closed; at most as many as there may be streams.
+    /// End positions of closed streams. At most `max_streams` entries.
     heard_to: BTreeMap<NodeId, SeqNo>,
 }
 
@@ -81,7 +80,7 @@ struct Counters {
     missing_ns: u64,
 }
 
-/// Groups that were left and are remembered.
+/// Maximum number of left groups whose positions are remembered.
 const MAX_LEFT_GROUPS: usize = 4096;
 
 impl Reception {
@@ -97,7 +96,7 @@ impl Reception {
         }
     }
 
-    /// The node is in `group`. Its numbers go on where they were if it was there before.
+    /// Adds the node to `group`. If it was a member before, its sequence numbers continue.
     pub(crate) fn join(
         &mut self,
         group: GroupId,
@@ -117,7 +116,7 @@ impl Reception {
         Ok(())
     }
 
-    /// The node is no longer in `group`, and owed nothing there.
+    /// Removes the node from `group`. Missing packets there are abandoned, not reported as lost.
     pub(crate) fn leave(&mut self, group: GroupId) {
         let Some(left) = self.groups.remove(&group) else { return };
         let mut heard_to = left.heard_to;
@@ -131,7 +130,7 @@ impl Reception {
         trim(&mut self.left_at, MAX_LEFT_GROUPS);
     }
 
-    /// Applies a change of a view; says whether it changed anything.
+    /// Applies a change to a view. Returns `true` if the view changed.
     pub(crate) fn handle_view(&mut self, change: &ViewChange) -> bool {
         let foreign = change.node != self.id;
         self.groups.get_mut(&change.group).is_some_and(|it| foreign && it.view.apply(change))
@@ -141,7 +140,7 @@ impl Reception {
         self.groups.get(&group)
     }
 
-    /// The version of this node's view of a group, for the headers of its datagrams.
+    /// Returns the version of this node's view of a group, for the headers of its datagrams.
     pub(crate) fn view_version(&self, group: GroupId) -> u32 {
         self.group(group).map_or(0, |it| it.view.version())
     }
@@ -154,12 +153,13 @@ impl Reception {
         self.groups.keys().copied()
     }
 
-    /// A message came by its sender's multicast: it opens the stream if it is the first.
+    /// Processes a message that its sender multicast. The first one opens the stream.
     pub(crate) fn on_data(&mut self, now: Time, id: PacketId, block: &Block) -> Option<Gap> {
         self.on_sent(now, id, block, How::Direct)
     }
 
-    /// A message came from its sender itself, for the first time or again: it opens the stream.
+    /// Processes a message from its sender, multicast or retransmitted. The first one opens the
+    /// stream.
     pub(crate) fn on_sent(
         &mut self,
         now: Time,
@@ -173,8 +173,8 @@ impl Reception {
         self.on_block(now, id, block, how)
     }
 
-    /// A message came in some way. `None` if it is not to be kept; else it has been delivered, and
-    /// the gap before it is told.
+    /// Processes a message from any source. Returns `None` if it is a duplicate or not owed.
+    /// Otherwise the message is delivered, and the result is the gap before it.
     pub(crate) fn on_block(
         &mut self,
         now: Time,
@@ -201,8 +201,8 @@ impl Reception {
         None
     }
 
-    /// `sender` has sent everything before `next`, as it says itself. Opens the stream: what comes
-    /// after is owed.
+    /// Processes the sender's own announcement that it has sent everything before `next`. It opens
+    /// the stream: later messages are owed.
     pub(crate) fn on_announced(
         &mut self,
         now: Time,
@@ -216,8 +216,8 @@ impl Reception {
         self.on_reported(now, group, sender, next)
     }
 
-    /// `sender` has sent everything before `next`, as somebody says. Nothing if it was never heard
-    /// of: it might have gone long ago.
+    /// Processes another member's report that `sender` has sent everything before `next`. It has no
+    /// effect on a sender that is unknown here, which may have left long ago.
     pub(crate) fn on_reported(
         &mut self,
         now: Time,
@@ -232,7 +232,7 @@ impl Reception {
         gap
     }
 
-    /// Whether the packet is missing here.
+    /// Returns `true` if the packet is missing here.
     pub(crate) fn is_missing(&self, id: PacketId) -> bool {
         self.stream(id.group, id.sender).is_some_and(|stream| stream.is_missing(id.seqno))
     }
@@ -249,7 +249,7 @@ impl Reception {
         }
     }
 
-    /// Gives up what has been missing for too long.
+    /// Gives up the packets that have been missing for `give_up_after`.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         let noticed_by = now.before(self.terms.give_up_after);
         while let Some((group, sender)) = self.give_up.pop_due(now) {
@@ -263,7 +263,7 @@ impl Reception {
         }
     }
 
-    /// When something is to be given up.
+    /// Returns the time of the next call of [`Reception::handle_timeout`].
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.give_up.next_due()
     }
@@ -276,13 +276,12 @@ impl Reception {
         self.events.pop_front()
     }
 
-    /// How many packets are missing.
     pub(crate) fn missing_count(&self) -> usize {
         let streams = self.groups.values().flat_map(|group| group.streams.values());
         streams.map(Stream::missing_count).sum()
     }
 
-    /// The counters, by name.
+    /// Returns the counters by name.
     pub(crate) fn named(&self) -> [(&'static str, u64); 13] {
         let it = self.counters;
         [
@@ -302,7 +301,6 @@ impl Reception {
         ]
     }
 
-    /// Asserts the invariants.
     pub(crate) fn check(&self) {
         let mut missing = 0;
         for (id, group) in &self.groups {
@@ -322,7 +320,8 @@ impl Reception {
         assert!(self.left_at.len() <= MAX_LEFT_GROUPS, "too many groups are remembered");
     }
 
-    /// Has the stream, making it if there is room.
+    /// Opens the stream unless it is open. Returns `false` if there is no room for it or nothing is
+    /// owed.
     fn open(&mut self, group: GroupId, sender: NodeId, heard_of: SeqNo) -> bool {
         let Terms { owed, max_streams, .. } = self.terms;
         let Some(group) = self.groups.get_mut(&group) else { return false };
@@ -374,7 +373,7 @@ impl Reception {
         }
         let missing_for = match how {
             How::Direct => Duration::ZERO,
-            // Nobody knew that it was missing until it came.
+            // The packet was not known to be missing before it arrived.
             How::Recovered(_) | How::Retransmitted(_) => missing_for.unwrap_or_default(),
         };
         if how != How::Direct
@@ -414,12 +413,13 @@ impl Reception {
 }
 
 impl Group {
-    /// The streams, in order of their senders.
+    /// Returns the streams in order of their senders.
     pub(crate) fn streams(&self) -> impl Iterator<Item = (NodeId, &Stream)> {
         self.streams.iter().map(|(sender, stream)| (*sender, stream))
     }
 
-    /// Closes a stream of which nothing is missing and whose sender has gone.
+    /// Closes one stream without missing packets whose sender has left the view. Returns `false` if
+    /// there is none.
     fn close_idle(&mut self, max_remembered: usize) -> bool {
         let gone = |sender: &NodeId| !self.view.contains(*sender);
         let idle = self.streams.iter().find(|(sender, it)| gone(sender) && it.missing_count() == 0);
@@ -433,7 +433,7 @@ impl Group {
     }
 }
 
-/// Drops the least until at most `count` are left.
+/// Removes the lowest keys until at most `count` entries remain.
 fn trim<K: Ord, V>(map: &mut BTreeMap<K, V>, count: usize) {
     while map.len() > count {
         map.pop_first();

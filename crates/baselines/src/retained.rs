@@ -1,4 +1,4 @@
-//! Blocks that are kept to be sent again.
+//! The symbols that are kept for retransmission.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use carom_proto::{GroupId, IdMap, PacketId, Time};
 
 use crate::block::Block;
 
-/// A buffer of blocks by packet id, bounded by bytes and by age; the oldest are evicted first.
+/// A buffer of symbols by packet id, bounded by bytes and by age. The oldest are evicted first.
 #[derive(Debug)]
 pub(crate) struct Retained {
     blocks: IdMap<PacketId, Block>,
@@ -19,14 +19,14 @@ pub(crate) struct Retained {
     evicted_by_bytes: u64,
 }
 
-/// What a block costs beside its own bytes: its entries in the map and in the queue.
+/// Memory of one symbol in addition to its own bytes: its entries in the map and in the queue.
 const ENTRY_BYTES: usize = size_of::<(PacketId, Block)>() + size_of::<(Time, PacketId)>();
 
-/// Blocks up to which [`Retained::check`] looks at each.
+/// Largest number of symbols of which [`Retained::check`] verifies each.
 const BLOCKS_CHECKED: usize = 64;
 
 impl Retained {
-    /// An empty buffer; `seed` keys its hash.
+    /// Creates an empty buffer. `seed` keys its hash.
     pub(crate) fn new(max_bytes: usize, max_age: Duration, seed: u64) -> Self {
         Self {
             blocks: IdMap::new(seed),
@@ -39,7 +39,7 @@ impl Retained {
         }
     }
 
-    /// Keeps a block, unless it is there already or larger than the whole buffer.
+    /// Keeps a symbol, unless it is present already or larger than the whole buffer.
     pub(crate) fn insert(&mut self, now: Time, id: PacketId, block: Block) {
         let bytes = cost(&block);
         self.evict_old(now);
@@ -58,17 +58,16 @@ impl Retained {
         self.order.push_back((now, id));
     }
 
-    /// The block of `id`, if it is still there.
     pub(crate) fn get(&self, id: &PacketId) -> Option<&Block> {
         self.blocks.get(id)
     }
 
-    /// Bytes that the buffer takes up.
+    /// Returns the memory in use, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Drops what is older than the buffer keeps.
+    /// Evicts the symbols that are older than the buffer keeps.
     pub(crate) fn evict_old(&mut self, now: Time) {
         let horizon = now.before(self.max_age);
         while self.order.front().is_some_and(|(at, _)| *at < horizon) && self.evict_oldest() {
@@ -76,7 +75,7 @@ impl Retained {
         }
     }
 
-    /// Drops everything of `group`.
+    /// Drops all symbols of `group`.
     pub(crate) fn forget_group(&mut self, group: GroupId) {
         let Self { blocks, order, bytes, .. } = self;
         order.retain(|(_, id)| {
@@ -88,14 +87,14 @@ impl Retained {
         });
     }
 
-    /// The counters of evictions.
+    /// Returns the eviction counters.
     pub(crate) fn named(&self) -> [(&'static str, u64); 2] {
         let Self { evicted_by_age, evicted_by_bytes, .. } = *self;
         [("evicted_by_age", evicted_by_age), ("evicted_by_bytes", evicted_by_bytes)]
     }
 
-    /// Asserts that the books agree. Block by block only while they are few: this is asked after
-    /// every step of a simulation.
+    /// Asserts the invariants. Checks each symbol only while there are few of them, because the
+    /// simulator calls this after every step.
     pub(crate) fn check(&self) {
         assert_eq!(self.blocks.len(), self.order.len(), "every block has its place in the queue");
         assert!(self.bytes <= self.max_bytes, "the buffer of blocks has outgrown its bound");

@@ -1,37 +1,36 @@
-//! How long an answer is waited for, from the round trips that were measured (Jacobson 1988, Karn
-//! and Partridge 1987).
+//! Retransmission timeouts from measured round trips (Jacobson 1988, Karn and Partridge 1987).
 
 use core::time::Duration;
 
-/// The timeout, from the round trips that were measured.
+/// Estimator of the round trip, and its backoff.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrips {
-    /// Smoothed round trip and its mean deviation, seconds.
+    /// Smoothed round trip and its mean deviation, in seconds.
     measured: Option<(f64, f64)>,
-    /// How often the timeout of what is sent next is doubled.
+    /// Number of doublings of the next timeout.
     doublings: u32,
 }
 
-/// How long an answer is waited for: as long as it was measured to take, and the more often it did
-/// not come, the longer.
+/// Bounds of a timeout. The timeout follows the measured round trips, and doubles with each
+/// retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Before any round trip is measured.
+    /// Timeout before any round trip is measured. Between `least` and `most`.
     pub initial: Duration,
-    /// At least. Above 0.
+    /// Minimum. Above 0.
     pub least: Duration,
-    /// At most.
+    /// Maximum.
     pub most: Duration,
 }
 
 impl Timeouts {
-    /// Whether they are above 0, and the first one lies between the others.
+    /// Returns `true` if the minimum is above 0 and the initial timeout lies between the bounds.
     pub(crate) fn are_valid(&self) -> bool {
         !self.least.is_zero() && (self.least..=self.most).contains(&self.initial)
     }
 }
 
-/// More would be longer than any timeout may be.
+/// More doublings would exceed any timeout.
 const MAX_DOUBLINGS: u32 = 20;
 
 impl RoundTrips {
@@ -47,19 +46,21 @@ impl RoundTrips {
         });
     }
 
-    /// A message was sent again for the `times`th time. What was sent again measures nothing, so
-    /// what follows waits as long until a round trip is measured: a timeout below the round trip
-    /// would have everything sent again, and nothing measured, for ever (Karn).
+    /// Records the `times`th retransmission of a message.
+    ///
+    /// A retransmitted message measures nothing, so the next messages use the same backoff until a
+    /// round trip is measured. Otherwise, a timeout below the round trip would retransmit
+    /// everything and never measure anything (Karn).
     pub(crate) fn back_off(&mut self, times: u32) {
         self.doublings = self.doublings.max(times);
     }
 
-    /// How long a new message waits.
+    /// Returns the timeout of a new message.
     pub(crate) fn timeout(&self, timeouts: &Timeouts) -> Duration {
         self.timeout_after(self.doublings, timeouts)
     }
 
-    /// How long a message waits that was sent again so many times.
+    /// Returns the timeout of a message after `retransmissions` retransmissions.
     pub(crate) fn timeout_after(&self, retransmissions: u32, timeouts: &Timeouts) -> Duration {
         let Timeouts { initial, least, most } = *timeouts;
         let once = self.measured.map_or(initial, |(smoothed, deviation)| {

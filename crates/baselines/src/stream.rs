@@ -1,4 +1,4 @@
-//! One sender's messages in one group, as a receiver accounts for them.
+//! The state of one sender's stream in one group at a receiver.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -6,38 +6,38 @@ use std::collections::BTreeMap;
 
 use carom_proto::{SeqNo, Time};
 
-/// Where in a stream a packet is: its sequence number, unwrapped so that it can be ordered.
+/// Position of a packet in a stream: its sequence number without wrap-around, so that positions can
+/// be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Position(u64);
 
-/// What is owed of a stream, what has come and what is missing. Every packet from the first that
-/// is owed is delivered, missing or lost, and changes from the one to the other only once.
+/// The owed part of a stream, and the packets missing from it. Every owed packet is delivered,
+/// missing or lost. A missing packet is settled exactly once.
 #[derive(Debug)]
 pub(crate) struct Stream {
     first: Position,
     next: Position,
-    /// What is missing, and since when that is known; in both orders the same.
+    /// Missing packets, and when each was detected. Both are in ascending order.
     missing: BTreeMap<Position, Time>,
     lost: u32,
 }
 
-/// What became of a packet that arrived.
+/// Result of a packet's arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is to be delivered; it was known to be missing for this long, or is news.
+    /// The packet is new. The duration is how long it was known to be missing, if it was.
     Fresh(Option<Duration>),
-    /// It was delivered or lost before.
+    /// The packet was delivered or lost before.
     Repeated,
-    /// It is from before what is owed.
+    /// The packet precedes the part that is owed.
     NotOwed,
 }
 
-/// What was learnt to be missing, and what is lost because it would be too much.
+/// Packets newly detected as missing, and packets lost because the limit was exceeded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// Missing from now on.
     pub(crate) missing: Vec<SeqNo>,
-    /// Given up, as first and last.
+    /// Given up: ranges by first and last sequence number.
     pub(crate) lost: Vec<(SeqNo, SeqNo)>,
 }
 
@@ -46,7 +46,7 @@ impl Position {
         SeqNo(self.0 as u32)
     }
 
-    /// The position of `seqno` that is nearest to this one.
+    /// Returns the position of `seqno` that is nearest to this one.
     fn near(self, seqno: SeqNo) -> Self {
         Self(self.0.wrapping_add_signed(i64::from(seqno.distance_from(self.seqno()))))
     }
@@ -57,24 +57,25 @@ impl Position {
 }
 
 impl Stream {
-    /// A stream of which everything from `first` on is owed.
+    /// Creates a stream of which everything from `first` on is owed.
     pub(crate) fn owed_from(first: SeqNo) -> Self {
-        // One turn of the circle up, so that what lies before has a position too.
+        // Starts one wrap (2^32) up, so that earlier packets have a position too.
         let first = Position((1 << 32) + u64::from(first.0));
         Self { first, next: first, missing: BTreeMap::new(), lost: 0 }
     }
 
-    /// The first that is owed.
+    /// Returns the first sequence number that is owed.
     pub(crate) fn first(&self) -> SeqNo {
         self.first.seqno()
     }
 
-    /// The number after the highest that is known to have been sent.
+    /// Returns the sequence number after the highest that is known to have been sent.
     pub(crate) fn next(&self) -> SeqNo {
         self.next.seqno()
     }
 
-    /// Packet `seqno` arrived. At most `max_missing` are missing at a time; older ones are lost.
+    /// Processes the arrival of packet `seqno`. At most `max_missing` packets stay missing: beyond
+    /// it, the oldest are lost.
     pub(crate) fn arrive(&mut self, now: Time, seqno: SeqNo, max_missing: usize) -> (Arrival, Gap) {
         let position = self.next.near(seqno);
         if position < self.first {
@@ -90,7 +91,7 @@ impl Stream {
         (Arrival::Fresh(None), gap)
     }
 
-    /// Everything before `next` is known to have been sent.
+    /// Records that everything before `next` was sent.
     pub(crate) fn reach(&mut self, now: Time, next: SeqNo, max_missing: usize) -> Gap {
         let end = self.next.near(next);
         if end <= self.next {
@@ -113,38 +114,37 @@ impl Stream {
         Gap { missing: positions.map(Position::seqno).collect(), lost }
     }
 
-    /// Whether `seqno` is missing.
+    /// Returns `true` if `seqno` is missing.
     pub(crate) fn is_missing(&self, seqno: SeqNo) -> bool {
         self.missing.contains_key(&self.next.near(seqno))
     }
 
-    /// What is missing, in order.
+    /// Returns the missing packets in order.
     pub(crate) fn missing(&self) -> impl DoubleEndedIterator<Item = SeqNo> {
         self.missing.keys().map(|position| position.seqno())
     }
 
-    /// What is missing, in order, and since when that is known.
+    /// Returns the missing packets in order, and when each was detected.
     pub(crate) fn missing_since_when(&self) -> impl Iterator<Item = (SeqNo, Time)> {
         self.missing.iter().map(|(position, at)| (position.seqno(), *at))
     }
 
-    /// How many packets are missing.
     pub(crate) fn missing_count(&self) -> usize {
         self.missing.len()
     }
 
-    /// Since when the packet is missing that has been so for longest.
+    /// Returns the time at which the oldest missing packet was detected.
     pub(crate) fn missing_since(&self) -> Option<Time> {
         self.missing.first_key_value().map(|(_, at)| *at)
     }
 
-    /// The first packet that is neither delivered nor lost.
+    /// Returns the first packet that is neither delivered nor lost.
     pub(crate) fn settled_to(&self) -> SeqNo {
         let first = self.missing.first_key_value().map(|(position, _)| *position);
         first.unwrap_or(self.next).seqno()
     }
 
-    /// Gives up what is missing since `noticed_by` or earlier.
+    /// Gives up the packets that were detected as missing at `noticed_by` or earlier.
     pub(crate) fn give_up(&mut self, noticed_by: Time) -> Vec<(SeqNo, SeqNo)> {
         let mut lost = Vec::new();
         while let Some(entry) = self.missing.first_entry().filter(|it| *it.get() <= noticed_by) {
@@ -154,19 +154,19 @@ impl Stream {
         self.count_lost(lost)
     }
 
-    /// Gives up one packet; says whether it was missing.
+    /// Gives up one packet. Returns `true` if it was missing.
     pub(crate) fn give_up_one(&mut self, seqno: SeqNo) -> bool {
         let is_lost = self.missing.remove(&self.next.near(seqno)).is_some();
         self.lost = self.lost.wrapping_add(u32::from(is_lost));
         is_lost
     }
 
-    /// How many packets were lost so far; wraps around.
+    /// Returns the number of packets lost so far. It wraps around.
     pub(crate) fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// Counts what is lost, and names the ranges by their first and last.
+    /// Counts the lost packets, and converts the ranges to first and last sequence numbers.
     fn count_lost(&mut self, lost: Vec<Range<Position>>) -> Vec<(SeqNo, SeqNo)> {
         let count = |range: &Range<Position>| (range.end.0 - range.start.0) as u32;
         self.lost = lost.iter().map(count).fold(self.lost, u32::wrapping_add);
@@ -174,7 +174,6 @@ impl Stream {
         lost.into_iter().map(ends).collect()
     }
 
-    /// Asserts the invariants.
     pub(crate) fn check(&self, max_missing: usize) {
         assert!(self.first <= self.next, "a stream ends before it begins");
         assert!(self.missing.len() <= max_missing, "more is missing than is kept account of");
@@ -185,7 +184,7 @@ impl Stream {
     }
 }
 
-/// Joins `range` to the last of `lost` if it follows it.
+/// Appends `range` to `lost`, and merges it with the last range if it is adjacent.
 fn add_lost(lost: &mut Vec<Range<Position>>, range: Range<Position>) {
     match lost.last_mut().filter(|last| last.end == range.start) {
         Some(last) => last.end = range.end,

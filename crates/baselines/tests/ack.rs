@@ -1,4 +1,4 @@
-//! Several ACK/timeout engines together.
+//! Tests of several ACK/timeout engines together.
 
 mod rig;
 
@@ -77,7 +77,7 @@ fn a_silent_member_stops_nobody_and_learns_what_it_has_missed() {
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 5);
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![2, 3, 4]));
-    // It is waited for again.
+    // The sender waits for it again.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to != 2);
     world.send(0, &payload(0, 4)).expect("there is room");
     world.run_for(SECOND * 5);
@@ -139,7 +139,8 @@ fn a_timeout_below_the_round_trip_grows_until_one_can_be_measured() {
         world.send(0, &payload(0, round)).expect("there is room");
         world.run_for(SECOND);
     }
-    // Else each message would be sent again twice at least, as none is measured.
+    // Otherwise, each message would be retransmitted at least twice, because no round trip is
+    // measured.
     let again = world.total("retransmissions_sent");
     assert!((1..100).contains(&again), "sent again {again} times");
 }

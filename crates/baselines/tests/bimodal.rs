@@ -1,4 +1,4 @@
-//! Several Bimodal Multicast engines together.
+//! Tests of several Bimodal Multicast engines together.
 
 mod rig;
 
@@ -26,7 +26,8 @@ fn gossip_repairs_losses_in_a_few_rounds() {
     assert!(repaired.len() > 400, "{} repaired", repaired.len());
     let age = |it: &&carom_proto::Message| it.age.expect("one clock").as_secs_f64();
     let mean = repaired.iter().map(age).sum::<f64>() / repaired.len() as f64;
-    // A digest comes once in a round of 100 ms on average, from somebody who has it or not.
+    // On average, one digest arrives per round of 100 ms, from a member that may lack the packet
+    // too.
     assert!((0.05..=0.3).contains(&mean), "{mean} s");
     world.hosts.iter().for_each(|host| host.engine.check());
 }

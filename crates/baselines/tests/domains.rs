@@ -1,4 +1,4 @@
-//! What holds of every protocol with domains, several engines together: their heads repair.
+//! Tests of the common behavior of the protocols with domains, with several engines: heads repair.
 
 mod rig;
 
@@ -50,7 +50,7 @@ fn engine(
     }
 }
 
-/// 1 is above 2 and 5, 2 above 3 and 4, 5 above 6, 7 and 8.
+/// Creates three domains: 1 is above 2 and 5; 2 is above 3 and 4, and 5 above 6, 7 and 8.
 fn three_domains() -> Hierarchy {
     let domain = |head: u64, members: &[u64]| {
         let place = |node: &u64| Place { node: NodeId(*node), links: 2 };
@@ -66,7 +66,7 @@ fn domains(hierarchy: Hierarchy) -> DomainConfig {
     DomainConfig { hierarchy, owed: Owed::First, ..DomainConfig::default() }
 }
 
-/// Eight hosts, who listen to their domains' own groups.
+/// Creates eight hosts that receive their domains' own groups.
 fn world(protocol: Protocol, domains: DomainConfig, loss: f64, seed: u64) -> World {
     world_by(protocol, domains, RepairBy::FewerLinks, loss, seed)
 }
@@ -150,7 +150,7 @@ fn what_a_whole_domain_lost_goes_to_its_head_and_from_there_to_the_others() {
 fn who_loses_its_head_turns_to_the_one_above() {
     for protocol in ALL {
         let mut world = world(protocol, domains(three_domains()), 0.0, 7);
-        // Nobody knows at first that the head hears and says nothing any more.
+        // The head is unreachable, and at first still in the views of the others.
         world.filter = Box::new(|from, to, class, datagram| {
             let is_second = datagram.get(HEADER_BYTES..HEADER_BYTES + 4) == Some(&[0, 0, 0, 2][..]);
             from != 4 && to != 4 && (class != Class::Data || to != 6 || is_second)
@@ -183,7 +183,7 @@ fn a_loss_is_asked_for_at_once_or_after_the_delay_that_is_set() {
             world.run_for(SECOND);
             let repaired = world.hosts[2].messages.iter().find(|it| it.seqno == SeqNo(2));
             let waited = repaired.expect("it was repaired").missing_for;
-            // The way there and back, and a millisecond in which requests are gathered.
+            // A round trip, and a millisecond in which requests are gathered.
             let expected = detect_after + MILLISECOND..=detect_after + 2 * MILLISECOND;
             assert!(expected.contains(&waited), "{protocol:?}: {waited:?} after {detect_after:?}");
         }

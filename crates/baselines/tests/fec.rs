@@ -1,4 +1,4 @@
-//! Several engines of sender-based FEC together.
+//! Tests of several sender-based FEC engines together.
 
 mod rig;
 
@@ -25,7 +25,7 @@ fn parity_repairs_most_losses_and_the_rest_is_reported() {
     let lost = world.assert_all_settled(200);
     let missing = world.total("missing");
     assert!(missing > 500, "{missing} were missing");
-    // More than 5 of 13 are lost in one set of 1300, and its lost data are about half of the set.
+    // One set in 1100 loses more than 5 of its 13 packets, and then about half of its data.
     assert!(lost < 20, "{lost} lost of {missing} missing");
     assert_eq!(world.total("parity_sent"), 6 * 200 / 8 * 5);
     assert_eq!(world.sent[&Class::Repair], world.total("parity_sent"));
@@ -63,7 +63,7 @@ fn a_set_that_does_not_fill_is_protected_in_proportion() {
     world.run_for(50 * MILLISECOND);
     assert_eq!(world.hosts[1].messages.len(), 0);
     world.run_for(SECOND * 20);
-    // ceil(3 * 5 / 8) = 2 of 3: what is missing is one too many.
+    // ceil(3 * 5 / 8) = 2 parity packets for 3 data packets: one packet too many is missing.
     assert_eq!(world.total("parity_sent"), 2);
     assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1, 2, 3]));
 }
@@ -81,8 +81,8 @@ fn a_last_message_that_is_lost_is_noticed_by_a_heartbeat() {
     assert_eq!(world.hosts[0].engine.poll_timeout(), None);
 }
 
-/// As on a link that loses in bursts: a burst lasts for a number of datagrams, and between the last
-/// heartbeats there is nothing else to end it.
+/// Models a link that loses in bursts. A burst lasts for a number of datagrams, and between the
+/// last heartbeats there are no other datagrams to end it.
 #[test]
 fn a_last_message_is_reported_lost_after_the_first_heartbeat_that_comes_through() {
     let config = Config { c: 0, ..Config::default() };
@@ -92,7 +92,7 @@ fn a_last_message_is_reported_lost_after_the_first_heartbeat_that_comes_through(
     world.run_for(MILLISECOND);
     world.filter = Box::new(|_, _, _, _| false);
     world.send(0, &payload(0, 1)).expect("there is room");
-    // Heartbeats after 0.1, 0.3, 0.7, 1.5, 3.1 and 6.3 s; the next one comes after 12.7 s.
+    // Heartbeats after 0.1, 0.3, 0.7, 1.5, 3.1 and 6.3 s. The next one is sent after 12.7 s.
     world.run_for(SECOND * 7);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 5 + give_up_after);

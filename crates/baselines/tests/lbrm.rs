@@ -1,4 +1,4 @@
-//! Several LBRM engines together: what only LBRM does.
+//! Tests of what is specific to LBRM, with several engines.
 
 mod rig;
 
@@ -22,7 +22,8 @@ fn config(hierarchy: Hierarchy) -> Config {
 fn heartbeats_come_soon_after_a_message_and_then_at_longer_and_longer_pauses() {
     let mut world = world(2, config(Hierarchy::flat()));
     world.sends(0, 0..1);
-    // 250 ms after the message, then 500 ms, 1, 2, 4, 8, 16 and 32 s after each other.
+    // The first heartbeat follows after 250 ms, the next ones after 500 ms, 1, 2, 4, 8, 16 and 32 s
+    // each.
     let counts = [249, 2, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 32_000, 32_000];
     let mut sent = Vec::new();
     for milliseconds in counts {
@@ -48,7 +49,7 @@ fn the_loss_of_a_last_message_is_told_by_the_first_heartbeat() {
 
 #[test]
 fn the_primary_logger_has_what_the_secondary_ones_lack_and_asks_the_source_itself() {
-    // 2 is the primary logger, 3 a secondary one; 1 sends, and is in no domain.
+    // 2 is the primary logger and 3 a secondary one. 1 sends, and is in no domain.
     let place = |node| Place { node: NodeId(node), links: 2 };
     let domain = |head, members: &[u64]| {
         let members = members.iter().copied().map(place).collect();

@@ -1,4 +1,4 @@
-//! Several RMTP engines together: what only RMTP does.
+//! Tests of what is specific to RMTP, with several engines.
 
 mod rig;
 
@@ -21,7 +21,7 @@ fn config() -> Config {
 
 #[test]
 fn the_slowest_of_its_children_holds_a_sender_and_no_other() {
-    // All below host 0, the head of the only domain.
+    // All are below host 0, the head of the only domain.
     let hierarchy = Hierarchy::by_id(1).expect("it is one");
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });
@@ -30,7 +30,7 @@ fn the_slowest_of_its_children_holds_a_sender_and_no_other() {
     world.run_for(SECOND);
     let held = world.send(0, &payload(0, 4)).expect_err("its child does not acknowledge");
     assert_eq!(held, SendError::HeldBack { by: NodeId(3), behind: 4 });
-    // Another sender has its head alone below it, which acknowledges.
+    // The only child of another sender is its head, which acknowledges.
     world.sends(1, 0..4);
     world.run_for(SECOND);
     world.sends(1, 4..8);
@@ -56,7 +56,7 @@ fn acknowledgements_are_few_and_tell_of_many_packets() {
         world.run_for(MILLISECOND / 10);
     }
     world.run_for(SECOND / 2);
-    // One each 20 ms for a tenth of a second, and what is left at the end.
+    // One acknowledgment per 20 ms for 100 ms, and a final one.
     let acks = world.hosts[1].counter("acks_sent");
     assert!((5..=7).contains(&acks), "{acks} acknowledgements of 1000 packets in 100 ms");
     assert!(!world.sent.contains_key(&Class::Retransmission));

@@ -1,5 +1,5 @@
-//! The baselines in the simulated world, with delays, losses, duplicates and reordering, their
-//! invariants checked after every step.
+//! The baselines in the simulator, with delays, losses, duplicates and reordering. Their invariants
+//! are checked after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn domains() -> DomainConfig {
     DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() }
 }
 
-/// How often each message was delivered, and reported lost, at each node.
+/// Numbers of deliveries and reported losses of each message at each node.
 type Account = BTreeMap<(u32, NodeId, u32), (u32, u32)>;
 
 fn run(protocol: usize, seed: u64) -> (Account, u64) {
@@ -105,7 +105,8 @@ fn every_message_is_delivered_or_reported_lost_once() {
     }
 }
 
-/// The protocols of [`make`] that have domains, in those of a multicast tree.
+/// Creates an engine of the protocols of [`make`] that have domains, with the domains of a
+/// multicast tree.
 fn make_in(protocol: usize, domains: DomainConfig, id: NodeId, seed: u64) -> Box<dyn Engine> {
     match protocol {
         5 => {
@@ -123,7 +124,7 @@ fn make_in(protocol: usize, domains: DomainConfig, id: NodeId, seed: u64) -> Box
     }
 }
 
-/// Six racks of eight hosts, of whom the first sends; each rack is a domain.
+/// Creates six racks of eight hosts, each rack a domain. The first host sends.
 fn racks() -> Hierarchy {
     let topology = rdcm::topology::Topology::racks(&[8; 6]).expect("it is one");
     let receivers = (1..topology.hosts()).map(Vertex).collect();

@@ -1,4 +1,4 @@
-//! Each baseline over real sockets on loopback, as a guest of `carom`'s nodes.
+//! The baselines over real sockets on loopback, as custom engines of `carom`'s nodes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,15 +17,15 @@ use carom_proto::Engine;
 
 const NODES: usize = 3;
 const MESSAGES: u32 = 120;
-/// How long anything may take that must happen.
+/// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often each message of each other node was delivered or reported lost to one node.
+/// Numbers of deliveries and reported losses at one node, for each message of the others.
 type Account = BTreeMap<(NodeId, u32), (u32, u32)>;
 
-/// Starts nodes that lose 5 % of what they receive, has each multicast in one group, and waits
-/// until every message is delivered or reported lost at every other node. Returns how many were
-/// lost, and the nodes for their counters.
+/// Starts nodes that lose 5 % of what they receive, publishes from each of them in one group, and
+/// waits until every message is settled at every other node. Returns the number of losses, and the
+/// nodes for their counters.
 fn run(make: fn(Origin, u64) -> Box<dyn Engine>) -> (u32, Vec<Node>) {
     let nodes = start(make);
     let join = |node: &Node| node.join("prices", Profile::guest()).expect("a guest's group");
@@ -46,7 +46,7 @@ fn run(make: fn(Origin, u64) -> Box<dyn Engine>) -> (u32, Vec<Node>) {
 }
 
 fn start(make: fn(Origin, u64) -> Box<dyn Engine>) -> Vec<Node> {
-    // Somebody else may get one of the ports before the node does: once is chance.
+    // Another process may take one of the ports before the node does. Twice is unlikely.
     try_start(make).or_else(|_| try_start(make)).expect("the nodes")
 }
 
@@ -73,8 +73,8 @@ fn payload(sender: NodeId, number: u32) -> String {
     format!("message {number} of {sender}")
 }
 
-/// Takes the node's events until all messages of the others are settled; returns how many are
-/// lost.
+/// Receives the node's events until all messages of the others are settled. Returns the number of
+/// losses.
 fn settle(node: &Node, nodes: &[Node], group: &Group) -> u32 {
     let expected = (nodes.len() - 1) * MESSAGES as usize;
     let mut account = Account::new();
@@ -83,7 +83,7 @@ fn settle(node: &Node, nodes: &[Node], group: &Group) -> u32 {
         let left = deadline.saturating_duration_since(Instant::now());
         take(node, group, left, &mut account);
     }
-    // Nothing comes twice, however long one waits.
+    // No message may arrive twice, even later.
     let quiet = Instant::now() + Duration::from_millis(300);
     while let Some(left) = quiet.checked_duration_since(Instant::now()) {
         if let Ok(Some(event)) = group.recv_timeout(left) {

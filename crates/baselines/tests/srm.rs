@@ -1,4 +1,4 @@
-//! Several SRM engines together.
+//! Tests of several SRM engines together.
 
 mod rig;
 
@@ -55,7 +55,7 @@ fn a_loss_is_discovered_by_the_next_packet_and_recovered_a_few_timers_later() {
     // C1 + C2/2 = 3 distances for the request, D1 + D2/11 = 1.1 for the first of ten repairs.
     let recovery = mean(&|message| message.missing_for);
     assert!((3.7..=4.7).contains(&recovery), "{recovery} s from discovery to recovery");
-    // The median, for a sender's last message is not followed by another.
+    // The median, because a sender's last message is not followed by another.
     let discovery = |it: &&carom_proto::Message| it.age.expect("one clock") - it.missing_for;
     let mut discoveries: Vec<Duration> = repaired.iter().map(discovery).collect();
     discoveries.sort_unstable();
@@ -75,7 +75,8 @@ fn distances_are_measured_and_recovery_takes_a_few_of_them() {
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 3);
     let [message] = &world.hosts[1].messages[..] else { panic!("it came otherwise") };
-    // Two to four distances for the request, at most 1.8 for the repair, two ways of 15 ms.
+    // Two to four distances for the request, at most 1.8 for the repair, two one-way delays of up
+    // to 15 ms.
     let waited = message.missing_for;
     assert!((20 * MILLISECOND..=100 * MILLISECOND).contains(&waited), "{waited:?}");
     assert_eq!(world.total("retransmitted"), 1);
@@ -101,7 +102,7 @@ fn a_gap_counts_as_a_loss_at_once_or_after_the_delay_that_is_set() {
         world.run_for(SECOND);
         let repaired = world.hosts[1].messages.iter().find(|it| it.seqno == SeqNo(1));
         let waited = repaired.expect("it was repaired").missing_for;
-        // Two distances for the request, one for the repair, the way there and back.
+        // Two distances for the request, one for the repair, and a round trip.
         let expected = detect_after + 3 * MILLISECOND..=detect_after + 4 * MILLISECOND;
         assert!(expected.contains(&waited), "{waited:?} after {detect_after:?}");
     }
@@ -115,7 +116,7 @@ fn of_many_who_could_ask_or_repair_few_do() {
         ..from_first(Config::ns2_fixed())
     };
     let mut world = world(30, config, 0.0, 6);
-    // All but five lack the message: without suppression there would be 25 requests, 5 repairs.
+    // All but five lack the message. Without suppression, there would be 25 requests and 5 repairs.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 5);
     world.send(0, &payload(0, 0)).expect("there is room");
     world.run_for(MILLISECOND);

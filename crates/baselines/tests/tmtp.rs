@@ -1,4 +1,4 @@
-//! Several TMTP engines together: what only TMTP does.
+//! Tests of what is specific to TMTP, with several engines.
 
 mod rig;
 
@@ -28,7 +28,7 @@ fn of_many_who_lack_a_packet_few_ask_and_one_repair_serves_all() {
     world.send(0, &payload(0, 1)).expect("there is room");
     world.run_for(SECOND);
     assert!(world.hosts[1..].iter().all(|host| host.messages.len() == 2));
-    // Without suppression there would be twenty.
+    // Without suppression, there would be twenty.
     let nacks = world.total("nacks_sent");
     assert!((1..=4).contains(&nacks), "{nacks} requests");
     assert!(world.total("nacks_suppressed") >= 16);
@@ -51,7 +51,7 @@ fn a_last_message_is_sent_again_where_no_acknowledgement_comes() {
 
 #[test]
 fn a_manager_sees_to_its_own_children_and_the_sender_does_not() {
-    // All below host 0, the manager of the only domain; host 1 sends.
+    // All are below host 0, the manager of the only domain. Host 1 sends.
     let hierarchy = Hierarchy::by_id(1).expect("it is one");
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });

@@ -7,45 +7,50 @@ use crate::block::BLOCK_HEADER_BYTES;
 use crate::guest::DATA_BYTES;
 use crate::round_trips::Timeouts;
 
-/// The settings of an [`AckTimeout`](super::AckTimeout) engine.
+/// Settings of an [`AckTimeout`](super::AckTimeout) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path. It limits the payload.
+    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
+    /// the payload.
     pub path_mtu: u16,
-    /// How long a sender waits for acknowledgements. It doubles with each retransmission of a
-    /// message.
+    /// Time for which a sender waits for acknowledgments. It doubles with each retransmission of a
+    /// message. Default 100 ms at first, 1 ms to 2 s once round trips are measured.
     pub timeouts: Timeouts,
-    /// How often a message is sent again to a member that does not acknowledge it. Then the member
-    /// is [slow](carom_proto::Event::Slow) and no longer waited for until it acknowledges anything.
+    /// Maximum number of retransmissions of a message to a member that does not acknowledge it.
+    /// Then the member is [lagging](carom_proto::Event::Slow), and the sender does not wait for it
+    /// until it acknowledges again. Default 10.
     pub max_retransmissions: u32,
-    /// Messages of a group that are not acknowledged by all; further ones are
-    /// [held back](carom_proto::SendError::HeldBack).
+    /// Maximum number of messages of a group from the oldest that a member has not acknowledged to
+    /// the last. Further messages are refused with [`HeldBack`](carom_proto::SendError::HeldBack).
+    /// Default 1024.
     pub window: usize,
-    /// How long a receiver hopes for a missing packet; then it is lost.
+    /// Time after which a missing packet is lost. Default 30 s.
     pub give_up_after: Duration,
-    /// From where on a receiver is owed a sender's messages.
+    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Packets of one stream that may be missing at a time; older ones are lost then.
+    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
+    /// 4096.
     pub max_missing: usize,
-    /// Senders that are heard in one group; others are refused and counted.
+    /// Maximum number of senders in one group. Further senders are refused and counted. Default
+    /// 1024.
     pub max_streams: usize,
 }
 
-/// Why a [`Config`] cannot be used.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// No message would fit.
+    /// The path MTU leaves no room for a message.
     #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
     PathMtu(u16),
-    /// The waits are in the wrong order, or there is none.
+    /// The timeouts are zero or not in order.
     #[error("the timeouts must be above 0, and the initial one between the others")]
     Timeouts,
-    /// Nothing could be sent, missing or heard.
+    /// A bound is zero, so that nothing could be sent or received.
     #[error("window, max_missing and max_streams must be at least 1")]
     Bounds,
 }
 
-/// Bytes of the IP and UDP headers.
+/// Size of the IP and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 const MIN_PATH_MTU: u16 = 200;
 
@@ -69,10 +74,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings can be used.
+    /// Checks that the settings are valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.path_mtu < MIN_PATH_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
@@ -86,7 +91,7 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes of the largest message.
+    /// Returns the size of the largest message, in bytes.
     pub fn payload_limit(&self) -> usize {
         usize::from(self.path_mtu) - IP_UDP_BYTES - DATA_BYTES - BLOCK_HEADER_BYTES
     }

@@ -1,29 +1,30 @@
-//! Positive acknowledgements and timeouts: the oldest of reliable multicasts.
+//! Positive acknowledgments and timeouts, the oldest scheme of reliable multicast.
 //!
-//! Source: the scheme that Ricochet (section 2, "ACK timeout") and Slingshot (section 2) name first
-//! among those they set themselves apart from, as RMTP and others refine it: every receiver
-//! acknowledges every packet to its sender by unicast, and the sender sends it again to those who
-//! have not acknowledged it in time. The timeout is that of V. Jacobson, *Congestion Avoidance and
-//! Control*, 1988, with Karn's rule.
+//! Source: the baseline that Ricochet (section 2, "ACK timeout") and Slingshot (section 2) describe
+//! first, and that RMTP and others refine. Every receiver acknowledges every packet to its sender
+//! by unicast, and the sender retransmits a packet to the receivers that have not acknowledged it
+//! in time. The timeout is that of V. Jacobson, *Congestion Avoidance and Control*, 1988, with
+//! Karn's rule.
 //!
 //! | scheme | here |
 //! |---|---|
-//! | acknowledgements by every receiver | `AckTimeout::on_block` |
-//! | who has not acknowledged what | `window.rs` |
+//! | acknowledgments from every receiver | `AckTimeout::on_block` |
+//! | members that have not acknowledged a message | `window.rs` |
 //! | timeouts from round trips, doubled each time | `src/round_trips.rs` |
-//! | retransmission to those who lack it | `AckTimeout::on_timeout` |
+//! | retransmission to the members that lack a message | `AckTimeout::on_timeout` |
 //!
-//! A message that is sent again is delivered as [`How::Retransmitted`], from its sender.
+//! A retransmitted message is delivered as [`How::Retransmitted`], from its sender.
 //!
-//! What the scheme leaves open, and how it is here:
-//! - Whom a sender waits for: the members of its view when it sends.
-//! - A member that does not acknowledge after [`Config::max_retransmissions`] is no longer waited
-//!   for, [`Event::Slow`] says so, and a horizon tells it, for as long as it is in the view and
-//!   silent, that it missed something. It reports that as lost. Else one member could stop a group
-//!   for ever.
-//! - An acknowledgement also says up to where all is settled, so that a lost one does no harm.
-//! - Past its deadline a message is not sent again: who has not acknowledged it is told so, and
-//!   reports it lost.
+//! Choices that the scheme leaves open:
+//! - A sender waits for the members of its view at the time of sending.
+//! - The sender stops waiting for a member that does not acknowledge after
+//!   [`Config::max_retransmissions`], and reports it with [`Event::Slow`]. While the member is in
+//!   the view and silent, horizon packets notify it that it has missed messages, which it reports
+//!   as lost. Otherwise, one member could stall a group forever.
+//! - An acknowledgment also carries the position up to which the stream is settled, so that the
+//!   loss of an earlier acknowledgment does no harm.
+//! - A message is not retransmitted after its deadline. Members that have not acknowledged it are
+//!   notified and report it as lost.
 
 mod config;
 mod counters;
@@ -64,16 +65,17 @@ pub struct AckTimeout {
     counters: Counters,
 }
 
-/// What this node is as a member of one group.
+/// State of this node as a member of one group.
 #[derive(Debug)]
 struct Member {
     window: Window,
     round_trips: RoundTrips,
-    /// Members that are not waited for, or were not until just now.
+    /// Members that the sender does not wait for, or did not until recently.
     slow: BTreeMap<NodeId, Lag>,
-    /// How many messages each of the others has lost, as it said last, and when it was last told.
+    /// Losses of each other member: the number last received from it, and the number last included
+    /// in [`Event::Safe`].
     losses: BTreeMap<NodeId, Losses>,
-    /// The number up to which confirmation is asked for.
+    /// Last sequence number of the pending confirmation request.
     confirm: Option<SeqNo>,
 }
 
@@ -90,7 +92,8 @@ enum TimerKey {
 }
 
 impl AckTimeout {
-    /// The engine of node `id`. It draws nothing at random, so that `_seed` is of no effect.
+    /// Creates the engine of the node `origin`. The engine is not randomized, so `_seed` has no
+    /// effect.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
@@ -118,12 +121,13 @@ impl AckTimeout {
         }
     }
 
-    /// The counters so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// A message came, for the first time or again: it is acknowledged in any case.
+    /// Processes a message, multicast or retransmitted. Duplicates are acknowledged too, because
+    /// the acknowledgment may have been lost.
     fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], is_again: bool) {
         let Ok(block) = Block::copy(bytes) else {
             self.counters.malformed += 1;
@@ -173,7 +177,7 @@ impl AckTimeout {
         self.look_whether_safe(group);
     }
 
-    /// A message has waited long enough: it is sent again to those who have not acknowledged it.
+    /// Retransmits a message to the members that have not acknowledged it in time.
     fn on_timeout(&mut self, now: Time, group: GroupId, seqno: SeqNo) {
         let max_retransmissions = self.config.max_retransmissions;
         let Some(member) = self.members.get_mut(&group) else { return };
@@ -202,7 +206,7 @@ impl AckTimeout {
         }
     }
 
-    /// Answers a confirmation once nobody is waited for.
+    /// Answers a confirmation request once the sender no longer waits for any member.
     fn look_whether_safe(&mut self, group: GroupId) {
         let (Some(member), Some(joined)) =
             (self.members.get_mut(&group), self.reception.group(group))
@@ -226,7 +230,7 @@ impl AckTimeout {
             let behind = up_to.next().distance_from(lag.settled_to);
             if behind > 0 {
                 let count: &mut u32 = incomplete.entry(*node).or_default();
-                // What a member says that it has lost may be anything.
+                // The reported number is untrusted and may be anything.
                 *count = count.saturating_add(behind as u32);
             }
         }

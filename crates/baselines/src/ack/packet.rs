@@ -8,60 +8,61 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::guest::{GuestPacket, read_all, read_numbered, read_seqno, write_numbered};
 
-/// A packet, its variable parts still in the datagram.
+/// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message on its way to the group. Kind 48.
+    /// First transmission of a message to the group. Kind 48.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 40 | n | [symbol](crate::block) |
     Data {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// A message again, to one member that has not acknowledged it; laid out like data. Kind 49.
+    /// Retransmission to one member that has not acknowledged the message, with the layout of
+    /// `Data`. Kind 49.
     Retransmission {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// A packet has come to the header's sender; to who sent it. Kind 50.
+    /// Acknowledgment of a packet, to its sender. Kind 50.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | its sequence number |
-    /// | 40 | 4 | the first sequence number that is neither delivered nor lost |
-    /// | 44 | 4 | how many packets of the stream were lost so far |
+    /// | 36 | 4 | sequence number of the packet |
+    /// | 40 | 4 | first sequence number that is neither delivered nor lost |
+    /// | 44 | 4 | number of packets of the stream lost so far |
     Ack {
-        /// The packet that came.
+        /// Sequence number of the packet that arrived.
         seqno: SeqNo,
-        /// Everything before this number is settled.
+        /// Position before which all packets are settled.
         settled_to: SeqNo,
-        /// How many packets of the stream were lost so far.
+        /// Number of packets of the stream lost so far.
         lost: u32,
     },
-    /// To a member that was not waited for: what the header's sender has sent before this number
-    /// will not be sent again. Kind 51.
+    /// Notice to a lagging member that packets before a position will not be retransmitted. Kind
+    /// 51.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | the first number of which that is not so |
+    /// | 36 | 4 | first sequence number that may still be retransmitted |
     Horizon {
-        /// The first number of which that is not so.
+        /// First sequence number that may still be retransmitted.
         next: SeqNo,
     },
-    /// A message whose deadline has passed, in place of a retransmission. Kind 52.
+    /// Notice, in place of a retransmission, that a message's deadline has passed. Kind 52.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
     Expired {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
     },
 }

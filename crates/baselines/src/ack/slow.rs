@@ -1,24 +1,26 @@
-//! Members that do not acknowledge: how they stop being waited for, and how they come back.
+//! Lagging members: how the sender stops waiting for them, and how they catch up.
 
 use carom_proto::{Destination, Event, GroupId, LossCause, NodeId, PacketId, SeqNo, Slow, Time};
 
 use super::packet::Packet;
 use super::{AckTimeout, TimerKey};
 
-/// How a slow member stands.
+/// State of a lagging member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lag {
-    /// Everything before this is settled there.
+    /// Position before which all packets are settled at the member.
     pub(super) settled_to: SeqNo,
-    /// Nothing before this is sent to it again.
+    /// Position before which nothing is retransmitted to the member.
     pub(super) horizon: SeqNo,
-    /// It is heard of again: what is sent from the horizon on is acknowledged by it too.
+    /// `true` if the member has returned. It must then acknowledge the packets from the horizon on.
     pub(super) is_waited_for: bool,
 }
 
 impl AckTimeout {
-    /// A slow member is there again. Once it has settled what is before the horizon it is waited
-    /// for from now on, and once it has settled what was sent until then it is not slow any more.
+    /// Processes an acknowledgment from a lagging member.
+    ///
+    /// Once the member has settled everything before the horizon, the sender waits for it again.
+    /// Once it has also settled what was sent until then, it is no longer lagging.
     pub(super) fn on_slow_ack(&mut self, now: Time, group: GroupId, node: NodeId) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let next = member.window.next();
@@ -35,7 +37,7 @@ impl AckTimeout {
         self.send_horizon(now, group, node);
     }
 
-    /// The member is not waited for any more.
+    /// Stops waiting for the member.
     pub(super) fn make_slow(&mut self, now: Time, group: GroupId, node: NodeId) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let behind = member.window.forget(node);
@@ -63,7 +65,7 @@ impl AckTimeout {
         self.transmit(Destination::Node(node), group, Packet::Horizon { next });
     }
 
-    /// The sender waits for this node no longer: what is missing from before `next` is lost.
+    /// Processes the sender's horizon: packets missing before `next` are lost.
     pub(super) fn on_horizon(&mut self, now: Time, group: GroupId, sender: NodeId, next: SeqNo) {
         self.reception.on_announced(now, group, sender, next);
         let Some(stream) = self.reception.stream(group, sender) else { return };

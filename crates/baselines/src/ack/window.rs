@@ -1,4 +1,4 @@
-//! What a sender has sent and who has not acknowledged it.
+//! The messages that a sender keeps until all members have acknowledged them.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -6,16 +6,16 @@ use carom_proto::{NodeId, SeqNo, Time};
 
 use crate::block::Block;
 
-/// The messages of one group from the oldest that somebody has not acknowledged to the last.
+/// The messages of one group, from the oldest that a member has not acknowledged to the last.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// The number after the last message.
+    /// Sequence number after the last message.
     next: SeqNo,
     sent: VecDeque<Sent>,
     bytes: usize,
 }
 
-/// A message and those who have not acknowledged it.
+/// A message and the members that have not acknowledged it.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) block: Block,
@@ -29,7 +29,7 @@ impl Window {
         Self { next, sent: VecDeque::new(), bytes: 0 }
     }
 
-    /// The number of the oldest message that is kept, or of the next one.
+    /// Returns the sequence number of the oldest message in the window, or of the next one.
     pub(super) fn first(&self) -> SeqNo {
         self.next.minus(self.sent.len() as u32)
     }
@@ -38,12 +38,12 @@ impl Window {
         self.next
     }
 
-    /// Messages from the oldest that is not acknowledged to the last.
+    /// Returns the number of messages from the oldest without all acknowledgments to the last.
     pub(super) fn len(&self) -> usize {
         self.sent.len()
     }
 
-    /// Adds the next message, for which these members are waited for.
+    /// Adds the next message, which the members in `waiting` must acknowledge.
     pub(super) fn push(&mut self, now: Time, block: Block, waiting: BTreeSet<NodeId>) {
         self.next = self.next.next();
         self.bytes += block.bytes().len();
@@ -51,7 +51,7 @@ impl Window {
         self.slide();
     }
 
-    /// Bytes of the messages that are kept.
+    /// Returns the size of the messages in the window, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -61,8 +61,10 @@ impl Window {
         self.sent.get_mut(place)
     }
 
-    /// `node` has `seqno`, and everything before `settled_to`. Returns whether that is news, and
-    /// when `seqno` was sent if it was not sent again: then the time since is a round trip.
+    /// Records that `node` has `seqno` and everything before `settled_to`.
+    ///
+    /// Returns `true` if this acknowledges anything new, and the time at which `seqno` was sent if
+    /// it was never retransmitted. The time since then is a round trip.
     pub(super) fn acknowledge(
         &mut self,
         node: NodeId,
@@ -81,7 +83,7 @@ impl Window {
         (is_news, round_trip_from)
     }
 
-    /// `node` is not waited for any more; returns for how many messages it was.
+    /// Stops waiting for `node`. Returns the number of messages it had not acknowledged.
     pub(super) fn forget(&mut self, node: NodeId) -> u32 {
         let waited = self.sent.iter_mut().filter_map(|it| it.waiting.remove(&node).then_some(()));
         let count = waited.count() as u32;
@@ -89,13 +91,14 @@ impl Window {
         count
     }
 
-    /// The member that has not acknowledged the oldest message, and how far it is behind.
+    /// Returns a member that has not acknowledged the oldest message, and the number of packets by
+    /// which it is behind.
     pub(super) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let oldest = self.sent.front()?.waiting.first()?;
         Some((*oldest, self.sent.len() as u32))
     }
 
-    /// Drops what is acknowledged by all from the old end.
+    /// Drops acknowledged messages from the old end.
     pub(super) fn slide(&mut self) {
         while self.sent.front().is_some_and(|sent| sent.waiting.is_empty()) {
             let gone = self.sent.pop_front().map_or(0, |sent| sent.block.bytes().len());
@@ -103,7 +106,7 @@ impl Window {
         }
     }
 
-    /// Messages that somebody is waited for, by number.
+    /// Returns the sequence numbers of messages that a member has not acknowledged.
     pub(super) fn waiting(&self) -> impl Iterator<Item = SeqNo> {
         let first = self.first();
         let places = self.sent.iter().enumerate().filter(|(_, sent)| !sent.waiting.is_empty());

@@ -6,49 +6,57 @@ use super::packet::RETRANSMISSION_BYTES;
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
 
-/// The settings of a [`Bimodal`](super::Bimodal) engine.
+/// Settings of a [`Bimodal`](super::Bimodal) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path. It limits the payload, and how many ranges a
-    /// digest has: those of the most recent messages.
+    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
+    /// the payload, and the number of ranges in a digest: those of the most recent messages are
+    /// kept.
     pub path_mtu: u16,
-    /// Time between a member's rounds of gossip in a group (100 ms in the paper's experiments).
+    /// Interval of a member's gossip rounds in a group, at least 100 us. Default 100 ms, as in the
+    /// paper's experiments.
     pub round: Duration,
-    /// Rounds for which a message is kept and gossiped about after it came.
+    /// Number of rounds for which a message is kept and gossiped about after its arrival. Default
+    /// 20.
     pub history_rounds: u32,
-    /// Rounds after which a message that is missing is reported lost (the paper's loss
-    /// notification). No more than [`Config::history_rounds`] makes sense.
+    /// Number of rounds after which a missing message is reported as lost (the paper's loss
+    /// notification). A value above [`Config::history_rounds`] has no benefit. Default 20.
     pub give_up_rounds: u32,
-    /// Messages that a member sends again in a round at most, to all who solicit; further ones are
-    /// counted and left to other rounds (the paper's round retransmission limit).
+    /// Maximum number of messages that a member retransmits per round, to all members together (the
+    /// paper's round retransmission limit). Further ones are counted and left to later rounds.
+    /// Default 100.
     pub retransmissions_per_round: u32,
-    /// Messages that a member solicits in answer to a digest at most, the most recent first.
+    /// Maximum number of messages that a member solicits in response to a digest, most recent
+    /// first. Default 50.
     pub solicited_per_digest: u32,
-    /// Messages that are kept in a group at most; the oldest make room.
+    /// Maximum number of messages kept in a group. Beyond it, the oldest are evicted. Default
+    /// 16384.
     pub max_history: usize,
-    /// From where on a receiver is owed a sender's messages.
+    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Packets of one stream that may be missing at a time; older ones are lost then.
+    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
+    /// 4096.
     pub max_missing: usize,
-    /// Senders that are heard in one group; others are refused and counted.
+    /// Maximum number of senders in one group. Further senders are refused and counted. Default
+    /// 1024.
     pub max_streams: usize,
 }
 
-/// Why a [`Config`] cannot be used.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// No message would fit.
+    /// The path MTU leaves no room for a message.
     #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
     PathMtu(u16),
-    /// Rounds without a pause.
+    /// A round is too short, or a number of rounds is zero.
     #[error("a round must take at least 100 us, and there must be at least one")]
     Rounds,
-    /// Nothing could be kept, missing, heard or sent again.
+    /// A bound is zero, so that nothing could be kept, received or retransmitted.
     #[error("max_history, max_missing, max_streams and the limits must be at least 1")]
     Bounds,
 }
 
-/// Bytes of the IP and UDP headers.
+/// Size of the IP and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 const MIN_PATH_MTU: u16 = 200;
 
@@ -70,10 +78,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings can be used.
+    /// Checks that the settings are valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.path_mtu < MIN_PATH_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
@@ -90,12 +98,12 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes of the largest datagram that fits the path MTU.
+    /// Returns the size of the largest datagram that fits the path MTU, in bytes.
     pub fn max_datagram_bytes(&self) -> usize {
         usize::from(self.path_mtu) - IP_UDP_BYTES
     }
 
-    /// Bytes of the largest message: a retransmission of it fits the path MTU.
+    /// Returns the size of the largest message, in bytes: its retransmission fits the path MTU.
     pub fn payload_limit(&self) -> usize {
         self.max_datagram_bytes() - RETRANSMISSION_BYTES - BLOCK_HEADER_BYTES
     }

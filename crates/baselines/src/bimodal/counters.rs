@@ -1,12 +1,12 @@
-//! What the engine counts, beside what every receiver counts.
+//! The engine's counters, in addition to those of every receiver.
 
-/// Counters of a Bimodal Multicast engine since it was made. Packets unless the name says
-/// otherwise.
+/// Counters of a Bimodal Multicast engine since it was created. The unit is packets unless the name
+/// says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages of this node that were multicast.
     pub data_sent: u64,
-    /// Rounds of gossip, empty ones included.
+    /// Rounds of gossip, including empty ones.
     pub rounds: u64,
     /// Digests sent.
     pub digests_sent: u64,
@@ -20,20 +20,20 @@ pub struct Counters {
     pub retransmissions_sent: u64,
     /// Solicited messages that were not sent because the round's limit was reached.
     pub retransmissions_limited: u64,
-    /// Solicited messages that are not there any more, or whose deadline has passed.
+    /// Solicited messages that are no longer kept, or whose deadline has passed.
     pub solicits_unanswerable: u64,
-    /// Solicitations that answer the digest of an earlier round: they came too late.
+    /// Solicitations that arrived too late: they answer the digest of an earlier round.
     pub solicits_stale: u64,
-    /// Messages that left the history for want of room.
+    /// Messages evicted from the history because it was full.
     pub history_dropped: u64,
-    /// Datagrams of groups that this node is not in, or with its own id.
+    /// Datagrams of groups that this node has not joined, or with this node's own id.
     pub foreign: u64,
     /// Datagrams that could not be decoded.
     pub malformed: u64,
 }
 
 impl Counters {
-    /// All counters by name.
+    /// Returns all counters by name.
     pub fn named(&self) -> [(&'static str, u64); 13] {
         [
             ("data_sent", self.data_sent),

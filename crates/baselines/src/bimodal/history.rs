@@ -1,4 +1,4 @@
-//! The messages that a member keeps for a while and gossips about.
+//! The messages that a member keeps for a number of rounds and gossips about.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,19 +7,19 @@ use carom_proto::{NodeId, SeqNo};
 use super::packet::Range;
 use crate::block::Block;
 
-/// The message history of one group, bounded by rounds and by count.
+/// Message history of one group, bounded by rounds and by count.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// By sender and number, so that neighbours lie together; numbers beyond the wrap come first,
-    /// which only makes two ranges of one.
+    /// Symbols by sender and sequence number, so that ranges are contiguous. Numbers beyond the
+    /// wrap sort first, which only splits a range in two.
     blocks: BTreeMap<(NodeId, u32), Block>,
-    /// In order of arrival, with the round in which each came.
+    /// Arrivals in order, each with its round.
     order: VecDeque<(u32, NodeId, u32)>,
     bytes: usize,
 }
 
 impl History {
-    /// Keeps a message that came in `round`; returns how many others had to go.
+    /// Keeps a message that arrived in `round`. Returns the number of messages evicted for it.
     pub(super) fn insert(
         &mut self,
         round: u32,
@@ -42,7 +42,7 @@ impl History {
         dropped
     }
 
-    /// Bytes of the messages.
+    /// Returns the size of the messages in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -51,14 +51,15 @@ impl History {
         self.blocks.get(&(sender, seqno.0))
     }
 
-    /// Drops what came before `round`.
+    /// Drops the messages that arrived before `round`.
     pub(super) fn collect_garbage(&mut self, round: u32) {
         while self.order.front().is_some_and(|(came, _, _)| *came < round) {
             self.drop_oldest();
         }
     }
 
-    /// What is there, in at most `max` ranges: those with the most recent arrivals.
+    /// Returns the kept messages as at most `max` ranges. If there are more, the ranges with the
+    /// most recent arrivals are chosen.
     pub(super) fn digest(&self, max: usize) -> Vec<Range> {
         let mut runs: Vec<(NodeId, u32, u32)> = Vec::new();
         for (sender, seqno) in self.blocks.keys() {
@@ -76,7 +77,7 @@ impl History {
         runs.into_iter().map(range).collect()
     }
 
-    /// Of `runs`, in order, the `max` that something came into last.
+    /// Returns the `max` ranges of `runs` with the most recent arrivals. `runs` must be sorted.
     fn most_recent(&self, runs: &[(NodeId, u32, u32)], max: usize) -> Vec<(NodeId, u32, u32)> {
         let mut chosen = std::collections::BTreeSet::new();
         for (_, sender, seqno) in self.order.iter().rev() {
@@ -89,7 +90,6 @@ impl History {
         chosen.into_iter().map(|place| runs[place]).collect()
     }
 
-    /// Asserts that the books agree.
     pub(super) fn check(&self, max: usize) {
         assert_eq!(self.blocks.len(), self.order.len(), "every message has come once");
         assert!(!self.order.is_empty() || self.bytes == 0, "bytes of messages that are gone");

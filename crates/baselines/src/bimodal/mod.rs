@@ -7,27 +7,28 @@
 //! |---|---|
 //! | 3 optimistic dissemination: an unreliable multicast | `Bimodal::send` |
 //! | 3 two-phase anti-entropy: rounds, a digest to a random member | `Bimodal::begin_round` |
-//! | 3 solicitations of what a digest shows to be missing | `Bimodal::on_digest` |
+//! | 3 solicitation of messages that a digest shows to be missing | `Bimodal::on_digest` |
 //! | 3 garbage collection after a number of rounds | `history.rs` |
 //! | 3.1 loss notification | [`Config::give_up_rounds`] |
 //! | 4 soft failures: solicitations of a past round are not served | `Bimodal::on_solicit` |
 //! | 4 round retransmission limit | [`Config::retransmissions_per_round`] |
 //! | 4 most-recent-first transmission | `Bimodal::on_digest` |
 //!
-//! A message that came by gossip is delivered as [`How::Retransmitted`], from the gossiper.
+//! A message that was recovered by gossip is delivered as [`How::Retransmitted`], from the
+//! gossiping member.
 //!
-//! Deviations, each with its reason:
-//! - Messages are delivered at once and not in the order of their sender: so do the other engines,
-//!   and an order would be paid for in every delay that is compared.
-//! - A message's age in rounds counts from its arrival here, not from its multicast: it needs no
-//!   field on the wire. Together with the limit on losses it makes no difference but that a message
-//!   which came late is gossiped about for longer.
-//! - Empty digests are not sent, and members who multicast gossip like all others.
-//! - A digest that would exceed the path MTU names the most recent ranges.
+//! Deviations from the paper:
+//! - Messages are delivered at once, not in sender order. The other engines do the same, and
+//!   ordering would add to every delay that is compared.
+//! - A message's age in rounds counts from its arrival here, not from its multicast, which saves a
+//!   field on the wire. Together with the limit on losses, the only difference is that a message
+//!   that arrived late is gossiped about for longer.
+//! - Empty digests are not sent. Members that multicast gossip like all others.
+//! - A digest that would exceed the path MTU lists the most recent ranges.
 //! - The optimizations of section 4 for wide-area networks (cyclic retransmissions, independent
-//!   numbering, random graphs, multicast of what many solicit) are left out: they do not act in a
-//!   rack.
-//! - [`Engine::confirm`] is not answered: nobody tells the sender anything.
+//!   numbering, random graphs, multicast of often-solicited messages) are omitted: they have no
+//!   effect in a rack.
+//! - [`Engine::confirm`] is not answered, because members send no acknowledgments.
 
 mod config;
 mod counters;
@@ -60,23 +61,23 @@ pub struct Bimodal {
     rng: Rng,
     reception: Reception,
     members: BTreeMap<GroupId, Member>,
-    /// The rounds of the groups: each has its own phase.
+    /// Round timers of the groups. Each group has its own phase.
     rounds: Timers<GroupId>,
     outbox: Outbox,
     counters: Counters,
 }
 
-/// What this node is as a member of one group.
+/// State of this node as a member of one group.
 #[derive(Debug)]
 struct Member {
     history: History,
     round: u32,
-    /// Messages sent again in this round.
+    /// Number of messages retransmitted in this round.
     retransmissions: u32,
 }
 
 impl Bimodal {
-    /// The engine of node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
@@ -105,7 +106,7 @@ impl Bimodal {
         }
     }
 
-    /// The counters so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -140,7 +141,7 @@ impl Bimodal {
         }
     }
 
-    /// A round of gossip: a digest of the history goes to one random member.
+    /// Begins a gossip round: sends a digest of the history to one random member.
     fn begin_round(&mut self, now: Time, group: GroupId) {
         let (Some(member), Some(joined)) =
             (self.members.get_mut(&group), self.reception.group(group))
@@ -165,7 +166,7 @@ impl Bimodal {
         }
     }
 
-    /// A member tells what it has: what is missing here is solicited, the most recent first.
+    /// Processes a member's digest: solicits the packets that are missing here, most recent first.
     fn on_digest(
         &mut self,
         now: Time,
@@ -191,7 +192,7 @@ impl Bimodal {
         if lacking.is_empty() {
             return;
         }
-        // Each sender's most recent ones first, in turn.
+        // Most recent packets first. Packets of different senders alternate.
         let newest = |sender: NodeId, seqno: SeqNo| {
             let next = self.reception.stream(group, sender).map_or(seqno, |stream| stream.next());
             next.distance_from(seqno)
@@ -207,7 +208,8 @@ impl Bimodal {
         self.transmit(gossiper, group, Packet::Solicit { round, ranges: &ranges });
     }
 
-    /// A member lacks what this one has: it gets it, as long as the round and its limit last.
+    /// Retransmits solicited messages up to the round's limit, if the solicitation answers this
+    /// round's digest.
     fn on_solicit(
         &mut self,
         now: Time,
@@ -301,7 +303,7 @@ impl Engine for Bimodal {
         Ok(seqno)
     }
 
-    /// Not answered: see the module's deviations.
+    /// Does nothing: see the deviations in the module documentation.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {

@@ -7,69 +7,70 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::guest::{GuestPacket, read_numbered, read_prefix, write_numbered};
 
-/// A packet, its variable parts still in the datagram.
+/// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message on its way to the group, unreliably. Kind 16.
+    /// First, unreliable transmission of a message to the group. Kind 16.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 40 | n | [symbol](crate::block) |
     Data {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// What the header's sender has in its buffer; to one member. Kind 17.
+    /// Digest of the packet sender's history, to one member. Kind 17.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | the number of the sender's round |
+    /// | 36 | 4 | the sender's round number |
     /// | 40 | 16 n | [ranges](Range), n >= 1 |
     Digest {
-        /// The round.
+        /// Round number.
         round: u32,
-        /// What is there.
+        /// Messages in the history.
         ranges: &'a [Range],
     },
-    /// What the header's sender lacks of a digest; to who sent that. Kind 18.
+    /// Solicitation of messages that a digest lists and the packet's sender lacks, to the sender of
+    /// the digest. Kind 18.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | the round of the digest |
-    /// | 40 | 16 n | [ranges](Range), n >= 1, the most recent first |
+    /// | 40 | 16 n | [ranges](Range), n >= 1, most recent first |
     Solicit {
-        /// The round of the digest.
+        /// Round of the digest.
         round: u32,
-        /// What is asked for.
+        /// Solicited messages.
         ranges: &'a [Range],
     },
-    /// A message again; to who solicited it. Kind 19.
+    /// Retransmission of a message to a member that solicited it. Kind 19.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | who multicast it first |
+    /// | 36 | 8 | original sender |
     /// | 44 | 4 | sequence number |
-    /// | 48 | n | [block](crate::block) |
+    /// | 48 | n | [symbol](crate::block) |
     Retransmission {
-        /// Who multicast it first.
+        /// Original sender of the message.
         origin: NodeId,
-        /// Its number among the origin's packets in the group.
+        /// Sequence number in the original sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
 }
 
-/// Consecutive messages of one sender.
+/// A range of consecutive messages of one sender.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
 /// | 0 | 8 | sender |
-/// | 8 | 4 | the first sequence number |
-/// | 12 | 4 | the last sequence number |
+/// | 8 | 4 | first sequence number |
+/// | 12 | 4 | last sequence number |
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -81,37 +82,37 @@ pub struct Range {
 }
 
 impl Range {
-    /// The messages of `sender` from `first` to `last`.
+    /// Creates the range of messages of `sender` from `first` to `last`.
     pub fn new(sender: NodeId, first: SeqNo, last: SeqNo) -> Self {
         Self { sender: U64::new(sender.0), first: U32::new(first.0), last: U32::new(last.0) }
     }
 
-    /// Whose messages they are.
+    /// Returns the sender of the messages.
     pub fn sender(&self) -> NodeId {
         NodeId(self.sender.get())
     }
 
-    /// The first of them.
+    /// Returns the first sequence number.
     pub fn first(&self) -> SeqNo {
         SeqNo(self.first.get())
     }
 
-    /// The last of them.
+    /// Returns the last sequence number.
     pub fn last(&self) -> SeqNo {
         SeqNo(self.last.get())
     }
 
-    /// Whether `seqno` is among them.
+    /// Returns `true` if `seqno` is in the range.
     pub fn contains(&self, seqno: SeqNo) -> bool {
         !self.first().is_after(seqno) && !seqno.is_after(self.last())
     }
 }
 
-/// Bytes of a [`Range`].
+/// Size of a [`Range`] in bytes.
 pub const RANGE_BYTES: usize = size_of::<Range>();
-/// Bytes of a digest or a solicitation before its ranges.
+/// Size of a digest or a solicitation before its ranges, in bytes.
 pub const DIGEST_BYTES: usize = HEADER_BYTES + size_of::<U32>();
-/// Bytes of a retransmission around its block.
+/// Overhead in bytes of a retransmission in addition to its symbol.
 pub const RETRANSMISSION_BYTES: usize = HEADER_BYTES + size_of::<RawRetransmission>();
 
 const DATA: u8 = 16;

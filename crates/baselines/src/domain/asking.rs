@@ -1,4 +1,4 @@
-//! What a member asks for, and when again.
+//! NAK recovery: the packets that a member requests, and the times of the requests.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,44 +10,44 @@ use crate::reception::Reception;
 use crate::round_trips::{RoundTrips, Timeouts};
 use crate::stream::Gap;
 
-/// Packets that are missing, each with the time at which it is asked for.
+/// Missing packets and the times of their next requests.
 #[derive(Debug)]
 pub(crate) struct Asking {
     timeouts: Timeouts,
-    /// How long repairs take from each node that was asked in a group: a head that does not answer
-    /// says nothing of the next one.
+    /// Repair times by group and by the target of the requests. A head that does not answer must
+    /// not delay requests to the next one.
     round_trips: BTreeMap<(GroupId, NodeId), RoundTrips>,
     tries: BTreeMap<PacketKey, Tries>,
     timers: Timers<PacketKey>,
 }
 
-/// How a packet was asked for.
+/// Requests for one packet so far.
 #[derive(Clone, Debug, Default)]
 struct Tries {
-    /// How often, of anybody.
+    /// Number of requests, to any node.
     count: u32,
-    /// Of whom, the last one last: of those above this node, who are few.
+    /// Requests by node, the latest last. The nodes are those above this node, which are few.
     requests: Vec<Request>,
-    /// How often since then there was nobody to ask.
+    /// Number of times since the latest request at which no parent was in the view.
     unasked: u32,
 }
 
-/// The requests for a packet to one node.
+/// Requests for a packet to one node.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     to: NodeId,
-    /// How often after the first one.
+    /// Number of requests after the first one.
     again: u32,
     first: Time,
 }
 
 impl Tries {
-    /// How often the node was asked until now.
+    /// Returns the number of requests to the node so far.
     fn of(&self, node: NodeId) -> u32 {
         self.requests.iter().find(|it| it.to == node).map_or(0, |it| it.again + 1)
     }
 
-    /// The node is asked now; how often it was before.
+    /// Records a request to the node. Returns the number of earlier requests to it.
     fn ask(&mut self, node: NodeId, now: Time) -> u32 {
         self.count += 1;
         self.unasked = 0;
@@ -61,10 +61,12 @@ impl Tries {
         self.of(node) - 1
     }
 
-    /// How long the repair by a node took. Whoever asked a node twice cannot tell which request it
-    /// answers (Karn). Whoever has given it up and asked the next one knows that it is slow, and
-    /// takes the longest that it can have been; but no more than twice as long as it was waited
-    /// for, as it may have lacked the packet itself.
+    /// Returns the time that a repair by the node took, as far as it is known.
+    ///
+    /// After two requests to the same node, it is unknown which one the repair answers (Karn). If a
+    /// request to another node followed, the node is known to be slow, and the longest possible
+    /// time counts. The limit is twice the time for which the node was waited for, because it may
+    /// have lacked the packet itself.
     fn round_trip(&self, from: NodeId, now: Time) -> Option<Duration> {
         let place = self.requests.iter().position(|it| it.to == from)?;
         let request = self.requests[place];
@@ -72,7 +74,8 @@ impl Tries {
         match self.requests.get(place + 1) {
             None => (request.again == 0).then_some(took),
             Some(next) => {
-                // It comes out as 0 if the next one was asked before as well, and is not known.
+                // The difference is 0 if the first request to the next node was earlier. The wait
+                // is unknown then.
                 let waited = next.first.since(request.first);
                 (!waited.is_zero()).then(|| took.min(waited * 2))
             }
@@ -80,31 +83,32 @@ impl Tries {
     }
 }
 
-/// Packets of one source that are asked for together.
+/// Packets of one source that are requested together.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) group: GroupId,
     pub(crate) source: NodeId,
-    /// Whom: nobody if there is nobody now.
+    /// Target of the request; `None` if no parent is in the view.
     pub(crate) of: Option<NodeId>,
     pub(crate) seqnos: Vec<SeqNo>,
 }
 
 impl Asking {
-    /// Asks for a packet again after these times.
+    /// Creates an empty table. `timeouts` bounds the waits between the requests for a packet.
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         let (round_trips, tries) = (BTreeMap::new(), BTreeMap::new());
         Self { timeouts, round_trips, tries, timers: Timers::new() }
     }
 
-    /// Asks for a packet at `at`.
+    /// Schedules the first request for a packet at `at`.
     pub(crate) fn add(&mut self, id: PacketId, at: Time) {
         let key = PacketKey::of(id);
         self.tries.insert(key, Tries::default());
         self.timers.set(key, at);
     }
 
-    /// Asks at `at` for what was found to be missing of a source, and no more for what is lost.
+    /// Schedules the requests for a source's newly missing packets at `at`, and cancels those for
+    /// lost packets.
     pub(crate) fn add_gap(
         &mut self,
         reception: &Reception,
@@ -120,7 +124,7 @@ impl Asking {
         }
     }
 
-    /// The packet came, repaired by `from` or late, and is not asked for any more.
+    /// Cancels the requests for a packet that arrived late, or was repaired by `from`.
     pub(crate) fn settle(&mut self, now: Time, id: PacketId, from: Option<NodeId>) {
         let key = PacketKey::of(id);
         let Some(tries) = self.tries.remove(&key) else { return };
@@ -133,9 +137,12 @@ impl Asking {
         }
     }
 
-    /// Somebody else has asked `of` for the packet: this member does when the repair would have
-    /// come to itself, and `spread` later, at the earliest. Whether it would have asked sooner; who
-    /// has given that one up and asks another one does not wait for it.
+    /// Postpones this member's request because another member has requested the packet from `of`.
+    /// The request is sent no earlier than the time at which the repair is expected here, plus
+    /// `spread`.
+    ///
+    /// Returns `true` if this postponed the request. A request that has moved from `of` to another
+    /// node is not postponed.
     pub(crate) fn put_off(
         &mut self,
         now: Time,
@@ -152,14 +159,14 @@ impl Asking {
         self.timers.set_no_earlier(key, now + wait + spread)
     }
 
-    /// How long the repair is waited for of a packet that the node was asked for so often before.
+    /// Returns the time to wait for a repair from a node after `tries` earlier requests to it.
     fn wait(&self, asked: (GroupId, NodeId), tries: u32) -> Duration {
         let Some(round_trips) = self.round_trips.get(&asked) else { return self.timeouts.initial };
         let wait = round_trips.timeout_after(tries, &self.timeouts);
         wait.max(round_trips.timeout(&self.timeouts))
     }
 
-    /// Does not ask any more for what is not missing any more of a source.
+    /// Cancels the requests for a source's packets that are no longer missing.
     pub(crate) fn drop_settled(
         &mut self,
         group: GroupId,
@@ -173,7 +180,7 @@ impl Asking {
         }
     }
 
-    /// This node is no longer in the group.
+    /// Cancels the requests of a group that this node has left.
     pub(crate) fn leave(&mut self, group: GroupId) {
         self.round_trips.retain(|(of, _), _| *of != group);
         for (key, _) in self.tries.extract_if(PacketKey::of_group(group), |_, _| true) {
@@ -181,8 +188,9 @@ impl Asking {
         }
     }
 
-    /// A node came or went: what was measured of it before, and how long it was away, says nothing
-    /// of later. Who had nobody to ask may have somebody now.
+    /// Applies a view change. Measurements of a node that joined or left are discarded: neither
+    /// they nor the time of its absence predict later repairs. After a join, packets that had no
+    /// parent to request them from are requested soon.
     pub(crate) fn handle_view(&mut self, now: Time, change: &ViewChange) {
         self.round_trips.remove(&(change.group, change.node));
         for (key, tries) in self.tries.range_mut(PacketKey::of_group(change.group)) {
@@ -194,8 +202,9 @@ impl Asking {
         }
     }
 
-    /// What is to be asked for now, and is missing still: of the `parent` for packets of a source
-    /// that were asked for so often before. What there is nobody to ask for is asked for later.
+    /// Returns the packets that are missing and due for a request. `parent` returns the target of a
+    /// request from the group, the source and the number of earlier requests. Packets without a
+    /// target are retried later.
     pub(crate) fn pop_due(
         &mut self,
         now: Time,
@@ -225,17 +234,17 @@ impl Asking {
         asked.map(|((group, source, of), seqnos)| Asked { group, source, of, seqnos }).collect()
     }
 
-    /// When something is to be asked for.
+    /// Returns the time of the next request.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.timers.next_due()
     }
 
-    /// Whether the packet is asked for.
+    /// Returns `true` if the packet is being requested.
     pub(crate) fn asks(&self, id: PacketId) -> bool {
         self.tries.contains_key(&PacketKey::of(id))
     }
 
-    /// Asserts that all that is missing is asked for.
+    /// Asserts that all missing packets are being requested.
     pub(crate) fn check_asked(&self, reception: &Reception) {
         for group in reception.groups() {
             let joined = reception.group(group).expect("it is one of them");
@@ -247,7 +256,6 @@ impl Asking {
         }
     }
 
-    /// Asserts the invariants.
     pub(crate) fn check(&self) {
         assert!(self.tries.keys().copied().eq(self.timers.keys()), "something waits for nothing");
     }
@@ -267,8 +275,9 @@ mod tests {
         PacketId { sender: NodeId(source), group: GroupId(1), seqno: SeqNo(seqno) }
     }
 
-    /// What is asked for at `now`: of whom, and which. Packet 9 of each source is not missing; a
-    /// source is asked itself, source 3 after two requests to the head 30, and source 4 has left.
+    /// Returns the requests that are due at `now`: the node and the packets. Packet 9 of each
+    /// source is not missing. Requests go to the source; for source 3, only after two requests to
+    /// its head 30. Source 4 has left.
     fn due(asking: &mut Asking, now: u64) -> Vec<(u64, Vec<u32>)> {
         let parent = |_, NodeId(source), tries| match source {
             3 if tries < 2 => Some(NodeId(30)),
@@ -281,7 +290,8 @@ mod tests {
         asked.into_iter().map(|it| (it.of.map_or(0, |of| of.0), numbers(it.seqnos))).collect()
     }
 
-    /// Packet 0 of a source is missing, and was asked for in vain of these, at these times.
+    /// Creates a table in which packet 0 of a source is missing, and was requested from the given
+    /// nodes at the given times without a repair.
     fn asked_in_vain(source: u64, requests: &[(u64, u64)]) -> Asking {
         let mut asking = Asking::new(TIMEOUTS);
         asking.add(id(source, 0), Time(0));
@@ -316,7 +326,7 @@ mod tests {
     #[test]
     fn the_wait_follows_how_long_repairs_take_and_doubles_in_vain() {
         let repaired = Some(NodeId(1));
-        // The repair that comes at last does not tell of which request.
+        // It is unknown which of the requests the late repair answers.
         let mut asking = asked_in_vain(1, &[(1, 0), (1, 40), (1, 120)]);
         asking.settle(Time(130), id(1, 0), repaired);
         asking.add(id(1, 1), Time(200));
@@ -353,7 +363,7 @@ mod tests {
             (asked, now.0 - at)
         };
         assert_eq!(lose(0, 0), (vec![(30, 0), (30, 40), (3, 120)], 160), "as long as of the head");
-        // The head is given twice as long, as at the last request. The source needed 80.
+        // The head gets twice the time, as at the previous loss. The source needed 80.
         assert_eq!(lose(1, 1000), (vec![(30, 0), (30, 80), (3, 160)], 160 + 80 + 4 * 40));
     }
 
@@ -414,7 +424,7 @@ mod tests {
     #[test]
     fn nobody_asks_sooner_because_another_one_has_asked() {
         let mut asking = asked_in_vain(3, &[(30, 0), (30, 40)]);
-        // Meanwhile the head has answered something else, and sooner than it is waited for here.
+        // Meanwhile, the head has answered another request sooner than this one expects.
         asking.add(id(3, 1), Time(41));
         assert_eq!(due(&mut asking, 41).len(), 1);
         asking.settle(Time(43), id(3, 1), Some(NodeId(30)));

@@ -1,4 +1,4 @@
-//! The settings that RMTP, LBRM and TMTP have in common.
+//! The common settings of RMTP, LBRM and TMTP.
 
 use core::time::Duration;
 
@@ -7,69 +7,74 @@ use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
 use crate::guest::REPAIR_BYTES;
 
-/// Who answers for whom, how repairs are sent, and what is kept.
+/// Settings of domains: hierarchy, repairs and retention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DomainConfig {
-    /// Who answers for whom.
+    /// Heads and members of the domains. Default [`Hierarchy::flat`].
     pub hierarchy: Hierarchy,
-    /// Bytes of the largest IP packet on the path. It limits the payload.
+    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
+    /// the payload.
     pub path_mtu: u16,
-    /// How long a missing packet is not asked for after the gap was seen. Zero: losses are detected
-    /// at once. Longer lets packets come that were only overtaken.
+    /// Delay from the detection of a gap to the first request. 0: at once. A larger value tolerates
+    /// reordering. Default 0.
     pub detect_after: Duration,
-    /// How long a head gathers requests for a packet before it repairs it to all who asked. Longer
-    /// makes fewer repairs, and later ones.
+    /// Time for which a head gathers requests for a packet before it repairs it for all requestors.
+    /// A larger value reduces the number of repairs, and delays them. Default 1 ms.
     pub gather_for: Duration,
-    /// How long a head ignores further requests of those to whom it has repaired a packet: those
-    /// are on the way that were sent before the repair came. At least a round trip.
+    /// Time after a repair for which a head ignores further requests of its receivers, which may
+    /// have been sent before the repair arrived. Set it to at least one round trip. Default 10 ms.
     pub hold_down: Duration,
-    /// How often a member asks in vain before it asks the next one above. LBRM and TMTP wait twice
-    /// as long for the same node each time.
+    /// Number of requests without a repair after which a member turns to the next node above. With
+    /// LBRM and TMTP, the wait for the same node doubles each time. Default 4.
     pub climb_after: u32,
-    /// How long a missing packet is hoped for; then it is lost.
+    /// Time after which a missing packet is lost. Default 30 s.
     pub give_up_after: Duration,
-    /// How long packets are kept to be repaired.
+    /// Time for which packets are kept for repairs. Default 60 s.
     pub retain_for: Duration,
-    /// Bytes of memory for them.
+    /// Maximum number of bytes of these packets. Default 16 MiB.
     pub retain_bytes: usize,
-    /// From where on a receiver is owed a sender's messages.
+    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Packets of one stream that may be missing at a time; older ones are lost then.
+    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
+    /// 4096.
     pub max_missing: usize,
-    /// Senders that are heard in one group; others are refused and counted.
+    /// Maximum number of senders in one group. Further senders are refused and counted. Default
+    /// 1024.
     pub max_streams: usize,
 }
 
-/// When a repair for several goes to all of them by one multicast in the domain.
+/// Condition for sending a repair by one multicast in the domain rather than by unicast to each
+/// requestor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairBy {
-    /// When that crosses fewer links than one packet to each who asked, as the RDCM paper has it in
-    /// favour of RMTP and LBRM (section 4.1).
+    /// If the multicast crosses fewer links than the unicasts together. The RDCM paper assumes this
+    /// in favor of RMTP and LBRM (section 4.1).
     FewerLinks,
-    /// When more than so many asked.
+    /// If there are more requestors than this.
     Threshold(usize),
 }
 
-/// Why a [`DomainConfig`] cannot be used.
+/// Reason why a [`DomainConfig`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DomainError {
-    /// No message would fit.
+    /// The path MTU leaves no room for a message.
     #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
     PathMtu(u16),
-    /// Requests that are on the way would be answered again and again.
+    /// The hold-down is zero, so that requests in flight would be answered again.
     #[error("hold_down must be above 0")]
     HoldDown,
-    /// Nothing could be asked, missing or heard.
+    /// A bound is zero, so that nothing could be requested or received.
     #[error("climb_after, max_missing and max_streams must be at least 1")]
     Bounds,
 }
 
-/// Bytes of the IP and UDP headers.
+/// Size of the IP and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 const MIN_PATH_MTU: u16 = 200;
 
 impl Default for DomainConfig {
-    /// One domain, for a local network: round trips of at most some milliseconds.
+    /// Returns the settings of one domain in a local network with round trips of at most some
+    /// milliseconds.
     fn default() -> Self {
         Self {
             hierarchy: Hierarchy::flat(),
@@ -89,10 +94,10 @@ impl Default for DomainConfig {
 }
 
 impl DomainConfig {
-    /// Checks that the settings can be used.
+    /// Checks that the settings are valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid setting.
     pub fn validate(&self) -> Result<(), DomainError> {
         if self.path_mtu < MIN_PATH_MTU {
             return Err(DomainError::PathMtu(self.path_mtu));
@@ -106,12 +111,12 @@ impl DomainConfig {
         Ok(())
     }
 
-    /// Bytes of the largest datagram that fits the path MTU.
+    /// Returns the size of the largest datagram that fits the path MTU, in bytes.
     pub fn max_datagram_bytes(&self) -> usize {
         usize::from(self.path_mtu) - IP_UDP_BYTES
     }
 
-    /// Bytes of the largest message: a repair of it fits the path MTU.
+    /// Returns the size of the largest message, in bytes: its repair fits the path MTU.
     pub fn payload_limit(&self) -> usize {
         self.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
     }

@@ -1,4 +1,4 @@
-//! The packets of a node, and their repair to those it answers for.
+//! The packets that a node holds, and the repairs it sends.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::reception::{Reception, Terms};
 use crate::retained::Retained;
 use crate::stream::Gap;
 
-/// What a node has, lacks and is asked for.
+/// The streams that a node receives, the packets it retains, and the requests of other nodes.
 #[derive(Debug)]
 pub(crate) struct Depot {
     pub(crate) reception: Reception,
@@ -38,7 +38,7 @@ struct DepotCounters {
     requests_of_strangers: u64,
 }
 
-/// A packet that is to be repaired.
+/// A repair that is due.
 #[derive(Debug)]
 pub(crate) struct Repair {
     pub(crate) id: PacketId,
@@ -47,8 +47,8 @@ pub(crate) struct Repair {
 }
 
 impl Depot {
-    /// An empty one. `repair_by` is how repairs for several are sent; `None`: always by one
-    /// multicast, where there is one. `seed` keys a hash.
+    /// Creates an empty depot. `repair_by` decides between multicast and unicast for several
+    /// requestors; `None`: always one multicast, if the domain has one. `seed` keys a hash.
     pub(crate) fn new(
         id: NodeId,
         config: &DomainConfig,
@@ -87,16 +87,16 @@ impl Depot {
         self.serving.leave(group);
     }
 
-    /// A message of this node itself.
+    /// Keeps a message of this node.
     pub(crate) fn keep(&mut self, now: Time, id: PacketId, block: Block) {
         self.retained.insert(now, id, block);
     }
 
-    /// A packet came: by its sender's multicast, or repaired by `from`. The gap before it, if it
-    /// was news.
+    /// Processes a packet that its sender multicast, or that `from` repaired. Returns the gap
+    /// before it, or `None` if it is a duplicate or not owed.
     ///
     /// # Errors
-    /// It is none.
+    /// The packet contains no symbol.
     pub(crate) fn arrive(
         &mut self,
         now: Time,
@@ -110,7 +110,7 @@ impl Depot {
             Some(from) => {
                 self.counters.repairs_received += 1;
                 let how = How::Retransmitted(from);
-                // Only what a source sends itself may open its stream.
+                // Only packets from the source itself may open its stream.
                 let gap = if from == id.sender {
                     self.reception.on_sent(now, id, &block, how)
                 } else {
@@ -127,7 +127,7 @@ impl Depot {
         Ok(gap)
     }
 
-    /// `whom` asks for a packet.
+    /// Processes the request of `whom` for a packet.
     pub(crate) fn asked(&mut self, now: Time, id: PacketId, whom: NodeId) {
         let Some(group) = self.reception.group(id.group) else { return };
         if !group.view.contains(whom) {
@@ -143,7 +143,7 @@ impl Depot {
         }
     }
 
-    /// The next repair that is due.
+    /// Returns the next repair that is due.
     pub(crate) fn next_repair(&mut self, now: Time) -> Option<Repair> {
         while let Some((id, whom)) = self.serving.pop_due(now) {
             match self.repair(now, id, whom) {
@@ -154,7 +154,7 @@ impl Depot {
         None
     }
 
-    /// A repair of a packet to these, if it is here.
+    /// Returns the repair of a packet for these nodes, if it is retained and not expired.
     pub(crate) fn repair(
         &mut self,
         now: Time,
@@ -174,13 +174,14 @@ impl Depot {
         Some(Repair { id, block, destinations })
     }
 
-    /// Where a packet for all these goes.
+    /// Returns the destinations of a packet for these nodes.
     pub(crate) fn destinations(&self, group: GroupId, whom: BTreeSet<NodeId>) -> Vec<Destination> {
         let (nodes, multicast) = self.ways(group, whom);
         destinations(&nodes, &multicast)
     }
 
-    /// The domain of `head` that this node is in, or `head` alone if that has no multicast.
+    /// Returns the multicast of the domain of `head` that contains this node, or `head` itself if
+    /// the domain has none.
     pub(crate) fn domain_of(&self, group: GroupId, head: NodeId) -> Destination {
         let size = self.reception.group(group).map_or(0, |it| it.view.members().len());
         let parts = self.hierarchy.by_domain(group, head, [self.id].into(), size);
@@ -188,7 +189,8 @@ impl Depot {
         scope.map_or(Destination::Node(head), |scope| Destination::Group(scope.group))
     }
 
-    /// Who of these gets a packet alone, and the multicasts for the others.
+    /// Divides the nodes into those that receive unicast copies and those covered by the
+    /// multicasts.
     fn ways(&self, group: GroupId, whom: BTreeSet<NodeId>) -> (BTreeSet<NodeId>, Vec<GroupId>) {
         let size = self.reception.group(group).map_or(0, |it| it.view.members().len());
         let (mut nodes, mut multicast) = (BTreeSet::new(), Vec::new());
@@ -201,7 +203,7 @@ impl Depot {
         (nodes, multicast)
     }
 
-    /// Whether one multicast is better than a packet to each of these.
+    /// Returns `true` if one multicast is better than unicast to each of the nodes.
     fn is_better(&self, scope: Scope, nodes: &BTreeSet<NodeId>) -> bool {
         match self.repair_by {
             None => true,
@@ -214,20 +216,21 @@ impl Depot {
         }
     }
 
-    /// Whom this node asks for packets of `source` after it has asked `tries` times in vain.
+    /// Returns the node from which this node requests packets of `source`: the one `climbs` steps
+    /// up from the nearest node above.
     pub(crate) fn parent(&self, group: GroupId, source: NodeId, climbs: u32) -> Option<NodeId> {
         let view = &self.reception.group(group)?.view;
         self.hierarchy.parent(Living { me: self.id, view }, source, climbs)
     }
 
-    /// Those who ask this node for packets of `source`.
+    /// Returns the nodes that request packets of `source` from this node.
     pub(crate) fn children(&self, group: GroupId, source: NodeId) -> BTreeSet<NodeId> {
         let Some(group) = self.reception.group(group) else { return BTreeSet::new() };
         self.hierarchy.children(Living { me: self.id, view: &group.view }, source)
     }
 
-    /// The number of this node's next message in the group, or the number after the highest that it
-    /// knows of another's.
+    /// Returns the sequence number of this node's next message in the group, or the number after
+    /// the highest known of another source.
     pub(crate) fn next_number(&self, group: GroupId, source: NodeId) -> Option<SeqNo> {
         if source == self.id {
             return self.reception.group(group).map(|it| it.next);
@@ -250,7 +253,7 @@ impl Depot {
         self.retained.bytes()
     }
 
-    /// The counters of all its parts, by name.
+    /// Returns the counters of all parts by name.
     pub(crate) fn named(&self) -> Vec<(&'static str, u64)> {
         let it = self.counters;
         let own = [

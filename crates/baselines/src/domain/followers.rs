@@ -1,4 +1,4 @@
-//! How far those have come whom a node waits for.
+//! The acknowledged positions of a node's children in one stream.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,40 +8,41 @@ use carom_proto::{NodeId, SeqNo, Time};
 /// The children of a node in one stream, which acknowledge to it.
 #[derive(Debug)]
 pub(crate) struct Followers {
-    /// The number after the last that they can have.
+    /// Sequence number after the last packet available to the children.
     next: SeqNo,
-    /// The first that not all have who are waited for.
+    /// Lowest position of the children that are waited for; `next` if there are none.
     first: SeqNo,
     children: BTreeMap<NodeId, Child>,
-    /// Those who have everything.
+    /// Children that have settled everything before `next`.
     abreast: BTreeSet<NodeId>,
 }
 
 #[derive(Debug)]
 struct Child {
     settled_to: SeqNo,
-    /// When it last came on, or began to be behind.
+    /// Time at which the child last advanced, or fell behind.
     since: Time,
     is_slow: bool,
 }
 
 impl Followers {
-    /// Nobody follows yet.
+    /// Creates a stream without children.
     pub(crate) fn new(next: SeqNo) -> Self {
         Self { next, first: next, children: BTreeMap::new(), abreast: BTreeSet::new() }
     }
 
-    /// The number after the last that they can have.
+    /// Returns the sequence number after the last packet available to the children.
     pub(crate) fn next(&self) -> SeqNo {
         self.next
     }
 
-    /// How many packets somebody is waited for.
+    /// Returns the number of packets from the lowest position of the children that are waited for
+    /// to the end.
     pub(crate) fn behind(&self) -> usize {
         usize::try_from(self.next.distance_from(self.first)).unwrap_or(0)
     }
 
-    /// There is everything before `next` to be had from now on.
+    /// Records that everything before `next` is available to the children.
     pub(crate) fn reach(&mut self, now: Time, next: SeqNo) {
         if !next.is_after(self.next) {
             return;
@@ -59,7 +60,7 @@ impl Followers {
         self.slide();
     }
 
-    /// These are the children from now on. Who is new is waited for from here on.
+    /// Replaces the children. New ones are waited for from the current end on.
     pub(crate) fn follow(&mut self, now: Time, children: &BTreeSet<NodeId>) {
         self.children.retain(|node, _| children.contains(node));
         self.abreast.retain(|node| children.contains(node));
@@ -73,8 +74,8 @@ impl Followers {
         self.slide();
     }
 
-    /// A child has everything before `settled_to`, or has given it up. It may be ahead of who
-    /// answers for it.
+    /// Records that a child has settled everything before `settled_to`. A child may be ahead of its
+    /// parent.
     pub(crate) fn on_ack(&mut self, now: Time, node: NodeId, settled_to: SeqNo) {
         let Some(child) = self.children.get_mut(&node) else { return };
         if !settled_to.is_after(child.settled_to) {
@@ -91,7 +92,8 @@ impl Followers {
         }
     }
 
-    /// Who is furthest behind of those who are waited for, and by how many packets.
+    /// Returns the child that is furthest behind among those that are waited for, and the number of
+    /// packets by which it is behind.
     pub(crate) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let behind = |child: &Child| self.next.distance_from(child.settled_to);
         let waited = self.children.iter().filter(|(_, child)| !child.is_slow);
@@ -99,8 +101,8 @@ impl Followers {
         u32::try_from(behind(child)).ok().filter(|count| *count > 0).map(|count| (*node, count))
     }
 
-    /// The first packet that each of those lacks who are behind and have not come on for `span`,
-    /// whether they are waited for or not.
+    /// Returns the children that are behind and have not advanced for `span`, each with the first
+    /// packet it lacks and `true` if it is lagging, that is, no longer waited for.
     pub(crate) fn stuck(
         &self,
         now: Time,
@@ -112,8 +114,8 @@ impl Followers {
         stuck.map(|(node, child)| (*node, child.settled_to, child.is_slow))
     }
 
-    /// Waits no longer for those who have not come on for `patience`; who they are, and by how many
-    /// packets they are behind.
+    /// Stops waiting for children that have not advanced for `patience`. Returns them, each with
+    /// the number of packets by which it is behind.
     pub(crate) fn give_up_on(&mut self, now: Time, patience: Duration) -> Vec<(NodeId, u32)> {
         let stuck: Vec<(NodeId, SeqNo, bool)> = self.stuck(now, patience).collect();
         let mut slow = Vec::new();
@@ -127,14 +129,14 @@ impl Followers {
         slow
     }
 
-    /// When somebody will not have come on for `patience`.
+    /// Returns the time at which the next child will not have advanced for `patience`.
     pub(crate) fn next_stuck(&self, patience: Duration) -> Option<Time> {
         let is_behind = |child: &&Child| self.next.is_after(child.settled_to);
         let waited = self.children.values().filter(is_behind).filter(|child| !child.is_slow);
         waited.map(|child| child.since + patience).min()
     }
 
-    /// Whether anybody is behind, waited for or not.
+    /// Returns `true` if any child is behind, lagging ones included.
     pub(crate) fn is_any_behind(&self) -> bool {
         self.abreast.len() < self.children.len()
     }
@@ -144,7 +146,6 @@ impl Followers {
         self.first = waited.fold(self.next, |first, child| first.earlier(child.settled_to));
     }
 
-    /// Asserts the invariants.
     pub(crate) fn check(&self) {
         for (node, child) in &self.children {
             let is_behind = self.next.is_after(child.settled_to);

@@ -1,15 +1,17 @@
-//! Who answers for whom.
+//! The assignment of a group's members to heads.
 
 use alloc::sync::Arc;
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::{GroupId, NodeId, View};
 
-/// A group in domains. The head of a domain repairs packets to its members, and is a member of the
-/// domain above; who has no head above asks the source of the packet itself. Where a head is not
-/// there, its members go to the next one above.
+/// Division of a group into domains.
 ///
-/// All members of a group are to have the same one. It is cheap to clone.
+/// The head of a domain repairs packets for its members, and is itself a member of the domain
+/// above. A node without a head requests packets from their source. If a head is not in the view,
+/// its members turn to the next one above.
+///
+/// All members of a group must use the same hierarchy. Cloning is cheap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hierarchy(Shape);
 
@@ -23,7 +25,7 @@ enum Shape {
 
 #[derive(Debug, Default, PartialEq)]
 struct Declared {
-    /// The domains of each head: it may have one at each tier.
+    /// Domains of each head, which may have one in each tier.
     domains: BTreeMap<NodeId, Vec<Bounds>>,
     above: BTreeMap<NodeId, NodeId>,
 }
@@ -31,64 +33,64 @@ struct Declared {
 #[derive(Debug, PartialEq)]
 struct Bounds {
     scope: Option<Scope>,
-    /// The members, and how many links each is away from the head.
+    /// Members of the domain, each with its distance from the head in links.
     members: BTreeMap<NodeId, u32>,
 }
 
-/// One domain.
+/// A domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// Who repairs packets to the members. It may be a member of another domain, and the head of
-    /// several.
+    /// Node that repairs packets for the members. It may be a member of another domain, and the
+    /// head of several.
     pub head: NodeId,
-    /// What a multicast that only this domain hears is sent to. `None`: there is none, and a
-    /// packet for several members goes to each of them.
+    /// Multicast that only this domain receives. `None`: there is none, and a packet for several
+    /// members is sent to each of them.
     pub scope: Option<Scope>,
-    /// The others.
+    /// Members other than the head.
     pub members: Vec<Place>,
 }
 
 /// A member of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Who.
+    /// Id of the member.
     pub node: NodeId,
-    /// How many links a packet crosses that the head sends to it alone.
+    /// Number of links that a unicast packet from the head crosses.
     pub links: u32,
 }
 
 /// Multicast within a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// The group that the domain's hosts listen to besides the groups that they are in. The
-    /// driver's affair: see [`Hierarchy::scopes`].
+    /// Group that the domain's hosts receive in addition to the groups that they have joined. The
+    /// driver must arrange this: see [`Hierarchy::scopes`].
     pub group: GroupId,
-    /// How many links a packet to it crosses.
+    /// Number of links that a packet to the group crosses.
     pub links: u32,
 }
 
-/// Why domains cannot be used.
+/// Reason why domains are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HierarchyError {
-    /// A node is a member of two domains, or twice of one.
+    /// A node is a member of two domains, or of one domain twice.
     #[error("{0} is a member of two domains")]
     TwoHeads(NodeId),
-    /// A node would answer for itself in the end.
+    /// A node is above itself, through any number of heads.
     #[error("{0} is above itself")]
     Circle(NodeId),
-    /// There are no domains to be divided into.
+    /// The number of domains is zero.
     #[error("there must be at least one domain")]
     None,
 }
 
-/// The members of a group as one of them sees them.
+/// Members of a group in the view of one of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Living<'a> {
     pub(crate) me: NodeId,
     pub(crate) view: &'a View,
 }
 
-/// Links of a packet to one other host where nothing is declared: all hang on one switch.
+/// Number of links of a packet to another host if none is declared: all hosts are on one switch.
 const LINKS_BY_A_SWITCH: u32 = 2;
 
 impl Living<'_> {
@@ -102,16 +104,18 @@ impl Living<'_> {
 }
 
 impl Hierarchy {
-    /// One domain: everybody asks the source, and hears what it sends to the group.
+    /// Creates a single domain: every member requests packets from their source, and receives what
+    /// it sends to the group.
     pub fn flat() -> Self {
         Self(Shape::Flat)
     }
 
-    /// So many domains for nodes of which nothing is known: by the remainders of their ids. The
-    /// head is who has the lowest id of those that are there. They have no multicast of their own.
+    /// Divides nodes of which nothing is known into this number of domains, by the remainders of
+    /// their ids. The head of a domain is the member of the view with the lowest id. The domains
+    /// have no multicast of their own.
     ///
     /// # Errors
-    /// [`HierarchyError::None`] of none.
+    /// [`HierarchyError::None`] if `domains` is 0.
     pub fn by_id(domains: u32) -> Result<Self, HierarchyError> {
         if domains == 0 {
             return Err(HierarchyError::None);
@@ -119,10 +123,12 @@ impl Hierarchy {
         Ok(Self(Shape::ById(domains)))
     }
 
-    /// These domains. Who is in none, and is the head of none, is alone below the source.
+    /// Creates a hierarchy of these domains. A node that is neither a member nor a head requests
+    /// packets from their source.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if the domains contradict each
+    /// other.
     pub fn of_domains(domains: Vec<Domain>) -> Result<Self, HierarchyError> {
         let mut declared = Declared::default();
         for Domain { head, scope, members } in domains {
@@ -135,7 +141,7 @@ impl Hierarchy {
             declared.domains.entry(head).or_default().push(Bounds { scope, members });
         }
         for node in declared.above.keys() {
-            // As many steps up as there are nodes only a circle has.
+            // Only a cycle has as many steps up as there are nodes.
             if declared.heads(*node).take(declared.above.len() + 1).any(|head| head == *node) {
                 return Err(HierarchyError::Circle(*node));
             }
@@ -143,7 +149,7 @@ impl Hierarchy {
         Ok(Self(Shape::Declared(Arc::new(declared))))
     }
 
-    /// The groups that a node's host is to listen to besides those that it is in.
+    /// Returns the groups that a node's host must receive in addition to those it has joined.
     pub fn scopes(&self, node: NodeId) -> Vec<GroupId> {
         let Shape::Declared(declared) = &self.0 else { return Vec::new() };
         let above = declared.above.get(&node).into_iter().flat_map(|head| declared.of(*head));
@@ -152,15 +158,16 @@ impl Hierarchy {
         domains.filter_map(|domain| domain.scope).map(|scope| scope.group).collect()
     }
 
-    /// The declared heads, with how many members each has.
+    /// Returns the declared heads, each with its number of members.
     pub fn heads(&self) -> Vec<(NodeId, usize)> {
         let Shape::Declared(declared) = &self.0 else { return Vec::new() };
         let members = |domains: &[Bounds]| domains.iter().map(|it| it.members.len()).sum();
         declared.domains.iter().map(|(head, domains)| (*head, members(domains))).collect()
     }
 
-    /// Whom this node asks for packets of `source`: the `climbs`-th of those above it that are
-    /// there, and the last of them if there are not so many. `None` if nobody is.
+    /// Returns the node from which this node requests packets of `source`: the one `climbs` steps
+    /// up from the nearest node above that is in the view, or the last one if there are fewer.
+    /// `None` if there is none.
     pub(crate) fn parent(&self, living: Living<'_>, source: NodeId, climbs: u32) -> Option<NodeId> {
         let mut last = None;
         for (step, node) in self.chain(living, source).enumerate() {
@@ -172,7 +179,8 @@ impl Hierarchy {
         last
     }
 
-    /// Those above this node that are there, and in the end the source.
+    /// Returns the nodes above this node that are in the view, from the nearest. The source is
+    /// last.
     fn chain(&self, living: Living<'_>, source: NodeId) -> impl Iterator<Item = NodeId> {
         let heads: Vec<NodeId> = match &self.0 {
             Shape::Flat => Vec::new(),
@@ -188,7 +196,7 @@ impl Hierarchy {
         heads.into_iter().chain(source)
     }
 
-    /// Those who ask this node for packets of `source`, as far as it can tell.
+    /// Returns the nodes that request packets of `source` from this node, according to its view.
     pub(crate) fn children(&self, living: Living<'_>, source: NodeId) -> BTreeSet<NodeId> {
         let others = living.view.members().iter().copied().filter(|node| *node != source);
         let is_source = living.me == source;
@@ -214,8 +222,8 @@ impl Hierarchy {
         }
     }
 
-    /// These nodes by the domains of `head` that they are in, each with its own multicast, if it
-    /// has one. `size` is how many other members the group has.
+    /// Groups the nodes by the domains of `head` that contain them, each with the domain's
+    /// multicast, if any. `size` is the number of other members of the group.
     pub(crate) fn by_domain(
         &self,
         group: GroupId,
@@ -240,7 +248,7 @@ impl Hierarchy {
         parts
     }
 
-    /// Whether `node` hears what `head` multicasts to `scope` in one of its domains.
+    /// Returns `true` if `node` receives what `head` multicasts to `scope` in one of its domains.
     pub(crate) fn hears(&self, group: GroupId, head: NodeId, scope: GroupId, node: NodeId) -> bool {
         let Shape::Declared(declared) = &self.0 else { return scope == group };
         let is_scope = |domain: &Bounds| domain.scope.is_some_and(|it| it.group == scope);
@@ -248,7 +256,7 @@ impl Hierarchy {
         domains.any(|domain| domain.members.contains_key(&node))
     }
 
-    /// How many links a packet crosses that `head` sends to `node` alone.
+    /// Returns the number of links that a unicast packet from `head` to `node` crosses.
     pub(crate) fn links(&self, head: NodeId, node: NodeId) -> u32 {
         let domains = match &self.0 {
             Shape::Declared(declared) => declared.of(head),
@@ -260,19 +268,19 @@ impl Hierarchy {
 }
 
 impl Declared {
-    /// The domains of a head.
+    /// Returns the domains of a head.
     fn of(&self, head: NodeId) -> &[Bounds] {
         self.domains.get(&head).map_or(&[], Vec::as_slice)
     }
 
-    /// All heads above a node, from the nearest.
+    /// Returns all heads above a node, from the nearest.
     fn heads(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         let above = |node: &NodeId| self.above.get(node).copied();
         core::iter::successors(above(&node), above)
     }
 }
 
-/// The lowest id of a domain that is there.
+/// Returns the lowest id in a domain among the members of the view.
 fn first_of(living: Living<'_>, domains: u32, domain: u64) -> Option<NodeId> {
     living.nodes().filter(|node| node.0 % u64::from(domains) == domain).min()
 }
@@ -303,7 +311,7 @@ mod tests {
         nodes.iter().copied().map(NodeId).collect()
     }
 
-    /// 1 above 2 and 3, these above 4, 5 and 6, 7.
+    /// Creates three domains: 1 is above 2 and 3; 2 is above 4 and 5, and 3 above 6 and 7.
     fn declared() -> Hierarchy {
         let domains = vec![domain(1, &[2, 3]), domain(2, &[4, 5]), domain(3, &[6, 7])];
         Hierarchy::of_domains(domains).expect("they can be used")

@@ -1,10 +1,10 @@
-//! What RMTP, LBRM and TMTP have in common: a group in domains, each with a head that keeps packets
-//! and repairs them to the members of its domain.
+//! The common part of RMTP, LBRM and TMTP: a group is divided into domains, each with a head that
+//! keeps packets and repairs them for the members of its domain.
 //!
-//! The head is a *designated receiver* in RMTP, a *logging server* in LBRM, a *domain manager* in
-//! TMTP. Who it is, and which group its domain alone listens to, is [declared](Hierarchy) and not
-//! found out: the papers use the time to live of multicast packets for both, which tells nothing
-//! in a data center.
+//! The head is a *designated receiver* in RMTP, a *logging server* in LBRM, and a *domain manager*
+//! in TMTP. The heads, and the multicast group that only a domain receives, are
+//! [declared](Hierarchy), not discovered. The papers derive both from the time to live of multicast
+//! packets, which carries no information in a data center.
 
 mod asking;
 mod config;
@@ -23,7 +23,7 @@ pub(crate) use self::followers::Followers;
 pub use self::hierarchy::{Domain, Hierarchy, HierarchyError, Place, Scope};
 pub use self::of_tree::Plan;
 
-/// A packet by its name, in an order: by group, then by source.
+/// A packet's id, ordered by group and then by source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PacketKey {
     group: GroupId,
@@ -40,12 +40,12 @@ impl PacketKey {
         PacketId { sender: self.source, group: self.group, seqno: SeqNo(self.seqno) }
     }
 
-    /// All packets of a source in a group.
+    /// Returns the range of all packets of a source in a group.
     fn of_source(group: GroupId, source: NodeId) -> core::ops::RangeInclusive<Self> {
         Self { group, source, seqno: 0 }..=Self { group, source, seqno: u32::MAX }
     }
 
-    /// All packets of a group.
+    /// Returns the range of all packets of a group.
     fn of_group(group: GroupId) -> core::ops::RangeInclusive<Self> {
         let (first, last) = (NodeId(0), NodeId(u64::MAX));
         Self { group, source: first, seqno: 0 }..=Self { group, source: last, seqno: u32::MAX }

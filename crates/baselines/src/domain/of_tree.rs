@@ -1,4 +1,4 @@
-//! Domains after a multicast tree.
+//! Domains derived from a multicast tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,20 +8,20 @@ use carom_proto::{GroupId, NodeId};
 
 use super::hierarchy::{Domain, Hierarchy, HierarchyError, Place, Scope};
 
-/// How a multicast tree is divided into domains.
+/// Rule for dividing a multicast tree into domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How many receivers make a domain of the part of the tree that they are in; at least 2.
+    /// Minimum number of receivers in a subtree that form a domain. The effective minimum is 2.
     pub least: usize,
-    /// How many tiers of heads there are, that of the sender included, which is the head of what
-    /// is left over. LBRM has 2. `None`: as many as it takes until fewer than [`Plan::least`] are
-    /// left.
+    /// Number of tiers of heads, including that of the sender, which is the head of the remaining
+    /// receivers. LBRM has 2. `None`: as many as needed until fewer than [`Plan::least`] receivers
+    /// remain.
     pub tiers: Option<u32>,
-    /// The group of the first domain's own multicast; the others have the numbers after it.
+    /// Group of the first domain's multicast. The other domains use the subsequent numbers.
     pub first_scope: GroupId,
 }
 
-/// A receiver that has no head yet, and how many tiers are below it.
+/// A receiver without a head, and the number of tiers below it.
 #[derive(Clone, Copy)]
 struct Open {
     receiver: Vertex,
@@ -29,14 +29,15 @@ struct Open {
 }
 
 impl Hierarchy {
-    /// Domains after a multicast tree: from the leaves upwards, wherever enough receivers without
-    /// a head come together, the one that is nearest becomes the head of the others, and is itself
-    /// one of those that come together further up. The sender is the head of what is left over.
+    /// Divides a multicast tree into domains, from the leaves upwards.
     ///
-    /// Links are counted along the tree.
+    /// Where enough receivers without a head meet, the one nearest to the sender becomes the head
+    /// of the others, and remains without a head further up. The sender is the head of the
+    /// remaining receivers. Links are counted along the tree.
     ///
     /// # Errors
-    /// If two vertices are the same node.
+    /// [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if `node` maps two vertices to
+    /// the same node.
     pub fn of_tree(
         tree: &MulticastTree,
         plan: Plan,
@@ -71,8 +72,8 @@ impl Hierarchy {
     }
 }
 
-/// The head of a domain at `vertex`, if there is one; `open` are its members then. Who is left over
-/// goes on upwards.
+/// Chooses the head of a domain at `vertex`, if there are enough receivers. Then `open` becomes the
+/// members of the domain. The remaining receivers are passed upwards.
 fn choose_head(
     tree: &MulticastTree,
     plan: Plan,
@@ -98,7 +99,7 @@ fn choose_head(
     Some(head)
 }
 
-/// The links of the tree between `head` and `members`, each named by its lower end.
+/// Returns the links of the tree between `head` and `members`. Each is identified by its lower end.
 fn links_between(tree: &MulticastTree, head: Vertex, members: &[Vertex]) -> BTreeSet<Vertex> {
     let way_up = |vertex: Vertex| {
         let lower_end = move |vertex: &Vertex| tree.above(*vertex).map(|above| above.vertex);
@@ -136,7 +137,8 @@ mod tests {
     fn racks_are_domains_and_their_heads_are_below_the_sender() {
         let topology = Topology::racks(&[4, 4, 4]).expect("it is one");
         let hierarchy = Hierarchy::of_tree(&tree(&topology), PLAN, node).expect("they are nodes");
-        // In the sender's own rack its three others and the heads of the others come together.
+        // The sender's rack contains its three other hosts, where the heads of the other racks meet
+        // too.
         let heads = hierarchy.heads();
         assert_eq!(heads, [(NodeId(1), 1), (NodeId(2), 4), (NodeId(5), 3), (NodeId(9), 3)]);
         assert_eq!(hierarchy.links(NodeId(5), NodeId(6)), 2, "by the switch of their rack");

@@ -1,4 +1,4 @@
-//! What was asked of a node, gathered until it is repaired.
+//! Requests of other nodes, gathered until the packet is repaired.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use carom_proto::{GroupId, NodeId, PacketId, Time, Timers};
 
 use super::PacketKey;
 
-/// Packets that others have asked for, and those that were repaired just now.
+/// Packets that other nodes have requested, and packets repaired recently.
 #[derive(Debug)]
 pub(super) struct Serving {
     entries: BTreeMap<PacketKey, Entry>,
@@ -16,22 +16,22 @@ pub(super) struct Serving {
     counters: ServingCounters,
 }
 
-/// How long requests are gathered, ignored and kept.
+/// Times for which requests are gathered, ignored and kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServingTerms {
     pub(super) gather_for: Duration,
     pub(super) hold_down: Duration,
-    /// For how long a packet is hoped for that is not here itself.
+    /// Time for which requests for a packet that is missing here too are kept.
     pub(super) give_up_after: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     waiting: BTreeSet<NodeId>,
-    /// To whom it was repaired, and until when further requests of theirs are ignored.
+    /// Nodes that got a repair, each with the time until which their further requests are ignored.
     served: BTreeMap<NodeId, Time>,
-    /// The multicasts by which it was repaired, and until when requests of those who hear them are
-    /// ignored.
+    /// Multicasts that carried a repair, each with the time until which requests of their receivers
+    /// are ignored.
     multicast: BTreeMap<GroupId, Time>,
     requests: u64,
     copies: u64,
@@ -47,7 +47,7 @@ struct ServingCounters {
     most_copies: u64,
 }
 
-/// Packets that may be asked for, or be held down, at a time.
+/// Maximum number of packets that are requested or held down.
 const MAX_ENTRIES: usize = 1 << 16;
 
 impl Serving {
@@ -56,7 +56,8 @@ impl Serving {
         Self { entries: BTreeMap::new(), timers, terms, counters }
     }
 
-    /// `whom` asks for a packet that is here, or is missing here too; it `hears` these multicasts.
+    /// Processes the request of `whom` for a packet that is here, or is missing here too. `hears`
+    /// returns `true` for the multicasts that `whom` receives.
     pub(super) fn request(
         &mut self,
         now: Time,
@@ -85,7 +86,7 @@ impl Serving {
         self.timers.set_no_later(key, now + wait);
     }
 
-    /// The packet is here now: who waited for it gets it at once.
+    /// Schedules the repair of a packet that has arrived, if nodes wait for it.
     pub(super) fn arrived(&mut self, now: Time, id: PacketId) {
         let key = PacketKey::of(id);
         if self.entries.get(&key).is_some_and(|entry| !entry.waiting.is_empty()) {
@@ -93,7 +94,7 @@ impl Serving {
         }
     }
 
-    /// The next packet whose requests were gathered long enough, and who asked for it.
+    /// Returns the next packet whose requests have been gathered long enough, and the requestors.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<(PacketId, BTreeSet<NodeId>)> {
         loop {
             let key = self.timers.pop_due(now)?;
@@ -107,7 +108,7 @@ impl Serving {
         }
     }
 
-    /// A packet was repaired to these nodes, and by these multicasts.
+    /// Records that a packet was repaired for these nodes, and by these multicasts.
     pub(super) fn served(
         &mut self,
         now: Time,
@@ -128,7 +129,7 @@ impl Serving {
         self.timers.set(key, until);
     }
 
-    /// A packet that was asked for is not here any more, or never came.
+    /// Discards the requests for a packet that is no longer kept or never arrived.
     pub(super) fn unanswered(&mut self, id: PacketId) {
         self.counters.unanswered += 1;
         let key = PacketKey::of(id);
@@ -136,7 +137,7 @@ impl Serving {
         self.timers.cancel(key);
     }
 
-    /// This node is no longer in the group.
+    /// Discards the requests of a group that this node has left.
     pub(super) fn leave(&mut self, group: GroupId) {
         for (key, _) in self.entries.extract_if(PacketKey::of_group(group), |_, _| true) {
             self.timers.cancel(key);
@@ -147,7 +148,7 @@ impl Serving {
         self.timers.next_due()
     }
 
-    /// The counters, by name.
+    /// Returns the counters by name.
     pub(super) fn named(&self) -> [(&'static str, u64); 6] {
         let it = self.counters;
         [
@@ -181,7 +182,7 @@ mod tests {
         Serving::new(ServingTerms { gather_for, hold_down, give_up_after })
     }
 
-    /// Nodes from 3 on hear group 7.
+    /// Processes a request. Nodes from 3 on receive group 7.
     fn request(serving: &mut Serving, now: Time, id: PacketId, whom: u64, is_here: bool) {
         serving.request(now, id, NodeId(whom), is_here, |scope| scope.0 == 7 && whom > 2);
     }

@@ -7,65 +7,70 @@ use super::parity::LENGTH_BYTES;
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
 
-/// The settings of a [`SenderFec`](super::SenderFec) engine.
+/// Settings of a [`SenderFec`](super::SenderFec) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path. It limits the payload.
+    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
+    /// the payload.
     pub path_mtu: u16,
-    /// Data packets in a set, 1 to [`MAX_R`].
+    /// Number of data packets in a set, 1 to [`MAX_R`]. Default 8.
     pub r: u8,
-    /// Parity packets sent for each set, 0 to [`MAX_C`]; 0 is multicast without any repair.
+    /// Number of parity packets sent for each set, 0 to [`MAX_C`]. 0 is multicast without repair.
+    /// Default 5.
     pub c: u8,
-    /// How long the first packet of a set waits for the set to be full; then parity of what there
-    /// is is sent, in the same proportion and rounded up. `None`: for ever, so that the last
-    /// packets before a silence are not protected.
+    /// Time after the first packet of a set at which the parity of a partly filled set is sent, in
+    /// the same proportion and rounded up. `None`: never, which leaves the last packets before a
+    /// pause unprotected. Default 100 ms.
     pub flush_after: Option<Duration>,
-    /// How long after a message the sender says how far it has come, if nothing follows; then it
-    /// doubles each time, up to 64 times as long. Without it the loss of a last message is never
-    /// noticed. `None`: never.
+    /// Time from the last message to the first heartbeat, which announces the end of the stream.
+    /// The interval doubles up to 64 times this value. `None`: no heartbeats, so that the loss of a
+    /// last message is detected only by the parity of its set, if any arrives. Default 100 ms.
     pub heartbeat: Option<Duration>,
-    /// How long a missing packet is hoped for; then it is lost.
+    /// Time after which a missing packet is lost. Default 10 s.
     pub give_up_after: Duration,
-    /// Bytes of memory for packets that may still be needed to decode others.
+    /// Maximum number of bytes of packets kept to decode others. Default 16 MiB.
     pub retain_bytes: usize,
-    /// From where on a receiver is owed a sender's messages.
+    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Packets of one stream that may be missing at a time; older ones are lost then.
+    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
+    /// 4096.
     pub max_missing: usize,
-    /// Senders that are heard in one group; others are refused and counted.
+    /// Maximum number of senders in one group. Further senders are refused and counted. Default
+    /// 1024.
     pub max_streams: usize,
-    /// Sets of one stream of which parity waits for more; the oldest makes room.
+    /// Maximum number of incomplete sets of one stream whose parity is kept. Beyond it, the oldest
+    /// is dropped. Default 64.
     pub max_sets: usize,
 }
 
-/// The largest [`Config::r`].
+/// Maximum of [`Config::r`].
 pub const MAX_R: u8 = 64;
-/// The largest [`Config::c`].
+/// Maximum of [`Config::c`].
 pub const MAX_C: u8 = 64;
 
-/// Why a [`Config`] cannot be used.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// No message would fit.
+    /// The path MTU leaves no room for a message.
     #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
     PathMtu(u16),
-    /// r or c is out of bounds.
+    /// `r` or `c` is out of bounds.
     #[error("({r},{c}): r must be 1 to 64, c at most 64")]
     Rate {
-        /// Data packets in a set.
+        /// Configured number of data packets in a set.
         r: u8,
-        /// Parity packets of a set.
+        /// Configured number of parity packets of a set.
         c: u8,
     },
-    /// Timers without a pause.
+    /// A timer interval is zero.
     #[error("flush_after and heartbeat must be above 0")]
     Pause,
-    /// Nothing could be missing, heard or solved.
+    /// A bound is zero, so that nothing could be received or decoded.
     #[error("max_missing, max_streams and max_sets must be at least 1")]
     Bounds,
 }
 
-/// Bytes of the IP and UDP headers.
+/// Size of the IP and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 const MIN_PATH_MTU: u16 = 200;
 
@@ -88,10 +93,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings can be used.
+    /// Checks that the settings are valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Self { path_mtu, r, c, .. } = *self;
         if path_mtu < MIN_PATH_MTU {
@@ -109,7 +114,8 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes of the largest message: parity of it, of an even length, fits the path MTU.
+    /// Returns the size of the largest message, in bytes: its parity, which has an even length,
+    /// fits the path MTU.
     pub fn payload_limit(&self) -> usize {
         let shard = usize::from(self.path_mtu) - IP_UDP_BYTES - PARITY_BYTES;
         shard / 2 * 2 - LENGTH_BYTES - BLOCK_HEADER_BYTES

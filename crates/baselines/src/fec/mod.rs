@@ -1,9 +1,9 @@
 //! Sender-based forward error correction.
 //!
-//! Source: the scheme that Slingshot (section 2) and Ricochet (section 2, "Sender-based FEC") set
-//! themselves apart from, after C. Huitema, *The Case for Packet Level FEC*, 1996: for every r
-//! data packets the sender multicasts c parity packets of an erasure code, and any r of the r + c
-//! give all of them.
+//! Source: the baseline that Slingshot (section 2) and Ricochet (section 2, "Sender-based FEC")
+//! describe, after C. Huitema, *The Case for Packet Level FEC*, 1996. For every r data packets, the
+//! sender multicasts c parity packets of an erasure code. Any r of the r + c packets suffice to
+//! decode all of them.
 //!
 //! | scheme | here |
 //! |---|---|
@@ -11,18 +11,18 @@
 //! | c parity packets by an erasure code | `parity.rs`: `parity_of` |
 //! | any r of r + c suffice | `parity.rs`: `PendingSet` |
 //!
-//! A message that is solved for is delivered as [`How::Recovered`], from its sender.
+//! A decoded message is delivered as [`How::Recovered`], from its sender.
 //!
-//! Deviations, and what the scheme leaves open:
+//! Deviations, and choices that the scheme leaves open:
 //! - The code is the Reed-Solomon code of `reed-solomon-simd`, over the field of 2^16 elements.
-//! - A set that does not fill is flushed ([`Config::flush_after`]), and a sender that falls silent
-//!   says how far it has come ([`Config::heartbeat`]): nothing would tell a receiver of a last
-//!   message otherwise. Both can be turned off.
-//! - What is not recovered [`Config::give_up_after`] after its loss was noticed is reported lost:
-//!   there is no second phase. The loss of a last message is noticed by the first heartbeat that
-//!   comes through, and these are up to 64 times as far apart as the first. Deadlines have no
-//!   effect for the same reason.
-//! - [`Engine::confirm`] is not answered: nobody tells the sender anything.
+//! - A partly filled set is flushed ([`Config::flush_after`]), and an idle sender announces the end
+//!   of its stream ([`Config::heartbeat`]), because a receiver could not detect the loss of a last
+//!   message otherwise. Both can be disabled.
+//! - A packet that is not recovered within [`Config::give_up_after`] of the detection of its loss
+//!   is reported as lost: there is no second phase. The loss of a last message is detected by the
+//!   first heartbeat that arrives, and the interval of heartbeats grows to 64 times the first one.
+//!   Deadlines have no effect, because nothing is retransmitted.
+//! - [`Engine::confirm`] is not answered, because receivers send nothing to the sender.
 
 pub mod config;
 mod counters;
@@ -62,13 +62,13 @@ pub struct SenderFec {
     counters: Counters,
 }
 
-/// What this node is as a member of one group.
+/// State of this node as a member of one group.
 #[derive(Debug, Default)]
 struct Member {
-    /// The blocks of the own set that is not full.
+    /// Symbols of this node's own set that is not full.
     filling: Vec<Block>,
     heartbeat: Duration,
-    /// Sets of the others that are not complete, the oldest first.
+    /// Incomplete sets of the other senders, oldest first.
     pending: BTreeMap<NodeId, VecDeque<PendingSet>>,
 }
 
@@ -78,11 +78,11 @@ enum TimerKey {
     Heartbeat(GroupId),
 }
 
-/// Up to how many times its first value the interval between heartbeats grows.
+/// Maximum growth of the interval of heartbeats, as a multiple of its first value.
 const HEARTBEAT_GROWTH: u32 = 64;
 
 impl SenderFec {
-    /// The engine of node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
@@ -113,7 +113,7 @@ impl SenderFec {
         }
     }
 
-    /// The counters so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -167,7 +167,7 @@ impl SenderFec {
         self.solve(now, group, sender, None);
     }
 
-    /// Solves what can be solved of the sender's sets: those with this packet in them, or all.
+    /// Decodes the sender's sets that can be decoded: those that contain packet `of`, or all.
     fn solve(&mut self, now: Time, group: GroupId, sender: NodeId, of: Option<SeqNo>) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(pending) = member.pending.get_mut(&sender) else { return };
@@ -179,7 +179,7 @@ impl SenderFec {
                 return true;
             }
             if !set.seqnos().any(|seqno| self.reception.is_missing(id(seqno))) {
-                // All there, or given up.
+                // All packets have arrived or were given up.
                 return false;
             }
             let result = waiting.solve(|seqno| self.retained.get(&id(seqno)));
@@ -203,7 +203,7 @@ impl SenderFec {
         }
     }
 
-    /// Sends the parity of the own set, full or not.
+    /// Sends the parity of this node's own set, full or not.
     fn send_parity(&mut self, group: GroupId) {
         self.timers.cancel(TimerKey::Flush(group));
         let (r, c) = (usize::from(self.config.r), usize::from(self.config.c));
@@ -250,7 +250,7 @@ impl SenderFec {
 }
 
 impl Member {
-    /// Bytes of the own set and of the parity that waits.
+    /// Returns the size of this node's own set and of the pending parity, in bytes.
     fn bytes(&self) -> usize {
         let filling: usize = self.filling.iter().map(|block| block.bytes().len()).sum();
         let pending = self.pending.values().flatten().map(PendingSet::bytes);
@@ -270,7 +270,7 @@ impl Engine for SenderFec {
         Ok(())
     }
 
-    /// What waits in the own set is protected before the node goes.
+    /// Sends the parity of the partly filled set before the node leaves.
     fn leave(&mut self, _now: Time, group: GroupId) {
         self.send_parity(group);
         if self.members.remove(&group).is_some() {
@@ -316,7 +316,7 @@ impl Engine for SenderFec {
         Ok(seqno)
     }
 
-    /// Not answered: see the module's deviations.
+    /// Does nothing: see the deviations in the module documentation.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {

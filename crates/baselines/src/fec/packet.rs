@@ -1,5 +1,5 @@
-//! The packets of sender-based FEC. Each follows the common header of [`carom_proto::wire`] and
-//! goes to the group.
+//! The packets of sender-based FEC. Each follows the common header of [`carom_proto::wire`] and is
+//! sent to the group.
 
 use carom_proto::wire::{DecodeError, HEADER_BYTES};
 use carom_proto::{Class, SeqNo};
@@ -10,62 +10,62 @@ use super::config::{MAX_C, MAX_R};
 
 use crate::guest::{GuestPacket, read_numbered, read_prefix, read_seqno, write_numbered};
 
-/// A packet, its variable parts still in the datagram.
+/// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message on its way to the group. Kind 32.
+    /// First transmission of a message to the group. Kind 32.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 40 | n | [symbol](crate::block) |
     Data {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// One of the parity packets of a set of the sender's data packets. Kind 33.
+    /// Parity packet of a set of the sender's data packets. Kind 33.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number of the set's first data packet |
-    /// | 40 | 1 | data packets in the set, 1 to 64 |
-    /// | 41 | 1 | parity packets of the set, 1 to 64 |
-    /// | 42 | 1 | which of them this is, from 0 |
+    /// | 40 | 1 | number of data packets in the set, 1 to 64 |
+    /// | 41 | 1 | number of parity packets of the set, 1 to 64 |
+    /// | 42 | 1 | index of this parity packet, from 0 |
     /// | 43 | 1 | zero |
-    /// | 44 | n | parity shard, of an even length |
+    /// | 44 | n | parity shard, of even length |
     Parity {
-        /// What it is the parity of.
+        /// The set that the parity protects.
         set: Set,
-        /// Which of the set's parity packets it is.
+        /// Index among the set's parity packets, from 0.
         index: u8,
-        /// The shard.
+        /// The parity shard.
         shard: &'a [u8],
     },
-    /// How far the header's sender has come. Kind 34.
+    /// Announcement of the end of the sender's stream. Kind 34.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | the number of its next message |
+    /// | 36 | 4 | sequence number of the sender's next message |
     Heartbeat {
-        /// The number of the sender's next message.
+        /// Sequence number of the sender's next message.
         next: SeqNo,
     },
 }
 
-/// Consecutive data packets of one sender that share parity.
+/// A set of consecutive data packets of one sender that share parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set {
-    /// The first of them.
+    /// Sequence number of the first data packet.
     pub first: SeqNo,
-    /// How many they are.
+    /// Number of data packets.
     pub data: u8,
-    /// How many parity packets there are.
+    /// Number of parity packets.
     pub parity: u8,
 }
 
-/// Bytes of a parity packet before its shard.
+/// Size of a parity packet before its shard, in bytes.
 pub const PARITY_BYTES: usize = HEADER_BYTES + size_of::<RawParity>();
 
 const DATA: u8 = 32;
@@ -83,17 +83,17 @@ struct RawParity {
 }
 
 impl Set {
-    /// The number after the last data packet.
+    /// Returns the sequence number after the last data packet.
     pub fn end(self) -> SeqNo {
         self.first.plus(u32::from(self.data))
     }
 
-    /// The numbers of the data packets.
+    /// Returns the sequence numbers of the data packets.
     pub fn seqnos(self) -> impl Iterator<Item = SeqNo> {
         (0..u32::from(self.data)).map(move |place| self.first.plus(place))
     }
 
-    /// Whether `seqno` is one of them.
+    /// Returns `true` if `seqno` is in the set.
     pub fn contains(self, seqno: SeqNo) -> bool {
         (0..i32::from(self.data)).contains(&seqno.distance_from(self.first))
     }

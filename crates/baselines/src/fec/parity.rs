@@ -1,6 +1,6 @@
-//! Parity of sets of blocks: Reed-Solomon over shards of one length.
+//! Parity of sets of symbols: Reed-Solomon over shards of equal length.
 //!
-//! A shard is a block with its length before it, 2 bytes, and zeros after it, up to the longest of
+//! A shard is the length of a symbol in 2 bytes, the symbol, and zeros up to the longest symbol of
 //! the set and to an even length.
 
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use super::packet::Set;
 use crate::block::Block;
 
-/// Bytes of the length before a block in its shard.
+/// Size of the length field before a symbol in its shard, in bytes.
 pub(crate) const LENGTH_BYTES: usize = 2;
 
-/// Parity that came of one set, until the set is complete.
+/// Parity received for one set, kept until the set is complete.
 #[derive(Debug)]
 pub(super) struct PendingSet {
     pub(super) set: Set,
@@ -21,11 +21,11 @@ pub(super) struct PendingSet {
     shards: Vec<(u8, Bytes)>,
 }
 
-/// The `count` parity shards of these blocks.
+/// Computes the `count` parity shards of these symbols.
 ///
 /// # Panics
-/// If there are no blocks, or more of them or of the shards than the code can do: the
-/// configuration bounds them far below.
+/// If there are no symbols, or more symbols or shards than the code supports. The configuration's
+/// bounds are far below that.
 pub(super) fn parity_of(blocks: &[Block], count: u8) -> Vec<Vec<u8>> {
     let longest = blocks.iter().map(|block| block.bytes().len()).max().unwrap_or(0);
     let shard_bytes = (LENGTH_BYTES + longest).next_multiple_of(2);
@@ -45,19 +45,19 @@ impl PendingSet {
         Self { set, shard_bytes, shards: Vec::new() }
     }
 
-    /// Whether a parity packet that says this can be of the same set.
+    /// Returns `true` if a parity packet with these fields can belong to the set.
     pub(super) fn fits(&self, set: Set, shard_bytes: usize) -> bool {
         self.set == set && self.shard_bytes == shard_bytes
     }
 
-    /// Keeps a shard, unless it is there already.
+    /// Keeps a shard, unless it is present already.
     pub(super) fn add(&mut self, index: u8, shard: &[u8]) {
         if self.shards.iter().all(|(other, _)| *other != index) {
             self.shards.push((index, Bytes::copy_from_slice(shard)));
         }
     }
 
-    /// Bytes of the shards.
+    /// Returns the size of the shards in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.shards.len() * self.shard_bytes
     }
@@ -66,8 +66,8 @@ impl PendingSet {
         self.shards.len()
     }
 
-    /// Solves for the blocks that `block_of` does not have. `None` if there is not enough; a block
-    /// is `Err` with its number if it makes no sense.
+    /// Decodes the symbols that `block_of` does not return. Returns `None` if there are too few
+    /// shards. An invalid symbol is returned as `Err` with its sequence number.
     pub(super) fn solve<'a>(
         &self,
         block_of: impl Fn(SeqNo) -> Option<&'a Block>,
@@ -80,7 +80,7 @@ impl PendingSet {
         let counts = (known.len(), usize::from(self.set.parity));
         let mut decoder = ReedSolomonDecoder::new(counts.0, counts.1, self.shard_bytes).ok()?;
         for (place, block) in known.iter().enumerate() {
-            // One that is longer than the shards contradicts them: it is left to be solved.
+            // A symbol longer than the shards contradicts them. It is left out and decoded anew.
             if let Some(block) =
                 block.filter(|it| LENGTH_BYTES + it.bytes().len() <= self.shard_bytes)
             {
@@ -108,7 +108,7 @@ fn shard_of(block: &Block, shard_bytes: usize) -> Vec<u8> {
     shard
 }
 
-/// The block in a shard; `None` if no block makes this shard.
+/// Returns the symbol in a shard; `None` if no symbol encodes to this shard.
 fn block_in(shard: &[u8]) -> Option<Block> {
     let (length, rest) = shard.split_first_chunk::<LENGTH_BYTES>()?;
     let (block, padding) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
@@ -147,7 +147,7 @@ mod tests {
             if !(1..=5).contains(&lost) {
                 continue;
             }
-            // The last parity packets, as many as are needed.
+            // The last parity packets, one for each lost symbol.
             let arrived: Vec<u8> = (5 - lost..5).collect();
             let pending = pending(&blocks, 5, &arrived);
             assert_eq!(pending.shards(), usize::from(lost));

@@ -5,42 +5,43 @@ use core::time::Duration;
 use crate::domain::{DomainConfig, DomainError, RepairBy};
 use crate::round_trips::Timeouts;
 
-/// The settings of an [`Lbrm`](super::Lbrm) engine. The names in brackets are those of the paper.
+/// Settings of an [`Lbrm`](super::Lbrm) engine. Names in parentheses are those of the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Who logs for whom, and what is kept. The paper has two tiers: a primary logging server, and
-    /// a secondary one at each site.
+    /// Loggers, and retention of packets. The paper has two tiers: a primary logging server, and a
+    /// secondary one at each site.
     pub domains: DomainConfig,
-    /// When a repair for several is multicast at the site.
+    /// Condition for sending a repair by multicast at the site. Default [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
-    /// How long a receiver waits for a repair before it asks again, twice as long for the same node
-    /// each time. The least is a round trip and [`DomainConfig::gather_for`], or longer.
+    /// Time for which a receiver waits for a repair before it sends the next NAK. It doubles with
+    /// each NAK to the same logger. Set the minimum to at least one round trip plus
+    /// [`DomainConfig::gather_for`]. Default 20 ms to 2 s.
     pub nack_timeouts: Timeouts,
-    /// How long after a message the first heartbeat comes (`h_min`: 0.25 s). Shorter discovers the
-    /// loss of a last message sooner.
+    /// Time from a message to the first heartbeat (`h_min`: 0.25 s). A shorter time detects the
+    /// loss of a last message sooner. Default 250 ms.
     pub first_heartbeat: Duration,
-    /// The longest pause between heartbeats (`h_max`: 32 s).
+    /// Maximum interval of heartbeats (`h_max`: 32 s). Default 32 s.
     pub max_heartbeat: Duration,
-    /// By how much each pause is longer than the one before (`backoff`: 2).
+    /// Factor between successive intervals, at least 1 (`backoff`: 2). Default 2.
     pub backoff: f64,
 }
 
-/// Why a [`Config`] cannot be used.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// What all protocols with domains have in common is wrong.
+    /// A common setting of the protocols with domains is invalid.
     #[error(transparent)]
     Domains(#[from] DomainError),
-    /// Requests without a pause, or with pauses in the wrong order.
+    /// The timeouts are zero or not in order.
     #[error("the nack_timeouts must be above 0, and the initial one between the others")]
     NackTimeouts,
-    /// Heartbeats without a pause, or pauses that grow downwards.
+    /// The first interval is zero or above the maximum, or the factor is below 1.
     #[error("first_heartbeat must be above 0 and at most max_heartbeat, and backoff at least 1")]
     Heartbeats,
 }
 
 impl Default for Config {
-    /// With the heartbeats of the paper, for a local network.
+    /// Returns settings for a local network, with the heartbeats of the paper.
     fn default() -> Self {
         Self {
             domains: DomainConfig::default(),
@@ -58,8 +59,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For a data center whose round trips take less than half a millisecond, as the RDCM paper
-    /// simulates one.
+    /// Returns settings for a data center with round trips below half a millisecond, like the one
+    /// that the RDCM paper simulates.
     pub fn datacenter() -> Self {
         let domains = DomainConfig {
             gather_for: Duration::from_micros(100),
@@ -79,10 +80,10 @@ impl Config {
         }
     }
 
-    /// Checks that the settings can be used.
+    /// Checks that the settings are valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         if !self.nack_timeouts.are_valid() {

@@ -1,4 +1,4 @@
-//! Log-Based Receiver-reliable Multicast: receivers ask logging servers for what they lack.
+//! Log-Based Receiver-reliable Multicast: receivers request missing packets from logging servers.
 //!
 //! Source: H. W. Holbrook, S. K. Singhal, D. R. Cheriton, *Log-Based Receiver-Reliable Multicast
 //! for Distributed Interactive Simulation*, ACM SIGCOMM 1995.
@@ -8,31 +8,31 @@
 //! | variable heartbeats | `Lbrm::send_heartbeat` |
 //! | a primary logger, a secondary one at each site | [`Hierarchy`](crate::domain::Hierarchy) |
 //! | losses from gaps and heartbeats, requests to the site's logger | `Lbrm::send_nacks` |
-//! | a logger that lacks the packet asks the one above | `domain/serving.rs` |
-//! | unicast, or multicast at the site if many ask | [`RepairBy`](crate::domain::RepairBy) |
-//! | who gets no answer asks further up | `DomainConfig::climb_after` |
+//! | a logger that lacks the packet requests it from the one above | `domain/serving.rs` |
+//! | unicast, or multicast at the site for many requests | [`RepairBy`](crate::domain::RepairBy) |
+//! | a receiver without an answer turns to the logger above | `DomainConfig::climb_after` |
 //!
-//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted), by the
-//! logger that sent it.
+//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted), from the
+//! logger that sent the repair.
 //!
-//! Deviations, each with its reason:
-//! - Loggers are declared and not found by the time to live of packets: see [`crate::domain`].
-//!   Where none is declared, a source is the primary logger of what it sends; else it is asked by
-//!   the logger above all others. So the source keeps packets for a bounded time, and needs no word
-//!   from the primary logger that it has logged them.
-//! - There may be more than two tiers of loggers. The experiments have two, as the paper has.
-//! - Logs are kept for a bounded time and in bounded memory; the paper leaves to the application
-//!   how long a packet is of use.
-//! - There is no statistical acknowledgement, by which a source multicasts a packet again before
-//!   anybody asks where many sites have lost it: it is optional, and the RDCM paper, whose
-//!   comparison this serves, does not speak of it.
-//! - The primary logger has no replicas: views tell when it is gone, and the source is asked then.
-//! - A receiver asks again, as long as the packet is missing, after a time that follows what
-//!   repairs of the same logger were measured to take and that doubles: they may wait in queues for
-//!   longer than any fixed time. A repair that another one asked for may come sooner and count, so
-//!   there is a least time. The paper leaves the time open.
-//! - Heartbeats do not repeat the last message: messages of the experiments fill a packet.
-//! - [`Engine::confirm`] is not answered: nobody acknowledges.
+//! Deviations from the paper:
+//! - Loggers are declared, not discovered by the time to live of packets: see [`crate::domain`]. If
+//!   none is declared, a source is the primary logger of its own packets. Otherwise, the topmost
+//!   logger requests them from the source. The source therefore keeps packets for a bounded time,
+//!   and needs no confirmation from the primary logger that it has logged them.
+//! - More than two tiers of loggers are possible. The experiments have two, like the paper.
+//! - Logs are kept for a bounded time and in bounded memory. The paper leaves the useful life of a
+//!   packet to the application.
+//! - There is no statistical acknowledgment, by which a source multicasts a packet again before it
+//!   is requested if many sites have lost it. It is optional, and the RDCM paper, which this
+//!   comparison reproduces, does not mention it.
+//! - The primary logger has no replicas. When it leaves the view, requests go to the source.
+//! - The time between requests for a packet follows the measured repair times of the same logger,
+//!   and doubles, because repairs may wait in queues for longer than any fixed time. There is a
+//!   minimum, because a repair that another receiver requested may arrive sooner and be measured.
+//!   The paper leaves the time open.
+//! - Heartbeats do not repeat the last message, because messages of the experiments fill a packet.
+//! - [`Engine::confirm`] is not answered, because there are no acknowledgments.
 
 mod config;
 mod counters;
@@ -65,16 +65,16 @@ pub struct Lbrm {
     config: Config,
     depot: Depot,
     asking: Asking,
-    /// The pause after the last heartbeat in each group that this node is in.
+    /// Current interval of heartbeats in each group that this node has joined.
     pauses: BTreeMap<GroupId, Duration>,
-    /// When the next one is due.
+    /// Times of the next heartbeats.
     heartbeats: Timers<GroupId>,
     outbox: Outbox,
     counters: Counters,
 }
 
 impl Lbrm {
-    /// The engine of node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
@@ -98,12 +98,12 @@ impl Lbrm {
         }
     }
 
-    /// The counters so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// A packet came, by its sender's multicast or repaired by `from`.
+    /// Processes a packet that its sender multicast, or that `from` repaired.
     fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
         match self.depot.arrive(now, id, bytes, from) {
             Ok(Some(gap)) => {
@@ -115,13 +115,14 @@ impl Lbrm {
         }
     }
 
-    /// Asks for what was found to be missing, at once or after a while.
+    /// Schedules the requests for newly missing packets, after the detection delay.
     fn ask_for(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
         let at = now + self.config.domains.detect_after;
         self.asking.add_gap(&self.depot.reception, (group, source), gap, at);
     }
 
-    /// Asks for what is missing: the logger of the site first, and those above it in turn.
+    /// Sends the NAKs that are due: to the logger of the site first, then to those above it in
+    /// turn.
     fn send_nacks(&mut self, now: Time) {
         let reception = &self.depot.reception;
         let is_missing = |id| reception.is_missing(id);
@@ -143,7 +144,7 @@ impl Lbrm {
         }
     }
 
-    /// `whom` lacks packets of a source, which this node is told of thereby.
+    /// Processes a NAK of `whom`. It may also reveal packets that are unknown to this node.
     fn on_nack(&mut self, now: Time, group: GroupId, source: NodeId, whom: NodeId, seqnos: &[U32]) {
         self.counters.nacks_received += 1;
         let numbers = seqnos.iter().map(|seqno| SeqNo(seqno.get()));
@@ -158,8 +159,7 @@ impl Lbrm {
         }
     }
 
-    /// Tells the group how many messages of this node there are; the next time after a longer
-    /// pause.
+    /// Announces the end of this node's stream to the group, and lengthens the interval.
     fn send_heartbeat(&mut self, now: Time, group: GroupId) {
         let (Some(next), Some(pause)) =
             (self.depot.next_number(group, self.id), self.pauses.get_mut(&group))
@@ -228,7 +228,7 @@ impl Engine for Lbrm {
         Ok(seqno)
     }
 
-    /// Not answered: see the module's deviations.
+    /// Does nothing: see the deviations in the module documentation.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {

@@ -9,62 +9,62 @@ use crate::guest::{
     GuestPacket, read_named, read_numbered, read_prefix, read_seqno, write_named, write_numbered,
 };
 
-/// An LBRM packet, its variable parts still in the datagram.
+/// An LBRM packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message on its way to the group. Kind 1.
+    /// First transmission of a message to the group. Kind 1.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 40 | n | [symbol](crate::block) |
     Data {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// The header's sender lacks packets of a source. Kind 2.
+    /// NAK for packets of a source that the NAK's sender lacks. Kind 2.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | the source |
+    /// | 36 | 8 | source |
     /// | 44 | 4 n | sequence numbers |
     Nack {
-        /// Whose packets.
+        /// Original sender of the packets.
         source: NodeId,
-        /// Their numbers, big-endian.
+        /// Sequence numbers, big-endian.
         seqnos: &'a [U32],
     },
-    /// A packet again, out of a log. Kind 3.
+    /// Retransmission of a packet from a log. Kind 3.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | its source |
-    /// | 44 | 4 | its sequence number |
-    /// | 48 | n | [block](crate::block) |
+    /// | 36 | 8 | source |
+    /// | 44 | 4 | sequence number |
+    /// | 48 | n | [symbol](crate::block) |
     Repair {
-        /// Who multicast the packet first.
+        /// Original sender of the packet.
         source: NodeId,
-        /// Its number.
+        /// Sequence number in the source's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// How many messages the header's sender has sent. Kind 4.
+    /// Announcement of the end of the sender's stream. Kind 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | the number of its next message |
+    /// | 36 | 4 | sequence number of the sender's next message |
     Heartbeat {
-        /// The number of its sender's next message.
+        /// Sequence number of the sender's next message.
         next: SeqNo,
     },
 }
 
-/// Bytes of a request before the numbers.
+/// Size of a NAK before its sequence numbers, in bytes.
 pub const NACK_BYTES: usize = HEADER_BYTES + size_of::<U64>();
-/// Bytes of a number in a request.
+/// Size of a sequence number in a NAK, in bytes.
 pub const NUMBER_BYTES: usize = size_of::<U32>();
 
 const DATA: u8 = 1;

@@ -1,4 +1,4 @@
-//! Acknowledgements, which are requests too.
+//! Acknowledgments, which are also requests for missing packets.
 
 use carom_proto::{Destination, GroupId, NodeId, PacketId, SeqNo, Time};
 
@@ -6,28 +6,28 @@ use super::packet::{ACK_BYTES, Packet, bitmap_without, missing_of};
 use super::{Rmtp, TimerKey};
 use crate::stream::Gap;
 
-/// An acknowledgement that is due some time.
+/// A scheduled acknowledgment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acking {
-    /// Up to where the last one said that everything was there; `None` if there was none.
+    /// Settled position in the previous acknowledgment; `None` if there was none.
     settled_to: Option<SeqNo>,
-    /// How many said the same.
+    /// Number of successive acknowledgments without progress.
     in_vain: u32,
 }
 
-/// What an acknowledgement says.
+/// Content of an acknowledgment.
 struct Report {
     settled_to: SeqNo,
     next: SeqNo,
     bitmap: Vec<u8>,
-    /// When the first gap that is too young to be told of is old enough.
+    /// Time at which the first gap that is too recent to be reported may be reported.
     tell_more_at: Option<Time>,
     is_complete: bool,
 }
 
 impl Rmtp {
-    /// Something came of a source: it is acknowledged before long, and a gap at once or after a
-    /// while.
+    /// Schedules an acknowledgment of a source's packets: for a gap, after the detection delay;
+    /// otherwise, within the acknowledgment interval.
     pub(super) fn owe_ack(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
         let is_gap = !gap.missing.is_empty();
         let wait = if is_gap { self.config.domains.detect_after } else { self.config.ack_interval };
@@ -42,7 +42,8 @@ impl Rmtp {
         self.timers.set_no_later(TimerKey::Ack(group, source), at);
     }
 
-    /// A source says how many messages there are. Not all acknowledge at the same moment.
+    /// Processes a source's beacon. Acknowledgments are spread at random, so that members do not
+    /// send them at the same time.
     pub(super) fn on_beacon(&mut self, now: Time, group: GroupId, source: NodeId, next: SeqNo) {
         let gap = self.depot.reception.on_announced(now, group, source, next);
         let spread = self.config.ack_interval.mul_f64(self.rng.fraction());
@@ -53,7 +54,7 @@ impl Rmtp {
         }
     }
 
-    /// An acknowledgement's time has come; another one's will while anything is missing.
+    /// Sends an acknowledgment. Schedules the next one while packets are missing.
     pub(super) fn on_ack_due(&mut self, now: Time, group: GroupId, source: NodeId) {
         let report = self.report(now, group, source);
         let Some(member) = self.members.get_mut(&group) else { return };
@@ -82,7 +83,7 @@ impl Rmtp {
         self.transmit(Destination::Node(parent), group, ack);
     }
 
-    /// What there is to be said of a source, up to the first gap that is too young.
+    /// Returns the state of a source's stream up to the first gap that is too recent.
     fn report(&self, now: Time, group: GroupId, source: NodeId) -> Option<Report> {
         let stream = self.depot.reception.stream(group, source)?;
         let detect_after = self.config.domains.detect_after;
@@ -102,7 +103,7 @@ impl Rmtp {
         })
     }
 
-    /// A child says what it has of a source. What it lacks it is to get.
+    /// Processes a child's acknowledgment. The packets that the child lacks count as requested.
     pub(super) fn on_ack(
         &mut self,
         now: Time,

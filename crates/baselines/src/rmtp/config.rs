@@ -4,44 +4,48 @@ use core::time::Duration;
 
 use crate::domain::{DomainConfig, DomainError, RepairBy};
 
-/// The settings of an [`Rmtp`](super::Rmtp) engine. The names in brackets are those of the paper.
+/// Settings of an [`Rmtp`](super::Rmtp) engine. Names in parentheses are those of the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Who answers for whom, and what is kept. [`DomainConfig::gather_for`] is how long a head
-    /// collects a packet's requests before it sends it again (`T_retx`).
+    /// Designated receivers, and retention of packets. [`DomainConfig::gather_for`] is the time for
+    /// which a head gathers requests for a packet before it retransmits it (`T_retx`).
     pub domains: DomainConfig,
-    /// When a repair for several is multicast in the domain (`MCAST_THRESH`).
+    /// Condition for sending a repair by multicast in the domain (`MCAST_THRESH`). Default
+    /// [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
-    /// How often a receiver acknowledges while packets come or are missing (`T_ack`). At least a
-    /// round trip.
+    /// Interval of a receiver's acknowledgments while packets arrive or are missing (`T_ack`). Set
+    /// it to at least one round trip. Default 20 ms.
     pub ack_interval: Duration,
-    /// How often a sender says how many messages there are and asks for acknowledgements
-    /// (`T_sap`). Shorter discovers the loss of a last message sooner.
+    /// Interval of a sender's beacons, which announce the end of its stream and request
+    /// acknowledgments (`T_sap`). A shorter interval detects the loss of a last message sooner.
+    /// Default 1 s.
     pub beacon_interval: Duration,
-    /// Messages of a group that are not acknowledged by all whom the sender answers for (`W_s`);
-    /// further ones are [held back](carom_proto::SendError::HeldBack).
+    /// Maximum number of messages of a group from the oldest that a child of the sender has not
+    /// acknowledged to the last (`W_s`). Further messages are refused with
+    /// [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
     pub window: usize,
-    /// For how long a member that does not come on may hold a sender back. Then it is
-    /// [slow](carom_proto::Event::Slow), and not waited for until it is abreast of the others.
+    /// Time for which a member that does not advance may hold back a sender. Then it is
+    /// [lagging](carom_proto::Event::Slow), and the sender does not wait for it until it has caught
+    /// up with the others. Default 5 s.
     pub slow_after: Duration,
 }
 
-/// Why a [`Config`] cannot be used.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// What all protocols with domains have in common is wrong.
+    /// A common setting of the protocols with domains is invalid.
     #[error(transparent)]
     Domains(#[from] DomainError),
-    /// Acknowledgements or beacons without a pause.
+    /// An interval is zero.
     #[error("ack_interval, beacon_interval and slow_after must be above 0")]
     Intervals,
-    /// Nothing could be sent.
+    /// The window is zero, so that nothing could be sent.
     #[error("window must be at least 1")]
     Window,
 }
 
 impl Default for Config {
-    /// For a local network: round trips of at most some milliseconds.
+    /// Returns settings for a local network with round trips of at most some milliseconds.
     fn default() -> Self {
         Self {
             domains: DomainConfig::default(),
@@ -55,8 +59,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For a data center whose round trips take less than half a millisecond, as the RDCM paper
-    /// simulates one.
+    /// Returns settings for a data center with round trips below half a millisecond, like the one
+    /// that the RDCM paper simulates.
     pub fn datacenter() -> Self {
         let domains = DomainConfig {
             gather_for: Duration::from_micros(100),
@@ -67,10 +71,10 @@ impl Config {
         Self { domains, ack_interval: interval, beacon_interval: interval, ..Self::default() }
     }
 
-    /// Checks that the settings can be used.
+    /// Checks that the settings are valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         let intervals = [self.ack_interval, self.beacon_interval, self.slow_after];

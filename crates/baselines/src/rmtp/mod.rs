@@ -1,4 +1,4 @@
-//! Reliable Multicast Transport Protocol: acknowledgements up a hierarchy of designated receivers.
+//! Reliable Multicast Transport Protocol: acknowledgments up a hierarchy of designated receivers.
 //!
 //! Source: J. C. Lin, S. Paul, *RMTP: A Reliable Multicast Transport Protocol*, IEEE INFOCOM 1996;
 //! S. Paul, K. Sabnani, J. C. Lin, S. Bhattacharyya, *Reliable Multicast Transport Protocol
@@ -7,36 +7,37 @@
 //! | paper | here |
 //! |---|---|
 //! | designated receivers, local regions | [`Hierarchy`](crate::domain::Hierarchy) |
-//! | periodic acknowledgements with a bitmap | `acking.rs`: `Rmtp::on_ack_due` |
-//! | unicast or multicast by how many asked | [`RepairBy`](crate::domain::RepairBy) |
+//! | periodic acknowledgments with a bitmap | `acking.rs`: `Rmtp::on_ack_due` |
+//! | unicast or multicast, by the number of requestors | [`RepairBy`](crate::domain::RepairBy) |
 //! | retransmission by the sender or a designated receiver | `Rmtp::send_repairs` |
-//! | a send window, which the slowest holds | `domain/followers.rs` |
+//! | a send window, held back by the slowest receiver | `domain/followers.rs` |
 //! | `SEND_ACK_TOME` packets | `Rmtp::send_beacon` |
 //! | a receiver whose head fails turns to the next one above | `Rmtp::on_ack_due` |
 //!
-//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted), by the
-//! head that sent it.
+//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted), from the
+//! head that sent the repair.
 //!
-//! Deviations, each with its reason:
-//! - Heads are declared and not found by the time to live of beacons: see [`crate::domain`]. Who
-//!   asks in vain [several times](crate::domain::DomainConfig::climb_after), or whose head has left
-//!   the view, asks the next one above.
-//! - Any member may send; the paper has one sender. A sender is above those who have nobody above
-//!   them.
-//! - A gap is acknowledged at once, or after a
-//!   [delay](crate::domain::DomainConfig::detect_after), and not only when the next acknowledgement
-//!   is due: experiments compare protocols that detect losses equally fast.
-//! - The interval of acknowledgements is set and not measured: round trips of a data center are
-//!   shorter than any timer that one would set.
-//! - A repair by multicast goes to the members of a domain and not to the whole part of the tree
-//!   below its head: who is below them is repaired by them in turn, as soon as they have it.
-//! - There is no congestion window: the RDCM paper compares without, and the application sets the
-//!   rate. The send window remains.
-//! - A head keeps packets for a bounded time and in bounded memory, so that who joins late is not
-//!   owed what was before it; those of the paper keep the whole session on disk.
-//! - A member that does not acknowledge holds the sender back for a
-//!   [bounded time](Config::slow_after): one member could stop a group for ever otherwise.
-//! - [`Engine::confirm`] is not answered: a sender hears of those alone whom it answers for.
+//! Deviations from the paper:
+//! - Heads are declared, not discovered by the time to live of beacons: see [`crate::domain`]. A
+//!   member turns to the next head above after [several](crate::domain::DomainConfig::climb_after)
+//!   requests without a repair, or when its head has left the view.
+//! - Any member may send; the paper has one sender. A sender is the parent of the members that have
+//!   no head.
+//! - A gap is acknowledged at once, or after a [delay](crate::domain::DomainConfig::detect_after),
+//!   not only when the next acknowledgment is due. The experiments compare protocols that detect
+//!   losses equally fast.
+//! - The interval of acknowledgments is configured, not measured, because round trips in a data
+//!   center are shorter than any useful timer.
+//! - A multicast repair reaches the members of a domain, not the whole subtree below its head.
+//!   Members of lower domains are repaired by their own heads, as soon as these have the packet.
+//! - There is no congestion window: the RDCM paper compares without one, and the application sets
+//!   the rate. The send window remains.
+//! - A head keeps packets for a bounded time and in bounded memory, so that a member that joins
+//!   late is not owed earlier packets. The paper's heads keep the whole session on disk.
+//! - A member that does not acknowledge holds back the sender for a [bounded
+//!   time](Config::slow_after). Otherwise, one member could stall a group forever.
+//! - [`Engine::confirm`] is not answered, because a sender gets acknowledgments only from its own
+//!   children.
 
 mod acking;
 mod config;
@@ -74,14 +75,14 @@ pub struct Rmtp {
     counters: Counters,
 }
 
-/// What this node is as a member of one group.
+/// State of this node as a member of one group.
 #[derive(Debug)]
 struct Member {
-    /// Who acknowledges what this node sends.
+    /// The children that acknowledge this node's own stream.
     followers: Followers,
-    /// Whether the view has changed since it was looked who that is.
+    /// `true` if the view has changed since the children were last determined.
     is_stale: bool,
-    /// What this node is about to acknowledge, by source.
+    /// Scheduled acknowledgments, by source.
     acking: BTreeMap<NodeId, Acking>,
 }
 
@@ -93,7 +94,7 @@ enum TimerKey {
 }
 
 impl Rmtp {
-    /// The engine of node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
@@ -117,12 +118,12 @@ impl Rmtp {
         }
     }
 
-    /// The counters so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// A packet came, by its sender's multicast or repaired by `from`.
+    /// Processes a packet that its sender multicast, or that `from` repaired.
     fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
         match self.depot.arrive(now, id, bytes, from) {
             Ok(Some(gap)) => self.owe_ack(now, id.group, id.sender, &gap),
@@ -131,7 +132,7 @@ impl Rmtp {
         }
     }
 
-    /// The children of this node as a sender, as the view is now.
+    /// Updates the children of this node's own stream after a view change.
     fn look_who_follows(&mut self, now: Time, group: GroupId) {
         let Some(member) = self.members.get_mut(&group).filter(|member| member.is_stale) else {
             return;
@@ -141,7 +142,7 @@ impl Rmtp {
         member.followers.follow(now, &children);
     }
 
-    /// Sees to it that who does not come on is given up in time.
+    /// Sets the timer after which the sender stops waiting for children that do not advance.
     fn watch_followers(&mut self, group: GroupId) {
         let key = TimerKey::Slow(group);
         let Some(member) = self.members.get(&group).filter(|_| !self.timers.is_set(key)) else {
@@ -162,7 +163,7 @@ impl Rmtp {
         self.watch_followers(group);
     }
 
-    /// Tells the group how many messages of this node there are.
+    /// Announces the end of this node's stream to the group, and requests acknowledgments.
     fn send_beacon(&mut self, now: Time, group: GroupId) {
         let Some(next) = self.depot.next_number(group, self.id) else { return };
         self.timers.set(TimerKey::Beacon(group), now + self.config.beacon_interval);
@@ -243,7 +244,7 @@ impl Engine for Rmtp {
         Ok(seqno)
     }
 
-    /// Not answered: see the module's deviations.
+    /// Does nothing: see the deviations in the module documentation.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {

@@ -9,67 +9,67 @@ use crate::guest::{
     GuestPacket, read_named, read_numbered, read_prefix, read_seqno, write_named, write_numbered,
 };
 
-/// An RMTP packet, its variable parts still in the datagram.
+/// An RMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message on its way to the group. Kind 1.
+    /// First transmission of a message to the group. Kind 1.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 40 | n | [symbol](crate::block) |
     Data {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// What the header's sender has of a source's packets. Kind 2.
+    /// Acknowledgment of a source's packets, with the packets that its sender lacks. Kind 2.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | the source |
-    /// | 44 | 4 | everything before this number is there, or given up: the paper's L |
-    /// | 48 | 4 | the number after the last that this tells of |
-    /// | 52 | n | one bit for each in between, from the highest of the first byte: the paper's V |
+    /// | 36 | 8 | source |
+    /// | 44 | 4 | position before which all packets are settled: the paper's L |
+    /// | 48 | 4 | sequence number after the last packet that is covered |
+    /// | 52 | n | one bit for each packet in between, most significant bit first: the paper's V |
     Ack {
-        /// Whose packets.
+        /// Original sender of the packets.
         source: NodeId,
-        /// Everything before this number is settled.
+        /// Position before which all packets are settled.
         settled_to: SeqNo,
-        /// The number after the last that this tells of.
+        /// Sequence number after the last packet that is covered.
         next: SeqNo,
-        /// A bit for each packet from `settled_to` on: whether it is there, or given up. What it
-        /// has no bit for is.
+        /// One bit for each packet from `settled_to` on: 1 if it is settled, 0 if it is missing.
+        /// Packets without a bit are not missing.
         bitmap: &'a [u8],
     },
-    /// A packet again, by who answers for the receiver. Kind 3.
+    /// Retransmission of a packet by the receiver's head. Kind 3.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | its source |
-    /// | 44 | 4 | its sequence number |
-    /// | 48 | n | [block](crate::block) |
+    /// | 36 | 8 | source |
+    /// | 44 | 4 | sequence number |
+    /// | 48 | n | [symbol](crate::block) |
     Repair {
-        /// Who multicast the packet first.
+        /// Original sender of the packet.
         source: NodeId,
-        /// Its number.
+        /// Sequence number in the source's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// The header's sender asks the group for acknowledgements (`SEND_ACK_TOME`). Kind 4.
+    /// Beacon: a request to the group for acknowledgments (`SEND_ACK_TOME`). Kind 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | the number of its next message |
+    /// | 36 | 4 | sequence number of the sender's next message |
     Beacon {
-        /// The number of its sender's next message.
+        /// Sequence number of the sender's next message.
         next: SeqNo,
     },
 }
 
-/// Bytes of an acknowledgement before its bitmap.
+/// Size of an acknowledgment before its bitmap, in bytes.
 pub const ACK_BYTES: usize = HEADER_BYTES + size_of::<RawAck>();
 
 const DATA: u8 = 1;
@@ -85,7 +85,7 @@ struct RawAck {
     next: U32,
 }
 
-/// The bitmap of `count` packets from `first` on, of which all are there but `missing`.
+/// Returns the bitmap of `count` packets from `first` on, all settled except `missing`.
 pub(super) fn bitmap_without(
     first: SeqNo,
     count: usize,
@@ -100,7 +100,7 @@ pub(super) fn bitmap_without(
     bitmap
 }
 
-/// The packets from `first` to before `next` that a bitmap says are not there.
+/// Returns the packets from `first` to before `next` that are missing according to a bitmap.
 pub fn missing_of(first: SeqNo, next: SeqNo, bitmap: &[u8]) -> impl Iterator<Item = SeqNo> {
     let count = usize::try_from(next.distance_from(first)).unwrap_or(0).min(bitmap.len() * 8);
     let is_missing = |place: &usize| bitmap[place / 8] & (0x80 >> (place % 8)) == 0;

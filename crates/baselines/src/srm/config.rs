@@ -6,118 +6,125 @@ use super::packet::REPAIR_BYTES;
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
 
-/// The settings of an [`Srm`](super::Srm) engine. The names in brackets are those of ns-2.
+/// Settings of an [`Srm`](super::Srm) engine. Names in parentheses are those of ns-2. The defaults
+/// are those of [`Config::ns2_fixed`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path. It limits the payload, and how many reports a
-    /// session message has: the others have their turn in the next one.
+    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
+    /// the payload, and the number of reports in a session message: the remaining ones are sent in
+    /// the next message.
     pub path_mtu: u16,
-    /// How request and repair timers are drawn.
+    /// Parameters of request and repair timers.
     pub timing: Timing,
-    /// How far the other members are taken to be away.
+    /// Distances to the other members.
     pub distance: Distance,
-    /// How long a gap is looked at before it counts as a loss, for which a request timer is set.
-    /// Zero, as in ns-2: at once. Longer lets packets come that were only overtaken.
+    /// Delay after which a gap counts as a loss and its request timer starts. 0, as in ns-2: at
+    /// once. A larger value tolerates reordering. Default 0.
     pub detect_after: Duration,
-    /// How often the timer of a request is backed off at most (`requestBackoffLimit_`: 5).
+    /// Maximum number of backoffs by which the interval of a request timer grows
+    /// (`requestBackoffLimit_`: 5). Later requests keep the largest interval. Default 5.
     pub backoff_limit: u32,
-    /// Mean time between a member's session messages in a group (`sessionDelay_`: 1 s); each is
-    /// drawn from 0.9 to 1.1 times that. Shorter discovers the loss of a last message sooner.
+    /// Mean interval of a member's session messages in a group, at least 1 ms (`sessionDelay_`: 1
+    /// s). Each interval is drawn from 0.9 to 1.1 times the mean. A shorter interval detects the
+    /// loss of a last message sooner. Default 1 s.
     pub session_interval: Duration,
-    /// The share of the group's data bandwidth, as measured, that all its session messages
-    /// together should not exceed (section III-A: 5 %): the interval is stretched to keep it, to
-    /// [`Config::max_session_interval`] at most. `None`, as in ns-2: never stretched.
+    /// Maximum share of the group's measured data bandwidth that all its session messages together
+    /// may use (section III-A: 5 %). The interval is stretched to keep it, up to
+    /// [`Config::max_session_interval`]. `None`, as in ns-2: never stretched.
     pub session_share: Option<f64>,
-    /// How far the interval is stretched at most.
+    /// Maximum of the stretched interval. Default 32 s.
     pub max_session_interval: Duration,
-    /// How long a missing packet is hoped for; then it is lost. SRM itself never gives up.
+    /// Time after which a missing packet is lost. SRM itself never gives up. Default 120 s.
     pub give_up_after: Duration,
-    /// How long packets are kept to answer requests. SRM itself keeps everything.
+    /// Time for which packets are kept to answer requests. SRM itself keeps all packets. Default 60
+    /// s.
     pub retain_for: Duration,
-    /// Bytes of memory for them.
+    /// Maximum number of bytes of these packets. Default 16 MiB.
     pub retain_bytes: usize,
-    /// From where on a receiver is owed a sender's messages.
+    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Packets of one stream that may be missing at a time; older ones are lost then.
+    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
+    /// 4096.
     pub max_missing: usize,
-    /// Senders that are heard in one group; others are refused and counted.
+    /// Maximum number of senders in one group. Further senders are refused and counted. Default
+    /// 1024.
     pub max_streams: usize,
 }
 
-/// The parameters of the timers: a request waits for C1 to C1 + C2 times the distance to the
-/// source, a repair for D1 to D1 + D2 times the distance to the requestor.
+/// Parameters of the timers. A request waits for C1 to C1 + C2 times the distance to the source,
+/// and a repair for D1 to D1 + D2 times the distance to the requestor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Timing {
-    /// The same for ever, as ns-2's `Agent/SRM`.
+    /// Constant, as in ns-2's `Agent/SRM`.
     Fixed {
-        /// Distances that a request waits at least (`C1_`: 2).
+        /// Minimum wait of a request, in distances (`C1_`: 2).
         c1: f64,
-        /// Distances over which requests are spread beyond that (`C2_`: 2).
+        /// Spread of requests beyond the minimum, in distances (`C2_`: 2).
         c2: f64,
-        /// Distances that a repair waits at least (`D1_`: 1).
+        /// Minimum wait of a repair, in distances (`D1_`: 1).
         d1: f64,
-        /// Distances over which repairs are spread beyond that (`D2_`: 1).
+        /// Spread of repairs beyond the minimum, in distances (`D2_`: 1).
         d2: f64,
     },
-    /// D1 = D2 = log10 of the group's size, as section V-A and ns-2's `Agent/SRM/Fixed` have it.
+    /// D1 = D2 = log10 of the group's size, as in section V-A and ns-2's `Agent/SRM/Fixed`.
     LogOfGroup {
-        /// As in [`Timing::Fixed`].
+        /// Minimum wait of a request, in distances, as in [`Timing::Fixed`].
         c1: f64,
-        /// As in [`Timing::Fixed`].
+        /// Spread of requests beyond the minimum, in distances, as in [`Timing::Fixed`].
         c2: f64,
     },
-    /// Adapted to the duplicates and delays that each member sees (section VII, ns-2's
-    /// `Agent/SRM/Adaptive`): C1 = C2 = 2 and D1 = D2 = log10 of the group's size at first.
+    /// Adapted to the duplicates and delays that each member observes (section VII, ns-2's
+    /// `Agent/SRM/Adaptive`). The initial values are C1 = C2 = 2 and D1 = D2 = log10 of the group's
+    /// size.
     Adaptive,
 }
 
-/// How far the other members are taken to be away: one-way delays.
+/// Source of the distances to the other members, which are one-way delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
-    /// Measured by session messages, as NTP does; this much before the first measurement
-    /// (1 s in ns-2).
+    /// Measured by session messages, as in NTP.
     Estimated {
-        /// The distance of a member that has not been measured.
+        /// Distance of a member that has not been measured (1 s in ns-2).
         until_known: Duration,
     },
-    /// Always the same, whatever the network is like.
+    /// Constant, independent of the network.
     Fixed(Duration),
 }
 
-/// Why a [`Config`] cannot be used.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// No message would fit.
+    /// The path MTU leaves no room for a message.
     #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
     PathMtu(u16),
-    /// A parameter of the timers is negative or no number.
+    /// A parameter of the timers is negative or not finite.
     #[error("the parameters of the timers must be 0 or more")]
     Timing,
-    /// Session messages without a pause.
+    /// The interval of session messages is too short, or above its maximum.
     #[error("session_interval must be at least 1 ms and at most max_session_interval")]
     SessionInterval,
-    /// A share of 0 would mean no session messages at all.
+    /// The share is not above 0.
     #[error("session_share must be above 0")]
     SessionShare,
-    /// Nothing could be missing or heard.
+    /// A bound is zero, so that nothing could be received.
     #[error("max_missing and max_streams must be at least 1")]
     Bounds,
 }
 
-/// Bytes of the IP and UDP headers.
+/// Size of the IP and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 const MIN_PATH_MTU: u16 = 200;
 
 impl Default for Config {
-    /// [`Config::ns2_fixed`].
+    /// Returns [`Config::ns2_fixed`].
     fn default() -> Self {
         Self::ns2_fixed()
     }
 }
 
 impl Config {
-    /// ns-2's `Agent/SRM/Fixed`: C1 = C2 = 2, D1 = D2 = log10 of the group's size, a session
-    /// message each second, and a distance of 1 s until it is measured.
+    /// Returns the settings of ns-2's `Agent/SRM/Fixed`: C1 = C2 = 2, D1 = D2 = log10 of the
+    /// group's size, one session message per second, and a distance of 1 s until it is measured.
     pub fn ns2_fixed() -> Self {
         Self {
             path_mtu: 1500,
@@ -137,11 +144,13 @@ impl Config {
         }
     }
 
-    /// SRM as the Slingshot and Ricochet papers measured it in a rack: with parameters for the
-    /// Internet. C1 = C2 = 2, D1 = D2 = 1 and a distance of 1 s whatever the network is like, so
-    /// that a loss is asked for 3 s and repaired about 4 s after its discovery (Ricochet 4.2.1:
-    /// "roughly 4 seconds"); and session messages within 5 % of the data, so that losses are
-    /// discovered by the sender's next packet.
+    /// Returns the settings with which the Slingshot and Ricochet papers measured SRM in a rack:
+    /// parameters for the Internet.
+    ///
+    /// C1 = C2 = 2, D1 = D2 = 1, and the distance is always 1 s, so that a loss is requested about
+    /// 3 s and repaired about 4 s after its detection (Ricochet 4.2.1: "roughly 4 seconds").
+    /// Session messages use up to 5 % of the data rate, so that losses are detected by the sender's
+    /// next packet.
     pub fn wide_area() -> Self {
         Self {
             timing: Timing::Fixed { c1: 2.0, c2: 2.0, d1: 1.0, d2: 1.0 },
@@ -152,14 +161,14 @@ impl Config {
         }
     }
 
-    /// ns-2's `Agent/SRM/Adaptive`.
+    /// Returns the settings of ns-2's `Agent/SRM/Adaptive`.
     pub fn ns2_adaptive() -> Self {
         Self { timing: Timing::Adaptive, ..Self::ns2_fixed() }
     }
 
-    /// As SRM could be set in a data center: distances measured from the first second on and
-    /// taken to be a millisecond before that, adaptive timers, session messages as often as 5 % of
-    /// the traffic allow.
+    /// Returns settings for a data center: adaptive timers, distances that are measured and assumed
+    /// to be 1 ms until then, and session messages every 100 ms, or less often to stay within 5 %
+    /// of the traffic.
     pub fn datacenter() -> Self {
         Self {
             timing: Timing::Adaptive,
@@ -172,10 +181,10 @@ impl Config {
         }
     }
 
-    /// Checks that the settings can be used.
+    /// Checks that the settings are valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.path_mtu < MIN_PATH_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
@@ -201,12 +210,12 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes of the largest datagram that fits the path MTU.
+    /// Returns the size of the largest datagram that fits the path MTU, in bytes.
     pub fn max_datagram_bytes(&self) -> usize {
         usize::from(self.path_mtu) - IP_UDP_BYTES
     }
 
-    /// Bytes of the largest message: a repair of it fits the path MTU.
+    /// Returns the size of the largest message, in bytes: its repair fits the path MTU.
     pub fn payload_limit(&self) -> usize {
         self.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
     }

@@ -1,6 +1,7 @@
-//! What the engine counts, beside what every receiver counts.
+//! The engine's counters, in addition to those of every receiver.
 
-/// Counters of an SRM engine since it was made. Packets unless the name says otherwise.
+/// Counters of an SRM engine since it was created. The unit is packets unless the name says
+/// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages of this node that were multicast.
@@ -9,40 +10,42 @@ pub struct Counters {
     pub requests_sent: u64,
     /// Requests received.
     pub requests_received: u64,
-    /// Requests that were put off because another member's was heard.
+    /// Requests postponed because another member's request was heard.
     pub requests_suppressed: u64,
-    /// Requests heard although this member had put off its own just before (ignore-backoff).
+    /// Requests heard just after this member had backed off its own (ignore-backoff).
     pub requests_ignored: u64,
-    /// Requests for what this node has repaired, or heard repaired, less than three distances ago.
+    /// Requests for packets that were repaired by this node, or heard repaired, less than three
+    /// distances ago.
     pub requests_held_down: u64,
-    /// Requests for what this node had and has no more.
+    /// Requests for packets that this node does not retain.
     pub requests_unanswerable: u64,
     /// Repairs sent.
     pub repairs_sent: u64,
-    /// Repairs not sent because another member's was heard.
+    /// Repairs canceled because another member's repair was heard.
     pub repairs_suppressed: u64,
-    /// Repairs of what was there already.
+    /// Repairs of packets that were not missing here.
     pub repairs_duplicate: u64,
-    /// Repairs not prepared because too many wait, or because their deadline has passed.
+    /// Repairs not scheduled because too many are pending, or because the message's deadline has
+    /// passed.
     pub repairs_refused: u64,
     /// Session messages sent.
     pub sessions_sent: u64,
-    /// Bytes in them.
+    /// Bytes of session messages sent.
     pub session_bytes: u64,
-    /// Reports that had to wait for the next session message.
+    /// Reports that were postponed to the next session message.
     pub reports_put_off: u64,
     /// Distances measured.
     pub distances_measured: u64,
-    /// Members whose session messages there was no room to remember.
+    /// Session messages of members beyond the bound, which were not remembered.
     pub peers_refused: u64,
-    /// Datagrams of groups that this node is not in, or with its own id.
+    /// Datagrams of groups that this node has not joined, or with this node's own id.
     pub foreign: u64,
-    /// Datagrams that could not be decoded, or speak of what this node never sent.
+    /// Datagrams that could not be decoded.
     pub malformed: u64,
 }
 
 impl Counters {
-    /// All counters by name.
+    /// Returns all counters by name.
     pub fn named(&self) -> [(&'static str, u64); 18] {
         [
             ("data_sent", self.data_sent),

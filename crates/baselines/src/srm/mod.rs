@@ -1,8 +1,8 @@
 //! Scalable Reliable Multicast.
 //!
-//! Source: S. Floyd, V. Jacobson, C. Liu, S. McCanne, L. Zhang, *A Reliable Multicast Framework
-//! for Light-weight Sessions and Application Level Framing*, IEEE/ACM Transactions on Networking
-//! 5(6), 1997; the defaults, and what the paper leaves open, are those of the agent in ns-2.
+//! Source: S. Floyd, V. Jacobson, C. Liu, S. McCanne, L. Zhang, *A Reliable Multicast Framework for
+//! Light-weight Sessions and Application Level Framing*, IEEE/ACM Transactions on Networking 5(6),
+//! 1997; the defaults, and what the paper leaves open, are those of the agent in ns-2.
 //!
 //! | paper | here |
 //! |---|---|
@@ -14,30 +14,30 @@
 //! | V fixed timers | [`Timing::Fixed`], [`Timing::LogOfGroup`] |
 //! | VII adaptive timers | `timing.rs`: `Interval` |
 //!
-//! Every request and every repair is multicast to the whole group. Groups share nothing but the
-//! memory for retained packets, so that a node in many groups behaves as one process for each.
+//! Every request and every repair is multicast to the whole group. Groups share only the memory for
+//! retained packets, so that a node in many groups behaves like one process per group.
 //!
-//! A member that lost a packet delivers it as [`Retransmitted`](carom_proto::How::Retransmitted)
-//! with `missing_for`, the time from discovery to recovery; `age` less `missing_for` is what
-//! discovery took.
+//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted).
+//! `missing_for` is the time from detection to recovery, and `age` less `missing_for` is the time
+//! until detection.
 //!
-//! Deviations, each with its reason:
-//! - A missing packet is given up, and reported lost, after [`Config::give_up_after`], and packets
-//!   are retained for a bounded time: memory is bounded here. The paper leaves both to the
+//! Deviations from the paper:
+//! - A missing packet is given up and reported as lost after [`Config::give_up_after`], and packets
+//!   are retained for a bounded time, because memory is bounded here. The paper leaves both to the
 //!   application.
-//! - Session messages that would exceed the path MTU carry as many reports as fit, and the rest in
-//!   the next one; the paper has hierarchies of session messages for large groups.
-//! - What a member reports about a third opens no stream at who never heard of that third: it
-//!   might have gone long ago. Its own session message does.
-//! - A request that reveals a loss counts as heard: the one who learns of its loss that way backs
-//!   off at once. ns-2 lets it ask again.
-//! - The means of the adaptive timers are taken once for each timer that is set; ns-2 takes that
+//! - A session message carries as many reports as fit the path MTU, and the next message carries
+//!   the rest. The paper has hierarchies of session messages for large groups.
+//! - A member's report on a third member does not open that member's stream at a receiver that has
+//!   received nothing from it, because it may have left long ago. Its own session message does.
+//! - A request that reveals a loss counts as heard: a member that detects its loss in this way
+//!   backs off at once. In ns-2 it sends a request too.
+//! - The means of the adaptive timers are updated once per timer that is set. ns-2 updates the mean
 //!   of the duplicates twice.
-//! - Distances count in microseconds; ns-2 rounds the clock to milliseconds.
-//! - The deadline of a message only keeps its repairs from being sent; who lacks it does not know
-//!   the deadline and reports the loss when it gives up.
-//! - [`Engine::confirm`] is not answered: members report what they have heard of and not what they
-//!   have, so that nobody can tell.
+//! - Distances have microsecond resolution. ns-2 rounds the clock to milliseconds.
+//! - A message's deadline only prevents its repairs. Members that lack the message lack its
+//!   deadline too, and report the loss when they give up.
+//! - [`Engine::confirm`] is not answered: session messages report the known ends of streams, not
+//!   the packets that a member lacks.
 
 mod config;
 mod counters;
@@ -81,7 +81,7 @@ pub struct Srm {
     counters: Counters,
 }
 
-/// What this node is as a member of one group.
+/// State of this node as a member of one group.
 #[derive(Debug)]
 struct Member {
     peers: Peers,
@@ -90,7 +90,8 @@ struct Member {
     recovery: Recovery,
 }
 
-/// A packet of a group by its name: who multicast it first, and its number (an "ADU" in the paper).
+/// Identifies a packet within a group by its original sender and sequence number (an "ADU" in the
+/// paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Adu {
     source: NodeId,
@@ -105,7 +106,7 @@ enum TimerKey {
 }
 
 impl Srm {
-    /// The engine of node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
@@ -136,12 +137,12 @@ impl Srm {
         }
     }
 
-    /// The counters so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How far `peer` is taken to be away in `group`; `None` if this node is not in it.
+    /// Returns the distance to `peer` in `group`; `None` if this node is not in the group.
     pub fn distance(&self, group: GroupId, peer: NodeId) -> Option<core::time::Duration> {
         let member = self.members.get(&group)?;
         Some(member.peers.distance(peer, self.config.distance))
@@ -187,7 +188,8 @@ impl Srm {
         }
     }
 
-    /// Tells the group how far this member has come with everybody, and when it heard of whom.
+    /// Sends a session message: the end of each known stream, and the timestamps of the other
+    /// members' last session messages.
     fn send_session(&mut self, now: Time, group: GroupId) {
         let room = (self.config.max_datagram_bytes() - SESSION_BYTES) / REPORT_BYTES;
         let reports = self.reports(now, group, room);
@@ -206,8 +208,8 @@ impl Srm {
         self.multicast(group, Packet::Session { sent_at: now.0, next, reports: &reports });
     }
 
-    /// The reports of as many members as there is room for, beginning after where the last session
-    /// message ended.
+    /// Returns the reports of as many members as fit. They begin after the last member of the
+    /// previous session message.
     fn reports(&mut self, now: Time, group: GroupId, room: usize) -> Vec<Report> {
         let (Some(member), Some(joined)) =
             (self.members.get_mut(&group), self.reception.group(group))
@@ -230,7 +232,7 @@ impl Srm {
         reports
     }
 
-    /// How many members the group has, this one included, as far as is known.
+    /// Returns the known number of members of the group, including this one.
     fn group_size(&self, group: GroupId) -> usize {
         let viewed = self.reception.group(group).map_or(0, |it| it.view.members().len());
         let heard = self.members.get(&group).map_or(0, |member| member.peers.len());
@@ -300,7 +302,7 @@ impl Engine for Srm {
         Ok(seqno)
     }
 
-    /// Not answered: see the module's deviations.
+    /// Does nothing: see the deviations in the module documentation.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {

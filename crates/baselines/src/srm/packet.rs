@@ -1,4 +1,4 @@
-//! SRM's packets. Each follows the common header of [`carom_proto::wire`] and goes to the group.
+//! SRM's packets. Each follows the common header of [`carom_proto::wire`] and is sent to the group.
 
 use carom_proto::wire::{DecodeError, HEADER_BYTES};
 use carom_proto::{Class, NodeId, SeqNo};
@@ -7,82 +7,83 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::guest::{GuestPacket, read_all, read_numbered, read_prefix, write_numbered};
 
-/// An SRM packet, its variable parts still in the datagram.
+/// An SRM packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message on its way to the group. Kind 1.
+    /// First transmission of a message to the group. Kind 1.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 40 | n | [symbol](crate::block) |
     Data {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// The header's sender lacks a packet. Kind 2.
+    /// Request for a packet that the request's sender lacks. Kind 2.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | its source: who multicast it first |
-    /// | 44 | 4 | its sequence number |
-    /// | 48 | 4 | microseconds that the header's sender believes to be away from the source |
+    /// | 36 | 8 | source: the original sender |
+    /// | 44 | 4 | sequence number |
+    /// | 48 | 4 | the requestor's estimate of its distance to the source, microseconds |
     Request {
-        /// Who multicast the packet.
+        /// Original sender of the packet.
         source: NodeId,
-        /// Its number.
+        /// Sequence number in the source's stream.
         seqno: SeqNo,
-        /// The requestor's distance to the source.
+        /// The requestor's distance to the source, in microseconds.
         distance_us: u32,
     },
-    /// A packet again, by a member that has it. Kind 3.
+    /// Retransmission of a packet by a member that has it. Kind 3.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | its source |
-    /// | 44 | 4 | its sequence number |
-    /// | 48 | 4 | microseconds that the header's sender believes to be away from the requestor |
-    /// | 52 | 8 | the requestor whose request it answers |
-    /// | 60 | n | [block](crate::block) |
+    /// | 36 | 8 | source: the original sender |
+    /// | 44 | 4 | sequence number |
+    /// | 48 | 4 | the repairer's estimate of its distance to the requestor, microseconds |
+    /// | 52 | 8 | the requestor whose request is answered |
+    /// | 60 | n | [symbol](crate::block) |
     Repair {
-        /// Who multicast the packet first.
+        /// Original sender of the packet.
         source: NodeId,
-        /// Its number.
+        /// Sequence number in the source's stream.
         seqno: SeqNo,
-        /// The repairer's distance to the requestor.
+        /// The repairer's distance to the requestor, in microseconds.
         distance_us: u32,
-        /// Whose request it answers.
+        /// Member whose request is answered.
         requestor: NodeId,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// How far the header's sender has come with each source, and when it heard of whom. Kind 4.
+    /// Session message: the known ends of all streams, and timestamps for measuring distances. Kind
+    /// 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | when it was sent, by its sender's clock |
-    /// | 44 | 4 | the number of its sender's next message |
+    /// | 36 | 8 | sending time, by the sender's clock |
+    /// | 44 | 4 | sequence number of the sender's next message |
     /// | 48 | 24 n | [reports](Report) |
     Session {
-        /// When it was sent.
+        /// Sending time in nanoseconds, by the sender's clock.
         sent_at: u64,
-        /// The number of its sender's next message.
+        /// Sequence number of the sender's next message.
         next: SeqNo,
-        /// What its sender has heard of the others.
+        /// Reports on the other members.
         reports: &'a [Report],
     },
 }
 
-/// What a member has heard of another one.
+/// A member's report on another member.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
 /// | 0 | 8 | the other member |
-/// | 8 | 4 | the number after the highest known of it; meaningless if nothing is known |
-/// | 12 | 4 | microseconds since its last session message came, bit 31: a number is known |
-/// | 16 | 8 | when that was sent, by its own clock; 0 if none has come |
+/// | 8 | 4 | sequence number after the highest known; meaningless if none is known |
+/// | 12 | 4 | microseconds since its last session message arrived; bit 31: a number is known |
+/// | 16 | 8 | sending time of that message, by its sender's clock; 0 if none has arrived |
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -95,8 +96,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report of `member`. `echo` is when its last session message was sent, by its clock, and
-    /// the microseconds since that came here, of which 35 minutes can be told.
+    /// Creates a report on `member`. `echo` is the sending time of its last session message, by its
+    /// clock, and the time in microseconds since its arrival here, up to 35 minutes.
     pub fn new(member: NodeId, next: Option<SeqNo>, echo: Option<(u64, u32)>) -> Self {
         let (echo, held_us) = echo.unwrap_or((0, 0));
         let known = if next.is_some() { KNOWN } else { 0 };
@@ -108,18 +109,18 @@ impl Report {
         }
     }
 
-    /// Whom it is of.
+    /// Returns the member that the report is about.
     pub fn member(&self) -> NodeId {
         NodeId(self.member.get())
     }
 
-    /// The number after the highest known of the member's messages.
+    /// Returns the sequence number after the member's highest known message.
     pub fn next(&self) -> Option<SeqNo> {
         (self.held.get() & KNOWN != 0).then(|| SeqNo(self.next.get()))
     }
 
-    /// When the member's last session message was sent, by its own clock, and the microseconds
-    /// for which it was held.
+    /// Returns the sending time of the member's last session message, by the member's clock, and
+    /// the time in microseconds for which it was held.
     pub fn echo(&self) -> Option<(u64, u32)> {
         let echo = self.echo.get();
         (echo != 0).then(|| (echo, self.held.get() & !KNOWN))
@@ -127,11 +128,11 @@ impl Report {
 }
 
 const KNOWN: u32 = 1 << 31;
-/// Bytes of a [`Report`].
+/// Size of a [`Report`] in bytes.
 pub const REPORT_BYTES: usize = size_of::<Report>();
-/// Bytes of a session message before its reports.
+/// Size of a session message before its reports, in bytes.
 pub const SESSION_BYTES: usize = HEADER_BYTES + size_of::<RawSession>();
-/// Bytes of the packet with the most around a block.
+/// Overhead in bytes of a repair, which has the largest overhead of all packets.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawRepair>();
 
 const DATA: u8 = 1;
@@ -263,7 +264,7 @@ mod tests {
         let repair = Packet::Repair { source, seqno, distance_us: 3, requestor, block: &[1] };
         let expected = [
             0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 3, // source, seqno, distance
-            0, 0, 0, 0, 0, 0, 0, 0xB, 1, // requestor, block
+            0, 0, 0, 0, 0, 0, 0, 0xB, 1, // requestor, symbol
         ];
         assert_on_the_wire(repair, &mut Vec::new(), 3, &expected);
     }

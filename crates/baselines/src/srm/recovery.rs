@@ -10,46 +10,47 @@ use super::{Adu, Member, Srm, TimerKey};
 use crate::block::Block;
 use crate::stream::Gap;
 
-/// What this member asks for and what it is about to repair, in one group. A packet is in one of
-/// the two at most, and each has a timer.
+/// Pending requests and repairs of this member in one group. A packet is in at most one of the two
+/// maps. Each entry has a timer.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     requests: BTreeMap<Adu, Request>,
     repairs: BTreeMap<Adu, Repair>,
 }
 
-/// A packet that is missing.
+/// A missing packet.
 #[derive(Debug)]
 struct Request {
-    /// When it was found to be lost.
+    /// Time from which the packet counts as lost.
     since: Time,
     backoffs: u32,
-    /// Requests that are heard before this time belong to the round that is over.
+    /// Requests heard before this time belong to the previous round.
     ignore_until: Time,
-    /// Whether a first request has been sent or heard, and whether it was this member's.
+    /// `Some(true)` if the first request was this member's own, `Some(false)` if another member's
+    /// was heard. `None` if there was none.
     first: Option<bool>,
 }
 
-/// A packet that was asked for.
+/// A packet that was requested, or repaired recently.
 #[derive(Debug)]
 enum Repair {
-    /// It will be repaired for this requestor unless somebody else does.
+    /// The packet is repaired for this requestor unless another member repairs it first.
     Waiting { requestor: NodeId, since: Time },
-    /// It was repaired just now, by this member or another one: requests are ignored.
+    /// The packet was repaired recently, by this or another member. Requests are ignored.
     Held { requestor: NodeId, is_own: bool },
 }
 
-/// Repairs that may wait, or be held down, in one group.
+/// Maximum number of pending and held-down repairs in one group.
 const MAX_REPAIRS: usize = 1 << 16;
 
 impl Recovery {
-    /// The timers of everything that waits here.
+    /// Returns the timers of all requests and repairs.
     pub(super) fn timers(&self, group: GroupId) -> impl Iterator<Item = TimerKey> {
         let requests = self.requests.keys().map(move |adu| TimerKey::Request(group, *adu));
         requests.chain(self.repairs.keys().map(move |adu| TimerKey::Repair(group, *adu)))
     }
 
-    /// Whether the packet is asked for.
+    /// Returns `true` if the packet is being requested.
     pub(super) fn asks(&self, adu: Adu) -> bool {
         self.requests.contains_key(&adu)
     }
@@ -66,8 +67,8 @@ impl Adu {
 }
 
 impl Srm {
-    /// Packets of `source` were found to be missing: each gets a request timer. Those that are
-    /// lost for it are not asked for any more.
+    /// Sets a request timer for each missing packet of `gap`. Cancels the requests for packets that
+    /// are lost because of it.
     pub(super) fn set_requests(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
         if !gap.lost.is_empty() {
             self.drop_requests_of_lost(group, source);
@@ -97,7 +98,7 @@ impl Srm {
         }
     }
 
-    /// The packet is there: it is not asked for any more.
+    /// Cancels the request for a packet that has arrived.
     pub(super) fn settle_request(&mut self, id: PacketId) {
         let adu = Adu::of(id);
         let member = self.members.get_mut(&id.group);
@@ -106,13 +107,13 @@ impl Srm {
         }
     }
 
-    /// A request's time has come: it is sent, and backed off to wait for the repair.
+    /// Sends a request, and backs off to wait for the repair.
     pub(super) fn on_request_due(&mut self, now: Time, group: GroupId, adu: Adu) {
         let distance = self.distance_to(group, adu.source);
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(request) = member.recovery.requests.get_mut(&adu) else { return };
         if !self.reception.is_missing(adu.id(group)) {
-            // It was given up meanwhile.
+            // The packet was given up.
             member.recovery.requests.remove(&adu);
             return;
         }
@@ -128,7 +129,7 @@ impl Srm {
         self.multicast(group, Packet::Request { source, seqno: SeqNo(seqno), distance_us });
     }
 
-    /// `requestor` lacks a packet.
+    /// Processes the request of `requestor`.
     pub(super) fn on_request(
         &mut self,
         now: Time,
@@ -148,7 +149,7 @@ impl Srm {
         }
     }
 
-    /// A packet came again. Whoever was about to ask for it or to repair it need not.
+    /// Processes a repair. It cancels this member's own request or repair of the packet.
     pub(super) fn on_repair(
         &mut self,
         now: Time,
@@ -181,7 +182,7 @@ impl Srm {
         }
     }
 
-    /// A repair's time has come: it is sent. Or its hold-down is over.
+    /// Sends a repair, or ends its hold-down.
     pub(super) fn on_repair_due(&mut self, now: Time, group: GroupId, adu: Adu) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(Repair::Waiting { requestor, since }) = member.recovery.repairs.remove(&adu)
@@ -202,7 +203,7 @@ impl Srm {
         self.multicast(group, Packet::Repair { source, seqno, distance_us, requestor, block });
     }
 
-    /// Another member asks for what is missing here too.
+    /// Processes another member's request for a packet that is missing here too.
     fn on_request_heard(&mut self, now: Time, id: PacketId, other: Duration) {
         let (group, adu) = (id.group, Adu::of(id));
         let distance = self.distance_to(group, adu.source);
@@ -224,8 +225,8 @@ impl Srm {
         self.back_off(now, group, adu, distance);
     }
 
-    /// Draws the request's timer again, from an interval that grows each time, and ignores further
-    /// requests for half of it: they belong to the round that is over.
+    /// Sets the request's timer again, from an interval that grows with each backoff. Further
+    /// requests are ignored for half of the wait, because they belong to the previous round.
     fn back_off(&mut self, now: Time, group: GroupId, adu: Adu, distance: Duration) {
         let limit = self.config.backoff_limit;
         let Some(Member { timing, recovery, .. }) = self.members.get_mut(&group) else { return };
@@ -237,7 +238,7 @@ impl Srm {
         self.timers.set(TimerKey::Request(group, adu), now + wait);
     }
 
-    /// A request for what this member has, or had.
+    /// Processes a request for a packet that this member has, or had.
     fn on_request_to_answer(&mut self, now: Time, id: PacketId, requestor: NodeId) {
         let (group, adu) = (id.group, Adu::of(id));
         let size = self.group_size(group);
@@ -265,7 +266,8 @@ impl Srm {
         }
     }
 
-    /// Another member repaired what is here, from `other` away from who asked.
+    /// Processes another member's repair of a packet that was not missing here. `other` is that
+    /// member's distance to the requestor.
     fn on_repair_heard(&mut self, now: Time, group: GroupId, adu: Adu, other: Duration) {
         let setting = self.config.distance;
         let Some(Member { peers, timing, recovery, .. }) = self.members.get_mut(&group) else {
@@ -289,8 +291,8 @@ impl Srm {
         }
     }
 
-    /// Ignores requests for three distances to `whom`: those are on the way that were sent before
-    /// the repair was heard.
+    /// Ignores requests for three distances to `whom`: requests that were sent before the repair
+    /// was heard may still be in flight.
     fn hold_down(&mut self, now: Time, group: GroupId, adu: Adu, whom: NodeId, is_own: bool) {
         let wait = 3 * self.distance_to(group, whom);
         let Some(member) = self.members.get_mut(&group) else { return };
@@ -301,7 +303,7 @@ impl Srm {
         }
     }
 
-    /// A repair came before this member had asked or heard anybody ask.
+    /// Records the delay of a repair that arrived before any request was sent or heard.
     fn note_request_delay(&mut self, now: Time, id: PacketId) {
         let distance = self.distance_to(id.group, id.sender);
         let Some(member) = self.members.get_mut(&id.group) else { return };

@@ -1,5 +1,5 @@
-//! Session messages: how often they are sent, and the distances that they measure (sections III-A
-//! and III-B of the paper).
+//! Session messages: their interval, and the distances that they measure (sections III-A and III-B
+//! of the paper).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use carom_proto::{NodeId, Rng, Time};
 
 use super::config::{Config, Distance};
 
-/// The other members of one group, as their session messages tell.
+/// The other members of one group, from their session messages.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     peers: BTreeMap<NodeId, Peer>,
@@ -16,18 +16,20 @@ pub(crate) struct Peers {
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// When its last session message was sent, by its own clock, and when it came.
+    /// Sending time of the last session message, by its sender's clock, and time of its arrival.
     last: Option<(u64, Time)>,
     distance: Option<Duration>,
 }
 
-/// No distance is shorter: the resolution of timers on a real host.
+/// Minimum distance: the resolution of timers on a real host.
 const MIN_DISTANCE: Duration = Duration::from_micros(10);
 
 impl Peers {
-    /// A session message of `peer` came that was sent at `sent_at` by its own clock. `echo` is
-    /// what it says of this node's last one: when that was sent, and for how many microseconds it
-    /// was held. Returns whether the distance could be measured; `None` if there is no room.
+    /// Processes a session message that `peer` sent at `sent_at`, by its own clock. `echo` is its
+    /// report on this node's last session message: the sending time, and the microseconds for which
+    /// it was held.
+    ///
+    /// Returns `true` if the distance was measured, or `None` if there is no room for the peer.
     pub(crate) fn on_session(
         &mut self,
         now: Time,
@@ -60,14 +62,15 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// When the last session message of `peer` was sent, and the microseconds since it came.
+    /// Returns the sending time of `peer`'s last session message and the microseconds since its
+    /// arrival.
     pub(crate) fn echo(&self, now: Time, peer: NodeId) -> Option<(u64, u32)> {
         let (sent_at, received_at) = self.peers.get(&peer)?.last?;
         let held_us = now.since(received_at).as_micros();
         Some((sent_at, u32::try_from(held_us).unwrap_or(u32::MAX)))
     }
 
-    /// How far `peer` is taken to be away.
+    /// Returns the distance to `peer`.
     pub(crate) fn distance(&self, peer: NodeId, setting: Distance) -> Duration {
         let distance = match setting {
             Distance::Fixed(distance) => distance,
@@ -79,14 +82,14 @@ impl Peers {
     }
 }
 
-/// When the next session message of a group is due.
+/// Schedule of the session messages of a group.
 #[derive(Debug)]
 pub(crate) struct Pace {
     since: Time,
     data_bytes: u64,
-    /// Bytes of data in a second, measured between session messages.
+    /// Data rate in bytes per second, measured between session messages.
     data_rate: f64,
-    /// The member whose report the next session message begins after.
+    /// Last member whose report was in the previous session message.
     pub(crate) reported_to: Option<NodeId>,
 }
 
@@ -98,12 +101,13 @@ impl Pace {
         Self { since: now, data_bytes: 0, data_rate: 0.0, reported_to: None }
     }
 
-    /// So many bytes of data were sent to the group, by whomever.
+    /// Counts bytes of data sent to the group, by any member.
     pub(crate) fn count(&mut self, bytes: usize) {
         self.data_bytes += bytes as u64;
     }
 
-    /// The wait until the next session message, after one of `bytes` in a group of `size`.
+    /// Returns the wait until the next session message, after one of `bytes` bytes in a group of
+    /// `size` members.
     pub(crate) fn next(
         &mut self,
         now: Time,

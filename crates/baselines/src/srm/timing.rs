@@ -1,5 +1,5 @@
-//! The parameters of request and repair timers: fixed, or adapted as section VII of the paper and
-//! ns-2's `Agent/SRM/Adaptive` do.
+//! The parameters of request and repair timers: fixed, or adapted as in section VII of the paper
+//! and ns-2's `Agent/SRM/Adaptive`.
 
 use core::time::Duration;
 
@@ -12,21 +12,21 @@ use super::config::Timing as Choice;
 pub(crate) struct Timing {
     adaptive: bool,
     by_group_size: bool,
-    /// C1, C2 and what they are adapted by.
+    /// C1 and C2, and the state of their adaptation.
     pub(crate) request: Interval,
-    /// D1, D2 and what they are adapted by.
+    /// D1 and D2, and the state of their adaptation.
     pub(crate) repair: Interval,
 }
 
-/// The interval that one kind of timer is drawn from, in distances.
+/// Interval from which one kind of timer is drawn, in distances.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interval {
     adaptive: bool,
-    /// C1 or D1: the least wait.
+    /// C1 or D1: the minimum wait.
     pub(crate) start: f64,
-    /// C2 or D2: the spread beyond it.
+    /// C2 or D2: the spread beyond the minimum.
     pub(crate) width: f64,
-    /// Mean number of duplicates in a period: from one timer that is set to the next.
+    /// Mean number of duplicates per period. A period lasts from one timer that is set to the next.
     duplicates_mean: Option<f64>,
     /// Mean time until the first request (repair) was sent or heard, in round trips.
     delay_mean: Option<f64>,
@@ -36,21 +36,21 @@ pub(crate) struct Interval {
 
 /// Weight of the newest value in the means (`alpha`).
 const NEWEST: f64 = 0.25;
-/// Duplicates in a period that are thought acceptable (`AveDups_`).
+/// Acceptable number of duplicates in a period (`AveDups_`).
 const DUPLICATES_GOAL: f64 = 1.0;
-/// Round trips of delay that are thought acceptable (`AveDelay_`).
+/// Acceptable delay in round trips (`AveDelay_`).
 const DELAY_GOAL: f64 = 1.0;
-/// How far below the goal the duplicates must be before anything is lowered (`eps_`).
+/// Margin below the goal at which duplicates reduce the parameters (`eps_`).
 const MARGIN: f64 = 0.1;
 /// `MinC1_` and `MinD1_`, `MinC2_` and `MinD2_`, `MaxC1_`.
 const MIN_START: f64 = 0.5;
 const MIN_WIDTH: f64 = 1.0;
 const MAX_REQUEST_START: f64 = 2.0;
-/// How much further away another one must be for this member to be the closest.
+/// Ratio of another member's distance to this member's above which this member is the closest.
 const CLOSER_BY: f64 = 1.5;
-/// No timer is longer than this, whatever the parameters, the distance and the backoff.
+/// Maximum wait, for any parameters, distance and backoff.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-/// Nor shorter: a timer that is set again takes time.
+/// Minimum wait, so that a timer that is set again always advances.
 const SHORTEST_WAIT: Duration = Duration::from_micros(1);
 
 impl Timing {
@@ -66,12 +66,13 @@ impl Timing {
         Self { adaptive, by_group_size, request, repair: interval(adaptive, d1, d2) }
     }
 
-    /// By what a request's timer grows each time it is backed off: 2, and 3 if adaptive.
+    /// Returns the factor by which each backoff multiplies the wait of a request: 2, and 3 if
+    /// adaptive.
     pub(crate) fn backoff_factor(&self) -> f64 {
         if self.adaptive { 3.0 } else { 2.0 }
     }
 
-    /// A request timer is about to be set, in a group of `size` members.
+    /// Adapts the request parameters before a request timer is set, in a group of `size` members.
     pub(crate) fn begin_request(&mut self, size: usize) {
         if self.adaptive {
             self.request.adapt();
@@ -79,7 +80,7 @@ impl Timing {
         }
     }
 
-    /// A repair timer is about to be set, in a group of `size` members.
+    /// Adapts the repair parameters before a repair timer is set, in a group of `size` members.
     pub(crate) fn begin_repair(&mut self, size: usize) {
         let log = libm::log10(size.max(1) as f64);
         if self.by_group_size {
@@ -96,7 +97,7 @@ impl Timing {
 }
 
 impl Interval {
-    /// Draws a wait for somebody who is `distance` away, `scale` times as long as usual.
+    /// Draws a wait for a member at `distance`, multiplied by `scale`.
     pub(crate) fn draw(&self, rng: &mut Rng, distance: Duration, scale: f64) -> Duration {
         let distances = self.start + self.width * rng.fraction();
         let seconds = distance.as_secs_f64() * distances * scale;
@@ -104,23 +105,24 @@ impl Interval {
         Duration::from_secs_f64(seconds.clamp(least, most))
     }
 
-    /// The first request (repair) was sent or heard after `delay`.
+    /// Records that the first request (repair) was sent or heard after `delay`.
     pub(crate) fn note_delay(&mut self, delay: Duration, distance: Duration) {
         let round_trips = delay.as_secs_f64() / (2.0 * distance.as_secs_f64());
         self.delay_mean = Some(mean(self.delay_mean, round_trips));
     }
 
-    /// Another one said the same although it was not necessary.
+    /// Records a duplicate request (repair) of another member.
     pub(crate) fn note_duplicate(&mut self) {
         self.duplicates = self.duplicates.saturating_add(1);
     }
 
-    /// Another one, so far away, said what this member had said already.
+    /// Compares this member's distance with that of another member that sent the same request
+    /// (repair).
     pub(crate) fn note_other(&mut self, other: Duration, own: Duration) {
         self.is_closest = other.as_secs_f64() > CLOSER_BY * own.as_secs_f64();
     }
 
-    /// This member is the one who sends first: it was closest, and may be even quicker.
+    /// Records that this member sent the first request (repair), and reduces its minimum wait.
     pub(crate) fn note_sent(&mut self) {
         if self.adaptive {
             self.start = (self.start - 0.1).max(MIN_START);
@@ -128,7 +130,7 @@ impl Interval {
         }
     }
 
-    /// A new period begins: the parameters follow from what the last one was like.
+    /// Adapts the parameters to the period that has ended.
     fn adapt(&mut self) {
         let Some(delay) = self.delay_mean else { return };
         let duplicates = mean(self.duplicates_mean, f64::from(self.duplicates));
@@ -151,7 +153,8 @@ impl Interval {
         }
     }
 
-    /// The least wins where the bounds cross, as in a group of two.
+    /// Clamps the parameters. The minimum takes precedence if the bounds cross, as in a group of
+    /// two.
     fn keep_within(&mut self, max_start: f64, max_width: f64) {
         self.start = self.start.min(max_start).max(MIN_START);
         self.width = self.width.min(max_width).max(MIN_WIDTH);

@@ -5,55 +5,58 @@ use core::time::Duration;
 use crate::domain::{DomainConfig, DomainError};
 use crate::round_trips::Timeouts;
 
-/// The settings of a [`Tmtp`](super::Tmtp) engine.
+/// Settings of a [`Tmtp`](super::Tmtp) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Who manages which domain, and what is kept.
+    /// Domain managers, and retention of packets.
     pub domains: DomainConfig,
-    /// Over how long requests are spread at random beyond
-    /// [`DomainConfig::detect_after`], so that one is heard by the others before they ask. About a
-    /// way through the domain and back; longer makes fewer requests, and later ones.
+    /// Maximum random delay of a NAK beyond [`DomainConfig::detect_after`], so that other members
+    /// hear one NAK before they send theirs. Set it to about one round trip within the domain. A
+    /// larger value reduces the number of NAKs, and delays them. Default 2 ms.
     pub nack_spread: Duration,
-    /// How long a member waits for a repair, after it has asked or heard another one ask, before it
-    /// asks again, twice as long for the same node each time. The least is a round trip and
-    /// [`DomainConfig::gather_for`], or longer.
+    /// Time for which a member waits for a repair, after its own NAK or another member's, before it
+    /// sends the next NAK. It doubles with each NAK to the same manager. Set the minimum to at
+    /// least one round trip plus [`DomainConfig::gather_for`]. Default 20 ms to 2 s.
     pub nack_timeouts: Timeouts,
-    /// How often a member acknowledges to its manager while packets come.
+    /// Interval of a member's acknowledgments to its manager while packets arrive. Default 50 ms.
     pub ack_interval: Duration,
-    /// How long a manager waits for acknowledgements before it sends again what is lacking. Longer
-    /// than [`Config::ack_interval`] and a round trip.
+    /// Time for which a manager waits for acknowledgments before it retransmits. Set it to more
+    /// than [`Config::ack_interval`] plus one round trip. Default 200 ms.
     pub retransmit_after: Duration,
-    /// Messages of a group that are not acknowledged by all whom the sender manages; further ones
-    /// are [held back](carom_proto::SendError::HeldBack).
+    /// Maximum number of messages of a group from the oldest that a child of the sender has not
+    /// acknowledged to the last. Further messages are refused with
+    /// [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
     pub window: usize,
-    /// For how long a member that does not come on may hold a sender back. Then it is
-    /// [slow](carom_proto::Event::Slow), and not waited for until it is abreast of the others. It
-    /// is told how many packets there are once in this time.
+    /// Time for which a member that does not advance may hold back a sender. Then it is
+    /// [lagging](carom_proto::Event::Slow), and the sender does not wait for it until it has caught
+    /// up with the others. While it is lagging, its manager sends it the end of the stream at least
+    /// once in this time. Default 5 s.
     pub slow_after: Duration,
 }
 
-/// Why a [`Config`] cannot be used.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// What all protocols with domains have in common is wrong.
+    /// A common setting of the protocols with domains is invalid.
     #[error(transparent)]
     Domains(#[from] DomainError),
-    /// Requests without a pause, or with pauses in the wrong order.
+    /// The timeouts are zero or not in order.
     #[error("the nack_timeouts must be above 0, and the initial one between the others")]
     NackTimeouts,
-    /// Acknowledgements without a pause.
+    /// The acknowledgment interval is zero.
     #[error("ack_interval must be above 0")]
     AckInterval,
-    /// Everything would be sent twice, or nobody would be waited for.
+    /// The times are not in order: packets would be retransmitted before acknowledgments are due,
+    /// or members given up before a retransmission.
     #[error("ack_interval must be below retransmit_after, and that at most slow_after")]
     Retransmit,
-    /// Nothing could be sent.
+    /// The window is zero, so that nothing could be sent.
     #[error("window must be at least 1")]
     Window,
 }
 
 impl Default for Config {
-    /// For a local network: round trips of at most some milliseconds.
+    /// Returns settings for a local network with round trips of at most some milliseconds.
     fn default() -> Self {
         Self {
             domains: DomainConfig::default(),
@@ -72,7 +75,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For a data center whose round trips take less than half a millisecond.
+    /// Returns settings for a data center with round trips below half a millisecond.
     pub fn datacenter() -> Self {
         let domains = DomainConfig {
             gather_for: Duration::ZERO,
@@ -93,10 +96,10 @@ impl Config {
         }
     }
 
-    /// Checks that the settings can be used.
+    /// Checks that the settings are valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         if !self.nack_timeouts.are_valid() {

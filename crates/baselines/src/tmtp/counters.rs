@@ -1,36 +1,37 @@
-//! What the engine counts, beside what every head of a domain counts.
+//! The engine's counters, in addition to those of every head of a domain.
 
-/// Counters of a TMTP engine since it was made. Packets unless the name says otherwise.
+/// Counters of a TMTP engine since it was created. The unit is packets unless the name says
+/// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages of this node that were multicast.
     pub data_sent: u64,
-    /// Requests sent.
+    /// NAKs sent.
     pub nacks_sent: u64,
-    /// Requests received, to whomever.
+    /// NAKs received, for this node or another manager.
     pub nacks_received: u64,
-    /// Missing packets that were not asked for because another member was heard to ask.
+    /// Missing packets whose NAK was postponed because another member's NAK was heard.
     pub nacks_suppressed: u64,
-    /// Missing packets, and acknowledgements, that were due while nobody was there to take them.
+    /// Missing packets and acknowledgments that were due while no manager was in the view.
     pub nobody_to_ask: u64,
-    /// Acknowledgements sent.
+    /// Acknowledgments sent.
     pub acks_sent: u64,
-    /// Acknowledgements received.
+    /// Acknowledgments received.
     pub acks_received: u64,
-    /// Times at which acknowledgements were overdue and packets were sent again.
+    /// Times at which acknowledgments were overdue and a packet was due for retransmission.
     pub timeouts: u64,
     /// Members that this node stopped waiting for.
     pub slow: u64,
-    /// Messages of this node that were not sent because the window was full.
+    /// Messages of this node that were refused because the window was full.
     pub held_back: u64,
-    /// Datagrams of groups that this node is not in, or with its own id.
+    /// Datagrams of groups that this node has not joined, or with this node's own id.
     pub foreign: u64,
-    /// Datagrams that could not be decoded, or speak of what this node never sent.
+    /// Datagrams that could not be decoded, or that acknowledge what this node never sent.
     pub malformed: u64,
 }
 
 impl Counters {
-    /// All counters by name.
+    /// Returns all counters by name.
     pub fn named(&self) -> [(&'static str, u64); 12] {
         [
             ("data_sent", self.data_sent),

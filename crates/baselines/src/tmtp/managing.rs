@@ -1,4 +1,4 @@
-//! Acknowledgements to domain managers, and what these do when they do not come.
+//! Acknowledgments to domain managers, and retransmission if they are overdue.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{Following, TimerKey, Tmtp};
 use crate::domain::{Followers, Repair};
 
 impl Tmtp {
-    /// This node knows of more of a stream: those whom it manages should too.
+    /// Advances the end of a stream that this node's children must acknowledge.
     pub(super) fn advance(&mut self, now: Time, group: GroupId, source: NodeId) {
         let Some(next) = self.depot.next_number(group, source) else { return };
         let first = self.depot.reception.stream(group, source).map_or(next, |it| it.first());
@@ -27,7 +27,7 @@ impl Tmtp {
         self.members.get_mut(&group)?.following.get_mut(&source)
     }
 
-    /// What is known of those who follow in streams that were closed is not kept without bound.
+    /// Bounds the memory by dropping the children's state in streams that were closed.
     fn forget_closed_streams(&mut self, group: GroupId) {
         let (own, max_streams) = (self.id, self.config.domains.max_streams);
         let Some(member) = self.members.get_mut(&group) else { return };
@@ -43,7 +43,7 @@ impl Tmtp {
         }
     }
 
-    /// The children of this node in a stream, as the view is now.
+    /// Updates the children of this node in a stream after a view change.
     pub(super) fn look_who_follows(&mut self, now: Time, group: GroupId, source: NodeId) {
         if self.following(group, source).is_none_or(|it| !it.is_stale) {
             return;
@@ -54,7 +54,7 @@ impl Tmtp {
         following.followers.follow(now, &children);
     }
 
-    /// Sees to it that who does not acknowledge is told again.
+    /// Sets the retransmission timer while a child is behind.
     fn watch_followers(&mut self, now: Time, group: GroupId, source: NodeId) {
         let key = TimerKey::Retransmit(group, source);
         let is_any_behind =
@@ -64,7 +64,7 @@ impl Tmtp {
         }
     }
 
-    /// A child has everything of a stream before `settled_to`.
+    /// Processes a child's acknowledgment of everything before `settled_to`.
     pub(super) fn on_ack(
         &mut self,
         now: Time,
@@ -89,8 +89,8 @@ impl Tmtp {
         }
     }
 
-    /// Acknowledgements are overdue: the oldest packet that somebody lacks who is waited for is
-    /// sent again, and all who are behind are told how many there are.
+    /// Processes overdue acknowledgments. Retransmits the oldest packet that a child lacks, lagging
+    /// children excepted, and sends the end of the stream to all children that are behind.
     pub(super) fn on_retransmit_due(&mut self, now: Time, group: GroupId, source: NodeId) {
         self.look_who_follows(now, group, source);
         let (retransmit_after, slow_after) = (self.config.retransmit_after, self.config.slow_after);
@@ -145,9 +145,11 @@ impl Tmtp {
         }
     }
 
-    /// A manager, or the source itself, waits for this node. What it says opens the stream, if the
-    /// source is there: who lost the first messages would not hear of them otherwise. Not all
-    /// answer at the same moment.
+    /// Processes the status packet of a manager or of the source itself, which waits for this node.
+    ///
+    /// It opens the stream if the source is in the view, because a member that lost the first
+    /// messages would not detect that otherwise. Acknowledgments are spread at random, so that
+    /// members do not send them at the same time.
     pub(super) fn on_status(
         &mut self,
         now: Time,
@@ -167,7 +169,7 @@ impl Tmtp {
         self.owe_ack(now + spread, group, source);
     }
 
-    /// This node is to acknowledge what it has of a stream, if it is one.
+    /// Schedules an acknowledgment of a stream, if the stream is open.
     pub(super) fn owe_ack(&mut self, at: Time, group: GroupId, source: NodeId) {
         if self.depot.reception.stream(group, source).is_some() {
             self.timers.set_no_later(TimerKey::Ack(group, source), at);

@@ -1,5 +1,5 @@
-//! Tree-based Multicast Transport Protocol: requests and repairs within domains, acknowledgements
-//! up the tree of their managers.
+//! Tree-based Multicast Transport Protocol: NAKs and repairs within domains, acknowledgments up the
+//! tree of their managers.
 //!
 //! Source: R. Yavatkar, J. Griffioen, M. Sudan, *A Reliable Dissemination Protocol for Interactive
 //! Collaborative Applications*, ACM Multimedia 1995.
@@ -7,36 +7,39 @@
 //! | paper | here |
 //! |---|---|
 //! | a control tree of domain managers | [`Hierarchy`](crate::domain::Hierarchy) |
-//! | requests to the domain, suppressed where one is heard | `Tmtp::send_nacks`, `Tmtp::on_nack` |
+//! | NAKs to the domain, with suppression | `Tmtp::send_nacks`, `Tmtp::on_nack` |
 //! | repairs by multicast in the domain, at once | `domain/depot.rs` |
-//! | periodic acknowledgements to the manager | `managing.rs`: `Tmtp::send_ack` |
-//! | a manager sends again what is not acknowledged | `managing.rs`: `Tmtp::on_retransmit_due` |
-//! | a window, which the slowest child of the sender holds | `domain/followers.rs` |
+//! | periodic acknowledgments to the manager | `managing.rs`: `Tmtp::send_ack` |
+//! | a manager retransmits what is not acknowledged | `managing.rs`: `Tmtp::on_retransmit_due` |
+//! | a window, held back by the slowest child of the sender | `domain/followers.rs` |
 //!
-//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted), by the
-//! manager that sent it.
+//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted), from the
+//! manager that sent the repair.
 //!
-//! Deviations, each with its reason:
-//! - Managers are declared and not found by an expanding search, and domains have groups of their
-//!   own and no time to live: see [`crate::domain`]. Who asks in vain several times, or whose
-//!   manager has left the view, asks the next one above.
-//! - Where a domain has no multicast of its own, requests and repairs go to each by unicast.
-//! - Any member may send; the paper has one sender. A sender is above those who have nobody above
-//!   them.
-//! - A member asks again after a time that follows what repairs of the same manager were measured
-//!   to take and that doubles: they may wait in queues for longer than any fixed time. A repair
-//!   that another one asked for, or that was sent unasked, may come sooner and count, so there is a
-//!   least time.
-//! - A manager that waits for an acknowledgement sends the oldest packet that is lacking, and says
-//!   how many there are: what else is lacking is asked for. The paper sends all of the window.
-//! - A member acknowledges while packets come and when it is asked, and not for ever: groups here
-//!   may be silent.
+//! Deviations from the paper:
+//! - Managers are declared, not discovered by an expanding search, and domains have groups of their
+//!   own instead of a time to live: see [`crate::domain`]. A member turns to the next manager above
+//!   after several NAKs without a repair, or when its manager has left the view.
+//! - If a domain has no multicast of its own, a NAK goes to the manager and a repair to each
+//!   receiver by unicast.
+//! - Any member may send; the paper has one sender. A sender is the parent of the members that have
+//!   no manager.
+//! - The time between NAKs for a packet follows the measured repair times of the same manager, and
+//!   doubles, because repairs may wait in queues for longer than any fixed time. There is a
+//!   minimum, because a repair that another member requested, or an unsolicited one, may arrive
+//!   sooner and be measured.
+//! - A manager that waits for an acknowledgment retransmits the oldest missing packet and sends the
+//!   end of the stream. The other missing packets are requested by NAKs. The paper retransmits the
+//!   whole window.
+//! - A member acknowledges while packets arrive and on request, not forever, because groups here
+//!   may be idle.
 //! - There is no rate control: the application sets the rate. The window remains.
 //! - A manager keeps packets for a bounded time and in bounded memory, and does not wait until its
-//!   children have them: what is not there any more is lost to who still lacks it.
-//! - A member that does not acknowledge holds the sender back for a
-//!   [bounded time](Config::slow_after): one member could stop a group for ever otherwise.
-//! - [`Engine::confirm`] is not answered: a sender hears of its own children alone.
+//!   children have them. A child that still lacks an evicted packet loses it.
+//! - A member that does not acknowledge holds back the sender for a [bounded
+//!   time](Config::slow_after). Otherwise, one member could stall a group forever.
+//! - [`Engine::confirm`] is not answered, because a sender gets acknowledgments only from its own
+//!   children.
 
 mod config;
 mod counters;
@@ -76,17 +79,17 @@ pub struct Tmtp {
     counters: Counters,
 }
 
-/// What this node is as a member of one group.
+/// State of this node as a member of one group.
 #[derive(Debug)]
 struct Member {
-    /// Who acknowledges to this node, by source; its own stream is one of them.
+    /// Children that acknowledge to this node, by source. Includes this node's own stream.
     following: BTreeMap<NodeId, Following>,
 }
 
 #[derive(Debug)]
 struct Following {
     followers: Followers,
-    /// Whether the view has changed since it was looked who they are.
+    /// `true` if the view has changed since the children were last determined.
     is_stale: bool,
 }
 
@@ -97,7 +100,7 @@ enum TimerKey {
 }
 
 impl Tmtp {
-    /// The engine of node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
@@ -122,12 +125,12 @@ impl Tmtp {
         }
     }
 
-    /// The counters so far.
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// A packet came, by its sender's multicast or repaired by `from`.
+    /// Processes a packet that its sender multicast, or that `from` repaired.
     fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
         match self.depot.arrive(now, id, bytes, from) {
             Ok(Some(gap)) => {
@@ -141,8 +144,8 @@ impl Tmtp {
         }
     }
 
-    /// Asks for what was found to be missing, after a while that is drawn once for all of it:
-    /// who lacks one of several packets that were lost together mostly lacks all.
+    /// Schedules the NAKs for newly missing packets, after a delay that is drawn once for all of
+    /// them: a member that lacks one of several packets lost together usually lacks all of them.
     fn ask_for(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
         let spread = self.config.nack_spread.mul_f64(self.rng.fraction());
         let at = now + self.config.domains.detect_after + spread;
@@ -152,7 +155,8 @@ impl Tmtp {
         }
     }
 
-    /// Asks for what is missing, in the domain of its manager, or of those above it in turn.
+    /// Sends the NAKs that are due, in the domain of this node's manager, or in those above it in
+    /// turn.
     fn send_nacks(&mut self, now: Time) {
         let reception = &self.depot.reception;
         let is_missing = |id| reception.is_missing(id);
@@ -175,8 +179,8 @@ impl Tmtp {
         }
     }
 
-    /// `whom` asks `to` for packets of a source, of which this node is told thereby. If it lacks
-    /// them too and has the same manager, it need not ask itself.
+    /// Processes a NAK of `whom` to the manager `to`. It may reveal packets that are unknown to
+    /// this node. If this node lacks them too and has the same manager, it postpones its own NAK.
     fn on_nack(
         &mut self,
         now: Time,
@@ -264,7 +268,7 @@ impl Engine for Tmtp {
         Ok(seqno)
     }
 
-    /// Not answered: see the module's deviations.
+    /// Does nothing: see the deviations in the module documentation.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {

@@ -9,81 +9,80 @@ use crate::guest::{
     GuestPacket, read_named, read_numbered, read_prefix, write_named, write_numbered,
 };
 
-/// A TMTP packet, its variable parts still in the datagram.
+/// A TMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// A message on its way to the group. Kind 1.
+    /// First transmission of a message to the group. Kind 1.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 40 | n | [symbol](crate::block) |
     Data {
-        /// Its number among the sender's packets in the group.
+        /// Sequence number in the sender's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// The header's sender lacks packets of a source. It goes to the domain. Kind 2.
+    /// NAK for packets of a source that the NAK's sender lacks, to the domain. Kind 2.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | the source |
-    /// | 44 | 8 | the domain manager that is to repair them |
+    /// | 36 | 8 | source |
+    /// | 44 | 8 | domain manager that must repair them |
     /// | 52 | 4 n | sequence numbers |
     Nack {
-        /// Whose packets.
+        /// Original sender of the packets.
         source: NodeId,
-        /// Who is to repair them.
+        /// Domain manager that must repair them.
         to: NodeId,
-        /// Their numbers, big-endian.
+        /// Sequence numbers, big-endian.
         seqnos: &'a [U32],
     },
-    /// A packet again, by a domain manager. Kind 3.
+    /// Retransmission of a packet by a domain manager. Kind 3.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | its source |
-    /// | 44 | 4 | its sequence number |
-    /// | 48 | n | [block](crate::block) |
+    /// | 36 | 8 | source |
+    /// | 44 | 4 | sequence number |
+    /// | 48 | n | [symbol](crate::block) |
     Repair {
-        /// Who multicast the packet first.
+        /// Original sender of the packet.
         source: NodeId,
-        /// Its number.
+        /// Sequence number in the source's stream.
         seqno: SeqNo,
-        /// The block.
+        /// The symbol.
         block: &'a [u8],
     },
-    /// The header's sender has everything of a source up to here. Kind 4.
+    /// Acknowledgment of a source's packets, to the manager. Kind 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | the source |
-    /// | 44 | 4 | everything before this number is there, or given up |
+    /// | 36 | 8 | source |
+    /// | 44 | 4 | position before which all packets are settled |
     Ack {
-        /// Whose packets.
+        /// Original sender of the packets.
         source: NodeId,
-        /// Everything before this number is settled.
+        /// Position before which all packets are settled.
         settled_to: SeqNo,
     },
-    /// A domain manager knows of a source's packets up to here, and waits for an acknowledgement.
-    /// Kind 5.
+    /// Status of a source's stream, from a domain manager that waits for an acknowledgment. Kind 5.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 8 | the source |
-    /// | 44 | 4 | the number after the last |
+    /// | 36 | 8 | source |
+    /// | 44 | 4 | sequence number after the last known packet |
     Status {
-        /// Whose packets.
+        /// Original sender of the packets.
         source: NodeId,
-        /// The number after the last.
+        /// Sequence number after the last known packet.
         next: SeqNo,
     },
 }
 
-/// Bytes of a request before the numbers.
+/// Size of a NAK before its sequence numbers, in bytes.
 pub const NACK_BYTES: usize = HEADER_BYTES + size_of::<RawNack>();
-/// Bytes of a number in a request.
+/// Size of a sequence number in a NAK, in bytes.
 pub const NUMBER_BYTES: usize = size_of::<U32>();
 
 const DATA: u8 = 1;

@@ -1,5 +1,5 @@
-//! A small world for engines of any protocol: virtual time, seeded delay and loss, and the account
-//! of what every member got.
+//! A small test world for engines of any protocol: virtual time, seeded delay and loss, and a
+//! record of every member's events.
 
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of the rig")]
 
@@ -13,18 +13,17 @@ pub const MILLISECOND: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const GROUP: GroupId = GroupId(0xCA);
 
-/// Whether a datagram of this class, from the first to the second host, is carried.
+/// Returns `true` if a datagram of this class is carried from the first to the second host.
 type Filter = dyn FnMut(usize, usize, Class, &[u8]) -> bool;
 
 pub struct World {
     pub now: Time,
     pub hosts: Vec<Host>,
     pub filter: Box<Filter>,
-    /// Datagrams sent, by class.
     pub sent: BTreeMap<Class, u64>,
-    /// A running hash of everything that happens, to compare histories.
+    /// A running hash of all datagrams and events, to compare histories.
     pub history: u64,
-    /// One-way delay: half of it to one and a half.
+    /// Mean one-way delay. Each delay is drawn from 0.5 to 1.5 times this value.
     pub delay: Duration,
     in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
     datagrams: u64,
@@ -44,7 +43,7 @@ pub struct Host {
 }
 
 impl World {
-    /// `count` hosts, all in [`GROUP`].
+    /// Creates a world of `count` hosts, all in [`GROUP`].
     pub fn new(
         count: usize,
         loss: Loss,
@@ -95,7 +94,7 @@ impl World {
         self.drain(number);
     }
 
-    /// The host hears what is sent to a group that it is not in.
+    /// Makes the host receive datagrams of a group that it has not joined.
     pub fn listen(&mut self, number: usize, group: GroupId) {
         self.hosts[number].groups.insert(group);
     }
@@ -108,7 +107,7 @@ impl World {
         self.announce(number, group, ViewChangeKind::Left);
     }
 
-    /// The host stops for good, and the others are told.
+    /// Stops the host permanently, and removes it from the views of the others.
     pub fn crash(&mut self, number: usize) {
         self.hosts[number].alive = false;
         let groups = std::mem::take(&mut self.hosts[number].groups);
@@ -132,7 +131,7 @@ impl World {
         sent
     }
 
-    /// A host sends its messages of these rounds, all at once.
+    /// Sends the host's messages of these rounds, without pauses.
     pub fn sends(&mut self, number: usize, rounds: std::ops::Range<usize>) {
         for round in rounds {
             self.send(number, &payload(number, round)).expect("there is room");
@@ -145,14 +144,15 @@ impl World {
         self.drain(number);
     }
 
-    /// Hands a host a datagram from nowhere.
+    /// Delivers a forged datagram to a host.
     pub fn inject(&mut self, number: usize, datagram: &[u8]) {
         let now = self.now;
         self.hosts[number].engine.handle_datagram(now, datagram);
         self.drain(number);
     }
 
-    /// Every host sends `count` messages, one each `interval`, not all at the same moment.
+    /// Sends `count` messages from every host, one per `interval`. The hosts send at different
+    /// times.
     pub fn everybody_sends(&mut self, count: usize, interval: Duration) {
         let pause = interval / self.hosts.len() as u32;
         for round in 0..count {
@@ -173,18 +173,18 @@ impl World {
         self.now = end;
     }
 
-    /// Datagrams that the hosts' buffers lost.
+    /// Returns the number of datagrams dropped by the hosts' loss injectors.
     pub fn dropped(&self) -> u64 {
         self.hosts.iter().map(|host| host.loss.dropped()).sum()
     }
 
-    /// The counter of this name, over all hosts.
+    /// Returns the sum of a counter over all hosts.
     pub fn total(&self, name: &str) -> u64 {
         self.hosts.iter().map(|host| host.counter(name)).sum()
     }
 
-    /// Asserts that every host has settled messages 1 to `count` of every other one, each once,
-    /// and returns how many were lost.
+    /// Asserts that every host has settled messages 1 to `count` of every other host exactly once.
+    /// Returns the number of losses.
     pub fn assert_all_settled(&self, count: usize) -> usize {
         let mut lost_in_all = 0;
         for host in &self.hosts {
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// FNV-1a.
+    /// Updates the FNV-1a hash.
     fn note(&mut self, bytes: &[u8]) {
         for byte in bytes.iter().chain(&self.now.0.to_be_bytes()) {
             self.history = (self.history ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
@@ -303,8 +303,8 @@ impl Host {
         found.unwrap_or_else(|| panic!("no counter {name} in {stats:?}")).1
     }
 
-    /// The numbers of the messages of `sender` that came, and of those that were lost, each as
-    /// often as it was told.
+    /// Returns the sequence numbers of `sender`'s messages that were delivered and that were lost,
+    /// each as often as it was reported.
     pub fn account(&self, sender: NodeId) -> (Vec<u32>, Vec<u32>) {
         let of_sender = self.messages.iter().filter(|message| message.sender == sender);
         let got = of_sender.map(|message| message.seqno.0).collect();
@@ -324,7 +324,7 @@ impl Host {
     }
 }
 
-/// Message `round` of host `number`, of a length that differs from its neighbours'.
+/// Returns message `round` of host `number`. Its length differs from that of its neighbors.
 pub fn payload(number: usize, round: usize) -> Vec<u8> {
     let length = 20 + (round * 37 + number) % 900;
     (0..length).map(|place| (place ^ (round * 31) ^ number) as u8).collect()
