@@ -1,9 +1,11 @@
-//! What it costs a processor to receive a data packet, and what of it is for what.
+//! Processor time for receiving a data packet, and its parts.
 //!
-//! One engine receives what 63 others send, from memory. Three things are told apart by leaving
-//! something out: without repairs (c = 0) the packet is still decoded, accounted and delivered;
-//! with short messages the bins are still kept, but there is next to nothing to XOR. Time is that
-//! of this thread's processor, the least of several rounds: others on the machine only add to it.
+//! One engine receives the packets of all other members of its groups from memory. The parts are
+//! separated by leaving work out. Without repairs (c = 0), a packet is still decoded, accounted and
+//! delivered. With short messages, the bins are still kept, but there is almost nothing to XOR.
+//!
+//! Time is the processor time of this thread. The minimum of several rounds counts, because other
+//! load on the machine can only add to it.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,54 +22,52 @@ use nix::time::{ClockId, clock_gettime};
 use crate::lateral::{Groups, Membership, group_id, node_id};
 use crate::work::Ends;
 
-/// A measurement.
+/// Measurement of processor time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CostRun {
-    /// Nodes that there are.
     pub(crate) nodes: u32,
-    /// Who is in which group.
+    /// Groups of each node.
     pub(crate) membership: Membership,
-    /// Bytes of a message.
+    /// Size of a message, in bytes.
     pub(crate) payload_bytes: usize,
-    /// Packets that are received in each round.
+    /// Number of packets received in each round.
     pub(crate) packets: u32,
-    /// Rounds, of which the least counts.
+    /// Number of rounds. The fastest one counts.
     pub(crate) rounds: u32,
-    /// The seed of all that is random.
+    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// What was measured.
+/// Outcome of a [`CostRun`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CostOutcome {
-    /// XORs for each data packet.
+    /// Number of XORs per data packet.
     pub(crate) xors_per_packet: f64,
-    /// Repairs made for each data packet.
+    /// Number of repairs made per data packet.
     pub(crate) repairs_per_packet: f64,
-    /// Repair bins of the node.
+    /// Number of repair bins at the node.
     pub(crate) bins: u64,
-    /// Groups shared with each other node, summed over these: more bins than that would not be
-    /// for chains of occupied regions.
+    /// Number of groups shared with each other node, summed over these nodes. It is an upper limit
+    /// for `bins`, if bins exist only for chains of occupied regions.
     pub(crate) shared_groups: u64,
-    /// Nanoseconds for each data packet: not the same twice.
+    /// Processor time per data packet. It differs from run to run.
     pub(crate) ns: Nanoseconds,
 }
 
-/// Nanoseconds of a processor for each data packet.
+/// Processor time per data packet, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Nanoseconds {
-    /// Everything.
+    /// Total.
     pub(crate) all: f64,
-    /// Decoding, accounting and delivering.
+    /// Decoding, accounting and delivery.
     pub(crate) accounting: f64,
-    /// Keeping the bins, and making repairs of them, without the XORs.
+    /// Keeping the bins and making repairs, without the XORs.
     pub(crate) bins: f64,
-    /// XORing.
     pub(crate) xor: f64,
 }
 
 impl CostRun {
-    /// Does it; `None` if it was ended early.
+    /// Runs the measurement. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<CostOutcome> {
         let groups = self.membership.draw(self.nodes, &mut Rng::new(self.seed));
         let node = groups.hosts().next()?;
@@ -119,7 +119,7 @@ fn shared_groups(groups: &Groups, node: u32) -> u64 {
     groups.of(node).iter().map(|group| groups.members(*group).len() as u64 - 1).sum()
 }
 
-/// An engine, and what it will receive.
+/// Engine, with the streams and datagrams that it receives.
 struct Bench {
     engine: Lateral,
     streams: Vec<(GroupId, NodeId, SeqNo)>,
@@ -157,13 +157,13 @@ impl Bench {
             Block::of_message(&mut Arena::default(), Time(0), None, &vec![0xA5; payload_bytes]);
         let batch = (0..BATCH).map(|_| Vec::with_capacity(2048)).collect();
         let mut bench = Self { engine, streams, block, batch, out: Vec::new(), rng, now: Time(0) };
-        // Every stream is open and every buffer in use before anything is measured.
+        // All streams must be open and all buffers in use before the measurement.
         let warm_up = 4 * bench.streams.len() as u32 + 40_000;
         bench.round(warm_up);
         bench
     }
 
-    /// Receives `packets` data packets; nanoseconds for each.
+    /// Receives about `packets` data packets, in full batches. Returns the nanoseconds per packet.
     fn round(&mut self, packets: u32) -> f64 {
         let batches = packets.div_ceil(BATCH as u32).max(1);
         let mut spent = Duration::ZERO;
@@ -202,7 +202,7 @@ impl Bench {
     }
 }
 
-/// What this thread has had of a processor so far.
+/// Returns the processor time that this thread has used.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
@@ -213,7 +213,7 @@ impl fmt::Display for CostRun {
     }
 }
 
-/// Packets that are there at once, as after a `recvmmsg`.
+/// Number of datagrams handed over at once, as after a `recvmmsg`.
 const BATCH: usize = 64;
 const SHORT_BYTES: usize = 8;
 

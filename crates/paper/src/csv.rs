@@ -1,8 +1,8 @@
-//! Points as comma-separated values (RFC 4180).
+//! Tables as comma-separated values (RFC 4180).
 
 use crate::table::Table;
 
-/// The table as CSV, its columns in the first line.
+/// Returns the table as CSV, with the column names in the first line.
 pub(crate) fn write(table: &Table) -> String {
     let mut out = line(table.columns.iter().map(|column| (*column).to_owned()));
     for row in &table.rows {

@@ -1,87 +1,87 @@
-//! Figures as data: axes and series. How they are drawn is another matter.
+//! Figures as data: axes and series, independent of the drawing backend.
 
-/// One figure.
+/// Figure of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Its name among the figures of the experiment; plans put the paper's points to it by this.
+    /// Name of the figure, unique in the experiment. Plans assign the paper's points to it by name.
     pub name: &'static str,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// The horizontal axis.
+    /// Horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
+    /// Vertical axis.
     pub y: Axis,
-    /// What is drawn, in order.
+    /// Series, in drawing order.
     pub series: Vec<Series>,
 }
 
-/// An axis.
+/// Axis of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it measures, with the unit.
+    /// Measured quantity, with its unit.
     pub label: String,
-    /// How it is divided.
+    /// Scale.
     pub scale: Scale,
-    /// Its ends; `None` to fit the points.
+    /// Ends of the axis, or `None` to fit the points.
     pub range: Option<(f64, f64)>,
 }
 
-/// How an axis is divided.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// Evenly.
+    /// Linear.
     Linear,
-    /// By powers of this base.
+    /// Logarithmic, with this base.
     Log(f64),
 }
 
-/// Points that belong together.
+/// Points that are drawn alike, with one entry in the legend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What they are.
+    /// Text in the legend.
     pub label: String,
-    /// Where they come from.
+    /// Origin of the points.
     pub kind: Kind,
-    /// How they are drawn.
+    /// Drawing style.
     pub shape: Shape,
-    /// The points, x first, in the order in which they are joined.
+    /// The points (x, y), in the order in which they are joined.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where points come from.
+/// Origin of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// We have measured them.
+    /// Measured by Carom.
     Ours,
-    /// The paper reports them.
+    /// Reported by the paper.
     Papers,
-    /// An analysis says so.
+    /// Computed by an analysis.
     Bound,
 }
 
-/// How points are drawn.
+/// Drawing style of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
-    /// Joined, with a marker at each.
+    /// Joined by lines, with a marker at each point.
     Line,
-    /// Joined, without markers: for curves of many points.
+    /// Joined by lines without markers, for curves of many points.
     Curve,
-    /// Bars of this width that begin at x.
+    /// Bars of this width, whose left edges are at x.
     Bars(f64),
 }
 
 impl Axis {
-    /// An evenly divided axis that fits its points.
+    /// Returns a linear axis that fits its points.
     pub fn linear(label: &str) -> Self {
         Self { label: label.to_owned(), scale: Scale::Linear, range: None }
     }
 
-    /// An axis divided by powers of `base`.
+    /// Returns a logarithmic axis with this base.
     pub fn log(label: &str, base: f64) -> Self {
         Self { label: label.to_owned(), scale: Scale::Log(base), range: None }
     }
 
-    /// The same from `first` to `last`.
+    /// Sets the ends of the axis.
     #[must_use]
     pub fn spanning(mut self, first: f64, last: f64) -> Self {
         self.range = Some((first, last));
@@ -90,12 +90,12 @@ impl Axis {
 }
 
 impl Figure {
-    /// A figure without series.
+    /// Returns a figure without series.
     pub fn new(name: &'static str, title: impl Into<String>, x: Axis, y: Axis) -> Self {
         Self { name, title: title.into(), x, y, series: Vec::new() }
     }
 
-    /// The same with one series more.
+    /// Adds a series.
     #[must_use]
     pub fn with(
         mut self,
@@ -108,7 +108,7 @@ impl Figure {
         self
     }
 
-    /// The same with a line of ours.
+    /// Adds a line of points measured by Carom.
     #[must_use]
     pub fn ours(self, label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         self.with(label, Kind::Ours, Shape::Line, points)

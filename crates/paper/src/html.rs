@@ -1,4 +1,4 @@
-//! One page that holds all: no other file, no script, nothing from a network.
+//! Reports as one HTML page, without scripts or references to other files.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::relation::{Relation, Sense};
 use crate::report::Report;
 use crate::table::{Table, significant};
 
-/// The reports as one self-contained page.
+/// Returns the reports as one self-contained page.
 pub fn page(reports: &[Report]) -> String {
     let mut out = String::new();
     let _ = write!(
@@ -156,7 +156,7 @@ fn verdict(report: &Report) -> &'static str {
     }
 }
 
-/// The margin as a share of the limit, to find the closest one.
+/// Returns the margin relative to the limit, to find the smallest one.
 fn share(relation: &Relation) -> f64 {
     relation.margin / relation.limit.abs().max(f64::MIN_POSITIVE)
 }

@@ -1,11 +1,11 @@
-//! A report for programs.
+//! Reports as JSON.
 
 use serde_json::{Map, Value, json};
 
 use crate::report::Report;
 use crate::table::{Cell, Table};
 
-/// The report as JSON.
+/// Returns the report as JSON.
 pub(crate) fn of(report: &Report) -> Value {
     let mut value = json!({
         "name": report.name(),
@@ -34,7 +34,7 @@ fn points(table: &Table) -> Value {
     table.rows.iter().map(row).collect()
 }
 
-/// Numbers are those of the CSV, so that both say the same.
+/// Converts a cell. Numbers are rounded like in the CSV, so that both have the same values.
 fn value(cell: &Cell) -> Value {
     match cell {
         Cell::Count(count) => json!(count),

@@ -1,13 +1,13 @@
-//! The evaluations of the Slingshot, Ricochet, RMP and RDCM papers, run again in the simulator.
+//! The evaluations of the Slingshot, Ricochet, RMP and RDCM papers, repeated in the simulator.
 //!
-//! Each experiment has a plan, a TOML file that says what is run, what the paper reports and what
-//! must hold. A [`Suite`] takes experiments, runs what they need in parallel, each piece of work
-//! once, and gives for each a [`Report`]: a table of points, figures with the paper's points
-//! beside ours, and relations that hold or not, with their margins. [`Report::csv`],
-//! [`Report::svg`], [`html::page`] and [`Report::json`] write it down.
+//! Each experiment has a plan: a TOML file with the setting, the values that the paper reports and
+//! the relations that must hold. A [`Suite`] runs the jobs of its experiments in parallel, and jobs
+//! that are alike only once. It returns a [`Report`] for each experiment: a table of points,
+//! figures that also show the paper's points, and relations with their margins. [`Report::csv`],
+//! [`Report::svg`], [`html::page`] and [`Report::json`] export a report.
 //!
-//! The same seed gives the same points, however many threads run. What is measured on this
-//! machine's processor is apart from the points and says so.
+//! The same seed gives the same points, independently of the number of threads. Processor time
+//! measured on this machine is reported separately, because it differs from run to run.
 //!
 //! ```
 //! use carom_paper::{Options, Suite};

@@ -1,46 +1,46 @@
-//! What the hosts of an experiment are connected by.
+//! Networks between the hosts of an experiment.
 
 use carom_sim::{Jitter, Link, Topology};
 use serde::Deserialize;
 
 use crate::plan::Span;
 
-/// Hosts and the network between them.
+/// Hosts, and the network between them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Wiring {
-    /// Racks of hosts, each with a switch, under one switch more: the papers' cluster. A star of
-    /// switches around a gateway is the same.
+    /// Racks of hosts, each with a switch, and one switch above: the papers' cluster. A star of
+    /// switches around a gateway has the same shape.
     Racks {
-        /// How many.
+        /// Number of racks.
         racks: u32,
-        /// Hosts in each.
+        /// Number of hosts in each rack.
         hosts_per_rack: u32,
-        /// One way between a host and its switch.
+        /// One-way delay between a host and its switch.
         host_link: Span,
-        /// One way between a rack's switch and the one above.
+        /// One-way delay between the switch of a rack and the one above.
         uplink: Span,
     },
-    /// Every host at the same distance from every other.
+    /// Hosts at equal distances from each other.
     Lan {
-        /// How many.
+        /// Number of hosts.
         hosts: u32,
-        /// One way.
+        /// Constant part of the one-way delay.
         delay: Span,
-        /// Mean of an exponentially distributed delay on top of it.
+        /// Mean of the exponentially distributed part of the one-way delay.
         exponential: Span,
     },
 }
 
 impl Wiring {
-    /// Racks in which a ping takes about 100 us (Slingshot 4).
+    /// Returns racks in which a ping takes about 100 µs (Slingshot 4).
     #[cfg(test)]
     pub(crate) fn rack(racks: u32, hosts_per_rack: u32) -> Self {
         let [host_link, uplink] = [20, 5].map(std::time::Duration::from_micros);
         Self::Racks { racks, hosts_per_rack, host_link: Span(host_link), uplink: Span(uplink) }
     }
 
-    /// How many hosts there are.
+    /// Returns the number of hosts.
     pub(crate) fn hosts(&self) -> u32 {
         match self {
             Self::Racks { racks, hosts_per_rack, .. } => racks * hosts_per_rack,
@@ -48,7 +48,7 @@ impl Wiring {
         }
     }
 
-    /// The same with more of it, in further racks, so that there are at least so many hosts.
+    /// Returns a network of at least `hosts` hosts. Racks are added if there are too few.
     pub(crate) fn with_room_for(&self, hosts: u32) -> Self {
         let mut larger = self.clone();
         match &mut larger {
@@ -60,7 +60,7 @@ impl Wiring {
         larger
     }
 
-    /// The network for the simulator.
+    /// Returns the topology for the simulator.
     pub(crate) fn topology(&self) -> Topology {
         match self {
             Self::Racks { racks, hosts_per_rack, host_link, uplink } => {
@@ -74,7 +74,7 @@ impl Wiring {
         }
     }
 
-    /// What is wrong with it, if anything is.
+    /// Checks the number of hosts.
     pub(crate) fn check(&self) -> Result<(), String> {
         let hosts = self.hosts();
         if (2..=MAX_HOSTS).contains(&hosts) {
@@ -84,7 +84,7 @@ impl Wiring {
     }
 }
 
-/// More than these would not end.
+/// Larger networks take too long to simulate.
 const MAX_HOSTS: u32 = 4096;
 
 #[cfg(test)]

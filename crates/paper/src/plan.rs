@@ -1,5 +1,5 @@
-//! Plan files: what an experiment does, in TOML, with units in the values. A key that is not known
-//! is refused with its line and the keys that are.
+//! Plan files: settings of an experiment in TOML, with units in the values. An unknown key is
+//! rejected with its line and the known keys.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 
 use crate::units;
 
-/// A plan file; `S` is what is peculiar to the experiment.
+/// Plan file. `S` is the type of the settings that are specific to the experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan<S> {
-    /// The experiment that it is for.
+    /// Name of the experiment.
     pub experiment: String,
     title: String,
     source: String,
@@ -23,49 +23,49 @@ pub struct Plan<S> {
     differs: Vec<String>,
     #[serde(default)]
     reported: Vec<Reported>,
-    /// What is peculiar to the experiment.
+    /// Settings that are specific to the experiment.
     pub setup: S,
 }
 
-/// What every plan says.
+/// Part of a plan that all experiments have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heading {
-    /// The experiment's name.
+    /// Name of the experiment.
     pub experiment: String,
-    /// What it is about, in a few words.
+    /// Title, in a few words.
     pub title: String,
     /// Paper and figure.
     pub source: String,
-    /// What the paper reports, in words.
+    /// Result that the paper reports, in words.
     pub reports: String,
-    /// What differs from the paper's setting, and why.
+    /// Differences from the paper's setting, with reasons.
     pub differs: Vec<String>,
-    /// The paper's points.
+    /// Points that the paper reports.
     pub reported: Vec<Reported>,
 }
 
-/// Points that the paper reports, drawn beside ours.
+/// Points that the paper reports, drawn in one figure with Carom's.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reported {
-    /// The figure they belong to.
+    /// Name of the figure.
     pub figure: String,
-    /// What they are.
+    /// Text in the legend.
     pub label: String,
-    /// The points, x first.
+    /// The points (x, y).
     pub points: Vec<(f64, f64)>,
 }
 
-/// Why a plan cannot be used.
+/// Reason why a plan is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// The file.
+    /// File name.
     pub file: String,
-    /// The line, from 1; `None` if it is not about one.
+    /// Line number, from 1, or `None` if the error does not concern a line.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// Description of the error.
     pub cause: String,
-    /// What helps.
+    /// Suggested fix.
     pub fix: String,
 }
 
@@ -81,27 +81,27 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 impl<S: DeserializeOwned> Plan<S> {
-    /// Reads a plan.
+    /// Reads a plan. `file` is used in error messages.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
+    /// Returns the first error, with its line.
     pub fn read(file: &str, text: &str) -> Result<Self, PlanError> {
         toml::from_str(text).map_err(|error| refused(file, text, &error))
     }
 }
 
 impl<S> Plan<S> {
-    /// What every plan says, and what is peculiar to this one.
+    /// Splits the plan into the common part and the specific settings.
     pub fn split(self) -> (Heading, S) {
         let Self { experiment, title, source, reports, differs, reported, setup } = self;
         (Heading { experiment, title, source, reports, differs, reported }, setup)
     }
 }
 
-/// The name of the experiment that a plan is for; everything else is left unread.
+/// Returns the name of the experiment of a plan. The rest of the plan is not checked.
 ///
 /// # Errors
-/// It is not TOML, or does not say.
+/// Returns an error if the text is not TOML or has no such name.
 pub(crate) fn experiment_of(file: &str, text: &str) -> Result<String, PlanError> {
     #[derive(Deserialize)]
     struct Named {
@@ -111,7 +111,7 @@ pub(crate) fn experiment_of(file: &str, text: &str) -> Result<String, PlanError>
     Ok(named.experiment)
 }
 
-/// Puts file, line and known keys to what the TOML reader says.
+/// Converts an error of the TOML reader, and adds the file, the line and the known keys.
 fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
     let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
     let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -126,7 +126,7 @@ fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
     PlanError { file, line, cause, fix: format!("known keys here: {}", known.join(", ")) }
 }
 
-/// A value for a whole run, and the one for `--quick`.
+/// Value for full runs, and one for `--quick`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scaled<T> {
@@ -135,28 +135,28 @@ pub struct Scaled<T> {
 }
 
 impl<T> Scaled<T> {
-    /// The value for a whole or a quick run.
+    /// Returns the value for full or for quick runs.
     pub fn at(&self, quick: bool) -> &T {
         if quick { &self.quick } else { &self.full }
     }
 }
 
-/// A time with its unit.
+/// Duration, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Span(#[doc = "The time."] pub Duration);
 
-/// A share of the whole.
+/// Share, written as `1%` or `0.01`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Share(#[doc = "The share, 0 to 1."] pub f64);
 
-/// A number of bytes with its unit.
+/// Number of bytes, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Size(#[doc = "The bytes."] pub usize);
 
-/// A rate-of-fire, `8,5`.
+/// Rate-of-fire, written as `8,5`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Fire(#[doc = "The rate-of-fire."] pub RateOfFire);

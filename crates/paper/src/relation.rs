@@ -1,29 +1,29 @@
-//! What must hold, and by how much it does.
+//! Relations that must hold, with their margins.
 
 use serde::Serialize;
 
-/// A relation between a measured value and a limit.
+/// Relation between a measured value and a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Relation {
-    /// What must hold, in words.
+    /// Description of the relation.
     pub claim: String,
-    /// What was measured, where it is worst.
+    /// Measured value in the worst case.
     pub measured: f64,
-    /// On which side of the limit it must be.
+    /// Side of the limit on which the value must be.
     pub sense: Sense,
-    /// The limit.
+    /// Limit.
     pub limit: f64,
-    /// Unit of measured value, limit and margin.
+    /// Unit of the measured value, the limit and the margin.
     pub unit: &'static str,
-    /// Whether it holds.
+    /// `true` if the relation holds.
     pub holds: bool,
-    /// How far the measured value is on the right side of the limit; negative if on the wrong one.
+    /// Distance of the measured value from the limit. It is negative if the relation does not hold.
     pub margin: f64,
-    /// Where it is worst, and whatever explains it; empty if there is nothing to say.
+    /// Setting of the worst case, or an explanation. It can be empty.
     pub note: String,
 }
 
-/// On which side of a limit a value must be.
+/// Side of a limit on which a value must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {
@@ -34,7 +34,7 @@ pub enum Sense {
 }
 
 impl Relation {
-    /// `measured` must be at or above `limit`.
+    /// Returns the relation that `measured` is at least `limit`.
     pub fn at_least(
         claim: impl Into<String>,
         measured: f64,
@@ -44,7 +44,7 @@ impl Relation {
         Self::new(claim.into(), measured, Sense::AtLeast, limit, unit)
     }
 
-    /// `measured` must be at or below `limit`.
+    /// Returns the relation that `measured` is at most `limit`.
     pub fn at_most(
         claim: impl Into<String>,
         measured: f64,
@@ -54,20 +54,21 @@ impl Relation {
         Self::new(claim.into(), measured, Sense::AtMost, limit, unit)
     }
 
-    /// The same with where it is worst, or why it is so.
+    /// Sets the note, with the setting of the worst case or an explanation.
     #[must_use]
     pub fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// The same with the reason why it does not hold, if it does not.
+    /// Sets the note to the reason why the relation does not hold, if it does not.
     #[must_use]
     pub fn because(self, why_not: &str) -> Self {
         if self.holds { self } else { self.noted(why_not) }
     }
 
-    /// A value that is no number holds nothing: there was nothing to measure.
+    /// Creates a relation. NaN satisfies no limit, because it means that there was nothing to
+    /// measure.
     fn new(claim: String, measured: f64, sense: Sense, limit: f64, unit: &'static str) -> Self {
         let margin = match sense {
             Sense::AtLeast => measured - limit,
@@ -78,21 +79,21 @@ impl Relation {
     }
 }
 
-/// A place where ours is better than the paper.
+/// Comparison in which Carom's value is better than the paper's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Better {
-    /// What is compared.
+    /// Compared quantity.
     pub what: String,
-    /// Ours.
+    /// Carom's value.
     pub ours: f64,
-    /// The paper's.
+    /// Value of the paper.
     pub papers: f64,
-    /// Unit of both.
+    /// Unit of both values.
     pub unit: &'static str,
 }
 
 impl Better {
-    /// `ours` beside `papers`, if ours is lower.
+    /// Returns the comparison if Carom's value is lower.
     pub fn if_lower(
         what: impl Into<String>,
         ours: f64,
@@ -102,7 +103,7 @@ impl Better {
         (ours < papers).then(|| Self { what: what.into(), ours, papers, unit })
     }
 
-    /// `ours` beside `papers`, if ours is higher.
+    /// Returns the comparison if Carom's value is higher.
     pub fn if_higher(
         what: impl Into<String>,
         ours: f64,

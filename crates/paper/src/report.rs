@@ -1,4 +1,4 @@
-//! What an experiment has shown.
+//! Results of experiments.
 
 use crate::experiments::RunScale;
 use crate::figure::{Figure, Kind, Shape};
@@ -7,30 +7,30 @@ use crate::relation::{Better, Relation};
 use crate::table::Table;
 use crate::{csv, json, svg};
 
-/// What one experiment has shown.
+/// Results of one experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// What the plan says of it.
+    /// Common part of the plan.
     pub heading: Heading,
-    /// Whether the shorter runs of `--quick` were used.
+    /// `true` if the runs are the short ones of `--quick`.
     pub quick: bool,
-    /// The seed.
+    /// Seed of the runs.
     pub seed: u64,
-    /// The points; the same for the same seed, plan and version.
+    /// Points. They are the same for the same seed, plan and version.
     pub table: Table,
-    /// What was measured on this machine's processor, if anything was: not the same twice.
+    /// Values measured on this machine's processor, if there are any. They differ from run to run.
     pub measured: Option<Table>,
-    /// The figures, the paper's points in them.
+    /// Figures, including the paper's points.
     pub figures: Vec<Figure>,
-    /// What must hold. Empty if the figure is only shown.
+    /// Relations that must hold. Empty if the experiment only shows a figure.
     pub relations: Vec<Relation>,
-    /// Where ours is better than the paper.
+    /// Comparisons in which Carom's value is better than the paper's.
     pub better: Vec<Better>,
-    /// What else the reader should know, a sentence or two each.
+    /// Notes for the reader, of one or two sentences each.
     pub notes: Vec<String>,
 }
 
-/// What an experiment makes of its runs.
+/// Evaluation of the outcomes of an experiment.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) table: Table,
@@ -42,7 +42,7 @@ pub(crate) struct Findings {
 }
 
 impl Report {
-    /// Puts the paper's points into the figures.
+    /// Creates a report, and adds the paper's points to the figures.
     pub(crate) fn new(heading: Heading, scale: RunScale, findings: Findings) -> Self {
         let RunScale { quick, seed } = scale;
         let Findings { table, measured, mut figures, relations, better, notes } = findings;
@@ -57,32 +57,32 @@ impl Report {
         Self { heading, quick, seed, table, measured, figures, relations, better, notes }
     }
 
-    /// The experiment's name.
+    /// Returns the name of the experiment.
     pub fn name(&self) -> &str {
         &self.heading.experiment
     }
 
-    /// Whether every relation holds.
+    /// Returns `true` if every relation holds.
     pub fn holds(&self) -> bool {
         self.relations.iter().all(|relation| relation.holds)
     }
 
-    /// The points as CSV: the same bytes for the same seed.
+    /// Returns the points as CSV. The same seed gives the same bytes.
     pub fn csv(&self) -> String {
         csv::write(&self.table)
     }
 
-    /// What was measured on this machine's processor, as CSV.
+    /// Returns the values measured on this machine's processor as CSV.
     pub fn measured_csv(&self) -> Option<String> {
         self.measured.as_ref().map(csv::write)
     }
 
-    /// The figures as one SVG.
+    /// Returns the figures as one SVG.
     pub fn svg(&self) -> String {
         svg::draw(&self.figures)
     }
 
-    /// Everything as JSON; `docs/json.md` explains each field.
+    /// Returns the report as JSON. `docs/json.md` documents the fields.
     pub fn json(&self) -> serde_json::Value {
         json::of(self)
     }

@@ -1,10 +1,9 @@
-//! A small replicated service on the public API, in the simulated world: how long its replicas
-//! disagree after an update.
+//! Windows of inconsistency of a small replicated service on the public API, in a simulated world.
 //!
-//! The service is a counter for each group. A replica applies its own update at once and publishes
-//! it; the others apply it when it comes. Updates commute, so that their order is of no matter. The
-//! window of inconsistency of an update is the time from the first to the last replica that applies
-//! it; the first is the one that makes it.
+//! The service is a counter in each group. A replica applies its own update at once and publishes
+//! it. The other replicas apply it on delivery. Updates commute, so their order does not matter.
+//! The window of inconsistency of an update is the time from the first replica that applies it,
+//! which is the one that makes it, to the last.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,50 +18,51 @@ use crate::lateral::{Delays, Groups, Membership};
 use crate::network::Wiring;
 use crate::work::Ends;
 
-/// A run. Two that say the same have the same outcome.
+/// Run of the replicated service. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceRun {
-    /// What the hosts are connected by.
+    /// Network between the hosts.
     pub(crate) wiring: Wiring,
-    /// Who replicates what.
+    /// Groups of each node.
     pub(crate) membership: Membership,
-    /// Each node makes an update so often, each of one of its counters at random.
+    /// Interval between two updates of a node. Each one changes a random counter of its own.
     pub(crate) interval: Duration,
-    /// What each host loses on receipt.
+    /// Share of the datagrams that each host loses on receipt.
     pub(crate) loss: f64,
-    /// How the nodes' engines are set.
+    /// Configuration of the engines.
     pub(crate) config: lateral::Config,
-    /// How long updates are made before it counts, and how long while it counts.
+    /// Duration of the warm-up, and of the measured interval.
     pub(crate) spans: (Duration, Duration),
-    /// How long the last updates have time to arrive.
+    /// Time for the last updates to arrive.
     pub(crate) tail: Duration,
-    /// The seed of all that is random.
+    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// What came of it.
+/// Outcome of a [`ServiceRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceOutcome {
-    /// The windows of the updates that all replicas applied.
+    /// Windows of the updates that all replicas applied.
     pub(crate) windows: Delays,
-    /// Updates that some replica has not applied by the end.
+    /// Number of updates that a replica had not applied at the end.
     pub(crate) incomplete: u64,
-    /// Groups whose replicas have different values in the end.
+    /// Number of groups whose replicas have different values at the end.
     pub(crate) disagreeing: u64,
-    /// Repairs, and control packets, as shares of all that arrived.
+    /// Share of repairs among the datagrams that arrived.
     pub(crate) repairs_share: f64,
+    /// Share of control packets among the datagrams that arrived.
     pub(crate) control_share: f64,
 }
 
-/// What all replicas together have done.
+/// Updates and counters of all replicas.
 struct Book {
     groups: Groups,
     updates: Vec<Update>,
-    /// The value of the counter of each group at each of its members.
+    /// Value of the counter of each group at each of its members.
     values: Vec<Vec<u64>>,
 }
 
-/// An update under way.
+/// Update, and the replicas that have not yet applied it.
 struct Update {
     counts: bool,
     made_at: Duration,
@@ -70,7 +70,7 @@ struct Update {
     missing_at: u32,
 }
 
-/// One replica of one group's counter.
+/// Replica of the counter of one group.
 struct Replica {
     group: u32,
     place: usize,
@@ -80,15 +80,15 @@ struct Replica {
 }
 
 impl Replica {
-    /// Adds one to the counter, here at once and at the others soon.
+    /// Increments the counter locally, and publishes the update.
     async fn update(&self, counts: bool) {
         let number = self.book.borrow_mut().make(self.group, self.place, self.now(), counts);
-        // The group's queue is bounded: this waits if it is full.
+        // The queue of the group is bounded. Publishing waits while it is full.
         let published = self.channel.publish_async(number.to_be_bytes().to_vec()).await;
         published.expect("the group is open and the update is small");
     }
 
-    /// Applies what the others publish, until the group is closed.
+    /// Applies the updates of other replicas until the group is closed.
     async fn serve(&self) {
         while let Some(event) = self.channel.recv().await {
             if let Event::Message(message) = event {
@@ -126,7 +126,7 @@ impl Book {
 }
 
 impl ServiceRun {
-    /// Does it; `None` if it was ended early.
+    /// Runs the service. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<ServiceOutcome> {
         let mut rng = Rng::new(self.seed);
         let groups = self.membership.draw(self.wiring.hosts(), &mut rng);
@@ -154,7 +154,8 @@ impl ServiceRun {
         Some(outcome(&world, &replicas))
     }
 
-    /// How many packets arrive at nodes, roughly, and what each costs beside a bare engine's.
+    /// Estimates the number of packets that arrive at nodes, weighted by their cost relative to a
+    /// bare engine.
     pub(crate) fn deliveries(&self) -> f64 {
         let (warm_up, span) = self.spans;
         let seconds = (warm_up + span + self.tail).as_secs_f64();
@@ -172,7 +173,7 @@ impl ServiceRun {
         World::with_membership(config, Oracle::Oracle { delay: Duration::ZERO })
     }
 
-    /// Starts a node on every host, in all of its groups; the replicas of each host.
+    /// Starts a node on each host, and joins its groups. Returns the replicas of each host.
     fn join(
         &self,
         world: &mut World,
@@ -191,7 +192,7 @@ impl ServiceRun {
             let (rate, members) = (groups.clone(), groups.clone());
             let number = host.ix().0;
             world.spawn(&host.clone(), async move {
-                // One host after the other, so that no moment of the world takes long.
+                // One host after the other, so that no step of the world takes long.
                 host.sleep(BETWEEN_HOSTS * number).await;
                 let node = Node::builder().lateral(config).start_on(&host);
                 let node = node.expect("the host is free and the settings are right");
@@ -206,7 +207,8 @@ impl ServiceRun {
                     let replica = Replica { group, place, host, channel, book };
                     joined.borrow_mut()[number as usize].push(Rc::new(replica));
                 }
-                // The node lives as long as its groups' replicas, which are in use elsewhere.
+                // The node must live as long as the replicas of its groups, which are used
+                // elsewhere.
                 std::future::pending::<()>().await;
                 drop(node);
             });
@@ -217,7 +219,7 @@ impl ServiceRun {
     }
 }
 
-/// Lets `span` pass; `None` if it was ended early.
+/// Advances the world by `span`. Returns `None` if the run is ended early.
 fn pass(world: &mut World, span: Duration, ends: Ends<'_>) -> Option<()> {
     let mut left = span;
     while !left.is_zero() {
@@ -254,11 +256,11 @@ impl fmt::Display for ServiceRun {
     }
 }
 
-/// Virtual time between the joining of one host and that of the next.
+/// Virtual time between the starts of two hosts.
 const BETWEEN_HOSTS: Duration = Duration::from_millis(5);
-/// How long the last one has to join: it takes no virtual time but that of the oracle.
+/// Virtual time for the last host to join. Joining takes no longer than the oracle's delay.
 const JOINING: Duration = Duration::from_millis(50);
-/// How long it runs until it looks whether it is to end.
+/// Virtual time between two checks of whether the run is to end.
 const SLICE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

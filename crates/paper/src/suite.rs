@@ -1,5 +1,4 @@
-//! Experiments chosen, run and reported: each piece of work once, over as many threads as asked
-//! for, and results in the order of the plans whatever the threads did.
+//! Selection, execution and reporting of experiments.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -12,7 +11,7 @@ use crate::plan::{Heading, PlanError, experiment_of};
 use crate::report::Report;
 use crate::work::{Job, Outcome};
 
-/// Experiments to run together, so that they share what they can.
+/// Experiments that run together and share jobs.
 #[derive(Debug)]
 pub struct Suite {
     entries: Vec<Entry>,
@@ -24,54 +23,54 @@ struct Entry {
     loaded: Loaded,
 }
 
-/// How experiments are run.
+/// Options of a run of a [`Suite`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The plans' short runs instead of the whole ones.
+    /// `true` for the plans' short runs.
     pub quick: bool,
-    /// Seed of all that is random.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// Pieces of work that run at the same time.
+    /// Number of jobs that run at the same time.
     pub jobs: NonZeroUsize,
 }
 
-/// Who watches a run.
+/// Observer of a run.
 pub trait Watch: Sync {
-    /// Whether the run is to end early; what is not finished by then is not reported.
+    /// Returns `true` if the run is to end early. Unfinished experiments are then not reported.
     fn ends(&self) -> bool {
         false
     }
 
-    /// A piece of work is done.
+    /// Reports that a job is done.
     fn on_progress(&self, progress: &Progress) {
         let _ = progress;
     }
 }
 
-/// Nobody watches.
+/// Observes nothing and never ends a run early.
 impl Watch for () {}
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Pieces of work done.
+    /// Number of jobs done.
     pub done: usize,
-    /// Pieces of work in all.
+    /// Total number of jobs.
     pub total: usize,
-    /// What the last one was.
+    /// Description of the last job done.
     pub last: String,
 }
 
-/// Why there is no such suite.
+/// Reason why a suite cannot be created.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
-    /// Nobody knows an experiment of this name.
+    /// No experiment has this name.
     #[error("there is no experiment '{0}'")]
     Unknown(String),
 }
 
 impl Default for Options {
-    /// Whole runs, seed 1, as many at a time as there are processors.
+    /// Returns the options for full runs with seed 1 and one job per processor.
     fn default() -> Self {
         let jobs = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self { quick: false, seed: 1, jobs }
@@ -79,10 +78,10 @@ impl Default for Options {
 }
 
 impl Suite {
-    /// All experiments, with the plans that are built in.
+    /// Returns all experiments, with the built-in plans.
     ///
     /// # Panics
-    /// If a plan that is built in is wrong: a test reads them all.
+    /// Panics if a built-in plan is invalid. A test reads all of them.
     pub fn all() -> Self {
         let entries = experiments::ALL.iter().map(|spec| {
             let loaded =
@@ -92,10 +91,10 @@ impl Suite {
         Self { entries: entries.collect() }
     }
 
-    /// The experiments of these names, in the order of the plans, each once.
+    /// Returns the experiments of these names, each once, in the order of [`Suite::all`].
     ///
     /// # Errors
-    /// A name is not known.
+    /// Returns [`SuiteError::Unknown`] for the first unknown name.
     pub fn named(names: &[impl AsRef<str>]) -> Result<Self, SuiteError> {
         let known = |name: &str| experiments::ALL.iter().any(|spec| spec.name == name);
         if let Some(unknown) = names.iter().find(|name| !known(name.as_ref())) {
@@ -106,20 +105,20 @@ impl Suite {
         Ok(suite)
     }
 
-    /// What the plans say of their experiments, in order.
+    /// Returns the headings of the plans, in order.
     pub fn plans(&self) -> impl Iterator<Item = &Heading> {
         self.entries.iter().map(|entry| &entry.loaded.heading)
     }
 
-    /// The plan of `name` as it is built in.
+    /// Returns the built-in plan of the experiment `name`.
     pub fn built_in_plan(name: &str) -> Option<&'static str> {
         experiments::ALL.iter().find(|spec| spec.name == name).map(|spec| spec.plan)
     }
 
-    /// Uses another plan for the experiment that it names.
+    /// Replaces the plan of the experiment that `text` names. `file` is used in error messages.
     ///
     /// # Errors
-    /// The plan is wrong, or for an experiment that is not in this suite.
+    /// Returns an error if the plan is invalid, or if its experiment is not in this suite.
     pub fn use_plan(&mut self, file: &str, text: &str) -> Result<(), PlanError> {
         let name = experiment_of(file, text)?;
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.spec.name == name) else {
@@ -131,7 +130,7 @@ impl Suite {
         Ok(())
     }
 
-    /// Runs everything, and reports on each experiment whose work was all done.
+    /// Runs all experiments, and returns the reports of those whose jobs are all done.
     pub fn run(&self, options: &Options, watch: &impl Watch) -> Vec<Report> {
         let scale = experiments::RunScale { quick: options.quick, seed: options.seed };
         let mut work = Shared::default();
@@ -151,11 +150,11 @@ impl Suite {
     }
 }
 
-/// Pieces of work, each once.
+/// Jobs of several experiments, without duplicates.
 #[derive(Debug, Default)]
 struct Shared {
     jobs: Vec<Job>,
-    /// Where each stands, by all that it says.
+    /// Index of each job, by its `Debug` text.
     places: BTreeMap<String, usize>,
 }
 
@@ -173,8 +172,9 @@ impl Shared {
     }
 }
 
-/// Does `jobs`, the longest first, so that no thread is left with a long one at the end, and then
-/// those that must be alone. What was not finished when the watcher ended the run is `None`.
+/// Runs the jobs, the longest first, so that no thread ends up with a long one alone. Jobs that
+/// need the whole machine run afterwards, one at a time. The outcome of a job that the observer
+/// ended early is `None`.
 fn in_parallel(jobs: &[Job], threads: NonZeroUsize, watch: &impl Watch) -> Vec<Option<Outcome>> {
     let (mut together, alone): (Vec<usize>, Vec<usize>) =
         (0..jobs.len()).partition(|place| !jobs[*place].is_alone());

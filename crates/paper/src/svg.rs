@@ -1,5 +1,5 @@
-//! Figures drawn as SVG, one below the other. Text is set by whoever shows it: no font is asked
-//! for its measures, so that the same points are drawn alike everywhere.
+//! Figures as SVG, one below the other. Text is laid out by the viewer, and no font metrics are
+//! read. The same points therefore give the same bytes on every machine.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
@@ -9,10 +9,10 @@ use plotters::prelude::*;
 use crate::figure::{Axis, Figure, Kind, Scale, Series, Shape};
 use crate::table::significant;
 
-/// Where one figure is drawn.
+/// Area for one figure.
 struct Panel<'a, 'b>(&'a DrawingArea<SVGBackend<'b>, Shift>);
 
-/// Draws the figures; nothing if there are none.
+/// Draws the figures. Returns an empty string if there are none.
 pub(crate) fn draw(figures: &[Figure]) -> String {
     let mut svg = String::new();
     if figures.is_empty() {
@@ -140,7 +140,7 @@ fn draw_series<X, Y>(
     }
 }
 
-/// Ours are discs, the paper's are triangles: who does not see the colours sees the shapes.
+/// Draws Carom's points as discs and the paper's as triangles. They differ without color too.
 fn draw_markers<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
     series: &Series,
@@ -163,8 +163,8 @@ fn draw_markers<X, Y>(
     }
 }
 
-/// The colours of Okabe and Ito, which the colour-blind can tell apart; the paper's points and
-/// bounds are grey if they are alone of their kind.
+/// Returns the color of a series. Carom's series have the colors of Okabe and Ito, which are
+/// distinguishable with color blindness. The paper's first series and all bounds are gray.
 fn colour(figure: &Figure, number: usize) -> RGBColor {
     let kind = figure.series[number].kind;
     let before = figure.series[..number].iter().filter(|series| series.kind == kind).count();
@@ -175,7 +175,8 @@ fn colour(figure: &Figure, number: usize) -> RGBColor {
     }
 }
 
-/// The ends of an axis: as it says, or a little more than the points need.
+/// Returns the ends of an axis: its range if it has one, or else the range of the values with a
+/// margin.
 fn ends(axis: &Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
     if let Some(range) = axis.range {
         return range;

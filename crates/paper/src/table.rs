@@ -1,27 +1,27 @@
-//! The points of an experiment: rows of named columns.
+//! Points of an experiment, as rows of named columns.
 
 /// Rows of named columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// Names of the columns, units last.
+    /// Names of the columns, which end with the unit.
     pub columns: Vec<&'static str>,
-    /// The rows, each with a cell for every column.
+    /// Rows, each with one cell per column.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// One value.
+/// Value in a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// A count.
+    /// Whole number.
     Count(u64),
-    /// A number; what is not finite is written as nothing.
+    /// Number. It is written as an empty text if it is not finite.
     Number(f64),
-    /// A word.
+    /// Word.
     Word(String),
 }
 
 impl Table {
-    /// A table without rows.
+    /// Returns a table without rows.
     pub fn new(columns: &[&'static str]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
@@ -29,7 +29,7 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// If it has not a cell for every column.
+    /// Panics if the row does not have one cell per column.
     pub fn push(&mut self, row: Vec<Cell>) {
         assert_eq!(row.len(), self.columns.len(), "a row has a cell for every column");
         self.rows.push(row);
@@ -55,7 +55,7 @@ impl From<&str> for Cell {
 }
 
 impl Cell {
-    /// The value as text: a number with six significant digits, the same on every machine.
+    /// Returns the value as text. Numbers have six significant digits, the same on every machine.
     pub fn text(&self) -> String {
         match self {
             Self::Count(count) => count.to_string(),
@@ -65,7 +65,8 @@ impl Cell {
     }
 }
 
-/// `number` with six significant digits and no trailing zeros; nothing if it is not finite.
+/// Formats a number with six significant digits and no trailing zeros. Returns an empty string if
+/// it is not finite.
 pub(crate) fn significant(number: f64) -> String {
     if !number.is_finite() {
         return String::new();

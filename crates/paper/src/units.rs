@@ -1,19 +1,18 @@
-//! Values with units, as people write them: `1%`, `200/s`, `10ms`, `64MiB`, `8,5`.
+//! Parsers of values with units: `1%`, `200/s`, `10ms`, `64MiB`, `8,5`.
 //!
-//! The command line and the plan files read them in the same way. What is not understood is a
-//! [`UnitError`] with the text that was given.
+//! The command line and the plan files share them. A [`UnitError`] contains the rejected text.
 
 use std::fmt;
 use std::time::Duration;
 
 use carom_proto::{GroupSettings, RateOfFire};
 
-/// Why a value with a unit was not understood.
+/// Reason why a value with a unit is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnitError {
-    /// What is wrong, one line.
+    /// Description of the error, in one line.
     pub cause: String,
-    /// How to write it, one line.
+    /// Correct form, in one line.
     pub fix: String,
 }
 
@@ -25,10 +24,10 @@ impl fmt::Display for UnitError {
 
 impl std::error::Error for UnitError {}
 
-/// A share of the whole, 0 to 1: `1%` or `0.01`.
+/// Parses a share from 0 to 1: `1%` or `0.01`.
 ///
 /// # Errors
-/// The text is not such a value.
+/// Returns an error if the text is not a share.
 pub fn share(text: &str) -> Result<f64, UnitError> {
     let fix = "write a share such as 1% or 0.01";
     let (number, unit) = number_and_unit(text, fix)?;
@@ -47,10 +46,10 @@ pub fn share(text: &str) -> Result<f64, UnitError> {
     Ok(share)
 }
 
-/// A number of things a second, more than 0: `200/s`, `20k/s`, `5/ms`, or just `200`.
+/// Parses a rate per second, above 0 and at most 100 million: `200/s`, `20k/s`, `5/ms` or `200`.
 ///
 /// # Errors
-/// The text is not such a value.
+/// Returns an error if the text is not a rate.
 pub fn rate(text: &str) -> Result<f64, UnitError> {
     let fix = "write a positive number a second, such as 200/s or 20k/s";
     let (count, period) = text.split_once('/').unwrap_or((text, "s"));
@@ -77,26 +76,26 @@ pub fn rate(text: &str) -> Result<f64, UnitError> {
     Ok(rate)
 }
 
-/// A time with its unit: `10ms`, `1.5s`, `2min`.
+/// Parses a duration with its unit, at most a year: `10ms`, `1.5s`, `2min`.
 ///
 /// # Errors
-/// The text is not such a value.
+/// Returns an error if the text is not a duration or has no unit.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     duration_in(text, None)
 }
 
-/// A time that is in seconds unless it has a unit: `8`, `8s`, `500ms`.
+/// Parses a duration of at most a year. Without a unit it is in seconds: `8`, `8s`, `500ms`.
 ///
 /// # Errors
-/// The text is not such a value.
+/// Returns an error if the text is not a duration.
 pub fn seconds(text: &str) -> Result<Duration, UnitError> {
     duration_in(text, Some(1.0))
 }
 
-/// A size: `1024`, `1KiB`, `64MiB`, `1kB`.
+/// Parses a size of at most 1 TiB: `1024`, `1KiB`, `64MiB`, `1kB`.
 ///
 /// # Errors
-/// The text is not such a value.
+/// Returns an error if the text is not a whole number of bytes.
 pub fn bytes(text: &str) -> Result<usize, UnitError> {
     let fix = "write a size such as 1024, 1KiB or 64MiB";
     let (number, unit) = number_and_unit(text, fix)?;
@@ -116,19 +115,19 @@ pub fn bytes(text: &str) -> Result<usize, UnitError> {
     Ok(bytes as usize)
 }
 
-/// How fast something is sent at most.
+/// Upper limit of a sending rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bandwidth {
-    /// As fast as the receivers and the network allow.
+    /// No fixed limit: as fast as the receivers and the network allow.
     Auto,
-    /// So many bytes in a second.
+    /// Limit in bytes per second.
     BytesPerSecond(u64),
 }
 
-/// A bandwidth: `auto`, `500Mbit` or `1Gbit` a second, `60MB` or `60MiB` a second.
+/// Parses a bandwidth: `auto`, or per second `500Mbit`, `1Gbit`, `60MB` or `60MiB`.
 ///
 /// # Errors
-/// The text is not such a value.
+/// Returns an error if the text is not a bandwidth from 80 kbit to 8000 Gbit per second.
 pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
     let fix = "write a bandwidth such as 500Mbit or 1Gbit a second, 60MB a second, or auto";
     if text == "auto" {
@@ -154,10 +153,10 @@ pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
     Ok(Bandwidth::BytesPerSecond(bytes as u64))
 }
 
-/// The name of a group: anything but nothing.
+/// Parses the name of a group.
 ///
 /// # Errors
-/// The text is not such a value.
+/// Returns an error if the name is blank, too long or contains control characters.
 pub fn name(text: &str) -> Result<String, UnitError> {
     if text.trim().is_empty() {
         return Err(wrong("a group has a name".to_owned(), "write a name such as numbers"));
@@ -170,10 +169,10 @@ pub fn name(text: &str) -> Result<String, UnitError> {
     Ok(text.to_owned())
 }
 
-/// A rate-of-fire: `8,5` is r = 8, c = 5.
+/// Parses a rate-of-fire: `8,5` or `(8, 5)` is r = 8, c = 5.
 ///
 /// # Errors
-/// The text is not such a value.
+/// Returns an error if the text is not a rate-of-fire, or if r is not from 1 to 32.
 pub fn rate_of_fire(text: &str) -> Result<RateOfFire, UnitError> {
     let fix = "write r,c such as 8,5, with r from 1 to 32";
     let numbers = text.trim_matches(['(', ')']).split_once(',');
@@ -209,7 +208,7 @@ fn duration_in(text: &str, plain: Option<f64>) -> Result<Duration, UnitError> {
     Ok(Duration::from_secs_f64(number * seconds))
 }
 
-/// Splits `text` after its number; what follows is the unit.
+/// Splits `text` after its number. The rest is the unit.
 fn number_and_unit<'a>(text: &'a str, fix: &str) -> Result<(f64, &'a str), UnitError> {
     let of_number = |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '-' | '+');
     let end = text.find(|letter| !of_number(letter)).unwrap_or(text.len());

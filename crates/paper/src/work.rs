@@ -1,5 +1,4 @@
-//! Pieces of work: what can be done apart from everything else, and may be wanted by several
-//! experiments.
+//! Jobs: runs that are independent of each other. Several experiments can share one.
 
 use std::fmt;
 
@@ -9,10 +8,10 @@ use crate::lateral::{LateralOutcome, LateralRun, SrmOutcome, SrmRun};
 use crate::ordered::{PingPongOutcome, PingPongRun, TransferOutcome, TransferRun};
 use crate::service::{ServiceOutcome, ServiceRun};
 
-/// Whether the work is to end early.
+/// Returns `true` if the job is to end early.
 pub(crate) type Ends<'a> = &'a (dyn Fn() -> bool + 'a);
 
-/// A piece of work. Two that say the same are one.
+/// Independent run. Equal jobs run once.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Job {
     /// The lateral engine in one setting.
@@ -27,35 +26,35 @@ pub(crate) enum Job {
     PingPong(PingPongRun),
     /// A file to many receivers in a data center.
     Bulk(BulkRun),
-    /// A stream in a data center in which something happens.
+    /// A stream in a data center, with events such as failures.
     Stream(StreamRun),
-    /// Processor time, measured with nothing beside it.
+    /// Processor time, measured while no other job runs.
     Cost(CostRun),
 }
 
-/// What came of it.
+/// Outcome of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// Of [`Job::Lateral`].
+    /// Outcome of [`Job::Lateral`].
     Lateral(LateralOutcome),
-    /// Of [`Job::Srm`].
+    /// Outcome of [`Job::Srm`].
     Srm(SrmOutcome),
-    /// Of [`Job::Service`].
+    /// Outcome of [`Job::Service`].
     Service(ServiceOutcome),
-    /// Of [`Job::Transfer`].
+    /// Outcome of [`Job::Transfer`].
     Transfer(TransferOutcome),
-    /// Of [`Job::PingPong`].
+    /// Outcome of [`Job::PingPong`].
     PingPong(PingPongOutcome),
-    /// Of [`Job::Bulk`].
+    /// Outcome of [`Job::Bulk`].
     Bulk(BulkOutcome),
-    /// Of [`Job::Stream`].
+    /// Outcome of [`Job::Stream`].
     Stream(StreamOutcome),
-    /// Of [`Job::Cost`].
+    /// Outcome of [`Job::Cost`].
     Cost(CostOutcome),
 }
 
 impl Job {
-    /// Does it; `None` if it was ended early.
+    /// Runs the job. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<Outcome> {
         match self {
             Self::Lateral(run) => run.run(ends).map(Outcome::Lateral),
@@ -69,7 +68,8 @@ impl Job {
         }
     }
 
-    /// How long it takes, roughly, beside others: data packets and repairs that are handled.
+    /// Estimates the duration relative to other jobs, as the number of data packets and repairs
+    /// handled.
     pub(crate) fn cost(&self) -> f64 {
         match self {
             Self::Lateral(run) => run.deliveries(),
@@ -83,17 +83,18 @@ impl Job {
         }
     }
 
-    /// Whether it must have the machine to itself.
+    /// Returns `true` if no other job may run at the same time.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self, Self::Cost(_))
     }
 }
 
 impl Outcome {
-    /// The outcome of a run of the lateral engine.
+    /// Returns the outcome of [`Job::Lateral`].
     ///
     /// # Panics
-    /// If it is that of other work: experiments get the outcomes of their own jobs.
+    /// Panics if it is the outcome of another kind of job. Experiments get the outcomes of their
+    /// own jobs.
     pub(crate) fn lateral(&self) -> &LateralOutcome {
         match self {
             Self::Lateral(outcome) => outcome,
@@ -101,10 +102,10 @@ impl Outcome {
         }
     }
 
-    /// The outcome of a run of SRM.
+    /// Returns the outcome of [`Job::Srm`].
     ///
     /// # Panics
-    /// As [`Outcome::lateral`].
+    /// Like [`Outcome::lateral`].
     pub(crate) fn srm(&self) -> &SrmOutcome {
         match self {
             Self::Srm(outcome) => outcome,
@@ -112,10 +113,10 @@ impl Outcome {
         }
     }
 
-    /// The outcome of a replicated service.
+    /// Returns the outcome of [`Job::Service`].
     ///
     /// # Panics
-    /// As [`Outcome::lateral`].
+    /// Like [`Outcome::lateral`].
     pub(crate) fn service(&self) -> &ServiceOutcome {
         match self {
             Self::Service(outcome) => outcome,
@@ -123,10 +124,10 @@ impl Outcome {
         }
     }
 
-    /// The outcome of files over a token ring.
+    /// Returns the outcome of [`Job::Transfer`].
     ///
     /// # Panics
-    /// As [`Outcome::lateral`].
+    /// Like [`Outcome::lateral`].
     pub(crate) fn transfer(&self) -> &TransferOutcome {
         match self {
             Self::Transfer(outcome) => outcome,
@@ -134,10 +135,10 @@ impl Outcome {
         }
     }
 
-    /// The outcome of single messages over a token ring.
+    /// Returns the outcome of [`Job::PingPong`].
     ///
     /// # Panics
-    /// As [`Outcome::lateral`].
+    /// Like [`Outcome::lateral`].
     pub(crate) fn ping_pong(&self) -> &PingPongOutcome {
         match self {
             Self::PingPong(outcome) => outcome,
@@ -145,10 +146,10 @@ impl Outcome {
         }
     }
 
-    /// The outcome of a file in a data center.
+    /// Returns the outcome of [`Job::Bulk`].
     ///
     /// # Panics
-    /// As [`Outcome::lateral`].
+    /// Like [`Outcome::lateral`].
     pub(crate) fn bulk(&self) -> &BulkOutcome {
         match self {
             Self::Bulk(outcome) => outcome,
@@ -156,10 +157,10 @@ impl Outcome {
         }
     }
 
-    /// The outcome of a stream in a data center.
+    /// Returns the outcome of [`Job::Stream`].
     ///
     /// # Panics
-    /// As [`Outcome::lateral`].
+    /// Like [`Outcome::lateral`].
     pub(crate) fn stream(&self) -> &StreamOutcome {
         match self {
             Self::Stream(outcome) => outcome,
@@ -167,10 +168,10 @@ impl Outcome {
         }
     }
 
-    /// What a measurement of processor time gave.
+    /// Returns the outcome of [`Job::Cost`].
     ///
     /// # Panics
-    /// As [`Outcome::lateral`].
+    /// Like [`Outcome::lateral`].
     pub(crate) fn cost(&self) -> &CostOutcome {
         match self {
             Self::Cost(outcome) => outcome,

@@ -1,4 +1,4 @@
-//! A file multicast as fast as the links carry it, without congestion control (RDCM 4.1).
+//! Multicast of a file as fast as the links permit, without congestion control (RDCM 4.1).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::tally::{Seen, Tally};
 use crate::lateral::Delays;
 use crate::work::Ends;
 
-/// So many messages to all receivers, one behind the other.
+/// Messages sent back to back to all receivers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BulkRun {
     pub(crate) setting: Setting,
@@ -22,28 +22,31 @@ pub(crate) struct BulkRun {
     pub(crate) packets: u32,
 }
 
-/// What came of it.
+/// Outcome of a [`BulkRun`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BulkOutcome {
     pub(crate) receivers: u32,
-    /// Receivers that do not have everything in the end.
+    /// Number of receivers that do not have everything at the end.
     pub(crate) incomplete: u32,
-    /// What the receivers got of what the link carries of such packets, 0 to 1: the mean, and that
-    /// of the last to have everything.
+    /// Goodput relative to the link's capacity for such packets, 0 to 1: mean of all receivers. An
+    /// incomplete receiver counts as 0.
     pub(crate) mean_share: f64,
+    /// Goodput of the last receiver to complete, relative to the same capacity. It is 0 if a
+    /// receiver is incomplete.
     pub(crate) least_share: f64,
-    /// Payload that a receiver got in a second, on average over the receivers, in bits.
+    /// Mean goodput of the receivers, in bits of payload per second.
     pub(crate) goodput: f64,
-    /// Links of the tree.
+    /// Number of links of the tree.
     pub(crate) tree_links: u32,
-    /// Bytes over all links until the last receiver had everything.
+    /// Bytes carried by all links until the last receiver has everything.
     pub(crate) footprint: Footprint,
-    /// How long after its multicast a packet came that was repaired.
+    /// Delays from the multicast of a packet to its first repair, of packets whose multicast did
+    /// not arrive.
     pub(crate) delays: Delays,
     pub(crate) counts: Counts,
 }
 
-/// Bytes that links carried, summed over all of them.
+/// Bytes carried by links, summed over all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Footprint {
     pub(crate) data: u64,
@@ -51,44 +54,48 @@ pub(crate) struct Footprint {
     pub(crate) control: u64,
 }
 
-/// What all nodes have seen, a packet at a receiver counting as one.
+/// Observations summed over all nodes. A packet counts once for each receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
-    /// Packets whose multicast did not come.
+    /// Number of packets whose multicast did not arrive.
     pub(crate) lost: u64,
-    /// Repairs received.
+    /// Number of repairs received.
     pub(crate) repairs: u64,
-    /// Of these, at receivers whom the multicast had reached, or reached later.
+    /// Repairs received for packets whose multicast arrived too, before or after the repair.
     pub(crate) repairs_astray: u64,
-    /// Of these, at receivers that had lost the packet and had been repaired already.
+    /// Repairs received beyond the first, for packets whose multicast did not arrive.
     pub(crate) repairs_again: u64,
-    /// Repairs that nodes sent, of how many packets by how many nodes, and the most of one.
+    /// Number of repairs that nodes sent.
     pub(crate) copies: u64,
+    /// Number of pairs of a node and a packet that it repaired.
     pub(crate) repaired_by_nodes: u64,
+    /// Maximum number of repairs of one packet by one node.
     pub(crate) most_copies: u64,
-    /// The most requests for one packet that one node got.
+    /// Maximum number of requests for one packet at one node.
     pub(crate) most_requests: u64,
-    /// What the busiest node got of requests, acknowledgements and the like.
+    /// Maximum number of requests, acknowledgments and other control datagrams at one node.
     pub(crate) most_control: u64,
 }
 
-/// Who has how much.
+/// Progress of the receivers.
 struct Ledger {
     begin: Time,
     packets: u32,
-    /// Messages that each receiver still lacks.
+    /// Number of messages that each incomplete receiver lacks.
     lacking: BTreeMap<HostIx, u32>,
+    /// Time from the start to the completion of each complete receiver.
     complete: Vec<Duration>,
-    /// When the packets were sent, in order.
+    /// Send times of the packets, in order.
     sent_at: Vec<Time>,
 }
 
-/// Times what the packets take of a link, and what is waited for in any case.
+/// Time limit of a run, as a multiple of the packets' time on the link.
 const MOST_TIMES: u32 = 100;
+/// Constant part of the time limit.
 const MOST: Duration = Duration::from_millis(500);
 
 impl BulkRun {
-    /// Does it; `None` if it was ended early.
+    /// Runs the transfer. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<BulkOutcome> {
         let mut scene = self.setting.plane().scene(self.protocol, true);
         scene.begin(ends)?;
@@ -117,7 +124,7 @@ impl BulkRun {
         Some(self.outcome(&scene, ledger, footprint))
     }
 
-    /// How many datagrams arrive at nodes, roughly.
+    /// Estimates the number of datagrams that arrive at nodes.
     pub(crate) fn deliveries(&self) -> f64 {
         let times = if self.protocol == Protocol::Srm { 8.0 } else { 2.0 };
         times * self.setting.group.receivers() as f64 * f64::from(self.packets)
@@ -128,7 +135,7 @@ impl BulkRun {
         let at_most = f64::from(self.packets) * packet_time.as_secs_f64();
         let bits = 8.0 * f64::from(self.packets) * self.setting.payload_bytes as f64;
         let receivers = scene.plane.receivers().len();
-        // Who has not got everything has got nothing that is of use.
+        // Incomplete receivers count as zero, because part of the file is of no use.
         let mean = |total: f64| total / receivers as f64;
         let each = ledger.complete.iter().map(Duration::as_secs_f64);
         let last = ledger.complete.iter().max().filter(|_| ledger.lacking.is_empty());
@@ -164,7 +171,7 @@ impl Ledger {
         Self { begin, packets, lacking, complete: Vec::new(), sent_at: Vec::new() }
     }
 
-    /// What a node has seen of the packets that count: not of the first, which began the group.
+    /// Returns the observations of the packets that count. The first packet only started the group.
     fn of<'a>(&self, tally: &'a Tally) -> &'a [Seen] {
         tally.packets().get(1..).unwrap_or_default()
     }
@@ -183,7 +190,7 @@ impl Ledger {
 }
 
 impl Counts {
-    /// What a receiver has got, of so many packets.
+    /// Adds the observations of a receiver, for a run of `packets` packets.
     fn add_receiver(&mut self, seen: &[Seen], packets: usize) {
         let came = seen.iter().filter(|it| it.came).count();
         self.lost += (packets - came) as u64;
@@ -197,7 +204,7 @@ impl Counts {
         }
     }
 
-    /// What a node has done for others.
+    /// Adds the repairs that a node sent, and the requests that it received.
     fn add_server(&mut self, seen: &[Seen], control: u64) {
         for it in seen {
             self.copies += u64::from(it.copies);
@@ -219,7 +226,7 @@ impl Footprint {
         }
     }
 
-    /// What is of messages, for the first time or again: what the paper counts.
+    /// Returns the bytes of messages and repairs. This is the paper's definition of the footprint.
     pub(crate) fn of_messages(&self) -> u64 {
         self.data + self.repairs
     }

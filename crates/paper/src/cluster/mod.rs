@@ -1,4 +1,4 @@
-//! Bulk delivery in a simulated data center: RDCM, and the protocols that its paper compares with.
+//! Bulk delivery in a simulated data center, with RDCM and the protocols of its paper's comparison.
 
 mod bulk;
 mod protocol;

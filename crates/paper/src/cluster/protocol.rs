@@ -1,4 +1,4 @@
-//! The protocols, each set for a data center, behind one type.
+//! The protocols, with their settings for a data center, behind one type.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use super::scene::{GROUP, Plane, node_of};
 
-/// A protocol for reliable multicast.
+/// Protocol for reliable multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Protocol {
@@ -30,7 +30,7 @@ pub(crate) enum Protocol {
     Rdcm,
 }
 
-/// An engine of one of them.
+/// Engine of one of the protocols.
 pub(crate) enum Ridden {
     Srm(Box<Srm>),
     Lbrm(Box<Lbrm>),
@@ -39,29 +39,29 @@ pub(crate) enum Ridden {
     Rdcm(Box<Rdcm>),
 }
 
-/// Makes the engines of a protocol for the members of one group.
+/// Factory of a protocol's engines for the members of one group.
 pub(crate) struct Maker<'a> {
     protocol: Protocol,
     plane: &'a Plane,
-    /// Who answers for whom, in the protocols with domains.
+    /// Heads of domains, in the protocols that have domains.
     hierarchy: Hierarchy,
 }
 
-/// How often the sender says how many packets there are, where a protocol has that.
+/// Interval at which the sender announces the number of its packets, in protocols that do so.
 const BEACONS: Duration = Duration::from_millis(1);
-/// How far members of SRM are taken to be away from each other: about what a packet takes through
-/// links with some hundred kilobytes waiting, as they are when repairs go to all.
+/// Assumed distance between members of SRM. A packet takes about this time over links with some
+/// hundred kilobytes queued, which is usual when repairs are sent to all members.
 const SRM_DISTANCE: Duration = Duration::from_millis(3);
-/// How long acknowledgements of RDCM wait for more packets: on links that are full the fewer the
-/// better, and windows that follow them want them soon.
+/// Delay of RDCM's acknowledgments. Full links have room for few acknowledgments, while windows
+/// that depend on them need them soon.
 const ACK_DELAY: Duration = Duration::from_micros(500);
-/// After what time a repair of RDCM is sent again, for round trips of less than half a millisecond.
+/// Time after which RDCM repeats a repair, for round trips of less than half a millisecond.
 const RESEND_AFTER: Duration = Duration::from_millis(2);
-/// The group of the first domain's own multicast.
+/// Group for the multicasts within the first domain.
 const FIRST_SCOPE: GroupId = GroupId(1 << 16);
 
 impl Protocol {
-    /// As it is called.
+    /// Returns the name of the protocol.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Srm => "SRM",
@@ -72,7 +72,7 @@ impl Protocol {
         }
     }
 
-    /// What its groups are to a node.
+    /// Returns the profile of the protocol's groups.
     pub(crate) fn profile(self) -> Profile {
         match self {
             Self::Srm | Self::Lbrm | Self::Tmtp | Self::Rmtp => Profile::Guest,
@@ -80,7 +80,7 @@ impl Protocol {
         }
     }
 
-    /// Bytes of the datagram in which a message goes to the group.
+    /// Returns the size of the datagram that carries a message to the group, in bytes.
     pub(crate) fn datagram_bytes(self, payload_bytes: usize) -> usize {
         match self {
             Self::Srm | Self::Lbrm | Self::Tmtp | Self::Rmtp => {
@@ -90,8 +90,9 @@ impl Protocol {
         }
     }
 
-    /// Whether what members multicast keeps to the links of the group's tree (RDCM, section 6). The
-    /// loggers of LBRM have ways of their own, and repairs of RDCM are no multicasts.
+    /// Returns `true` if multicasts of all members are confined to the links of the group's tree
+    /// (RDCM, section 6). LBRM's loggers use routes of their own, and RDCM's repairs are not
+    /// multicast.
     pub(super) fn keeps_to_the_tree(self) -> bool {
         match self {
             Self::Srm | Self::Tmtp | Self::Rmtp => true,
@@ -99,8 +100,8 @@ impl Protocol {
         }
     }
 
-    /// How the group is divided into domains; not at all where the protocol has none. Those of
-    /// LBRM, which has two tiers, are as large as they are many.
+    /// Divides the group into domains, if the protocol has them. LBRM has two tiers, and its
+    /// domains are as large as they are many.
     fn hierarchy(self, plane: &Plane) -> Hierarchy {
         let (ports, receivers) = (plane.setting.ports as usize, plane.receivers().len());
         let (least, tiers) = match self {
@@ -119,12 +120,12 @@ impl<'a> Maker<'a> {
         Self { protocol, plane, hierarchy: protocol.hierarchy(plane) }
     }
 
-    /// The groups that a node's host is to listen to besides its own.
+    /// Returns the groups that a node's host subscribes to in addition to the group itself.
     pub(crate) fn scopes(&self, node: NodeId) -> Vec<GroupId> {
         self.hierarchy.scopes(node)
     }
 
-    /// The engine of a node.
+    /// Creates the engine of a node.
     pub(crate) fn engine(&self, node: NodeId, seed: u64) -> Ridden {
         match self.protocol {
             Protocol::Srm => Ridden::Srm(Box::new(Srm::new(node, self.srm(node), seed))),
@@ -149,17 +150,21 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Heads do not fail here: who waits for a repair goes on asking the same.
+    /// Returns the settings for domains. Heads do not fail here, so a receiver that waits for a
+    /// repair always queries the same head.
     fn domains(&self, base: DomainConfig) -> DomainConfig {
         let detect_after = self.plane.setting.detect_after;
         let (hierarchy, climb_after) = (self.hierarchy.clone(), u32::MAX);
         DomainConfig { hierarchy, detect_after, climb_after, owed: Owed::First, ..base }
     }
 
-    /// Distances are given, for session messages that measure them among a thousand members would
-    /// take longer than all that is sent; those of the sender come as often as the beacons of the
-    /// others. Repair timers are spread over as many distances as there are members, so that few
-    /// of them repair the same packet: with ns-2's logarithm it is hundreds.
+    /// Returns the settings of SRM.
+    ///
+    /// Distances are fixed, because measuring them with session messages among a thousand members
+    /// would take longer than the transfer. The sender's session messages are as frequent as the
+    /// beacons of the other protocols. Repair timers are spread over as many distances as there are
+    /// members, so that few members repair the same packet. With ns-2's logarithm, hundreds of them
+    /// do.
     fn srm(&self, node: NodeId) -> srm::Config {
         let is_sender = node == node_of(self.plane.sender());
         let session_interval = if is_sender { BEACONS } else { Duration::from_secs(1) };
@@ -175,7 +180,8 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Only the sender knows the network: the manager is with it.
+    /// Returns the settings of RDCM. Only the sender knows the network, because it runs the
+    /// manager.
     fn rdcm(&self, node: NodeId) -> rdcm::Config {
         let setting = &self.plane.setting;
         let is_sender = node == node_of(self.plane.sender());
@@ -206,7 +212,7 @@ impl<'a> Maker<'a> {
 }
 
 impl Ridden {
-    /// The tree that the protocol wants its multicasts to take, if it has a say in that.
+    /// Returns the tree that the protocol requests for its multicasts, if it determines it.
     pub(crate) fn tree(&self) -> Option<&MulticastTree> {
         match self {
             Self::Rdcm(engine) => engine.tree(GROUP),
@@ -214,7 +220,8 @@ impl Ridden {
         }
     }
 
-    /// Packets that came by the tree, and as repairs, if the protocol counts them.
+    /// Returns the numbers of packets that arrived by the tree and as repairs, if the protocol
+    /// counts them.
     pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
         match self {
             Self::Rdcm(engine) => engine.arrived(GROUP),

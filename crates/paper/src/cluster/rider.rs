@@ -1,4 +1,5 @@
-//! A node with one engine, as the world drives it. It can keep a tally of what it sees.
+//! Node with one engine, driven by the simulated world. It can count the datagrams that it sends
+//! and receives.
 
 use std::convert::Infallible;
 
@@ -10,12 +11,12 @@ use super::protocol::{Protocol, Ridden};
 use super::scene::FRAMING_BYTES;
 use super::tally::Tally;
 
-/// An engine, and what its node has seen.
+/// Engine, with the observations of its node.
 pub(crate) struct Rider {
     protocol: Protocol,
     ridden: Ridden,
     tally: Option<Tally>,
-    /// Bytes of the wire that everything takes which it has sent.
+    /// Number of bytes on the wire that the node has sent, with framing.
     sent_bytes: u64,
 }
 
@@ -29,22 +30,24 @@ impl Rider {
         self.ridden.engine_mut()
     }
 
-    /// The tree that the protocol wants its multicasts to take, if it has a say in that.
+    /// Returns the tree that the protocol requests for its multicasts, if it determines it.
     pub(crate) fn tree(&self) -> Option<&MulticastTree> {
         self.ridden.tree()
     }
 
-    /// Packets that came by the tree, and as repairs, if the protocol counts them.
+    /// Returns the numbers of packets that arrived by the tree and as repairs, if the protocol
+    /// counts them.
     pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
         self.ridden.arrived()
     }
 
-    /// Bytes of the wire that everything takes which it has sent so far; a multicast counts once.
+    /// Returns the number of bytes on the wire that the node has sent, with framing. A multicast
+    /// counts once.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
-    /// What it has seen, if it keeps a tally.
+    /// Returns the observations, if the node records them.
     pub(crate) fn tally(&self) -> Option<&Tally> {
         self.tally.as_ref()
     }

@@ -1,4 +1,4 @@
-//! A data center with one group in it: who sends, who receives, and over which links.
+//! Data center with one group, its members and the links between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,43 +17,44 @@ use super::protocol::{Maker, Protocol};
 use super::rider::Rider;
 use crate::work::Ends;
 
-/// A data center, and what its links and the members of the group are like.
+/// Settings of a data center and of the members of its group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
-    /// It is a BCube with switches of so many ports, and of levels 0 to `k`.
+    /// Number of ports of each switch of the BCube.
     pub(crate) ports: u32,
+    /// Highest level of switches of the BCube, from 0.
     pub(crate) k: u32,
     pub(crate) group: Group,
     pub(crate) bits_per_second: u64,
-    /// How long a bit travels over a link.
+    /// Propagation delay of a link.
     pub(crate) link_delay: Duration,
-    /// Bytes that wait for a link of a switch at most, and for one of the sender.
+    /// Size of the queue of a link, in bytes.
     pub(crate) queue_bytes: u64,
+    /// Size of the queue of a link of the sender, in bytes.
     pub(crate) sender_queue_bytes: u64,
-    /// What each link loses, of everything that it carries.
+    /// Loss of each link, of all packets alike.
     pub(crate) loss: Loss,
     pub(crate) payload_bytes: usize,
-    /// How long after a gap was seen it counts as a loss.
+    /// Time after which a gap counts as a loss.
     pub(crate) detect_after: Duration,
-    /// After what time a receiver of RDCM of which nothing is heard is left behind; `None` if after
-    /// the time that is the default.
+    /// Silence after which RDCM evicts a receiver. `None` is RDCM's default.
     pub(crate) gone_after: Option<Duration>,
-    /// Whether RDCM's rate follows what the network carries; the others have no such thing.
+    /// `true` if RDCM controls congestion. The other protocols do not.
     pub(crate) controls_congestion: bool,
-    /// The seed of all that is random.
+    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// Who is in the group.
+/// Members of the group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Group {
-    /// Any server as the sender, and so many others.
+    /// A random sender, and this number of random receivers.
     Random(usize),
-    /// These servers.
+    /// The given servers.
     Declared { sender: u32, receivers: Vec<u32> },
 }
 
-/// The data center with the group's tree.
+/// Data center, and the multicast tree of its group.
 pub(crate) struct Plane {
     pub(crate) setting: Setting,
     pub(crate) cluster: Cluster,
@@ -61,28 +62,30 @@ pub(crate) struct Plane {
     rng: Rng,
 }
 
-/// The group at work.
+/// Group in a simulated world.
 pub(crate) struct Scene {
     pub(crate) world: World<Rider>,
     pub(crate) plane: Plane,
     payload: Bytes,
-    /// When the sender's interface has sent everything that it was given, and how much that was.
+    /// Time at which the sender's interface has transmitted everything handed to it.
     idle_at: Time,
+    /// Number of bytes handed to the sender's interface so far.
     given_bytes: u64,
-    /// How often the tree was replaced.
+    /// Number of times that the tree was replaced.
     pub(crate) trees: u32,
 }
 
 pub(crate) const GROUP: GroupId = GroupId(0x2DC);
-/// How long a group may take to come together, and is given to come to rest then.
+/// Time limit for the first message to reach all receivers.
 const MOST_TO_BEGIN: Duration = Duration::from_secs(20);
+/// Time for which the group settles after that message.
 const TO_SETTLE: Duration = Duration::from_millis(20);
-/// Between two looks at how far everybody is.
+/// Interval between two checks of the receivers' progress.
 pub(super) const SLICE: Duration = Duration::from_micros(50);
-/// Around a datagram on the wire: Ethernet with its gap, IPv4 and UDP.
+/// Overhead of a datagram on the wire: Ethernet with its gap, IPv4 and UDP.
 pub(super) const FRAMING_BYTES: usize = 66;
 
-/// The node on a host.
+/// Returns the id of the node on a host.
 pub(crate) fn node_of(host: u32) -> NodeId {
     NodeId(u64::from(host) + 1)
 }
@@ -92,7 +95,7 @@ impl Setting {
         Cluster::bcube(self.ports, self.k).expect("the plan was checked")
     }
 
-    /// Draws the group, and its tree.
+    /// Draws the group, and computes its tree.
     pub(crate) fn plane(&self) -> Plane {
         let (cluster, mut rng) = (self.cluster(), Rng::new(self.seed));
         let (sender, receivers) = match &self.group {
@@ -120,7 +123,7 @@ impl Plane {
         self.tree.receivers().iter().map(|vertex| vertex.0)
     }
 
-    /// How long a message of the group takes of a link.
+    /// Returns the time that a link needs for one message of the group.
     pub(crate) fn packet_time(&self, protocol: Protocol) -> Duration {
         let bytes = protocol.datagram_bytes(self.setting.payload_bytes) + FRAMING_BYTES;
         let nanos = 8 * bytes as u64 * 1_000_000_000 / self.setting.bits_per_second;
@@ -137,7 +140,7 @@ impl Plane {
             .with_loss(self.setting.loss)
     }
 
-    /// Has what is multicast to these groups take the links of the group's tree, whoever sends it.
+    /// Confines multicasts to these groups to the links of the group's tree, for every sender.
     fn keep_to_the_tree(
         &self,
         world: &mut World<Rider>,
@@ -154,7 +157,7 @@ impl Plane {
         }
     }
 
-    /// The group with engines of `protocol`, all of whom know each other.
+    /// Starts engines of `protocol` on all members, with each other in their views.
     pub(crate) fn scene(mut self, protocol: Protocol, is_tallied: bool) -> Scene {
         let topology = Topology::cluster(&self.cluster, |link| self.link(link));
         let config = WorldConfig {
@@ -189,7 +192,7 @@ impl Plane {
     }
 }
 
-/// Has the engine on a host join the group, and tells it who else is in it.
+/// Joins the group with the engine on a host, and adds the other members to its view.
 fn introduce(world: &mut World<Rider>, protocol: Protocol, host: u32, members: &BTreeSet<u32>) {
     let settings = GroupSettings { profile: protocol.profile(), name_check: 0 };
     let others = members.iter().filter(|member| **member != host);
@@ -204,8 +207,8 @@ fn introduce(world: &mut World<Rider>, protocol: Protocol, host: u32, members: &
 }
 
 impl Scene {
-    /// When the sender's interface has sent everything that it was given so far: the application
-    /// sends as fast as that lets it. All of its links count as one.
+    /// Returns the time at which the sender's interface has transmitted everything handed to it.
+    /// The application sends as fast as this permits. All links of the sender count as one.
     pub(crate) fn idle_at(&mut self) -> Time {
         let sender = self.world.machine(HostIx(self.plane.sender()));
         let given = sender.expect("the sender stays").sent_bytes();
@@ -217,7 +220,8 @@ impl Scene {
         self.idle_at
     }
 
-    /// Lets time pass until `end`, the multicasts on the tree that the protocol wants.
+    /// Advances the world to `end`, and then switches the multicasts to the tree that the protocol
+    /// currently requests.
     pub(crate) fn run_until(&mut self, end: Time, note: &mut impl FnMut(&Happening<Event>)) {
         self.world.run_until(end, &mut |happening| note(&happening));
         let sender = self.world.machine(HostIx(self.plane.sender()));
@@ -229,11 +233,11 @@ impl Scene {
         }
     }
 
-    /// Sends one message, and waits until all receivers have it: the group is at work then. `None`
-    /// if it was ended early.
+    /// Sends one message, and waits until all receivers have it, so that the group is ready.
+    /// Returns `None` if the run is ended early.
     ///
     /// # Panics
-    /// If that takes too long.
+    /// Panics if that takes too long.
     pub(crate) fn begin(&mut self, ends: Ends<'_>) -> Option<()> {
         let mut lacking: BTreeSet<HostIx> = self.plane.receivers().map(HostIx).collect();
         let end = self.world.now() + MOST_TO_BEGIN;
@@ -257,10 +261,10 @@ impl Scene {
         Some(())
     }
 
-    /// Has the sender multicast its next message.
+    /// Makes the sender multicast its next message.
     ///
     /// # Errors
-    /// The engine takes none now.
+    /// Returns the engine's error if it does not accept a message now.
     pub(crate) fn send(&mut self) -> Result<(), SendError> {
         let (payload, options) = (self.payload.clone(), SendOptions::default());
         let sender = HostIx(self.plane.sender());
@@ -272,7 +276,7 @@ impl Scene {
 }
 
 impl Group {
-    /// How many receivers there are.
+    /// Returns the number of receivers.
     pub(crate) fn receivers(&self) -> usize {
         match self {
             Self::Random(count) => *count,

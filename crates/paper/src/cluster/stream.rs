@@ -1,4 +1,4 @@
-//! A stream over some time in which links get busy or die, and receivers fail (RDCM 4.2, 5.2).
+//! Stream during which links get busy or fail, and receivers fail (RDCM 4.2, 5.2).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,64 +13,65 @@ use super::rider::Rider;
 use super::scene::{Scene, Setting};
 use crate::work::Ends;
 
-/// A stream of messages, as many as the sender may send.
+/// Stream of messages at a fixed rate, or as fast as the sender can send.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StreamRun {
     pub(crate) setting: Setting,
     pub(crate) protocol: Protocol,
-    /// Payload that the application has to send in a second, in bits; `None`: more than there is
-    /// room for.
+    /// Rate at which the application sends, in bits of payload per second. `None` for more than the
+    /// network can carry.
     pub(crate) bits_per_second: Option<u64>,
     pub(crate) length: Duration,
-    /// Everything is counted for each such part of it.
+    /// Length of the intervals for which rates are computed.
     pub(crate) bin: Duration,
-    /// What happens, and when after the beginning, in order.
+    /// Events, with their times after the start, in ascending order.
     pub(crate) happens: Vec<(Duration, Happens)>,
-    /// The receiver, by its number among them, that is looked at in detail.
+    /// Index of the receiver that is observed in detail.
     pub(crate) watched: usize,
 }
 
-/// What happens to the links and the receivers, each receiver by its number among them.
+/// Event at a link or a receiver. Receivers are given by index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Happens {
-    /// On the link of the tree that leads to a receiver a flow begins that lasts so long.
+    /// A background flow starts on the tree's link to a receiver, and lasts for the given time.
     Flow { to: usize, bits_per_second: u64, lasts: Duration },
-    /// The link of the tree that leads to a receiver dies.
+    /// The tree's link to a receiver fails.
     Cut { to: usize },
     /// A receiver fails.
     Fail { receiver: usize },
 }
 
-/// What came of it.
+/// Outcome of a [`StreamRun`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StreamOutcome {
     pub(crate) bins: Vec<Bin>,
-    /// When the tree was replaced, in seconds after the beginning.
+    /// Times at which the tree was replaced, in seconds after the start.
     pub(crate) rebuilt_at: Vec<f64>,
-    /// Messages that living receivers were told they will not get.
+    /// Number of messages that living receivers reported as lost.
     pub(crate) lost: u64,
-    /// Messages that were sent before the end and that living receivers lacked a second later.
-    /// Messages come in order, so that none that was sent after the end can hide one.
+    /// Number of messages sent before the end that living receivers lack a second later. Delivery
+    /// is in order, so that messages sent after the end do not distort the number.
     pub(crate) lacking: u64,
-    /// Whether the last tree leads over a link that died.
+    /// `true` if the last tree uses a failed link.
     pub(crate) uses_dead_link: bool,
 }
 
-/// A part of the run; rates in bits of payload a second.
+/// Interval of the run. Rates are in bits of payload per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bin {
-    /// When it begins, in seconds.
+    /// Start of the interval, in seconds.
     pub(crate) at: f64,
-    /// What the sender multicast.
+    /// Rate at which the sender multicast.
     pub(crate) sent: f64,
-    /// What living receivers got, on average.
+    /// Mean rate at which living receivers received.
     pub(crate) received: f64,
-    /// What the watched receiver got, by the tree and by repairs.
+    /// Rate at which the observed receiver received by the tree.
     pub(crate) by_tree: f64,
+    /// Rate at which the observed receiver received by repairs.
     pub(crate) by_repair: f64,
 }
 
-/// What has been counted up to some moment.
+/// Totals at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     sent: u64,
@@ -79,13 +80,13 @@ struct Count {
     by_repair: u64,
 }
 
-/// A stream at work.
+/// Stream in progress.
 struct Streaming<'a> {
     run: &'a StreamRun,
     scene: Scene,
-    /// The receivers as they are numbered.
+    /// The receivers, by index.
     receivers: Vec<HostIx>,
-    /// Messages that each living receiver has got.
+    /// Number of messages that each living receiver has.
     got: BTreeMap<HostIx, u64>,
     lost: u64,
     begin: Time,
@@ -97,7 +98,7 @@ const AFTERWARDS: Duration = Duration::from_secs(1);
 const BACKGROUND_BYTES: usize = 1024;
 
 impl StreamRun {
-    /// Does it; `None` if it was ended early.
+    /// Runs the stream. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<StreamOutcome> {
         let mut scene = self.setting.plane().scene(self.protocol, false);
         scene.begin(ends)?;
@@ -109,7 +110,7 @@ impl StreamRun {
         streaming.go_on(ends)
     }
 
-    /// How many datagrams arrive at nodes, roughly.
+    /// Estimates the number of datagrams that arrive at nodes.
     pub(crate) fn deliveries(&self) -> f64 {
         let rate = self.bits_per_second.unwrap_or(self.setting.bits_per_second) as f64;
         let packets = rate * self.length.as_secs_f64() / (8.0 * self.setting.payload_bytes as f64);
@@ -145,7 +146,8 @@ impl Streaming<'_> {
             outcome.bins.push(self.bin(at, before, now));
             before = now;
         }
-        // What the sender keeps still goes out afterwards, and may be on the way in the end.
+        // The sender still transmits what it has queued after the end, and packets can be in
+        // flight.
         let due = self.scene.world.counters().sent.datagrams(Class::Data).min(self.sent);
         self.run_until(self.scene.world.now() + AFTERWARDS);
         outcome.lacking = self.got.values().map(|got| due.saturating_sub(*got)).sum();
@@ -158,7 +160,7 @@ impl Streaming<'_> {
         Some(outcome)
     }
 
-    /// Sends a message if it is time, and lets time pass until the next one could be sent.
+    /// Sends a message if one is due, and advances the world until the next one can be sent.
     fn step(&mut self, end: Time) {
         let now = self.scene.world.now();
         let passed = now.since(self.begin).as_secs_f64();
@@ -182,7 +184,7 @@ impl Streaming<'_> {
         });
     }
 
-    /// The link of the tree that leads to a receiver.
+    /// Returns the tree's link to a receiver.
     fn link_to(&self, receiver: usize) -> (Vertex, Vertex) {
         let to = Vertex(self.receivers[receiver].0);
         let above = self.scene.plane.tree.above(to).expect("all receivers are in the tree");
@@ -236,13 +238,13 @@ impl Streaming<'_> {
 }
 
 impl StreamOutcome {
-    /// The mean of a value over the parts that begin within this time, in seconds.
+    /// Returns the mean of a value over the intervals that start within a range, in seconds.
     pub(crate) fn mean(&self, within: core::ops::Range<f64>, of: fn(&Bin) -> f64) -> f64 {
         let bins = self.bins.iter().filter(|bin| within.contains(&bin.at));
         bins.clone().map(of).sum::<f64>() / bins.count() as f64
     }
 
-    /// The least of a value over those parts.
+    /// Returns the minimum of a value over the intervals that start within a range, in seconds.
     pub(crate) fn least(&self, within: core::ops::Range<f64>, of: fn(&Bin) -> f64) -> f64 {
         let bins = self.bins.iter().filter(|bin| within.contains(&bin.at));
         bins.map(of).min_by(f64::total_cmp).unwrap_or(f64::NAN)

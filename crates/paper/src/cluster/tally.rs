@@ -1,4 +1,4 @@
-//! What crosses a node for each packet of the group: who repairs, who asks, and in vain or not.
+//! Counts of messages, repairs and requests at one node, for each packet of the group.
 
 use carom_baselines::guest::GuestPacket as _;
 use carom_baselines::{lbrm, rmtp, srm, tmtp};
@@ -8,31 +8,31 @@ use carom_proto::{SeqNo, Time};
 
 use super::protocol::Protocol;
 
-/// What one node has seen.
+/// Observations of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// By the packets' numbers.
+    /// Observations by packet, in the order of sequence numbers.
     packets: Vec<Seen>,
-    /// Datagrams received that are neither messages nor repairs.
+    /// Number of received datagrams that are neither messages nor repairs.
     control: u64,
 }
 
-/// What a node has seen of one packet.
+/// Observations of one packet at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// When it first came, in whatever way.
+    /// Time of the first arrival, by multicast or repair.
     pub(crate) first_at: Option<Time>,
-    /// Whether its multicast came.
+    /// `true` if the multicast arrived.
     pub(crate) came: bool,
-    /// Repairs of it that came.
+    /// Number of repairs received.
     pub(crate) repairs: u32,
-    /// Requests for it that came, or acknowledgements that said it was missing.
+    /// Number of received requests for the packet, and of acknowledgments that list it as missing.
     pub(crate) requests: u32,
-    /// Repairs of it that the node sent; one multicast counts once.
+    /// Number of repairs that the node sent. A multicast counts once.
     pub(crate) copies: u32,
 }
 
-/// What a datagram is about.
+/// Subject of a datagram.
 #[derive(Debug, PartialEq, Eq)]
 enum About {
     Message(SeqNo),
@@ -68,12 +68,12 @@ impl Tally {
         }
     }
 
-    /// What it has seen of each packet, in order; not of those at the end that it never saw.
+    /// Returns the observations of all packets, in order, up to the last one observed.
     pub(super) fn packets(&self) -> &[Seen] {
         &self.packets
     }
 
-    /// Datagrams received that are neither messages nor repairs.
+    /// Returns the number of received datagrams that are neither messages nor repairs.
     pub(super) fn control(&self) -> u64 {
         self.control
     }
@@ -139,5 +139,5 @@ fn about_rdcm(datagram: &[u8]) -> About {
     }
 }
 
-/// More packets than any tallied run sends.
+/// Limit that detects invalid sequence numbers. No run sends more packets.
 const MAX_PACKETS: usize = 1 << 20;

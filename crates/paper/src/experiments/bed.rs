@@ -1,4 +1,4 @@
-//! The test bed that most plans share: a network, how much is sent, what is lost, for how long.
+//! Test bed that most plans share: the network, the send rate, the loss and the length of runs.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use crate::lateral::{LateralRun, Length, Membership};
 use crate::network::Wiring;
 use crate::plan::{Scaled, Share, Span};
 
-/// What most runs of a plan have in common.
+/// Settings that most runs of a plan share.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bed {
     pub(crate) network: Wiring,
-    /// Each node sends a message so often.
+    /// Interval between two messages of a node.
     pub(crate) interval: Span,
     pub(crate) payload_bytes: usize,
     /// Share of the datagrams that each host loses on receipt.
     pub(crate) loss: Share,
-    /// Losses that each run counts, about.
+    /// Approximate number of losses that each run counts.
     pub(crate) losses: Scaled<u32>,
-    /// Packets that a node receives before anything counts.
+    /// Mean number of packets that a node receives before the measurement.
     pub(crate) warm_up_packets: Scaled<u32>,
-    /// How long sending goes on afterwards.
+    /// Time for which sending continues after the measurement.
     pub(crate) tail: Span,
 }
 
 impl Bed {
-    /// A run with these members.
+    /// Returns a run with these groups.
     pub(crate) fn run(&self, scale: RunScale, membership: Membership) -> LateralRun {
         let length = Length {
             warm_up_packets: *self.warm_up_packets.at(scale.quick),
@@ -45,7 +45,7 @@ impl Bed {
         }
     }
 
-    /// What is wrong with it, if anything is.
+    /// Checks the settings, and returns a description of the first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.network.check()?;
         if self.interval.0 < MIN_INTERVAL {
@@ -65,7 +65,8 @@ impl Bed {
     }
 }
 
-/// What is wrong with a list of what is swept, if anything is.
+/// Checks a list of swept values: it must not be empty, and all values must be from `least` to
+/// `most`.
 pub(crate) fn check_list<T: PartialOrd + Copy>(
     name: &str,
     values: &[T],

@@ -1,4 +1,4 @@
-//! `churn`: what repairs bring back while nodes come and go.
+//! `churn`: recovery by repairs while nodes are replaced.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UnderChurn {
@@ -20,33 +20,33 @@ pub(crate) struct UnderChurn {
     rate_of_fire: Fire,
     mean_size: u32,
     groups_per_node: u32,
-    /// Shares of the nodes that are replaced in a minute.
+    /// Shares of the nodes that are replaced per minute.
     replaced_per_minute: Scaled<Vec<Share>>,
     views: Scaled<Vec<Views>>,
     with_naks: WithNaks,
     holds: Holds,
 }
 
-/// The runs in which what is missing is asked for, with the first kind of views.
+/// Settings of the runs with NAKs, which use the first kind of views.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WithNaks {
     losses: Scaled<u32>,
-    /// How long sending goes on in these.
+    /// Time for which sending continues in these runs.
     tail: Span,
 }
 
-/// What must hold, with every kind of views.
+/// Limits of the relations, for every kind of views.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// Where so many are replaced in a minute,
+    /// Share of the nodes replaced per minute at which the relation is evaluated.
     at: Scaled<Share>,
-    /// so much less is recovered at most than where nobody is.
+    /// Maximum loss of the recovered share compared with no replacement, in points.
     costs_at_most_points: f64,
 }
 
-/// Where a point is.
+/// Setting of a point.
 #[derive(Clone, Debug)]
 struct Place {
     churn: Churn,

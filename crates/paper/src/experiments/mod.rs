@@ -1,4 +1,4 @@
-//! The experiments: each with its plan, the work it needs, and what it makes of the outcomes.
+//! The experiments: their plans, the jobs that they need, and the evaluation of the outcomes.
 
 use std::fmt;
 
@@ -32,70 +32,70 @@ mod slingshot_model;
 mod slingshot_size;
 mod slingshot_srm;
 
-/// An experiment as its plan sets it up.
+/// Experiment with the settings of its plan.
 pub(crate) trait Experiment: fmt::Debug + Send + Sync {
-    /// Whether the plan makes sense; what is wrong with it otherwise.
+    /// Checks the settings, and returns a description of the first error.
     fn check(&self) -> Result<(), String>;
 
-    /// The work that it needs.
+    /// Returns the jobs of the experiment.
     fn jobs(&self, scale: RunScale) -> Vec<Job>;
 
-    /// What the outcomes show; they are in the order of the jobs.
+    /// Evaluates the outcomes, which are in the order of the jobs.
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings;
 
-    /// The points of which Slingshot's analysis says something.
+    /// Returns the points to which Slingshot's analysis applies.
     fn modelled(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
         let _ = (scale, outcomes);
         Vec::new()
     }
 }
 
-/// A simulated point of which Slingshot's analysis says something.
+/// Simulated point to which Slingshot's analysis applies.
 #[derive(Clone, Debug)]
 pub(crate) struct Modelled {
     pub(crate) label: String,
     pub(crate) setting: Setting,
-    /// The share of lost packets that came out of repairs.
+    /// Share of lost packets that were recovered from repairs.
     pub(crate) recovered: f64,
-    /// One standard deviation of it.
+    /// Standard deviation of `recovered`.
     pub(crate) sigma: f64,
 }
 
 impl Modelled {
-    /// The point that `outcome` is, at `setting`.
+    /// Creates the point of `outcome` at `setting`.
     pub(crate) fn new(label: String, setting: Setting, outcome: &GroupOutcome) -> Self {
-        // Where nothing, or everything, was recovered, one packet is the least that can be told.
+        // `sigma` is 0 if no packet or every packet was recovered. One packet is the resolution.
         let sigma = outcome.sigma().max(1.0 / outcome.lost.max(1) as f64);
         Self { label, setting, recovered: outcome.recovered_share(), sigma }
     }
 }
 
-/// How long runs are, and from which seed.
+/// Length and seed of the runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunScale {
-    /// Whether the plans' short runs are wanted.
+    /// `true` for the plans' short runs.
     pub(crate) quick: bool,
-    /// The seed of all that is random.
+    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// An experiment that there is.
+/// Entry of the table of experiments.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
-    /// Where its plan is in the source tree.
+    /// Path of its plan in the source tree.
     pub(crate) file: &'static str,
     pub(crate) plan: &'static str,
-    /// The names of its figures.
+    /// Names of its figures.
     figures: &'static [&'static str],
     read: Reader,
 }
 
-/// What reads the plan of one kind of experiment.
+/// Function that reads the plan of an experiment.
 #[derive(Debug)]
 struct Reader(fn(&str, &str) -> Result<Loaded, PlanError>);
 
-/// An experiment with what its plan says of it.
+/// Experiment, and the common part of its plan.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) heading: Heading,
@@ -103,10 +103,10 @@ pub(crate) struct Loaded {
 }
 
 impl Spec {
-    /// Reads a plan of this experiment.
+    /// Reads a plan of this experiment. `file` is used in error messages.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Returns the first error.
     pub(crate) fn read(&self, file: &str, text: &str) -> Result<Loaded, PlanError> {
         let Loaded { heading, experiment } = (self.read.0)(file, text)?;
         let refused = |cause: String, fix: String| {
@@ -135,13 +135,13 @@ where
     Ok(Loaded { heading, experiment: Box::new(setup) })
 }
 
-/// The experiment `name` with the plan that is built in.
+/// Returns the experiment `name` with its built-in plan.
 fn built_in(name: &str) -> Option<Loaded> {
     let spec = ALL.iter().find(|spec| spec.name == name)?;
     (spec.read.0)(spec.file, spec.plan).ok()
 }
 
-/// All experiments, in the order of the papers; then those that are our own.
+/// All experiments, in the order of the papers, followed by those that are not from a paper.
 pub(crate) const ALL: &[Spec] = &[
     Spec {
         name: "slingshot-2a",

@@ -1,4 +1,4 @@
-//! What the experiments in data centers share: the servers, their links, and the group.
+//! Test bed of the experiments in data centers: the servers, their links and the group.
 
 use carom_proto::loss::Loss;
 use serde::Deserialize;
@@ -7,33 +7,34 @@ use super::RunScale;
 use crate::cluster::{Group, Setting};
 use crate::plan::{Scaled, Size, Span};
 
-/// A BCube and a group of its servers.
+/// BCube, and a group of its servers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bed {
-    /// Ports of a switch, and the highest level of switches.
+    /// Number of ports of a switch, and the highest level of switches.
     bcube: Scaled<(u32, u32)>,
     group: Members,
     megabits_per_second: u32,
     link_delay: Span,
-    /// What waits for a link at most, and for one of the sender.
+    /// Size of the queue of each link.
     queue: Size,
+    /// Size of the queue of each link of the sender.
     sender_queue: Size,
     packet: Size,
 }
 
-/// Who is in the group.
+/// Members of the group.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "are", rename_all = "snake_case")]
 enum Members {
-    /// A sender and so many receivers, any of the servers.
+    /// A random sender, and this number of random receivers.
     Random { receivers: Scaled<usize> },
-    /// These servers.
+    /// The given servers.
     Declared { sender: u32, receivers: Vec<u32> },
 }
 
 impl Bed {
-    /// The setting without losses, which are found at once.
+    /// Returns the setting without losses, and with gaps that count as losses at once.
     pub(crate) fn setting(&self, scale: RunScale) -> Setting {
         let (ports, k) = *self.bcube.at(scale.quick);
         let group = match &self.group {
@@ -59,12 +60,12 @@ impl Bed {
         }
     }
 
-    /// What a link carries in a second.
+    /// Returns the bandwidth of a link.
     pub(crate) fn bits_per_second(&self) -> u64 {
         u64::from(self.megabits_per_second) * 1_000_000
     }
 
-    /// What is wrong with it, if anything is.
+    /// Checks the settings, and returns a description of the first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         for quick in [false, true] {
             let (ports, k) = *self.bcube.at(quick);
@@ -96,5 +97,5 @@ impl Bed {
 }
 
 const MAX_SERVERS: u32 = 4096;
-/// What fits a datagram of every protocol.
+/// Largest payload that fits in one datagram of every protocol.
 const MAX_PACKET_BYTES: usize = 1300;

@@ -1,4 +1,5 @@
-//! `rdcm-15`: a link of RDCM's tree dies, and later a receiver: what the others notice of it.
+//! `rdcm-15`: effect of the failures of a link of RDCM's tree and of a receiver on the other
+//! receivers.
 
 use std::time::Duration;
 
@@ -15,37 +16,39 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RdcmFailures {
     bed: Bed,
     found_after: Span,
-    /// How long nothing is heard of a receiver that is left behind then.
+    /// Silence after which a receiver is evicted.
     gone_after: Span,
     length: Scaled<Span>,
     bin: Scaled<Span>,
-    /// What the application sends.
+    /// Rate at which the application sends, in payload.
     megabits_per_second: u32,
-    /// The receiver, by its number among them, whose link of the tree dies, and when, as a share
-    /// of the length.
+    /// Index of the receiver to which the tree's link fails.
     link_dies_above: usize,
+    /// Time of the link's failure, as a share of the length.
     link_dies_at: Share,
-    /// The receiver that fails, and when.
+    /// Index of the receiver that fails.
     fails: usize,
+    /// Time of its failure, as a share of the length.
     fails_at: Share,
     holds: Holds,
 }
 
-/// What must hold.
+/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// What living receivers get in the worst part, of what the application sends.
+    /// Rate of the living receivers in the slowest interval, relative to the application's rate.
     received_at_least_percent: f64,
-    /// What the receiver below the dead link gets by repairs until the tree is replaced.
+    /// Rate of repairs at the receiver below the failed link until the tree is replaced, relative
+    /// to the application's rate.
     by_repair_at_least_percent: f64,
-    /// What it gets by the tree after that.
+    /// Rate by the tree at this receiver afterwards, relative to the application's rate.
     by_tree_at_least_percent: f64,
 }
 
@@ -88,7 +91,7 @@ impl RdcmFailures {
         let replaced = outcome.rebuilt_at.iter().copied().find(|at| *at >= dies);
         let replaced = replaced.unwrap_or(f64::NAN);
         let holds = &self.holds;
-        // The first part is that in which the pipe fills.
+        // The first interval is left out, because the first messages are still on their way.
         let received = outcome.least(bin..end, |bin| bin.received);
         let by_repair = outcome.mean(dies..replaced - bin, |bin| bin.by_repair);
         let by_tree = outcome.mean(replaced + bin..end, |bin| bin.by_tree);

@@ -1,5 +1,5 @@
-//! `rdcm-10` and `rdcm-11`: a file to a thousand receivers over links that lose packets, by RDCM
-//! and by others: what the receivers get, and what the links carry.
+//! `rdcm-10` and `rdcm-11`: goodput and traffic of a file sent to a thousand receivers over lossy
+//! links, with RDCM and other protocols.
 
 use std::time::Duration;
 
@@ -17,37 +17,38 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RdcmLosses {
     bed: Bed,
     protocols: Vec<Protocol>,
     packets: Scaled<u32>,
-    /// What a link loses, in bursts of this length on average.
+    /// Loss of each link.
     losses: Scaled<Vec<Share>>,
+    /// Mean length of a burst of losses, in packets.
     mean_burst: f64,
-    /// How long after a gap was seen it counts as a loss; the first is what figures begin with.
+    /// Times after which a gap counts as a loss, one for each figure.
     found_after: Scaled<Vec<Span>>,
     looks_at: LooksAt,
 }
 
-/// What is looked at, and what must hold.
+/// Evaluated quantity, with the limits of its relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum LooksAt {
-    /// What the receivers get, of what the link carries.
+    /// Goodput of the receivers, relative to the link.
     Throughput {
-        /// RDCM, where losses are found at once.
+        /// Lower limit of RDCM's goodput, if losses are found at once.
         at_least_percent: f64,
-        /// RDCM beside SRM, where losses are found at once.
+        /// Lower limit of RDCM's goodput as a multiple of SRM's, if losses are found at once.
         at_least_times_srm: f64,
     },
-    /// Bytes over all links.
+    /// Bytes carried by all links.
     Footprint,
 }
 
-/// One run.
+/// Outcome of one run, with its setting.
 struct Point<'a> {
     protocol: Protocol,
     loss: f64,
@@ -127,8 +128,8 @@ impl RdcmLosses {
     }
 }
 
-/// Where a value of one protocol less that of another is least, over all settings at which both
-/// were run and which `counts`.
+/// Returns the minimum of `compare` for a pair of protocols, and the setting where it is reached.
+/// It covers all settings that satisfy `counts` and in which both protocols ran.
 fn closest(
     points: &[Point<'_>],
     (above, below): (Protocol, Protocol),
@@ -242,7 +243,7 @@ fn push(table: &mut Table, point: &Point<'_>) {
     ]);
 }
 
-/// Who gets more, and takes less of the links, than whom.
+/// Pairs of protocols. The first must have more goodput than the second, and less traffic.
 const ORDER: [(Protocol, Protocol); 4] = [
     (Protocol::Rdcm, Protocol::Rmtp),
     (Protocol::Rdcm, Protocol::Lbrm),
@@ -250,7 +251,7 @@ const ORDER: [(Protocol, Protocol); 4] = [
     (Protocol::Lbrm, Protocol::Srm),
 ];
 
-/// The figures, by the time after which losses are found.
+/// Names of the figures, in the order of `found_after`.
 pub(super) const NAMES: [&str; 3] = ["found_at_once", "found_later", "found_much_later"];
 
 const COLUMNS: [&str; 16] = [

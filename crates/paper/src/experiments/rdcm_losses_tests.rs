@@ -1,13 +1,13 @@
 use super::*;
 use crate::cluster::Footprint;
 
-/// An outcome with this mean goodput, in percent, and these gigabytes over links.
+/// Returns an outcome with this mean goodput, in percent, and this traffic over links.
 fn outcome(percent: f64, gigabytes: u64) -> BulkOutcome {
     let footprint = Footprint { data: gigabytes * 1_000_000_000, ..Footprint::default() };
     BulkOutcome { mean_share: percent / 100.0, footprint, ..BulkOutcome::default() }
 }
 
-/// A point of each protocol at each of two detection times: SRM, RMTP, LBRM, RDCM.
+/// Returns one point of each protocol for each of two detection times: SRM, RMTP, LBRM, RDCM.
 fn points<'a>(at_once: &'a [BulkOutcome; 4], later: &'a [BulkOutcome; 4]) -> Vec<Point<'a>> {
     let protocols = [Protocol::Srm, Protocol::Rmtp, Protocol::Lbrm, Protocol::Rdcm];
     let of = |ms, outcomes: &'a [BulkOutcome; 4]| {

@@ -1,4 +1,4 @@
-//! `rdcm-12`: RDCM's sending rate while flows come and go on links of its tree.
+//! `rdcm-12`: RDCM's sending rate while background flows start and stop on links of its tree.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RdcmRate {
     bed: Bed,
     length: Scaled<Span>,
-    /// The rate is shown for each such part of the length.
+    /// Number of intervals for which the rate is shown.
     bins: Scaled<u32>,
     found_after: Vec<Span>,
     first: Flow,
@@ -30,29 +30,31 @@ pub(crate) struct RdcmRate {
     holds: Holds,
 }
 
-/// A flow of UDP on the link of the tree that leads to one of the receivers.
+/// UDP flow on the tree's link to one of the receivers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Flow {
-    /// Which one, as a share of them.
+    /// Position of the receiver among all receivers, as a share.
     to: Share,
     megabits_per_second: u32,
-    /// From when until when, as shares of the length.
+    /// Start of the flow, as a share of the length.
     from: Share,
+    /// End of the flow, as a share of the length.
     until: Share,
 }
 
-/// What must hold.
+/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// The slowest part after the start, of the mean over all of them.
+    /// Lower limit of the rate in the slowest interval after the start, relative to the mean.
     least_part_at_least_percent: f64,
-    /// What a slower detection may gain on a faster one: chance, as a share of the faster.
+    /// Tolerance for random differences: percentage by which a run may be slower than the run with
+    /// the next longer detection time.
     chance_percent: f64,
 }
 
-/// A run with one detection time.
+/// Run with one detection time.
 struct Line<'a> {
     found_after: Duration,
     outcome: &'a StreamOutcome,
@@ -84,8 +86,8 @@ impl RdcmRate {
         }
     }
 
-    /// The parts of the run with no flow, the first, none again and the second, the time to settle
-    /// left out, in seconds.
+    /// Returns the time ranges, in seconds, without a flow, with the first flow, without a flow and
+    /// with the second flow. The start of each phase is left out, because the rate still adapts.
     fn phases(&self, scale: RunScale) -> [core::ops::Range<f64>; 4] {
         let ends =
             [0.0, self.first.from.0, self.first.until.0, self.second.from.0, self.second.until.0];
@@ -205,7 +207,7 @@ impl Experiment for RdcmRate {
     }
 }
 
-/// The share of a part of the run in which the rate follows what has changed.
+/// Share of each phase that is left out while the rate adapts.
 const SETTLING: f64 = 0.2;
 const LEAST_LENGTH: Duration = Duration::from_millis(10);
 const MOST_LENGTH: Duration = Duration::from_secs(1000);

@@ -1,5 +1,5 @@
-//! `rdcm-table1`: what the protocols do about a lost packet, counted: who is repaired in vain, who
-//! is asked how often, who repairs how much, what links carry of it, how long it takes.
+//! `rdcm-table1`: counts of unnecessary repairs, requests, duplicates, work per node, traffic and
+//! delay of five protocols.
 
 use carom_proto::loss::Loss;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RdcmTable {
@@ -28,17 +28,18 @@ pub(crate) struct RdcmTable {
     holds: Holds,
 }
 
-/// What must hold.
+/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// Of the repairs of RDCM, those to receivers that had not lost the packet.
+    /// Repairs by RDCM to receivers that had not lost the packet, relative to all its repairs.
     rdcm_astray_at_most_percent: f64,
-    /// Requests for one packet at one node, of the receivers.
+    /// Requests for one packet at one node, relative to the number of receivers.
     requests_at_most_percent: f64,
-    /// Repairs beyond the first at who lost a packet, where one node answers for it.
+    /// Repairs beyond the first at receivers that lost a packet, relative to the losses, in
+    /// protocols with one repairer per packet.
     again_at_most_percent: f64,
-    /// Repairs of one packet by one node, on average over those who repair it.
+    /// Mean number of repairs of a packet by a node that repairs it.
     rdcm_copies_at_most: f64,
 }
 
@@ -47,30 +48,31 @@ struct Row<'a> {
     outcome: &'a BulkOutcome,
 }
 
-/// Of the repairs received those at receivers that had not lost the packet, in percent.
+/// Returns the share of received repairs at receivers that had not lost the packet, in percent.
 fn astray(row: &Row<'_>) -> f64 {
     let counts = &row.outcome.counts;
     100.0 * counts.repairs_astray as f64 / counts.repairs as f64
 }
 
-/// Further repairs for each packet that a receiver has lost, in percent.
+/// Returns the number of further repairs relative to the number of losses, in percent.
 fn again(row: &Row<'_>) -> f64 {
     let counts = &row.outcome.counts;
     100.0 * counts.repairs_again as f64 / counts.lost as f64
 }
 
-/// The most requests for one packet at one node, of the receivers, in percent.
+/// Returns the maximum number of requests for one packet at one node, relative to the number of
+/// receivers, in percent.
 fn requests(row: &Row<'_>) -> f64 {
     100.0 * row.outcome.counts.most_requests as f64 / f64::from(row.outcome.receivers)
 }
 
-/// Repairs of a packet by a node that repairs it.
+/// Returns the mean number of repairs of a packet by a node that repairs it.
 fn copies(row: &Row<'_>) -> f64 {
     let counts = &row.outcome.counts;
     counts.copies as f64 / counts.repaired_by_nodes as f64
 }
 
-/// What links carry of repairs, of what they carry of the packets, in percent.
+/// Returns the bytes of repairs relative to those of messages on all links, in percent.
 fn traffic(row: &Row<'_>) -> f64 {
     let footprint = &row.outcome.footprint;
     100.0 * footprint.repairs as f64 / footprint.data as f64
@@ -81,7 +83,7 @@ fn relations(rows: &[Row<'_>], holds: &Holds) -> Vec<Relation> {
     let value = |protocol, of: fn(&Row<'_>) -> f64| {
         rows.iter().find(|row| row.protocol == protocol).map_or(f64::NAN, of)
     };
-    // What is not there to be measured is the worst.
+    // The NaN of a protocol that was not run counts as the maximum, so that the relation fails.
     let most = |among: &[Protocol], of: fn(&Row<'_>) -> f64| {
         let values = among.iter().map(|protocol| (value(*protocol, of), protocol.name()));
         values.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, ""))

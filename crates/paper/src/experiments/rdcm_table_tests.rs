@@ -1,8 +1,8 @@
 use super::*;
 use crate::cluster::{Counts, Footprint};
 
-/// An outcome of 1000 losses among 100 receivers: repairs astray and again, the most requests,
-/// and copies by 100 nodes.
+/// Returns an outcome of 1000 losses among 100 receivers, with 100 nodes that repair. Repairs take
+/// `repairs_gb` bytes, and their delays are 1 ms to `repairs_gb` ms.
 fn outcome(astray: u64, again: u64, requests: u64, copies: u64, repairs_gb: u64) -> BulkOutcome {
     let counts = Counts {
         lost: 1000,

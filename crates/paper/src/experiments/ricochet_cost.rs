@@ -1,4 +1,4 @@
-//! `ricochet-13`: the processor's time for each data packet, and what of it is for what.
+//! `ricochet-13`: processor time per data packet, and its parts.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetCost {
@@ -22,22 +22,25 @@ pub(crate) struct RicochetCost {
     mean_size: u32,
     groups_per_node: Scaled<Vec<u32>>,
     payload_bytes: usize,
-    /// Packets in each round, and rounds of which the fastest counts.
+    /// Number of packets in each round.
     packets: Scaled<u32>,
+    /// Number of rounds. The fastest one counts.
     rounds: Scaled<u32>,
-    /// Datagrams that a node receives each second: what waits is computed for it.
+    /// Number of datagrams that a node receives per second. The waiting time is computed for it.
     datagrams_per_second: f64,
-    /// How much longer a packet may take at the most groups than at the fewest.
+    /// Upper limit of the time per packet with the most groups, as a multiple of that with the
+    /// fewest.
     at_most_times: f64,
-    /// What makes it longer, told if it is too long.
+    /// Reason why the time exceeds the limit, reported if it does.
     why_not: String,
-    /// What the paper reports for 1024 groups.
+    /// Time that the paper reports for 1024 groups.
     papers_us: f64,
 }
 
 impl RicochetCost {
-    /// How long a datagram waits while others are handled: with arrivals at random and a constant
-    /// time for each, load times time over twice what is free (Pollaczek and Khinchine).
+    /// Returns the time that a datagram waits while others are processed. With random arrivals and
+    /// a constant service time, it is the load times the service time, divided by twice the free
+    /// capacity (Pollaczek and Khinchine).
     fn waiting_ns(&self, each_ns: f64) -> f64 {
         let load = self.datagrams_per_second * each_ns / 1e9;
         load * each_ns / (2.0 * (1.0 - load))

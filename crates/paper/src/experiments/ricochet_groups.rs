@@ -1,5 +1,5 @@
-//! `ricochet-9`, `-10`, `-11` and `-14`: one sweep over the number of groups that each node is in,
-//! looked at in four ways.
+//! `ricochet-9`, `-10`, `-11` and `-14`: four evaluations of one sweep over the number of groups
+//! per node.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetGroups {
@@ -24,17 +24,17 @@ pub(crate) struct RicochetGroups {
     looks_at: LooksAt,
 }
 
-/// What is looked at, and what must hold.
+/// Evaluated quantity, with the limits of its relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum LooksAt {
-    /// The share of losses that repairs bring back.
+    /// Share of losses recovered from repairs.
     Recovered { at_least_percent: f64, spread_points: f64, papers_percent: f64 },
-    /// The mean recovery delay.
+    /// Mean recovery delay.
     Delay { at_most_ms: f64 },
-    /// All recovery delays, in bars of a width.
+    /// Histogram of all recovery delays, with bars of this width.
     Histogram { p99_at_most_ms: f64, bar_ms: f64 },
-    /// XORs for each data packet received.
+    /// Number of XORs per data packet received.
     Xors { at_most: f64 },
 }
 

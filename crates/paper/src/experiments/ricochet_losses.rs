@@ -1,5 +1,5 @@
-//! `ricochet-latency`, `-burst`, `-stagger` and `-loss`: what kinds and rates of loss do, and what
-//! staggering does against bursts.
+//! `ricochet-latency`, `-burst`, `-stagger` and `-loss`: effect of models and rates of loss, and of
+//! staggering on bursts.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::report::Findings;
 use crate::table::{Table, significant};
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetLosses {
@@ -24,33 +24,32 @@ pub(crate) struct RicochetLosses {
     rate_of_fire: Fire,
     mean_size: u32,
     groups_per_node: u32,
-    /// Shares lost.
+    /// Rates of loss.
     rates: Scaled<Vec<Share>>,
     models: Scaled<Vec<Model>>,
     staggers: Scaled<Vec<u8>>,
-    /// What the nodes do; what must hold, must hold for the first of these.
+    /// Settings of the nodes. The relations are evaluated for the first of them.
     nodes: Vec<Nodes>,
-    /// What the figure's horizontal axis is.
+    /// Quantity on the horizontal axis.
     sweeps: Sweeps,
-    /// If it is to be seen whether everything arrives once what is missing is asked for: how long
-    /// sending goes on in those runs.
+    /// Time for which sending continues in additional runs with NAKs, in which everything should be
+    /// delivered. `None` for no such runs.
     with_naks: Option<Span>,
-    /// Whether the delays of each run are drawn as well.
+    /// `true` if the delays of each run are drawn in a further figure.
     distribution: bool,
     holds: Vec<Holds>,
 }
 
-/// What the nodes do.
+/// Settings of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nodes {
-    /// What their engines do.
     variant: Variant,
-    /// Each sends so often.
+    /// Interval between two messages of a node.
     interval: Span,
 }
 
-/// How losses are distributed.
+/// Distribution of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 enum Model {
@@ -67,19 +66,19 @@ enum Sweeps {
     Stagger,
 }
 
-/// What must hold.
+/// Relation that must hold.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum Holds {
-    /// Everything is delivered in the end, in every run with NAKs.
+    /// Everything is delivered in every run with NAKs.
     EverythingDelivered,
-    /// At one point so much is recovered by FEC, within such a mean delay.
+    /// At one point, the share recovered by FEC and the mean delay reach the given values.
     Reached {
         burst: u32,
         stagger: u8,
         recovered_percent: f64,
         mean_delay_ms: f64,
-        /// Why the delay cannot be reached, told if it is not.
+        /// Reason why the delay is not reached, reported if it is not.
         why_not: String,
     },
 }
@@ -121,7 +120,7 @@ impl fmt::Display for Nodes {
     }
 }
 
-/// Where a point is.
+/// Setting of a point.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     model: Model,
@@ -130,10 +129,10 @@ struct Place {
     nodes: Nodes,
 }
 
-/// What was measured there.
+/// Outcome at one setting.
 struct Point<'a> {
     place: Place,
-    /// Without NAKs, so that they do not forestall repairs.
+    /// Outcome without NAKs, which would preempt repairs.
     fec: &'a GroupOutcome,
     with_naks: Option<&'a GroupOutcome>,
 }
@@ -177,7 +176,8 @@ impl RicochetLosses {
         }
     }
 
-    /// Points that belong to one line: all that is not swept is the same.
+    /// Returns the label of the line of a point. Points with the same label differ only in the
+    /// swept quantity.
     fn line_of(&self, place: Place) -> String {
         let of_losses = match self.sweeps {
             Sweeps::BurstLength => format!("{} % lost", significant(100.0 * place.rate)),
@@ -294,7 +294,7 @@ impl Holds {
     }
 }
 
-/// Lost packets delivered by a time after their multicast: by FEC alone, and with NAKs.
+/// Returns the distribution of delays of lost packets, by FEC alone and with NAKs.
 fn distribution(points: &[Point<'_>]) -> Figure {
     let mut figure = Figure::new(
         "distribution",

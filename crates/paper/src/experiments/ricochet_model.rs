@@ -1,5 +1,4 @@
-//! `ricochet-model`: the same setting as an independent model of the protocol, and whether we find
-//! what it found.
+//! `ricochet-model`: comparison with an independent model of the protocol in the same setting.
 
 use serde::Deserialize;
 
@@ -13,37 +12,37 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetModel {
     bed: Bed,
     rate_of_fire: Fire,
     mean_size: u32,
-    /// How far the recovered share may be from the model's, in points.
+    /// Maximum difference of the recovered share from the model's, in points.
     recovered_within_points: f64,
-    /// How far anything else may be from the model's range, in percent of it.
+    /// Maximum distance of other values from the model's range, in percent.
     within_percent: f64,
     model: Vec<Expected>,
 }
 
-/// What the independent model gives.
+/// Results of the independent model in one setting.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
     groups_per_node: u32,
     recovered_percent: f64,
-    /// The mean delay lies between these.
+    /// Range of the mean delay.
     mean_delay_ms: (f64, f64),
-    /// What of the engine is to be run: the model's own assumptions, as far as they are known.
+    /// Settings of the engine that match the model's assumptions, as far as they are known.
     variant: Variant,
-    /// Whether ours must be as the model's, or is only shown beside it.
+    /// `true` if Carom's values must agree with the model's. Otherwise they are only shown.
     must_hold: bool,
-    /// XORs per data packet, where the model counted them.
+    /// Number of XORs per data packet, if the model counted them.
     xors_per_packet: Option<f64>,
 }
 
-/// How far `value` is outside of a range, in percent of the end that is nearer; zero inside.
+/// Returns the distance of `value` from a range, in percent of the nearer end. It is 0 inside.
 fn percent_outside(value: f64, (low, high): (f64, f64)) -> f64 {
     if value < low {
         100.0 * (low - value) / low

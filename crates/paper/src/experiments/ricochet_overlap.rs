@@ -1,4 +1,4 @@
-//! `ricochet-8`: two groups with different rates-of-fire, and more and more nodes in both.
+//! `ricochet-8`: two groups with different rates-of-fire, and a growing number of nodes in both.
 
 use serde::Deserialize;
 
@@ -12,18 +12,18 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetOverlap {
     bed: Bed,
     group_a: Fire,
     group_b: Fire,
-    /// Nodes in both groups.
+    /// Numbers of nodes in both groups.
     in_both: Scaled<Vec<u32>>,
-    /// How far the overhead of a group may vary, in points.
+    /// Maximum variation of a group's overhead, in points.
     overhead_within_points: f64,
-    /// What the paper reports of group A without overlap, in percent.
+    /// Share recovered in group A without overlap, as the paper reports it, in percent.
     papers_recovered_percent: f64,
 }
 
@@ -47,7 +47,7 @@ impl Point<'_> {
         self.groups[group].fec.mean_ms()
     }
 
-    /// The mean delay of all recovered packets, of whichever group.
+    /// Returns the mean delay of all recovered packets of both groups.
     fn mean_delay_ms(&self) -> f64 {
         let weighed = |group: &GroupOutcome| group.fec.mean_ms() * group.fec.len() as f64;
         let count: usize = self.groups.iter().map(|group| group.fec.len()).sum();

@@ -1,4 +1,4 @@
-//! `ricochet-12`: SRM in more and more groups, and Ricochet beside it.
+//! `ricochet-12`: SRM in a growing number of groups, compared with Ricochet.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetSrm {
@@ -22,7 +22,7 @@ pub(crate) struct RicochetSrm {
     groups_per_node: Scaled<Vec<u32>>,
     srm_losses: Scaled<u32>,
     srm_tail: Scaled<Span>,
-    /// How much longer SRM's mean recovery must take at the most groups.
+    /// Lower limit of SRM's mean recovery delay with the most groups, as a multiple of Ricochet's.
     at_least_times: f64,
     papers_ricochet_ms: f64,
 }

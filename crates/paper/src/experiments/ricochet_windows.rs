@@ -15,7 +15,7 @@ use crate::service::ServiceRun;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetWindows {
@@ -23,20 +23,20 @@ pub(crate) struct RicochetWindows {
     rate_of_fire: Fire,
     mean_size: u32,
     groups_per_node: u32,
-    /// Each node makes an update so often.
+    /// Interval between two updates of a node.
     interval: Span,
     loss: Share,
     engine: Engine,
     warm_up: Scaled<Span>,
     span: Scaled<Span>,
     tail: Scaled<Span>,
-    /// The windows in a bar of the histogram, milliseconds.
+    /// Width of the histogram's bars, in milliseconds.
     bar_ms: f64,
-    /// Shares of the updates, and within how many milliseconds all replicas must have them.
+    /// Percentiles of the windows that the paper reports.
     papers: Vec<Percentile>,
 }
 
-/// How the nodes' engines are set where it is not the default.
+/// Settings of the nodes' engines that differ from the defaults.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Engine {
@@ -45,7 +45,7 @@ struct Engine {
     nak_after: Span,
 }
 
-/// So many updates are everywhere within such a time.
+/// Time within which this percentage of the updates is applied at all replicas.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Percentile {

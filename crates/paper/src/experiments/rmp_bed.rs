@@ -1,4 +1,4 @@
-//! What the experiments with token rings share: a cable, and the levels of service.
+//! Test bed of the experiments with token rings: the cable and the levels of service.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use super::RunScale;
 use crate::ordered::Setting;
 use crate::plan::{Size, Span};
 
-/// A shared Ethernet and the hosts on it.
+/// Shared Ethernet, and the hosts on it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bed {
     megabits_per_second: u32,
     propagation: Span,
-    /// What waits in the interface of a host at most.
+    /// Size of the queue of each host's interface.
     interface: Size,
-    /// How long a host is busy with each datagram that it receives.
+    /// Time that a host spends on each datagram that it receives.
     cpu_per_datagram: Span,
 }
 
 impl Bed {
-    /// A ring of so many members, whose engines have their defaults.
+    /// Returns a ring of `members` members, whose engines have their defaults.
     pub(crate) fn setting(&self, scale: RunScale, members: u32) -> Setting {
         let ethernet = Ethernet {
             bits_per_second: u64::from(self.megabits_per_second) * 1_000_000,
@@ -39,12 +39,12 @@ impl Bed {
         }
     }
 
-    /// Bytes a second that the cable would carry without any framing: its raw bit rate.
+    /// Returns the raw bit rate of the cable in bytes per second, without any framing.
     pub(crate) fn raw_rate(&self) -> f64 {
         f64::from(self.megabits_per_second) * 1e6 / 8.0
     }
 
-    /// What is wrong with it, if anything is.
+    /// Checks the settings, and returns a description of the first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=100_000).contains(&self.megabits_per_second) {
             return Err(format!("a cable of {} Mbit/s", self.megabits_per_second));
@@ -59,8 +59,8 @@ impl Bed {
     }
 }
 
-/// A level of service: `unreliable`, `unordered`, `source`, `total`, `majority`, `all`, or the
-/// number of others that must hold a message.
+/// Level of service: `unreliable`, `unordered`, `source`, `total`, `majority`, `all`, or the number
+/// of other members that must hold a message.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Level(pub(crate) Qos);
@@ -85,6 +85,6 @@ impl TryFrom<String> for Level {
     }
 }
 
-/// Some datagrams of the largest size.
+/// Several datagrams of the largest size.
 const LEAST_INTERFACE_BYTES: usize = 8192;
 const MOST_CPU: Duration = Duration::from_millis(100);

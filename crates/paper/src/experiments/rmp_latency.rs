@@ -1,4 +1,4 @@
-//! `rmp-5.3`: how long one message takes from application to application, at each level of service.
+//! `rmp-5.3`: latency of one message from application to application, at each level of service.
 
 use carom_proto::rmp::Qos;
 use serde::Deserialize;
@@ -14,12 +14,12 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RmpLatency {
     bed: Bed,
-    /// Members beside the one that sends.
+    /// Numbers of members other than the sender.
     destinations: Scaled<Vec<u32>>,
     levels: Vec<Level>,
     message: Size,
@@ -28,16 +28,19 @@ pub(crate) struct RmpLatency {
     holds: Holds,
 }
 
-/// What must hold.
+/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// The longest less the shortest, as a share of the shortest, over the numbers of destinations,
-    /// at every level that does not depend on them.
+    /// Upper limit of the difference between the longest and the shortest mean latency over the
+    /// numbers of destinations, relative to the shortest, at levels that do not depend on this
+    /// number.
     flat_within_percent: f64,
-    /// Totally ordered, beside unordered and beside source ordered.
+    /// Upper limit of the latency in total order, as a multiple of that of unordered and of
+    /// source-ordered messages.
     total_at_most_times: f64,
-    /// With the most destinations: what one more member that must hold a message costs.
+    /// Lower limit of the latency added by each further member that must hold a message, with the
+    /// most destinations.
     each_holder_costs_at_least: Span,
 }
 
@@ -52,7 +55,7 @@ impl Point<'_> {
         self.outcome.mean.as_secs_f64() * 1e3
     }
 
-    /// Whether one destination more makes no difference to what the message waits for.
+    /// Returns `true` if the latency does not depend on the number of destinations.
     fn is_independent(&self) -> bool {
         match self.qos {
             Qos::MajorityResilient | Qos::TotallyResilient => false,
@@ -106,7 +109,7 @@ impl RmpLatency {
         relations
     }
 
-    /// How much the number of destinations matters where it should not.
+    /// Returns the relation that the number of destinations does not matter at independent levels.
     fn flat(&self, points: &[Point<'_>]) -> Relation {
         let spread = |level: &Level| {
             let line = || points.iter().filter(|it| it.qos == level.0 && it.is_independent());
@@ -122,7 +125,8 @@ impl RmpLatency {
     }
 }
 
-/// Where there are most destinations: how many others must hold a message, and its milliseconds.
+/// Returns the points with the most destinations: the number of other members that must hold the
+/// message, and the latency in milliseconds.
 fn resilience(points: &[Point<'_>]) -> Vec<(f64, f64)> {
     let most = points.iter().map(|point| point.destinations).max().unwrap_or(0);
     let holders = |point: &Point<'_>| match point.qos {

@@ -1,5 +1,5 @@
-//! `rmp-5.1` and `rmp-5.2`: what a shared Ethernet carries, totally ordered, with more sources and
-//! with more destinations.
+//! `rmp-5.1` and `rmp-5.2`: totally ordered throughput of a shared Ethernet, with different numbers
+//! of sources and destinations.
 
 use carom_proto::rmp::packet::DATA_BYTES;
 use serde::Deserialize;
@@ -15,14 +15,14 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RmpThroughput {
     bed: Bed,
     sources: Scaled<Vec<u32>>,
     destinations: Scaled<Vec<u32>>,
-    /// Whether sources are members that do not count as destinations. Otherwise they do.
+    /// `true` if sources are members that do not count as destinations.
     sources_apart: bool,
     file: Scaled<Size>,
     message: Size,
@@ -31,22 +31,25 @@ pub(crate) struct RmpThroughput {
     papers: Papers,
 }
 
-/// What must hold.
+/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// All destinations together, with the most of them, from any number of sources.
+    /// Lower limit of the aggregate throughput with the most destinations, for any number of
+    /// sources.
     #[serde(default)]
     aggregate_at_least_times_the_link: Option<f64>,
-    /// Each destination, from one source, whatever their number; several limits are each checked.
+    /// Lower limits of the throughput at each destination, from one source to any number of
+    /// destinations. Each limit is a relation of its own.
     #[serde(default)]
     one_source_at_least_percent: Vec<f64>,
-    /// The same: the fastest less the slowest, as a share of the fastest.
+    /// Upper limit of the difference between the fastest and the slowest run with one source,
+    /// relative to the fastest.
     #[serde(default)]
     one_source_spread_at_most_percent: Option<f64>,
 }
 
-/// What the paper reports of one source.
+/// Value that the paper reports for one source.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Papers {
@@ -57,7 +60,7 @@ struct Papers {
 struct Point<'a> {
     run: TransferRun,
     outcome: &'a TransferOutcome,
-    /// Bytes a second of the bare cable.
+    /// Raw rate of the cable, in bytes per second.
     raw_rate: f64,
 }
 
@@ -74,12 +77,12 @@ impl Point<'_> {
         self.aggregate() / self.raw_rate
     }
 
-    /// What each destination gets, of the raw bit rate.
+    /// Returns the throughput at each destination, relative to the raw bit rate.
     fn link_percent(&self) -> f64 {
         100.0 * self.outcome.rate() / self.raw_rate
     }
 
-    /// What of the data packets on the wire is payload.
+    /// Returns the share of payload in the data packets on the wire.
     fn payload_percent(&self) -> f64 {
         let payload = self.run.file_bytes as f64 * f64::from(self.run.sources * self.run.repeats);
         let around = (DATA_BYTES + FRAMING_BYTES) as f64 * self.outcome.counts.data as f64;
@@ -88,7 +91,7 @@ impl Point<'_> {
 }
 
 impl RmpThroughput {
-    /// In the order of the sources.
+    /// Returns the runs, in the order of the numbers of sources.
     fn runs(&self, scale: RunScale) -> Vec<TransferRun> {
         let (sources, destinations) =
             (self.sources.at(scale.quick), self.destinations.at(scale.quick));
@@ -145,7 +148,8 @@ impl RmpThroughput {
         }
         let one = || points.iter().filter(|point| point.run.sources == 1);
         let percents = || one().map(Point::link_percent);
-        // What is not finite is the worst.
+        // NaN is the rate of a transfer that took too long. `max_by` returns it, so that the spread
+        // does not hold, but `min_by` ignores it unless all rates are NaN.
         let low = percents().min_by(f64::total_cmp).unwrap_or(f64::NAN);
         let high = percents().max_by(f64::total_cmp).unwrap_or(f64::NAN);
         let payload = one().map(Point::payload_percent).fold(f64::NAN, f64::min);
@@ -251,8 +255,8 @@ const NOTE: &str = "Throughput is what applications get: the bytes of the files,
                     them. The link is its raw bit rate, of which preambles, headers, check \
                     sequences and gaps take their part, as the paper counts (1250 KB/s at 10 \
                     Mbit/s).";
-/// Around a datagram on the wire: Ethernet with its gap, IPv4 and UDP.
+/// Overhead of a datagram on the wire: Ethernet with its gap, IPv4 and UDP.
 const FRAMING_BYTES: usize = 66;
 const MAX_HOSTS: u32 = 64;
-/// What fits an engine's queue at once.
+/// Largest file that fits in an engine's queue.
 const MAX_FILE_BYTES: usize = 16 << 20;

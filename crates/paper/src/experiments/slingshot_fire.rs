@@ -1,4 +1,4 @@
-//! `slingshot-2a` and `slingshot-2b`: one group, and what the rate-of-fire does.
+//! `slingshot-2a` and `slingshot-2b`: one group with different rates-of-fire.
 
 use carom_proto::RateOfFire;
 use carom_proto::lateral::model::Setting;
@@ -13,17 +13,17 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotFire {
     bed: Bed,
-    /// r and twice c: an odd number is every other member with the next smaller c, every other
-    /// one with the next larger.
+    /// Pairs of r and twice c. If twice c is odd, every second member has the next larger c and the
+    /// others the next smaller.
     rates: Vec<(u8, u8)>,
-    /// Which of the two grows along the figure.
+    /// Quantity on the horizontal axis.
     sweeps: Sweeps,
-    /// What the paper reports at (8,5), in percent.
+    /// Share that the paper reports at (8,5), in percent.
     papers_recovered_percent: f64,
 }
 
@@ -34,7 +34,7 @@ enum Sweeps {
     R,
 }
 
-/// What was measured at one rate-of-fire.
+/// Outcome at one rate-of-fire.
 struct Point<'a> {
     r: u8,
     c: f64,
@@ -136,7 +136,7 @@ impl SlingshotFire {
     }
 }
 
-/// The least of values with where it is.
+/// Returns the pair with the smallest first value. The second value is its position.
 fn least(values: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
     values.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0.0))
 }

@@ -1,5 +1,5 @@
-//! `slingshot-model`: the bounds of Slingshot's section 3.4, and whether what the other experiments
-//! simulate lies between them.
+//! `slingshot-model`: the bounds of Slingshot's section 3.4, and a check that the points of other
+//! experiments lie between them.
 
 use carom_proto::RateOfFire;
 use carom_proto::lateral::model::{Bounds, Setting};
@@ -13,7 +13,7 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotModel {
@@ -22,11 +22,11 @@ pub(crate) struct SlingshotModel {
     r: u8,
     c: Vec<u8>,
     losses: Vec<Share>,
-    /// What the evaluation is held to, at one of the losses.
+    /// Expected bounds at one rate of loss.
     golden: Golden,
-    /// Experiments whose points must lie between the bounds, with the plans that are built in.
+    /// Experiments whose points must lie between the bounds, with their built-in plans.
     simulated: Vec<String>,
-    /// By how many standard deviations a point may be outside.
+    /// Maximum distance of a point from the bounds, in standard deviations.
     sigmas: f64,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct SlingshotModel {
 #[serde(deny_unknown_fields)]
 struct Golden {
     loss: Share,
-    /// How far the bounds may be from these, in points.
+    /// Maximum difference from the expected bounds, in points.
     within_points: f64,
-    /// c, the lower and the upper bound in percent.
+    /// c, with the expected lower and upper bound in percent.
     bounds: Vec<(u8, f64, f64)>,
 }
 
@@ -50,7 +50,8 @@ impl SlingshotModel {
         }
     }
 
-    /// The settings of the plan: for each loss each c, then the golden ones.
+    /// Returns all settings: each c for each rate of loss, followed by those of the expected
+    /// bounds.
     fn settings(&self) -> Vec<Setting> {
         let swept = self.losses.iter();
         let swept = swept.flat_map(|loss| self.c.iter().map(|c| self.setting(*c, *loss)));
@@ -62,7 +63,7 @@ impl SlingshotModel {
         self.simulated.iter().filter_map(|name| built_in(name))
     }
 
-    /// Every point that the other experiments have simulated.
+    /// Returns the points of the simulated experiments.
     fn simulated(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
         let mut rest = outcomes;
         let mut points = Vec::new();
@@ -135,7 +136,8 @@ impl SlingshotModel {
         figure
     }
 
-    /// How many standard deviations the worst point is outside of the bounds; negative if inside.
+    /// Returns the relation for the distance of the worst point from the bounds, in standard
+    /// deviations. The distance is negative inside.
     fn inside(&self, points: &[Modelled]) -> Relation {
         let outside = |point: &Modelled| {
             let bounds = point.setting.recovered().expect("plans are checked before they are run");

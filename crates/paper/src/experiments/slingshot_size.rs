@@ -1,4 +1,4 @@
-//! `slingshot-4` and `slingshot-5`: groups and partial views of all sizes among 400 hosts.
+//! `slingshot-4` and `slingshot-5`: groups and partial views of different sizes among 400 hosts.
 
 use carom_proto::lateral::model::Setting;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotSize {
@@ -22,11 +22,11 @@ pub(crate) struct SlingshotSize {
     sweeps: Sweeps,
     /// Sizes of the group, or of the views.
     sizes: Scaled<Vec<u32>>,
-    /// The group's size where views are swept.
+    /// Size of the group if views are swept.
     group_size: u32,
-    /// How far the largest share recovered may be above the smallest, in points.
+    /// Maximum difference between the largest and the smallest share recovered, in points.
     spread_points: f64,
-    /// What the paper reports for 64 nodes, in percent.
+    /// Share that the paper reports for 64 nodes, in percent.
     papers_recovered_percent: f64,
 }
 

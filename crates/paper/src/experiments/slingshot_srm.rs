@@ -1,4 +1,4 @@
-//! `slingshot-3`: Slingshot against SRM, the distribution of recovery delays.
+//! `slingshot-3`: distribution of recovery delays of Slingshot and SRM.
 
 use serde::Deserialize;
 
@@ -12,21 +12,22 @@ use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
 
-/// The plan's part that is peculiar to it.
+/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotSrm {
     bed: Bed,
     rate_of_fire: Fire,
-    /// Losses that each run of SRM counts, about, and how long sending goes on afterwards.
+    /// Approximate number of losses that each run of SRM counts.
     srm_losses: Scaled<u32>,
+    /// Time for which sending continues in runs of SRM after the measurement.
     srm_tail: Scaled<Span>,
-    /// How much longer SRM's median recovery must take.
+    /// Lower limit of SRM's median recovery delay, as a multiple of Slingshot's.
     at_least_times: f64,
     papers: Papers,
 }
 
-/// What the paper reports.
+/// Values that the paper reports.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Papers {

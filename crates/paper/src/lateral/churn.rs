@@ -1,4 +1,4 @@
-//! Nodes that come and go during a run, and who tells the others of it.
+//! Churn: nodes that are replaced during a run, and how the other nodes learn of it.
 
 use std::fmt;
 use std::rc::Rc;
@@ -14,38 +14,37 @@ use super::member::Member;
 use super::{BEGINNING, Groups, group_id, node_id};
 use crate::plan::Span;
 
-/// Nodes that are replaced at a steady rate: one goes, chosen at random, and in the same moment
-/// another comes, on a host of its own, in as many groups. Every other one that goes crashes, the
-/// others leave.
+/// Replacement of nodes at a constant rate. A random node departs, and at the same time another
+/// starts on its own host and joins as many groups. Departing nodes crash and leave in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Churn {
-    /// The share of the nodes that is replaced in a minute.
+    /// Share of the nodes that is replaced per minute.
     pub(crate) replaced_per_minute: f64,
-    /// Who tells the others.
+    /// Source of the view changes.
     pub(crate) views: Views,
 }
 
-/// Who tells the nodes of each other.
+/// Source of the nodes' view changes.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Views {
-    /// Somebody who knows: each node learns of a join or leave after a random time of up to
-    /// `others`, of a crash `failures` later than that.
+    /// An oracle. It reports a join or leave to each node after a random time of at most `others`,
+    /// and a crash `failures` later than that.
     Told {
-        /// How long a failure goes unnoticed.
+        /// Time from a crash until the oracle notices it.
         failures: Span,
-        /// The longest way of the news.
+        /// Maximum delay of a report.
         others: Span,
     },
-    /// They themselves, by gossip as it is set by default.
+    /// Gossip between the nodes, with its default settings.
     Gossip,
 }
 
-/// When the node on each host is there: always, if nothing is said of it.
+/// Times at which the node on each host is present. A host without an entry is always present.
 #[derive(Clone, Debug)]
 pub(super) struct Stays {
     stays: Vec<Stay>,
-    /// A message is not owed to who goes within this time.
+    /// Time for which a node must stay after a send to be owed the message.
     grace: Duration,
 }
 
@@ -55,7 +54,7 @@ struct Stay {
     until: Time,
 }
 
-/// What happens to a node at a moment.
+/// Change of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Change {
     at: Time,
@@ -68,42 +67,42 @@ enum What {
     Comes,
     Leaves,
     Crashes,
-    /// Those who tell of crashes have found out about this one.
+    /// The oracle notices the crash.
     IsMissed,
 }
 
-/// Makes the changes when their time has come.
+/// Changes that are applied as they become due.
 pub(super) struct Changes<'a, E> {
     groups: Rc<Groups>,
     due: std::vec::IntoIter<Change>,
     next: Option<Change>,
     make: &'a mut dyn FnMut(NodeId, u64) -> E,
     profile: fn(RateOfFire) -> Profile,
-    /// Who tells of changes; `None` if the nodes do so themselves, by gossip.
+    /// Oracle that reports the changes, or `None` if the nodes use gossip.
     roster: Option<Roster>,
     rng: Rng,
 }
 
 impl Stays {
-    /// Everybody is there all the time.
+    /// Returns the stays of nodes that are always present.
     pub(super) fn for_ever() -> Self {
         Self { stays: Vec::new(), grace: Duration::ZERO }
     }
 
-    /// Whether the node on `host` is there.
+    /// Returns `true` if the node on `host` is present.
     pub(super) fn is_there(&self, host: u32, at: Time) -> bool {
         self.stays.get(host as usize).is_none_or(|stay| (stay.from..stay.until).contains(&at))
     }
 
-    /// Whether the node on `host` is to get what was sent to its groups at `sent`: it was there,
-    /// and stayed for long enough to be repaired.
+    /// Returns `true` if the node on `host` is owed a message sent to its groups at `sent`: it was
+    /// present, and stayed for long enough to be repaired.
     pub(super) fn owe(&self, host: u32, sent: Time) -> bool {
         self.is_there(host, sent) && self.is_there(host, sent + self.grace)
     }
 }
 
 impl Churn {
-    /// Draws who comes and goes until `end`; the newcomers join `groups`.
+    /// Draws the changes until `end`. Nodes that start later are added to `groups`.
     fn draw(
         &self,
         groups: &mut Groups,
@@ -140,14 +139,15 @@ impl Churn {
     }
 }
 
-/// Who is there when, and what makes it so.
+/// Stays of all nodes, and the changes that produce them.
 pub(super) struct Plan {
     pub(super) stays: Rc<Stays>,
     changes: Vec<Change>,
 }
 
 impl Plan {
-    /// What `churn` does to `groups` until `end`. A message is not owed to who goes within `grace`.
+    /// Draws the effect of `churn` on `groups` until `end`. A node that departs within `grace` of a
+    /// send is not owed the message.
     pub(super) fn draw(
         churn: Option<&Churn>,
         groups: &mut Groups,
@@ -162,13 +162,13 @@ impl Plan {
         Self { stays: Rc::new(stays), changes }
     }
 
-    /// How many nodes go.
+    /// Returns the number of replaced nodes.
     pub(super) fn replaced(&self) -> u32 {
         self.changes.iter().filter(|change| change.what == What::Comes).count() as u32
     }
 
-    /// Puts the nodes that are there from the beginning into `world`, in which there is nobody,
-    /// if there is churn; returns who makes the changes.
+    /// Starts the nodes that are present from the beginning, if there is churn, and returns the
+    /// changes to apply.
     pub(super) fn begin<'a, E: Engine>(
         self,
         churn: Option<&Churn>,
@@ -206,7 +206,7 @@ impl Plan {
 }
 
 impl<E: Engine> Changes<'_, E> {
-    /// Lets the world go on to each change that is due by `to`, and makes it.
+    /// Runs the world up to each change that is due by `to`, and applies it.
     pub(super) fn go_on(&mut self, world: &mut World<Member<E>>, ledger: &mut Ledger, to: Time) {
         while let Some(change) = self.next.filter(|change| change.at <= to) {
             world.run_until(change.at, &mut |happening| ledger.note(happening));

@@ -1,5 +1,5 @@
-//! The account of a run: what should have arrived, what did not by its multicast, and how that
-//! came after all.
+//! Accounting of a run: the packets that should have arrived, those whose multicast did not arrive,
+//! and their recovery.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::Told;
 use super::churn::Stays;
 use super::membership::Groups;
 
-/// The account, open.
+/// Open account of a run. It counts packets that are sent from `counts` on and before `until`.
 pub(super) struct Ledger {
     groups: Rc<Groups>,
     stays: Rc<Stays>,
@@ -26,8 +26,7 @@ pub(super) struct Ledger {
 struct Tally {
     expected: u64,
     direct: u64,
-    /// What was repaired, and not seen to be merely overtaken so far: when it was sent, and how
-    /// it came.
+    /// Repaired packets that are not known to be overtaken.
     repaired: BTreeMap<(HostIx, [u64; 3]), Repaired>,
     overtaken: u64,
 }
@@ -39,50 +38,50 @@ struct Repaired {
     missing_for: Duration,
 }
 
-/// What became of the losses of a group, or of all groups.
+/// Outcome of the losses in one group, or in all groups.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GroupOutcome {
-    /// Packets that members should have got.
+    /// Number of packets that members should have received.
     pub(crate) expected: u64,
-    /// Of them those whose multicast did not arrive.
+    /// Number of expected packets whose multicast did not arrive.
     pub(crate) lost: u64,
-    /// Delays of the lost packets that came out of repairs.
+    /// Delays of the lost packets that were recovered from repairs.
     pub(crate) fec: Delays,
-    /// Delays of the lost packets that were asked for.
+    /// Delays of the lost packets that were retransmitted after a NAK.
     pub(crate) nak: Delays,
-    /// Delays from the multicast to the discovery of the loss, of the packets in `nak`.
+    /// Delays from the multicast to the detection of the loss, of the packets in `nak`.
     pub(crate) discovery: Delays,
-    /// Lost packets that did not come at all.
+    /// Number of lost packets that did not arrive.
     pub(crate) missing: u64,
-    /// Packets that were repaired although they were still under way.
+    /// Number of packets that were repaired while they were still in flight.
     pub(crate) overtaken: u64,
-    /// Repairs as a share of the data packets and repairs of this group that arrived, a repair
-    /// counted in shares of what is in it; only if groups were told apart.
+    /// Repairs as a share of the data packets and repairs of this group that arrived. A repair
+    /// counts toward each group in proportion to its packets. `None` if groups are not separated.
     pub(crate) overhead: Option<f64>,
 }
 
-/// Delays from a packet's multicast to its delivery, in order.
+/// Delays in nanoseconds, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Delays(Vec<u64>);
 
 impl Ledger {
-    /// The account of what is sent from `counts` on and before `until`.
+    /// Opens the account of what is sent from `counts` on and before `until`.
     pub(super) fn new(groups: Rc<Groups>, stays: Rc<Stays>, counts: Time, until: Time) -> Self {
         let tallies = vec![Tally::default(); groups.tags()];
         Self { groups, stays, counts, until, tallies, given_up: 0 }
     }
 
-    /// How many kinds of groups are told apart.
+    /// Returns the number of tags by which groups are separated.
     pub(super) fn tags(&self) -> usize {
         self.tallies.len()
     }
 
-    /// Messages that were given up since it counts.
+    /// Returns the number of messages given up since the start of the measurement.
     pub(super) fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// `sender` sent a message in a group.
+    /// Counts a message that `sender` sent in a group.
     pub(super) fn note_sent(&mut self, now: Time, group: u32, sender: u32) {
         if (self.counts..self.until).contains(&now) {
             let members = self.groups.members(group).iter();
@@ -91,7 +90,7 @@ impl Ledger {
         }
     }
 
-    /// Something was told.
+    /// Counts a report of a member.
     pub(super) fn note(&mut self, happening: Happening<Told>) {
         let Happening { at, host, event } = happening;
         match event {
@@ -122,7 +121,7 @@ impl Ledger {
         }
     }
 
-    /// Closes the account.
+    /// Closes the account, and returns the outcome for each tag.
     pub(super) fn close(self) -> Vec<GroupOutcome> {
         self.tallies.into_iter().map(Tally::close).collect()
     }
@@ -156,51 +155,50 @@ fn key(host: HostIx, id: PacketId) -> (HostIx, [u64; 3]) {
 }
 
 impl GroupOutcome {
-    /// The share of lost packets that came out of repairs.
+    /// Returns the share of lost packets that were recovered from repairs.
     pub(crate) fn recovered_share(&self) -> f64 {
         self.fec.len() as f64 / self.lost as f64
     }
 
-    /// One standard deviation of [`GroupOutcome::recovered_share`], as if packets were lost and
-    /// recovered independently.
+    /// Returns one standard deviation of [`GroupOutcome::recovered_share`], assuming that packets
+    /// are lost and recovered independently.
     pub(crate) fn sigma(&self) -> f64 {
         let share = self.recovered_share();
         (share * (1.0 - share) / self.lost as f64).sqrt()
     }
 
-    /// The share of expected packets that were delivered at all.
+    /// Returns the share of expected packets that were delivered.
     pub(crate) fn delivered_share(&self) -> f64 {
         (self.expected - self.missing) as f64 / self.expected as f64
     }
 }
 
 impl Delays {
-    /// These delays.
+    /// Sorts the delays.
     pub(crate) fn new(delays: impl Iterator<Item = Duration>) -> Self {
         let mut nanos: Vec<u64> = delays.map(|delay| delay.as_nanos() as u64).collect();
         nanos.sort_unstable();
         Self(nanos)
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Their mean in milliseconds; no number if there are none.
+    /// Returns the mean in milliseconds, or NaN if there are no delays.
     pub(crate) fn mean_ms(&self) -> f64 {
         self.0.iter().map(|nanos| *nanos as f64).sum::<f64>() / self.0.len() as f64 / 1e6
     }
 
-    /// The delay in milliseconds that this share of them does not exceed; no number if there are
-    /// none.
+    /// Returns the smallest delay in milliseconds that at least this share of the delays does not
+    /// exceed, or NaN if there are no delays.
     pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let place = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
         self.0.get(place).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
     }
 
-    /// How many do not exceed `ms` milliseconds.
+    /// Returns the number of delays of at most `ms` milliseconds.
     pub(crate) fn up_to_ms(&self, ms: f64) -> usize {
         self.0.partition_point(|nanos| *nanos as f64 <= ms * 1e6)
     }
@@ -215,7 +213,7 @@ mod tests {
 
     const SENDER: NodeId = NodeId(7);
 
-    /// An account of one group of two hosts.
+    /// Opens an account of one group of two hosts.
     fn ledger() -> Ledger {
         let rate = RateOfFire::default();
         let groups = Membership::OneGroup { size: 2, rate, odd: rate }.draw(2, &mut Rng::new(1));
@@ -246,7 +244,7 @@ mod tests {
         for number in [5, 6] {
             deliver(&mut ledger, number, How::Retransmitted(SENDER));
         }
-        // The multicasts of three of them come after all; the last one did not come at all.
+        // The multicasts of three of them arrive later. Packet 7 does not arrive at all.
         [2, 3, 5].into_iter().for_each(|number| note(&mut ledger, Told::Overtaken(id(number))));
         let [outcome] = &ledger.close()[..] else { panic!("one kind of group") };
         assert_eq!((outcome.expected, outcome.overtaken), (7, 3));

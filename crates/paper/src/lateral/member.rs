@@ -1,6 +1,6 @@
-//! A node with one engine, as the world drives it. It sees what arrives, so that it can
-//! tell what was lost from what a repair merely overtook. Its views come from the world, or from
-//! a membership provider of its own.
+//! Node with one engine, driven by the simulated world. It inspects arriving datagrams to
+//! distinguish lost packets from packets that a repair overtook. View changes come from the world,
+//! or from the node's own membership provider.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,55 +15,55 @@ use carom_proto::{
 };
 use carom_sim::{Command, GroupMember, Machine};
 
-/// An engine, and what its node has seen.
+/// Engine, with the observations of its node.
 pub(crate) struct Member<E> {
     engine: E,
     provider: Option<Box<dyn Membership>>,
     told: VecDeque<Told>,
-    /// By kind of group: data packets, and repairs as shares of what is in them.
+    /// Numbers of data packets and of repairs that arrived, by tag. A repair is divided among the
+    /// groups of its packets.
     arrived: Vec<(f64, f64)>,
 }
 
-/// What a member tells.
+/// Report of a member.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Told {
     /// A message was delivered.
     Delivered {
-        /// Which one.
+        /// Id of the packet.
         id: PacketId,
-        /// How it came.
+        /// Kind of delivery.
         how: How,
-        /// How long after its multicast.
+        /// Time since the multicast of the packet.
         age: Duration,
-        /// How long it was known to be missing.
+        /// Time for which the packet was known to be missing.
         missing_for: Duration,
     },
-    /// The multicast of a message arrived that had been delivered already: it was not lost.
+    /// The multicast of an already delivered message arrived. The message was therefore not lost.
     Overtaken(PacketId),
-    /// So many messages were given up.
+    /// This number of messages was given up.
     GaveUp(u32),
 }
 
 impl<E: Engine> Member<E> {
-    /// A member with `engine`. Arrivals are told apart by group if there are tags: group k has
-    /// tag k − 1.
+    /// Creates a member. With `tags`, arrivals are counted by group: group k has tag k − 1.
     pub(crate) fn new(engine: E, tags: Option<usize>) -> Self {
         let arrived = vec![(0.0, 0.0); tags.unwrap_or(0)];
         Self { engine, provider: None, told: VecDeque::new(), arrived }
     }
 
-    /// The same with a membership provider of its own.
+    /// Adds a membership provider.
     pub(crate) fn with_provider(self, provider: Box<dyn Membership>) -> Self {
         Self { provider: Some(provider), ..self }
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub(crate) fn engine(&self) -> &E {
         &self.engine
     }
 
-    /// Data packets of this kind of group that arrived, and repairs as shares of what is in them;
-    /// zero if nobody asked for that.
+    /// Returns the numbers of data packets and of repairs with this tag that arrived. A repair is
+    /// divided among the groups of its packets. Both are zero if arrivals are not counted by group.
     pub(crate) fn arrived_of(&self, tag: usize) -> (f64, f64) {
         self.arrived.get(tag).copied().unwrap_or_default()
     }
@@ -79,7 +79,7 @@ impl<E: Engine> Member<E> {
         self.engine.send(now, group, payload, options)
     }
 
-    /// Tells the others that this node is about to stop.
+    /// Leaves `groups`, and shuts down the provider.
     pub(crate) fn shut_down(&mut self, now: Time, groups: impl Iterator<Item = GroupId>) {
         groups.for_each(|group| self.engine.leave(now, group));
         if let Some(provider) = &mut self.provider {
@@ -95,7 +95,7 @@ impl<E: Engine> Member<E> {
         }
     }
 
-    /// Takes the engine's events; says whether a message was among them that came directly.
+    /// Collects the engine's events. Returns `true` if a message was delivered directly.
     fn take_events(&mut self) -> bool {
         let mut direct = false;
         while let Some(event) = self.engine.poll_event() {
@@ -132,7 +132,7 @@ impl<E: Engine> Member<E> {
 }
 
 impl<E: Engine> GroupMember for Member<E> {
-    /// Joins with the engine and with the provider.
+    /// Joins `group` with the engine and with the provider.
     fn join_group(
         &mut self,
         now: Time,
@@ -152,7 +152,8 @@ impl<E: Engine> Machine for Member<E> {
     type Command = Command;
     type Event = Told;
 
-    /// What can be refused is asked for by [`carom_sim::World::with`].
+    /// Applies a command. Operations that can fail are called through [`carom_sim::World::with`],
+    /// and their commands are ignored.
     fn handle_command(&mut self, now: Time, command: Command) {
         match command {
             Command::Leave(group) => self.engine.leave(now, group),
@@ -213,6 +214,7 @@ impl<E: Engine> Machine for Member<E> {
     }
 }
 
-/// Where the common header says which packet of its protocol it is, and a data packet's number.
+/// Offset of the packet kind in the common header.
 const KIND_AT: usize = 4;
+/// Kind of a lateral data packet.
 const DATA_KIND: u8 = 1;

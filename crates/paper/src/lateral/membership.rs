@@ -1,19 +1,19 @@
-//! Who is in which group.
+//! Assignment of nodes to groups.
 
 use std::fmt;
 
 use carom_proto::{RateOfFire, Rng};
 
-/// How groups get their members.
+/// Rule by which groups get their members.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Membership {
-    /// One group of `size` random hosts; every other member has the rate-of-fire `odd`, so that
-    /// the mean c of the group may lie between two whole numbers.
+    /// One group of `size` random hosts. Every second member has the rate-of-fire `odd`, so that
+    /// the mean c of the group can lie between two integers.
     OneGroup { size: u32, rate: RateOfFire, odd: RateOfFire },
-    /// Group A and group B: `both` hosts are in both, the others are divided evenly.
+    /// Groups A and B. `both` hosts are in both, and the others are divided evenly.
     TwoGroups { both: u32, a: RateOfFire, b: RateOfFire },
-    /// Every host joins so many distinct groups, at random among as many as make `mean_size`
-    /// members the mean (Ricochet 4.2: d n = g s).
+    /// Each host joins `groups_per_node` distinct groups at random. The number of groups follows
+    /// from their mean size (Ricochet 4.2: d n = g s).
     Random { groups_per_node: u32, mean_size: u32, rate: RateOfFire },
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Groups {
 }
 
 impl Membership {
-    /// How many of `hosts` take part.
+    /// Returns the number of nodes on `hosts` hosts.
     pub(crate) fn nodes(&self, hosts: u32) -> u32 {
         match self {
             Self::OneGroup { size, .. } => *size,
@@ -36,7 +36,7 @@ impl Membership {
         }
     }
 
-    /// How many others get a message, about.
+    /// Estimates the number of other members that receive a message.
     pub(crate) fn others(&self, hosts: u32) -> f64 {
         match self {
             Self::OneGroup { size, .. } => f64::from(*size),
@@ -90,7 +90,7 @@ impl Groups {
         Self { members, of, rates, odd: None, has_tags }
     }
 
-    /// A further host, in as many groups as the first one, at random; returns its number.
+    /// Adds a host, in as many random groups as the first one has, and returns its number.
     pub(super) fn welcome(&mut self, rng: &mut Rng) -> u32 {
         let host = self.of.len() as u32;
         let mut choice: Vec<u32> = (0..self.count()).collect();
@@ -105,49 +105,49 @@ impl Groups {
         host
     }
 
-    /// The members of a group.
+    /// Returns the members of a group.
     pub(crate) fn members(&self, group: u32) -> &[u32] {
         &self.members[group as usize]
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     pub(crate) fn count(&self) -> u32 {
         self.members.len() as u32
     }
 
-    /// The groups of a host.
+    /// Returns the groups of a host.
     pub(crate) fn of(&self, host: u32) -> &[u32] {
         &self.of[host as usize]
     }
 
-    /// The hosts that are in a group at all.
+    /// Returns the hosts that are in at least one group.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = u32> {
         let takes_part = |host: &u32| !self.of[*host as usize].is_empty();
         (0..self.of.len() as u32).filter(takes_part)
     }
 
-    /// The rate-of-fire with which `host` is in a group.
+    /// Returns the rate-of-fire of `host` in a group.
     pub(crate) fn rate(&self, group: u32, host: u32) -> RateOfFire {
         let place = self.members(group).binary_search(&host).unwrap_or(0);
         self.odd.filter(|_| place % 2 == 1).unwrap_or(self.rates[group as usize])
     }
 
-    /// Whether the groups are to be told apart in the outcome.
+    /// Returns `true` if the outcome is separated by group.
     pub(crate) fn has_tags(&self) -> bool {
         self.has_tags
     }
 
-    /// How many kinds of groups the outcome tells apart.
+    /// Returns the number of tags by which the outcome is separated.
     pub(crate) fn tags(&self) -> usize {
         if self.has_tags { self.members.len() } else { 1 }
     }
 
-    /// The kind of a group.
+    /// Returns the tag of a group.
     pub(crate) fn tag(&self, group: u32) -> usize {
         if self.has_tags { group as usize } else { 0 }
     }
 
-    /// Packets that a node receives while every node sends one, on average.
+    /// Returns the mean number of packets that a node receives while every node sends one.
     pub(crate) fn mean_received_per_message(&self) -> f64 {
         let hosts: Vec<u32> = self.hosts().collect();
         let others = |host: &u32| {

@@ -1,5 +1,5 @@
-//! A run of the lateral engine: nodes in groups that all send at one rate, and what became of
-//! every packet that was lost.
+//! Runs of the lateral engine: nodes that send at one rate in groups, and the outcome of each lost
+//! packet.
 
 mod churn;
 mod ledger;
@@ -34,81 +34,82 @@ use ledger::Ledger;
 use member::{Member, Told};
 use sending::Sending;
 
-/// A run. Two that say the same have the same outcome.
+/// Run of the lateral engine. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LateralRun {
-    /// What the nodes are connected by.
+    /// Network between the nodes.
     pub(crate) wiring: Wiring,
-    /// Who is in which group.
+    /// Groups of each node.
     pub(crate) membership: Membership,
-    /// Who comes and goes, if anybody does.
+    /// Replacement of nodes during the run, if there is any.
     pub(crate) churn: Option<Churn>,
-    /// Each node sends a message so often, each in one of its groups at random.
+    /// Interval between two messages of a node. Each is sent to one of its groups at random.
     pub(crate) interval: Duration,
-    /// Bytes of a message.
+    /// Size of a message, in bytes.
     pub(crate) payload_bytes: usize,
-    /// What each host loses on receipt, data and repairs alike.
+    /// Loss of each host on receipt, of data and repairs alike.
     pub(crate) loss: Loss,
-    /// Interleaved copies of each repair bin.
+    /// Number of interleaved copies of each repair bin.
     pub(crate) stagger: u8,
-    /// Nodes in a partial view, the node itself included.
+    /// Number of nodes in a partial view, including the node itself. `None` is the full view.
     pub(crate) view: Option<u32>,
-    /// Whether what repairs do not bring is asked for.
+    /// `true` if packets that repairs do not recover are requested by NAK.
     pub(crate) nak: bool,
-    /// What else the engine does.
+    /// Other settings of the engine.
     pub(crate) variant: Variant,
-    /// How long the run is.
+    /// Length of the run.
     pub(crate) length: Length,
-    /// The seed of all that is random.
+    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// How long a run is.
+/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length {
-    /// Packets that a node receives before anything counts, on average: bins that start alike
-    /// have drifted apart by then.
+    /// Mean number of packets that a node receives before the measurement. Bins that start alike
+    /// have diverged by then.
     pub(crate) warm_up_packets: u32,
-    /// Losses that are counted, about.
+    /// Approximate number of losses to count.
     pub(crate) losses: u32,
-    /// How long sending goes on after that, so that the last of them can be repaired. With churn,
-    /// what is lost at a node that goes within this time does not count.
+    /// Time for which sending continues after the measured interval, so that the last losses can be
+    /// repaired. With churn, a node that departs within this time after a send does not count for
+    /// that packet.
     pub(crate) tail: Duration,
 }
 
-/// What an engine does beside what every run sets.
+/// Settings of an engine beyond those of [`LateralRun`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Variant {
-    /// What the papers do.
+    /// Settings of the papers.
     Papers,
-    /// The same without pending repairs: a repair is of use when it comes, or never.
+    /// Settings of the papers without pending repairs: a repair is used on arrival or never.
     NothingPending,
     /// Own packets are in the bins, and pending repairs are solved together.
     Carom,
 }
 
-/// What came of a run.
+/// Outcome of a [`LateralRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LateralOutcome {
-    /// By [`Groups::tag`]: all groups together, or each of two.
+    /// Losses by [`Groups::tag`]: of all groups together, or of each of two.
     pub(crate) groups: Vec<GroupOutcome>,
     /// Repairs as a share of the data packets and repairs that arrived.
     pub(crate) overhead: f64,
-    /// XORs for each data packet put into bins.
+    /// Number of XORs per data packet added to bins.
     pub(crate) xors_per_packet: f64,
-    /// Repair bins of a node, on average.
+    /// Mean number of repair bins of a node.
     pub(crate) bins: f64,
-    /// Nodes that went and were replaced by others.
+    /// Number of nodes that departed and were replaced.
     pub(crate) replaced: u32,
-    /// Repairs that were sent, and those of them that went to nodes which were gone.
+    /// Number of repairs sent, and of those sent to departed nodes.
     pub(crate) repairs_sent: (u64, u64),
-    /// Packets that nodes reported as lost.
+    /// Number of packets that nodes reported as lost.
     pub(crate) reported_lost: u64,
 }
 
 impl LateralRun {
-    /// The usual settings of the papers: without NAKs, stagger or partial views.
+    /// Returns a run with the usual settings of the papers: without NAKs, stagger or partial views.
     pub(crate) fn of_papers(wiring: Wiring, membership: Membership, seed: u64) -> Self {
         Self {
             wiring,
@@ -126,7 +127,7 @@ impl LateralRun {
         }
     }
 
-    /// Does it; `None` if it was ended early.
+    /// Runs the engines. Returns `None` if the run is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<LateralOutcome> {
         let config = self.config();
         let make = |id, seed| Lateral::new(id, config.clone(), seed);
@@ -134,8 +135,9 @@ impl LateralRun {
         Some(outcome(driven))
     }
 
-    /// Runs engines that `make` makes from their ids and seeds, in groups of a profile; `look` is
-    /// called when it begins to count and when it ends. `None` if it was ended early.
+    /// Runs engines that `make` creates from ids and seeds, in groups of a profile. `look` is
+    /// called at the start and at the end of the measurement. Returns `None` if the run is ended
+    /// early.
     fn drive<E: Engine, W>(
         &self,
         mut make: impl FnMut(NodeId, u64) -> E,
@@ -164,7 +166,7 @@ impl LateralRun {
         Some(Driven { world, ledger, before, after, replaced })
     }
 
-    /// From when and until when what is sent counts.
+    /// Returns the start and the end of the measurement. Packets sent in this interval are counted.
     fn counted(&self, groups: &Groups) -> (Time, Time) {
         let received_per_second = groups.mean_received_per_message() / self.interval.as_secs_f64();
         let seconds = |seconds: f64| Duration::from_nanos((seconds * 1e9) as u64);
@@ -175,7 +177,8 @@ impl LateralRun {
         (counts, counts + seconds(f64::from(self.length.losses) / losses_per_second))
     }
 
-    /// How many data packets and repairs arrive at nodes, roughly: what the run costs.
+    /// Estimates the number of data packets and repairs that arrive at nodes, as the cost of the
+    /// run.
     pub(crate) fn deliveries(&self) -> f64 {
         let hosts = f64::from(self.membership.nodes(self.wiring.hosts()));
         let counted = f64::from(self.length.losses) / self.loss.rate().max(1e-3);
@@ -204,7 +207,7 @@ impl LateralRun {
         }
     }
 
-    /// A world in which there is nobody yet.
+    /// Creates a world without nodes.
     fn world<E: Engine>(&self, groups: &Groups, rng: &mut Rng) -> World<Member<E>> {
         let hosts = groups.hosts().max().map_or(0, |last| last + 1);
         World::new(WorldConfig {
@@ -215,7 +218,7 @@ impl LateralRun {
         })
     }
 
-    /// Everybody is in all of its groups from the start; `None` if it was ended early.
+    /// Starts all nodes, with all members in their views. Returns `None` if the run is ended early.
     fn settle<E: Engine>(
         &self,
         world: &mut World<Member<E>>,
@@ -250,14 +253,14 @@ impl LateralRun {
     }
 }
 
-/// Who joins is owed a stream from then on only, and what a node keeps is no more than Carom's
-/// nodes do.
+/// Changes a configuration for churn: a joining node is owed a stream only from its join on, and
+/// packets are kept no longer than by default.
 fn when_nodes_come_and_go(base: Config) -> Config {
     let Config { buffer_age, give_up_after, .. } = Config::default();
     Config { stream_start: StreamStart::AskSender, buffer_age, give_up_after, ..base }
 }
 
-/// A run that is over.
+/// Completed run.
 struct Driven<E: Engine, W> {
     world: World<Member<E>>,
     ledger: Ledger,
@@ -302,7 +305,7 @@ fn outcome(driven: Driven<Lateral, Work>) -> LateralOutcome {
 }
 
 impl LateralOutcome {
-    /// All groups together, if they were not told apart.
+    /// Returns the losses of all groups together, if they are not separated by tag.
     pub(crate) fn all(&self) -> &GroupOutcome {
         &self.groups[0]
     }
@@ -329,13 +332,13 @@ impl fmt::Display for LateralRun {
     }
 }
 
-/// What was done so far.
+/// Counters at one time.
 struct Work {
     arrived: PerClass,
     sent: PerClass,
-    /// Of what was sent, to nodes that are gone.
+    /// Part of `sent` that went to departed nodes.
     to_nobody: PerClass,
-    /// By host: XORs, and packets put into bins; `None` where there is nobody.
+    /// Numbers of XORs and of packets added to bins, by host. `None` where there is no node.
     binned: Vec<Option<(u64, u64)>>,
 }
 
@@ -354,8 +357,8 @@ impl Work {
         }
     }
 
-    /// XORs, and packets put into bins, since `before` by the nodes that were there then and are
-    /// there still.
+    /// Returns the numbers of XORs and of packets added to bins since `before`, at the nodes that
+    /// are present at both times.
     fn xors_since(&self, before: &Self) -> (u64, u64) {
         let both = self.binned.iter().zip(&before.binned);
         let stayed = both.filter_map(|(now, then)| Some(((*now)?, (*then)?)));
@@ -363,15 +366,15 @@ impl Work {
     }
 }
 
-/// When a world begins.
+/// Start time of a world.
 const BEGINNING: Time = Time(1_000_000_000);
 
-/// The node on a host.
+/// Returns the id of the node on a host.
 pub(crate) fn node_id(host: u32) -> NodeId {
     NodeId(u64::from(host) + 1)
 }
 
-/// The group with a number.
+/// Returns the id of the group with a number.
 pub(crate) fn group_id(group: u32) -> GroupId {
     GroupId(group + 1)
 }

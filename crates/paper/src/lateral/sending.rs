@@ -1,4 +1,4 @@
-//! Who sends when.
+//! Send times of all nodes.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use super::member::Member;
 use super::{BEGINNING, Groups, LateralRun, group_id};
 use crate::work::Ends;
 
-/// Every node sends at the same interval, each at its own moment in it, into one of its groups at
-/// random.
+/// Sender of all messages. The nodes send at the same interval, each at its own random phase, to
+/// one of its groups at random.
 pub(super) struct Sending {
     groups: Rc<Groups>,
     stays: Rc<Stays>,
     interval: Duration,
     payload: bytes::Bytes,
-    /// When each node sends within the interval, in order.
+    /// Phase of each node in the interval, in ascending order.
     phases: Vec<(Duration, u32)>,
-    /// The next to send, and the beginning of the interval it is in.
+    /// Index of the next phase, and the start of its interval.
     next: (usize, Time),
     rng: Rng,
 }
 
 impl Sending {
-    /// What `run` wants to be sent.
+    /// Draws the phases of all nodes.
     pub(super) fn new(
         run: &LateralRun,
         groups: Rc<Groups>,
@@ -50,7 +50,8 @@ impl Sending {
         }
     }
 
-    /// Sends what is due before `to`, while nodes come and go; `None` if it was ended early.
+    /// Sends the messages that are due before `to`, and applies changes of nodes as they become
+    /// due. Returns `None` if the run is ended early.
     pub(super) fn go_on<E: Engine>(
         &mut self,
         world: &mut World<Member<E>>,

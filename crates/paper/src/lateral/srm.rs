@@ -1,4 +1,4 @@
-//! The same runs by Scalable Reliable Multicast.
+//! Runs of Scalable Reliable Multicast in the setting of the lateral engine.
 
 use std::fmt;
 
@@ -12,42 +12,43 @@ use super::member::Member;
 use super::{Delays, Driven, LateralRun};
 use crate::work::Ends;
 
-/// A run of SRM: an engine in each node that keeps groups apart as one process for each would.
+/// Run of SRM with one engine per node. The engine keeps groups separate, like one process per
+/// group would.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SrmRun {
-    /// Everything but the protocol; what is peculiar to the lateral engine is of no meaning.
+    /// Setting. Fields that are specific to the lateral engine have no effect.
     pub(crate) run: LateralRun,
-    /// How SRM is set.
+    /// Configuration of SRM.
     pub(crate) preset: Preset,
 }
 
-/// How SRM is set.
+/// Configuration of SRM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Preset {
-    /// For the Internet, as the papers measured it: [`Config::wide_area`].
+    /// For the Internet, as measured in the papers: [`Config::wide_area`].
     WideArea,
-    /// As it could be set in a data center: [`Config::datacenter`].
+    /// For a data center: [`Config::datacenter`].
     Datacenter,
 }
 
-/// What came of it.
+/// Outcome of an [`SrmRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SrmOutcome {
-    /// Packets that should have arrived by multicast and did not.
+    /// Number of packets whose multicast did not arrive.
     pub(crate) lost: u64,
-    /// From the multicast to the discovery of the loss.
+    /// Delays from the multicast to the detection of the loss.
     pub(crate) discovery: Delays,
-    /// From the multicast to the recovery.
+    /// Delays from the multicast to the recovery.
     pub(crate) recovery: Delays,
-    /// Lost packets that had not come by the end.
+    /// Number of lost packets that had not arrived at the end.
     pub(crate) missing: u64,
-    /// Requests, repairs and session messages as a share of all that arrived.
+    /// Share of requests, repairs and session messages among the datagrams that arrived.
     pub(crate) overhead: f64,
 }
 
 impl Preset {
-    /// Its settings, for members that are all there from the start.
+    /// Returns the configuration, for members that are present from the start.
     fn config(self) -> Config {
         let config = match self {
             Self::WideArea => Config::wide_area(),
@@ -58,7 +59,7 @@ impl Preset {
 }
 
 impl SrmRun {
-    /// Does it; `None` if it was ended early.
+    /// Runs the engines. Returns `None` if the run is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<SrmOutcome> {
         let config = self.preset.config();
         let make = |id, seed| Srm::new(id, config.clone(), seed);

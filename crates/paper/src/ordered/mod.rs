@@ -1,4 +1,4 @@
-//! Token rings on a shared Ethernet: how much they carry, and how long a message takes.
+//! Throughput and latency of token rings on a shared Ethernet.
 
 use std::time::Duration;
 
@@ -17,60 +17,63 @@ mod transfer;
 pub(crate) use self::ping_pong::{LEAST_BYTES, PingPongOutcome, PingPongRun};
 pub(crate) use self::transfer::{TransferOutcome, TransferRun};
 
-/// What the members of a ring are, and what connects them.
+/// Members of a ring, and the network between them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     pub(crate) ethernet: Ethernet,
-    /// How long a host is busy with each datagram that it receives.
+    /// Time that a host spends on each datagram that it receives.
     pub(crate) cpu_per_datagram: Duration,
-    /// How the engines are set.
+    /// Configuration of the engines.
     pub(crate) config: Config,
-    /// Members of the ring, each on a host of its own.
+    /// Number of members, each on its own host.
     pub(crate) members: u32,
-    /// The seed of all that is random.
+    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// A ring at work.
+/// Ring in a simulated world.
 struct Ring {
     world: World<Box<Rmp>>,
     members: u32,
     rng: Rng,
-    /// Steps until somebody is asked whether the run is to end.
+    /// Number of steps until the next check of whether the run is to end.
     patience: u32,
 }
 
-/// A message as a member got it.
+/// Message delivered to a member.
 struct Received {
     at: Time,
     member: u32,
     message: Message,
 }
 
-/// What all members together have counted.
+/// Counters summed over all members.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
-    /// Data packets, those sent again apart.
+    /// Number of data packets, without retransmissions.
     pub(crate) data: u64,
+    /// Number of retransmitted data packets.
     pub(crate) data_again: u64,
-    /// ACKs and New Lists, those without work among them, and those sent again.
+    /// Number of ACKs and New Lists, without retransmissions.
     pub(crate) rounds: u64,
+    /// Number of NULL ACKs, which `rounds` includes.
     pub(crate) nulls: u64,
+    /// Number of retransmitted ACKs and New Lists.
     pub(crate) rounds_again: u64,
     pub(crate) nacks: u64,
-    /// Datagrams that found an interface full.
+    /// Number of datagrams dropped at full interface queues.
     pub(crate) queue_full: u64,
     pub(crate) reformations: u64,
 }
 
 const GROUP: GroupId = GroupId(0x0723);
-/// How long a ring has to come together.
+/// Time limit for a member to join the ring.
 const JOINING: Duration = Duration::from_secs(30);
-/// Steps between two looks at whether the run is to end.
+/// Number of steps between two checks of whether the run is to end.
 const STEPS: u32 = 10_000;
 
 impl Setting {
-    /// A ring of all members; `None` if the run was ended early.
+    /// Forms a ring of all members. Returns `None` if the run is ended early.
     fn ring(&self, ends: Ends<'_>) -> Option<Ring> {
         let mut rng = Rng::new(self.seed);
         let topology = Topology::ethernet(self.members, self.ethernet);
@@ -115,7 +118,7 @@ impl Ring {
         self.world.machine(HostIx(member))?.view(GROUP)
     }
 
-    /// Lets the next thing happen; `None` if the run was ended early.
+    /// Processes the next event of the world. Returns `None` if the run is ended early.
     fn step(&mut self, ends: Ends<'_>) -> Option<()> {
         self.patience -= 1;
         if self.patience == 0 {
@@ -128,14 +131,14 @@ impl Ring {
         Some(())
     }
 
-    /// Has a member send a message.
+    /// Makes a member send a message.
     fn send(&mut self, member: u32, qos: Qos, payload: Bytes) {
         let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
         let sent = self.world.with(HostIx(member), |it, now| it.send(now, GROUP, payload, options));
         sent.expect("all members stay").expect("the engine's queue has room");
     }
 
-    /// The next message that was delivered, of those that already happened.
+    /// Returns the next delivered message, of those that have already been delivered.
     fn received(&mut self) -> Option<Received> {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
             if let Event::Message(message) = event {
@@ -164,7 +167,7 @@ impl Ring {
 }
 
 impl Counts {
-    /// What was counted since `before`.
+    /// Returns the difference from `before`.
     fn since(self, before: Self) -> Self {
         Self {
             data: self.data - before.data,

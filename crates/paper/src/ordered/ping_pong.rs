@@ -1,4 +1,4 @@
-//! One message at a time, from member to member (RMP, figure 5.3).
+//! Latency of one message at a time, from member to member (RMP, figure 5.3).
 
 use std::fmt;
 use std::time::Duration;
@@ -9,35 +9,36 @@ use carom_proto::rmp::Qos;
 use super::{Counts, Ring, Setting};
 use crate::work::Ends;
 
-/// A message goes from a member to another one, which answers it with the next, to another one
-/// again; who that is is random.
+/// Message that is passed from member to member. The member that receives it sends the next one to
+/// another member, which is drawn at random.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PingPongRun {
     pub(crate) setting: Setting,
     pub(crate) qos: Qos,
     pub(crate) message_bytes: usize,
-    /// How often the message changes hands before it counts, and while it does.
+    /// Number of exchanges before the measurement.
     pub(crate) warm_up: u32,
+    /// Number of exchanges in the measurement.
     pub(crate) exchanges: u32,
 }
 
-/// What came of it.
+/// Outcome of a [`PingPongRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PingPongOutcome {
-    /// From the application that sends to the one that is to answer: the mean and the longest.
+    /// Mean latency, from the sending application to the one that is to answer.
     pub(crate) mean: Duration,
+    /// Longest latency.
     pub(crate) longest: Duration,
-    /// What was counted.
     pub(crate) counts: Counts,
 }
 
-/// Bytes of the number that each message has.
+/// Size of the number in each message, in bytes.
 pub(crate) const LEAST_BYTES: usize = size_of::<u32>();
-/// How long a message is waited for.
+/// Time after which a message that did not arrive is an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl PingPongRun {
-    /// Does it; `None` if it was ended early.
+    /// Runs the exchanges. Returns `None` if they are ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<PingPongOutcome> {
         let mut ring = self.setting.ring(ends)?;
         let mut holder = 0;
@@ -55,12 +56,12 @@ impl PingPongRun {
         Some(PingPongOutcome { mean, longest, counts: ring.counts().since(before) })
     }
 
-    /// How many datagrams arrive at members, roughly.
+    /// Estimates the number of datagrams that arrive at members.
     pub(crate) fn deliveries(&self) -> f64 {
         4.0 * f64::from(self.setting.members * (self.warm_up + self.exchanges))
     }
 
-    /// The message goes from `holder` to another member, which is returned.
+    /// Sends the message from `holder` to another member, and returns that member.
     fn pass(&self, ring: &mut Ring, holder: u32, number: u32, ends: Ends<'_>) -> Option<u32> {
         let step = 1 + ring.rng.below(ring.members as usize - 1) as u32;
         let next = (holder + step) % ring.members;

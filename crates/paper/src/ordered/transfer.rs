@@ -1,4 +1,4 @@
-//! Files multicast to all members, totally ordered (RMP, figures 5.1 and 5.2).
+//! Throughput of files multicast to all members in total order (RMP, figures 5.1 and 5.2).
 
 use std::fmt;
 use std::time::Duration;
@@ -9,37 +9,38 @@ use carom_proto::rmp::Qos;
 use super::{Counts, Ring, Setting};
 use crate::work::Ends;
 
-/// Files sent by several members at once, again and again; the first time does not count.
+/// Files sent by several members at once, repeatedly. The first transfer is not counted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferRun {
     pub(crate) setting: Setting,
-    /// Members that send a file each.
+    /// Number of members that send a file each.
     pub(crate) sources: u32,
-    /// Whether the sources are none of the destinations. They are members all the same.
+    /// `true` if the sources are not counted as destinations. They are members nevertheless.
     pub(crate) apart: bool,
     pub(crate) file_bytes: usize,
-    /// Bytes of the messages that a file is cut into.
+    /// Size of the messages that a file is split into, in bytes.
     pub(crate) message_bytes: usize,
-    /// How often the files are sent when it counts.
+    /// Number of transfers that are counted.
     pub(crate) repeats: u32,
 }
 
-/// What came of it.
+/// Outcome of a [`TransferRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferOutcome {
-    /// How many members receive everything.
+    /// Number of destinations.
     pub(crate) destinations: u32,
-    /// Bytes a second that each destination got of all files together, by repeat.
+    /// Rate at which each destination receives all files together, in bytes per second, for each
+    /// repeat. It is NaN if a transfer takes too long.
     pub(crate) rates: Vec<f64>,
-    /// What was counted in all repeats.
+    /// Counters of all repeats.
     pub(crate) counts: Counts,
 }
 
-/// Times what the files take on a cable without any framing that are waited for.
+/// Time limit of a transfer, as a multiple of the files' time on the wire without framing.
 const MOST_TIMES: u32 = 20;
 
 impl TransferRun {
-    /// Does it; `None` if it was ended early.
+    /// Runs the transfers. Returns `None` if they are ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<TransferOutcome> {
         let mut ring = self.setting.ring(ends)?;
         self.send_files(&mut ring, ends)?;
@@ -54,7 +55,7 @@ impl TransferRun {
         Some(TransferOutcome { destinations: self.destinations(), rates, counts })
     }
 
-    /// How many datagrams arrive at members, roughly.
+    /// Estimates the number of datagrams that arrive at members.
     pub(crate) fn deliveries(&self) -> f64 {
         let datagrams = self.file_bytes as f64 * f64::from(self.sources) / 1400.0;
         datagrams * f64::from(self.setting.members * (1 + self.repeats))
@@ -64,8 +65,8 @@ impl TransferRun {
         self.setting.members - if self.apart { self.sources } else { 0 }
     }
 
-    /// All sources send a file at once; the time until the last destination has all of them, or
-    /// nothing if that takes too long.
+    /// Sends a file from each source at once. Returns the time until the last destination has all
+    /// of them, or `Some(None)` if that takes too long. Returns `None` if the run is ended early.
     fn send_files(&self, ring: &mut Ring, ends: Ends<'_>) -> Option<Option<Duration>> {
         let start = ring.world.now();
         let file = Bytes::from(vec![0x5A; self.file_bytes]);
@@ -97,12 +98,12 @@ impl TransferRun {
 }
 
 impl TransferOutcome {
-    /// Bytes a second that each destination got, on average over the repeats.
+    /// Returns the mean rate of the repeats, in bytes per second.
     pub(crate) fn rate(&self) -> f64 {
         self.rates.iter().sum::<f64>() / self.rates.len() as f64
     }
 
-    /// The largest difference between two repeats, as a share of the average.
+    /// Returns the largest difference between two repeats, relative to the mean.
     pub(crate) fn spread(&self) -> f64 {
         let (low, high) = self
             .rates
