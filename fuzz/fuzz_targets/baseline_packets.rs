@@ -1,6 +1,6 @@
-//! Any datagrams and any operations, to the engines of the protocols that Carom is compared with,
-//! two of each: no panic, their invariants hold after each step, and a packet that was
-//! understood is the same bytes when it is written again.
+//! Fuzz target: arbitrary operations on the engines of the baseline protocols, two of each, and
+//! arbitrary datagrams. The engines must not panic, their invariants must hold after each step, and
+//! a decoded packet must be encoded to the same bytes.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -19,9 +19,9 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
 const GROUP: GroupId = GroupId(0xCA);
-/// Datagrams on the way at most; the oldest is lost when there are more.
+/// Maximum number of datagrams in flight. Beyond it, the oldest is lost.
 const MAX_ON_THE_WAY: usize = 64;
-/// What is drained after one operation at most: more is an endless loop.
+/// Maximum number of datagrams or events after one operation. More indicate an endless loop.
 const MAX_DRAINED: usize = 1_000_000;
 
 #[derive(Arbitrary, Debug)]
@@ -32,13 +32,13 @@ enum Operation {
         deadline_ms: Option<u8>,
     },
     Confirm,
-    /// A datagram on the way arrives, with some of its bytes changed and the checksum put right.
+    /// Delivery of a datagram in flight, with some bytes changed and a valid checksum.
     Deliver {
         which: u8,
         stays: bool,
         damage: Vec<(u8, u8)>,
     },
-    /// A datagram with a right header and a body made up.
+    /// Delivery of a datagram with a valid header and an arbitrary body.
     Forge {
         kind: u8,
         sender: u8,
@@ -57,7 +57,7 @@ enum Operation {
     },
 }
 
-/// The protocol and the first or second engine of it, and what happens to it.
+/// Operation on the first or second engine of a protocol.
 #[derive(Arbitrary, Debug)]
 struct Step {
     protocol: u8,
@@ -86,7 +86,7 @@ fuzz_target!(|steps: Vec<Step>| {
     }
 });
 
-/// Two engines of one protocol in one group, and what they have sent.
+/// Two engines of one protocol in one group, and the datagrams that they sent.
 struct Pair {
     engines: [Box<dyn Engine>; 2],
     on_the_way: VecDeque<Vec<u8>>,
@@ -94,7 +94,7 @@ struct Pair {
     encode_again: fn(&[u8]) -> Option<Vec<u8>>,
 }
 
-/// What a datagram says, written again.
+/// Decodes a datagram, and encodes the packet again.
 fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
     let (header, packet) = P::decode(datagram).ok()?;
     let mut out = Vec::new();
@@ -102,14 +102,14 @@ fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The first engine is above the second.
+/// Returns domains in which the first engine is above the second.
 fn domains() -> DomainConfig {
     let hierarchy = Hierarchy::by_id(1).expect("it is one");
     let (retain_bytes, max_missing, max_streams) = (2000, 8, 3);
     DomainConfig { hierarchy, retain_bytes, max_missing, max_streams, ..DomainConfig::default() }
 }
 
-/// Bounds so small that a few operations reach them.
+/// Settings with bounds so small that a few operations reach them.
 impl Pair {
     fn srm(now: Time) -> Self {
         let config = srm::Config {
@@ -225,7 +225,8 @@ impl Pair {
                 }
                 let is_damaged = !damage.is_empty();
                 for (at, bits) in damage {
-                    // Few changes of the common header leave anything to understand.
+                    // The common header stays as it is. With changes there, little could be
+                    // decoded.
                     let at = HEADER_BYTES + usize::from(at);
                     if let Some(byte) = datagram.get_mut(at) {
                         *byte ^= bits;
@@ -265,7 +266,7 @@ impl Pair {
         self.engines[which].handle_datagram(now, datagram);
     }
 
-    /// Takes what the engine has to say and to send, and looks at its invariants.
+    /// Drains the engine's events and datagrams, and checks its invariants.
     fn drain(&mut self, which: usize) {
         let engine = &mut self.engines[which];
         let mut events = 0;

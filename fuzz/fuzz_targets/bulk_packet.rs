@@ -1,6 +1,6 @@
-//! Any bytes are a packet of bulk delivery: it is read or refused, never a panic, and a packet that
-//! was understood is the same after it was written and read again. A sender and receivers that are
-//! given it go on.
+//! Fuzz target: arbitrary bytes as a packet of bulk delivery. Decoding must not panic, and a
+//! decoded packet must survive encoding and decoding. A sender and receivers that get the packet
+//! must not panic, and their invariants must hold.
 #![no_main]
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use carom_proto::{
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    // Few inputs have a right header, so each gets one: what is left to guess is the packet.
+    // Random input rarely has a valid header, so each input gets one.
     let mut datagram = bytes.to_vec();
     if !(HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&datagram.len()) {
         return;
@@ -32,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
     give_to_members(&packet);
 });
 
-/// The packet as it comes to the sender of a stream and to its receivers, from each other.
+/// Delivers the packet to the sender of a stream and to its receivers, with each other as source.
 fn give_to_members(packet: &Packet) {
     let mut members = Members::new();
     let message = || vec![7; 3000].into();
@@ -45,13 +45,13 @@ fn give_to_members(packet: &Packet) {
         members.engines[to].handle_datagram(members.now, &datagram);
         members.run(1);
     }
-    // Where the packet was a place, the receiver passes on what follows.
+    // If the packet assigns a place, the receiver passes on what follows.
     if members.engines[0].send(members.now, GROUP, message(), SendOptions::default()).is_ok() {
         members.run(3);
     }
 }
 
-/// A sender and two receivers that repair for each other, to whom it is passed on.
+/// Sender and two receivers without multicast, which repair for each other.
 struct Members {
     engines: [Rdcm; 3],
     now: Time,
@@ -75,7 +75,7 @@ impl Members {
         Self { engines, now, stream: 0 }
     }
 
-    /// So many times a tenth of a second passes, and what they send each other comes.
+    /// Runs `rounds` rounds of 100 ms, and delivers the datagrams of the members to each other.
     fn run(&mut self, rounds: u32) {
         for _ in 0..rounds {
             self.now = self.now + Duration::from_millis(100);
@@ -111,5 +111,5 @@ fn decoded(datagram: &[u8]) -> Option<(Header, Packet)> {
 }
 
 const GROUP: GroupId = GroupId(5);
-/// Datagrams of one in one round.
+/// Maximum number of datagrams that a member sends in one round.
 const MOST_DATAGRAMS: usize = 1000;

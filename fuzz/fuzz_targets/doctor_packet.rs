@@ -1,8 +1,8 @@
-//! Any bytes are a packet between two doctors: it is read or refused, never a panic, and a packet
-//! that was understood is written again as it was.
+//! Fuzz target: arbitrary bytes as a packet between two instances of `carom doctor`. Decoding must
+//! not panic, and a decoded packet must be encoded to the same bytes.
 #![no_main]
 
-// The command is no library: its decoder is taken from its file.
+// The command has no library, so its decoder is included by file.
 #[allow(dead_code, reason = "only the decoder and the encoder are wanted")]
 #[path = "../../crates/cli/src/doctor/packet.rs"]
 mod packet;
@@ -12,7 +12,7 @@ use packet::Packet;
 
 fuzz_target!(|datagram: &[u8]| {
     let _ = Packet::decode(datagram);
-    // Few inputs have a right magic and size, so each gets them: what is left to guess is the rest.
+    // Random input rarely has a valid magic number and size, so each input gets them.
     let mut honest = datagram.to_vec();
     if honest.len() < Packet::BYTES {
         return;

@@ -1,5 +1,5 @@
-//! Any bytes are a manifest, an offer, a block, a frame, or none of them: never a panic, and what
-//! was understood is within its bounds and read again as it was written.
+//! Fuzz target: arbitrary bytes as a manifest, an offer, a block and a frame. Decoding must not
+//! panic. Decoded values must be within their bounds and survive encoding and decoding.
 #![no_main]
 
 use carom_files::frame::{self, FromReceiver, FromSender, Opening, PieceAnswer};
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(again, bytes, "it is written as it was read");
     }
     let _ = PieceSet::from_bytes(bytes, 8 * bytes.len() as u32);
-    // A length that is guessed wrong hides the rest, so each frame gets the right one.
+    // A wrong length hides the rest, so each input also gets a valid one.
     let framed = [&(bytes.len() as u32).to_be_bytes(), bytes].concat();
     let _ = frame::read::<Opening>(&mut &framed[..], MAX_FRAME_BYTES);
     let _ = frame::read::<FromReceiver>(&mut &framed[..], MAX_FRAME_BYTES);

@@ -1,8 +1,8 @@
-//! Any bytes are standard input, in lines or frames: every message is within the limit, reading
-//! ends, and the messages that were read are read again from what they are written as.
+//! Fuzz target: arbitrary bytes as standard input, in lines or frames. Every message must be within
+//! the limit, reading must end, and the messages must survive writing and reading.
 #![no_main]
 
-// The command is no library: its framing is taken from its file.
+// The command has no library, so its framing is included by file.
 #[allow(dead_code, reason = "only reading and writing are wanted")]
 #[path = "../../crates/cli/src/frames.rs"]
 mod frames;
@@ -22,7 +22,7 @@ fuzz_target!(|input: (bool, u16, &[u8])| {
     assert_eq!(read_all(framing, &again, limit), messages, "messages changed on their way");
 });
 
-/// The messages up to the end, the first that is too large, or an error.
+/// Returns the messages before the end, before the first one that is too large, or before an error.
 fn read_all(framing: Framing, mut bytes: &[u8], limit: usize) -> Vec<Vec<u8>> {
     let most = bytes.len();
     let mut messages = Vec::new();

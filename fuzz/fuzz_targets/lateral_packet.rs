@@ -1,6 +1,6 @@
-//! Any bytes are a packet of the lateral engine: it is read or refused, never a panic, and a
-//! packet that was understood is the same after it was written and read again. Its bytes need not
-//! be: flags that nobody has given a meaning are ignored.
+//! Fuzz target: arbitrary bytes as a packet of the lateral engine. Decoding must not panic, and a
+//! decoded packet must survive encoding and decoding. Its bytes can change, because undefined flags
+//! are ignored.
 #![no_main]
 
 use carom_proto::lateral::packet::Packet;
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = Packet::decode(bytes);
-    // Few inputs have a right header, so each gets one: what is left to guess is the packet.
+    // Random input rarely has a valid header, so each input gets one.
     let mut datagram = bytes.to_vec();
     if !(HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&datagram.len()) {
         return;

@@ -1,5 +1,5 @@
-//! Any bytes are a packet of the gossip membership: a node that gets several of them, in any order
-//! and with time passing, does not panic, and its invariants hold after each.
+//! Fuzz target: arbitrary bytes as packets of the gossip membership. A node that receives several
+//! of them, with time passing, must not panic, and its invariants must hold after each.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use carom_proto::{
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
-/// What is drained after one datagram at most: more is an endless loop.
+/// Maximum number of datagrams or events after one datagram. More indicate an endless loop.
 const MAX_DRAINED: usize = 10_000;
 
 #[derive(Arbitrary, Debug)]
@@ -39,7 +39,7 @@ fuzz_target!(|arrivals: Vec<Arrival>| {
         let source = endpoint(7400 + u16::from(arrival.sender % 8));
         let datagram = datagram(&arrival);
         gossip.handle_datagram(now, source, &datagram);
-        // What drew a challenge is heard once that is answered.
+        // A datagram that triggers a challenge is accepted after the response.
         drain(&mut gossip, now, &datagram);
         gossip.handle_datagram(now, source, &datagram);
         drain(&mut gossip, now, &datagram);
@@ -64,8 +64,8 @@ fn datagram(arrival: &Arrival) -> Vec<u8> {
     datagram
 }
 
-/// Takes what the node sends and has to say. The addresses that it challenges answer in the name
-/// of the sender of `heard`.
+/// Drains the node's datagrams and events. Addresses that it challenges respond in the name of the
+/// sender of `heard`.
 fn drain(gossip: &mut Gossip, now: Time, heard: &[u8]) {
     for _ in 0..MAX_DRAINED {
         let mut sent = Vec::new();
@@ -82,8 +82,8 @@ fn drain(gossip: &mut Gossip, now: Time, heard: &[u8]) {
     gossip.check();
 }
 
-/// The response to `sent` in the name of the sender of `heard`, if `sent` challenges the address
-/// that it was sent to.
+/// Returns the response to `sent` in the name of the sender of `heard`, if `sent` challenges its
+/// destination address.
 fn path_response(heard: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
     const HELLO: u8 = 2;
     const PATH_CHALLENGE: u8 = 8;
@@ -96,7 +96,7 @@ fn path_response(heard: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
     let (Header { sender, incarnation, .. }, _) = Header::decode(heard).ok()?;
     let mut response = Vec::new();
     Header { kind: PATH_RESPONSE, flags: 0, sender, incarnation, ..header }.begin(&mut response);
-    // Its identity: bump, port, IPv4, address to be filled in.
+    // Identity of the responder: bump, port, IPv4, and an address to be filled in.
     let id = sender.0.to_be_bytes();
     let identity = [&id[..], &[0, 0, 0, 0, 0x1c, 0xe8, 4, 0, 0, 0, 0]].concat();
     response.extend([cookie, &[0; 8], &identity].concat());

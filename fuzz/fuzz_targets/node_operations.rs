@@ -1,5 +1,6 @@
-//! Any sequence of operations on two nodes that hear each other, with datagrams lost, repeated,
-//! reordered, damaged and made up: no panic, and the invariants of both hold after each step.
+//! Fuzz target: arbitrary operations on two nodes that receive each other's datagrams. Datagrams
+//! are lost, repeated, reordered, damaged and forged. The nodes must not panic, and the invariants
+//! of both must hold after each step.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,9 +21,9 @@ use carom_proto::{
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
-/// Datagrams on the way at most; the oldest is lost when there are more.
+/// Maximum number of datagrams in flight. Beyond it, the oldest is lost.
 const MAX_ON_THE_WAY: usize = 64;
-/// What is drained after one operation at most: more is an endless loop.
+/// Maximum number of datagrams or events after one operation. More indicate an endless loop.
 const MAX_DRAINED: usize = 1_000_000;
 const GROUPS: [&str; 3] = ["prices", "orders", "news"];
 const ENDPOINT: Endpoint =
@@ -46,13 +47,13 @@ enum Operation {
     Confirm {
         group: u8,
     },
-    /// A datagram on the way arrives, with some of its bytes changed and the checksum put right.
+    /// Delivery of a datagram in flight, with some bytes changed and a valid checksum.
     Deliver {
         which: u8,
         stays: bool,
         damage: Vec<(u16, u8)>,
     },
-    /// A datagram with a right header and a body made up.
+    /// Delivery of a datagram with a valid header and an arbitrary body.
     Forge {
         protocol: u8,
         kind: u8,
@@ -63,7 +64,7 @@ enum Operation {
         view: u32,
         body: Vec<u8>,
     },
-    /// A lateral packet that its decoder takes, whatever sense it makes.
+    /// Delivery of a lateral packet with a valid encoding and arbitrary values.
     Lateral {
         sender: u8,
         group: u8,
@@ -95,7 +96,7 @@ enum Forged {
     Open,
 }
 
-/// A packet id, small enough to be that of a packet there is.
+/// Packet id with small values, so that it is often that of an existing packet.
 #[derive(Arbitrary, Debug)]
 struct Id {
     sender: u8,
@@ -118,7 +119,7 @@ struct World {
     view_version: u32,
 }
 
-/// Bounds so small that a few operations reach them.
+/// Returns settings with bounds so small that a few operations reach them.
 fn config() -> Config {
     Config {
         pending_repairs: 4,
@@ -207,8 +208,8 @@ impl World {
         self.nodes[who].handle_datagram(self.now, ENDPOINT, &datagram);
     }
 
-    /// The scripted membership makes a view change of such a datagram; nobody is in a view of its
-    /// own, and views hold the other node and strangers.
+    /// Delivers a datagram that the scripted membership turns into a view change. A node is never
+    /// in its own view. Views contain the other node and unknown nodes.
     fn change_view(&mut self, who: usize, group: u8, node: u8, kind: u8) {
         let other = NodeId(u64::from(node % 8) + 1);
         if other == self.nodes[who].id() {
@@ -248,7 +249,7 @@ impl World {
     }
 }
 
-/// What a node has told its application: every message is delivered, or lost, once.
+/// Deliveries and losses that a node has reported. Each message must be reported once.
 #[derive(Default)]
 struct Account {
     streams: BTreeMap<(GroupId, NodeId), Settled>,
@@ -256,7 +257,7 @@ struct Account {
 
 #[derive(Default)]
 struct Settled {
-    /// The last number that was told of, not wrapped around.
+    /// Last sequence number reported, without wrap-around.
     last: i64,
     delivered: BTreeSet<i64>,
     lost: Vec<(i64, i64)>,
@@ -325,7 +326,7 @@ impl Forged {
                 encode(Packet::Heartbeat { next, first, nonce: 0, confirm: *confirm });
             }
             Self::Ack { settled_to, lost } => {
-                // To one of the two nodes.
+                // One of the two nodes.
                 let to = Origin::from(NodeId(u64::from(settled_to % 2) + 1));
                 let settled_to = SeqNo(*settled_to);
                 encode(Packet::Ack { to, settled_to, lost: *lost });
@@ -346,7 +347,7 @@ impl Id {
     }
 }
 
-/// Datagrams from here are the script's: a stranger's forged ones cannot pass for them.
+/// Source of the script's datagrams. Forged datagrams have another source.
 const SCRIPT: Endpoint = Endpoint(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
 
 fn name(group: u8) -> &'static str {
@@ -366,7 +367,7 @@ fn sealed(header: &Header, body: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// A membership whose view changes come from the script.
+/// Membership whose view changes come from the script.
 #[derive(Default)]
 struct Scripted(VecDeque<MembershipEvent>);
 

@@ -1,5 +1,5 @@
-//! Any bytes are a packet about paths: it is read or refused, never a panic, and a packet that was
-//! understood is written again as it was.
+//! Fuzz target: arbitrary bytes as a path packet. Decoding must not panic, and a decoded packet
+//! must be encoded to the same bytes.
 #![no_main]
 
 use carom_proto::wire::{self, HEADER_BYTES, MAGIC, Protocol, VERSION};
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = carom::fuzz_path_packet(bytes);
-    // Few inputs have a right header, so each gets one: what is left to guess is the packet.
+    // Random input rarely has a valid header, so each input gets one.
     let mut datagram = bytes.to_vec();
     if !(HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&datagram.len()) {
         return;

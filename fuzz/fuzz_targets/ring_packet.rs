@@ -1,6 +1,6 @@
-//! Any bytes are a packet of the token ring: it is read or refused, never a panic, and a packet
-//! that was understood is the same after it was written and read again. A member that is given it
-//! goes on.
+//! Fuzz target: arbitrary bytes as a packet of the token ring. Decoding must not panic, and a
+//! decoded packet must survive encoding and decoding. A member that gets the packet must not panic,
+//! and its invariants must hold.
 #![no_main]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Time};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    // Few inputs have a right header, so each gets one: what is left to guess is the packet.
+    // Random input rarely has a valid header, so each input gets one.
     let mut datagram = bytes.to_vec();
     if !(HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&datagram.len()) {
         return;
@@ -29,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     give_to_member(header, &packet);
 });
 
-/// The packet as it comes to a node that is alone in its ring and holds a handler's lock.
+/// Delivers the packet to a node that is alone in its ring and holds the lock of a handler.
 fn give_to_member(header: Header, packet: &Packet) {
     let (group, mut now) = (GroupId(5), Time(1_000_000_000));
     let mut engine = Rmp::new(NodeId(1), Config::default(), 1);

@@ -1,5 +1,6 @@
-//! Any bytes are a stream of the membership service's frames: reading never panics, does not depend
-//! on how the stream is cut, and every frame is written as it was read.
+//! Fuzz target: arbitrary bytes as a stream of the membership service's frames. Reading must not
+//! panic or depend on the chunks in which the stream arrives, and every frame must be encoded to
+//! the same bytes.
 #![no_main]
 
 use carom_proto::membership::service::{Change, Frame, FrameReader};
@@ -21,7 +22,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     }
 });
 
-/// The frames before the first mistake, from pieces of this size.
+/// Returns the frames before the first error, read in chunks of `piece` bytes.
 fn read_all(bytes: &[u8], piece: usize) -> Vec<Frame> {
     let mut reader = FrameReader::default();
     let mut frames = Vec::new();

@@ -1,5 +1,5 @@
-//! Any bytes are a group's settings: they are read or refused, never a panic, and settings that
-//! were understood are within their bounds and written again as they were.
+//! Fuzz target: arbitrary bytes as the settings of a group. Decoding must not panic. Decoded
+//! settings must be within their bounds and be encoded to the same bytes.
 #![no_main]
 
 use carom_proto::settings::SETTINGS_BYTES;

@@ -1,5 +1,5 @@
-//! Any bytes are a datagram: the common header is read or refused, never a panic, and a header that
-//! was understood is written again as it was.
+//! Fuzz target: arbitrary bytes as a datagram. Decoding the common header must not panic, and a
+//! decoded header must be encoded to the same bytes.
 #![no_main]
 
 use carom_proto::wire::{self, Header, Peek};
@@ -7,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|datagram: &[u8]| {
     let _ = Header::peek(datagram);
-    // Few inputs are Carom's with the right checksum, so each is tried as such a one as well.
+    // Random input rarely has the magic number and a valid checksum. Each input is therefore also
+    // tried with both.
     let mut sealed = datagram.to_vec();
     if (wire::HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&sealed.len()) {
         sealed[..2].copy_from_slice(&wire::MAGIC.to_be_bytes());

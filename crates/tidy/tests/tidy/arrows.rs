@@ -1,4 +1,4 @@
-//! Rules about the crates: which imports which, as ARCHITECTURE.md draws it.
+//! Rules about imports between the crates, as in the picture in ARCHITECTURE.md.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use toml::{Table, Value};
 use crate::mask::is_word;
 use crate::tree::{Manifest, Source, Tree};
 
-/// Each crate with its folder and the crates of ours that its product code may import. Tests may
-/// import more (`[dev-dependencies]`), but nobody imports a crate of `LEAVES`.
+/// Folder of each crate, and the workspace crates that its product code may import. Tests may
+/// import more (`[dev-dependencies]`), but not a crate of `LEAVES`.
 const ARROWS: [Arrow; 11] = [
     Arrow { name: "carom-proto", folder: "proto", imports: &[] },
     Arrow { name: "carom-baselines", folder: "baselines", imports: &["carom-proto"] },
@@ -47,10 +47,10 @@ const ARROWS: [Arrow; 11] = [
     },
 ];
 
-/// Nobody imports these.
+/// Crates that no other crate imports.
 const LEAVES: [&str; 4] = ["carom-cli", "carom-bench", "carom-tidy", "carom-fuzz"];
 
-/// Imports that must be optional, so that who does not ask for the feature does not build them.
+/// Imports that must be optional, so that they are not built without their feature.
 const OPTIONAL: [(&str, &str); 1] = [("carom", "carom-sim")];
 
 struct Arrow {
@@ -64,7 +64,7 @@ pub(crate) fn between_manifests(tree: &Tree) -> Vec<String> {
     tree.manifests.iter().flat_map(|manifest| check(manifest, &tree.workspace)).collect()
 }
 
-/// Checks the paths that begin with the name of a crate of ours in the product code of a crate.
+/// Checks the paths in a crate's product code that begin with the name of a workspace crate.
 pub(crate) fn in_source(source: &Source) -> Vec<String> {
     let mut parts = source.path.split('/');
     let (Some("crates"), Some(folder), Some("src")) = (parts.next(), parts.next(), parts.next())
@@ -78,7 +78,7 @@ pub(crate) fn in_source(source: &Source) -> Vec<String> {
     lines.flat_map(|(index, line)| wrong_paths(&source.path, index + 1, line, arrow)).collect()
 }
 
-/// Checks that every crate takes its lints from the workspace.
+/// Checks that every crate inherits its lints from the workspace.
 pub(crate) fn missing_lints(tree: &Tree) -> Vec<String> {
     let takes_them = |manifest: &Manifest| {
         let lints = manifest.toml.get("lints").and_then(|lints| lints.get("workspace"));
@@ -117,7 +117,7 @@ fn check(manifest: &Manifest, workspace: &Table) -> Vec<String> {
     found
 }
 
-/// The tables of these names, those for one target only included.
+/// Returns the tables of these names, including those for specific targets.
 fn tables<'a>(manifest: &'a Table, names: &[&str]) -> Vec<&'a Table> {
     let for_targets = manifest.get("target").and_then(Value::as_table);
     let for_targets = for_targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -125,7 +125,7 @@ fn tables<'a>(manifest: &'a Table, names: &[&str]) -> Vec<&'a Table> {
     places.flat_map(|place| names.iter().filter_map(|name| place.get(*name)?.as_table())).collect()
 }
 
-/// The name of the package behind a dependency, which may be known under another key.
+/// Returns the package of a dependency, which can have another key.
 fn package(key: &str, dependency: &Value, workspace: &Table) -> String {
     let inherited = || workspace.get("workspace")?.get("dependencies")?.get(key)?.get("package");
     let renamed = dependency.get("package").or_else(inherited);

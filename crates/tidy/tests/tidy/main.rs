@@ -1,9 +1,11 @@
-//! Holds the sources to the rules of the house (CONTRIBUTING.md): each failure names the file, the
+//! Checks of the sources against the rules in CONTRIBUTING.md. Each finding names the file, the
 //! line and the rule.
 //!
-//! It reads the source tree, not the repository, so that it works in a source tarball as well.
+//! The checks read the source tree and not the repository, so that they also work in a source
+//! tarball.
 
 mod arrows;
+mod language;
 mod mask;
 mod properties;
 mod rules;
@@ -11,12 +13,12 @@ mod tree;
 
 use tree::Tree;
 
-/// Fails with all `findings`, one on a line.
+/// Fails with all `findings`, one per line.
 fn assert_none(findings: &[String]) {
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
 }
 
-/// What `rule` finds in all sources of the tree.
+/// Returns the findings of `rule` in all sources of the tree.
 fn findings(rule: impl Fn(&tree::Source) -> Vec<String>) -> Vec<String> {
     Tree::read().sources.iter().flat_map(rule).collect()
 }
@@ -52,6 +54,16 @@ fn no_file_has_more_than_500_lines_of_production_code() {
 #[test]
 fn no_file_is_named_after_nothing() {
     assert_none(&findings(rules::empty_names));
+}
+
+#[test]
+fn summary_lines_begin_with_a_verb_or_a_noun() {
+    assert_none(&findings(language::summaries));
+}
+
+#[test]
+fn comments_use_the_words_of_the_field() {
+    assert_none(&findings(language::homemade_words));
 }
 
 #[test]

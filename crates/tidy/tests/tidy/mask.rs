@@ -1,12 +1,12 @@
-//! Tells code from comments and literals, without parsing Rust.
+//! Separation of code from comments and literals, without parsing Rust.
 
-/// A Rust source twice, each time with all but one kind of text blanked out. Lines and columns stay
-/// where they are.
+/// Rust source in two versions, each with only one kind of text. Everything else is blank. Lines
+/// and columns do not move.
 #[derive(Debug)]
 pub(crate) struct Masked {
-    /// Without comments, strings and character literals.
+    /// Source without comments, strings and character literals.
     pub(crate) code: String,
-    /// The comments alone.
+    /// Comments only.
     pub(crate) comments: String,
 }
 
@@ -55,7 +55,7 @@ impl Scanner {
         }
     }
 
-    /// Block comments nest.
+    /// Takes a block comment, which can contain others.
     fn block_comment(&mut self) {
         let mut depth = 0;
         while self.peek(0).is_some() {
@@ -84,7 +84,7 @@ impl Scanner {
         }
     }
 
-    /// A raw string ends with a quote and as many hashes as it began with.
+    /// Takes a raw string, which ends with a quote and as many hashes as at its start.
     fn raw_string(&mut self, hashes: usize) {
         self.take(hashes + 1, Kind::Literal);
         while let Some(char) = self.peek(0) {
@@ -96,7 +96,7 @@ impl Scanner {
         }
     }
 
-    /// A character literal, or the quote of a lifetime or label.
+    /// Takes a character literal, or the quote of a lifetime or label.
     fn quote(&mut self) {
         match (self.peek(1), self.peek(2)) {
             (Some('\\'), _) => {
@@ -111,7 +111,7 @@ impl Scanner {
         }
     }
 
-    /// A word, which may be the prefix of a literal. A number counts as a word too.
+    /// Takes a word, which can be the prefix of a literal. Numbers are words too.
     fn word(&mut self) {
         let length = (0..).take_while(|ahead| self.peek(*ahead).is_some_and(is_word)).count();
         let word: String = self.chars[self.at..self.at + length].iter().collect();
@@ -140,7 +140,7 @@ impl Scanner {
     }
 }
 
-/// Whether `char` can be part of an identifier, keyword or number.
+/// Returns `true` if `char` can be part of an identifier, keyword or number.
 pub(crate) fn is_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
@@ -149,7 +149,7 @@ pub(crate) fn is_word(char: char) -> bool {
 mod tests {
     use super::*;
 
-    /// The code of `source` without blanks.
+    /// Returns the code of `source`, with each run of whitespace replaced by one space.
     fn code(source: &str) -> String {
         Masked::new(source).code.split_whitespace().collect::<Vec<_>>().join(" ")
     }

@@ -1,10 +1,11 @@
-//! Rules about property tests: `.ci/long` runs all of them, with as many cases as it is told.
+//! Rules about property tests: `.ci/long` runs all of them, with the number of cases from
+//! `PROPTEST_CASES`.
 
 use crate::rules::finding;
 use crate::tree::Source;
 
-/// Property tests in `tests/` whose target `.ci/long`, which has the text `long`, does not name.
-/// Those beside the code are all run.
+/// Finds property tests in `tests/` whose target is missing in `long`, the text of `.ci/long`.
+/// Property tests in `src` run with the library.
 pub(crate) fn left_out(long: &str, source: &Source) -> Vec<String> {
     let parts: Vec<&str> = source.path.split('/').collect();
     let ["crates", _, "tests", target, ..] = parts[..] else { return Vec::new() };
@@ -15,7 +16,7 @@ pub(crate) fn left_out(long: &str, source: &Source) -> Vec<String> {
     vec![finding(source, 1, "`.ci/long` runs all property tests", &format!("no `{option}`"))]
 }
 
-/// Numbers of cases that hold whatever the environment asks for.
+/// Finds numbers of cases that override the environment.
 pub(crate) fn fixed_cases(source: &Source) -> Vec<String> {
     let sets = ["with_cases(", "ProptestConfig { cases"];
     let set = sets.iter().find(|set| source.masked.code.contains(**set));

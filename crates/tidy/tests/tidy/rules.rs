@@ -1,4 +1,4 @@
-//! Rules about one file each.
+//! Rules about single files.
 
 use crate::mask::is_word;
 use crate::tree::Source;
@@ -7,12 +7,12 @@ const MAX_COLUMNS: usize = 100;
 const MAX_FUNCTION_LINES: usize = 70;
 const MAX_FILE_LINES: usize = 500;
 
-/// Names of files and folders that say nothing about what is in them.
+/// Names of files and folders that do not describe the content.
 const EMPTY_NAMES: [&str; 6] = ["common", "util", "utils", "helpers", "core", "manager"];
 
-/// What must not be in code, as it is written there.
+/// Macros that must not be in code.
 const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
-/// What must be neither in code nor in comments.
+/// Words that must be neither in code nor in comments.
 const MARKS: [&str; 2] = ["FIXME", "XXX"];
 
 pub(crate) fn wide_lines(source: &Source) -> Vec<String> {
@@ -67,7 +67,7 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
     found
 }
 
-/// `path:line: rule (what is there instead)`.
+/// Formats a finding as `path:line: rule (here: is)`.
 pub(crate) fn finding(
     source: &Source,
     line: usize,
@@ -90,7 +90,8 @@ impl Function {
     }
 }
 
-/// All functions of `code` that have a body; closures belong to the function they are in.
+/// Returns all functions of `code` that have a body. A closure counts toward the function around
+/// it.
 fn functions(code: &str) -> Vec<Function> {
     let chars: Vec<char> = code.chars().collect();
     let line_of = |place: usize| 1 + chars[..place].iter().filter(|char| **char == '\n').count();
@@ -107,7 +108,7 @@ fn functions(code: &str) -> Vec<Function> {
     functions
 }
 
-/// Where the body of the function at `from` begins; `None` if it is only declared.
+/// Returns the start of the body of the function at `from`, or `None` if it is only declared.
 fn body_start(chars: &[char], from: usize) -> Option<usize> {
     let mut depth = 0;
     let mut at = from;
@@ -125,7 +126,7 @@ fn body_start(chars: &[char], from: usize) -> Option<usize> {
     None
 }
 
-/// Whether the brace at `at` opens a constant among generic arguments, as in `Ring<{ 2 * N }>`.
+/// Returns `true` if the brace at `at` opens a constant generic argument, as in `Ring<{ 2 * N }>`.
 fn is_const_argument(chars: &[char], at: usize) -> bool {
     let closed = closing_brace(chars, at);
     let before = chars[..at].iter().rev().find(|char| !char.is_whitespace());
@@ -133,7 +134,7 @@ fn is_const_argument(chars: &[char], at: usize) -> bool {
     matches!(before, Some('<' | ',')) && matches!(after, Some('>' | ','))
 }
 
-/// Where the brace at `open` is closed; the end of the file if it is not.
+/// Returns the position of the brace that closes the one at `open`, or the end of the file.
 fn closing_brace(chars: &[char], open: usize) -> usize {
     let mut depth = 0;
     for (at, char) in chars.iter().enumerate().skip(open) {
@@ -149,8 +150,8 @@ fn closing_brace(chars: &[char], open: usize) -> usize {
     chars.len().saturating_sub(1)
 }
 
-/// Lines of the file without its test modules. A test module in a file of its own is not
-/// production code of this file anyway.
+/// Returns the number of lines of the file without its test modules. A test module in its own file
+/// is not counted here anyway.
 fn production_lines(source: &Source) -> usize {
     let chars: Vec<char> = source.masked.code.chars().collect();
     let tests = words(&chars).filter(|at| word_at(&chars, *at) == "mod");
@@ -163,14 +164,14 @@ fn production_lines(source: &Source) -> usize {
     source.text.lines().count() - blocks.sum::<usize>()
 }
 
-/// Whether the attribute that ends `before` keeps an item for tests.
+/// Returns `true` if the text before an item ends with `#[cfg(test)]`.
 fn is_test_only(before: &[char]) -> bool {
     let attribute = "#[cfg(test)]";
     let tail: String = before.iter().rev().filter(|char| !char.is_whitespace()).take(12).collect();
     tail.chars().rev().eq(attribute.chars())
 }
 
-/// Lines on which `word` stands by itself, with the word.
+/// Returns the lines that contain `word` as a whole word, together with the word.
 fn lines_with(text: &str, word: &str) -> Vec<(usize, String)> {
     let stands_alone = |line: &str, at: usize| {
         let before = line[..at].chars().next_back();
@@ -182,7 +183,7 @@ fn lines_with(text: &str, word: &str) -> Vec<(usize, String)> {
     lines.map(|(index, _)| (index + 1, word.to_string())).collect()
 }
 
-/// Lines on which the attribute `name` begins, with or without an argument.
+/// Returns the lines on which the attribute `name` begins, with or without an argument.
 fn lines_with_attribute(code: &str, name: &str) -> Vec<usize> {
     let begins = |line: &str| {
         line.match_indices("#[").any(|(at, _)| {
@@ -194,7 +195,7 @@ fn lines_with_attribute(code: &str, name: &str) -> Vec<usize> {
     lines.map(|(index, _)| index + 1).collect()
 }
 
-/// Where the words of the text begin.
+/// Returns the start of each word of the text.
 fn words(chars: &[char]) -> impl Iterator<Item = usize> {
     (0..chars.len()).filter(|at| {
         let inside = *at > 0 && (is_word(chars[*at - 1]) || chars[*at - 1] == '#');
@@ -269,7 +270,8 @@ mod tests {
         let code = "x();\n".repeat(500);
         assert!(long_files(&source(&format!("{code}{tests}"))).is_empty());
         assert_eq!(long_files(&source(&format!("{code}{tests}x();\n"))).len(), 1);
-        // Neither a module elsewhere nor one function for tests ends the production code.
+        // Neither a test module in its own file nor a single test function ends the production
+        // code.
         let declared = "#[cfg(test)]\nmod tests;\n";
         assert_eq!(long_files(&source(&format!("{declared}{code}"))).len(), 1);
         assert_eq!(production_lines(&source("#[cfg(test)]\nfn f() {\n}\nmod m {\n}\n")), 5);

@@ -1,38 +1,39 @@
-//! The source tree: all Rust files and all manifests.
+//! Source tree: all Rust files and all manifests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::mask::Masked;
 
-/// Everything that the rules look at.
+/// Input of the rules.
 pub(crate) struct Tree {
     pub(crate) workspace: toml::Table,
     pub(crate) manifests: Vec<Manifest>,
     pub(crate) sources: Vec<Source>,
-    /// `.ci/long`.
+    /// Text of `.ci/long`.
     pub(crate) long: String,
 }
 
-/// One manifest of a member of the workspace.
+/// Manifest of a member of the workspace.
 pub(crate) struct Manifest {
-    /// From the root of the tree, with `/`.
+    /// Path from the root of the tree, with `/`.
     pub(crate) path: String,
     pub(crate) toml: toml::Table,
 }
 
-/// One Rust file.
+/// Rust source file.
 pub(crate) struct Source {
-    /// From the root of the tree, with `/`.
+    /// Path from the root of the tree, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
     pub(crate) masked: Masked,
 }
 
 impl Tree {
-    /// Reads the tree that this crate is part of.
+    /// Reads the tree that contains this crate.
     pub(crate) fn read() -> Self {
-        // As cargo says now: checkouts that share a target folder share what was built for one.
+        // Read at run time: checkouts with a common target folder share test binaries, so that the
+        // path at build time can be that of another checkout.
         let this = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
         let root = Path::new(&this)
             .ancestors()
@@ -61,7 +62,7 @@ impl Manifest {
         Self { path, toml: parse(text) }
     }
 
-    /// The name of the package.
+    /// Returns the name of the package.
     pub(crate) fn name(&self) -> &str {
         self.toml["package"]["name"].as_str().expect("cargo has checked that names are strings")
     }
@@ -73,7 +74,7 @@ impl Source {
         Self { path, text, masked }
     }
 
-    /// Whether the whole file is test code, by where it stands.
+    /// Returns `true` if the whole file is test code, judging by its path.
     pub(crate) fn is_test(&self) -> bool {
         let file = self.path.rsplit('/').next().unwrap_or_default();
         let in_tests = self.path.split('/').any(|part| part == "tests");
@@ -81,13 +82,14 @@ impl Source {
     }
 }
 
-/// A member of the workspace, as its `members` say: a folder directly below `crates`.
+/// Returns `true` if `path` is the manifest of a workspace member: a folder directly below
+/// `crates`.
 fn is_member(path: &str) -> bool {
     path.starts_with("crates/") && path.split('/').count() == 3
 }
 
-/// All files below `folder`. What cargo built is left out, wherever it was put: cargo marks its
-/// target directory with a cache tag.
+/// Collects all files below `folder`, except build output. Cargo marks its target directory with a
+/// cache tag, whatever its name.
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(folder).expect("the source tree can be read");
     for entry in entries {
