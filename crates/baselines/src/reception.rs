@@ -305,19 +305,19 @@ impl Reception {
         let mut missing = 0;
         for (id, group) in &self.groups {
             let streams = group.streams.len();
-            assert!(streams <= self.terms.max_streams, "more streams than there is room for");
-            assert!(group.heard_to.len() <= self.terms.max_streams, "too much is remembered");
+            assert!(streams <= self.terms.max_streams, "too many streams");
+            assert!(group.heard_to.len() <= self.terms.max_streams, "too many positions are kept");
             for (sender, stream) in &group.streams {
                 stream.check(self.terms.max_missing);
                 missing += stream.missing_count();
                 let is_watched = self.give_up.is_set((*id, *sender));
-                assert!(stream.missing_count() == 0 || is_watched, "missing for ever");
+                assert!(stream.missing_count() == 0 || is_watched, "no timer for missing packets");
             }
         }
         let it = self.counters;
         let settled = it.late + it.recovered + it.retransmitted + it.lost + it.abandoned;
-        assert!(missing as u64 + settled >= it.missing, "a missing packet was forgotten");
-        assert!(self.left_at.len() <= MAX_LEFT_GROUPS, "too many groups are remembered");
+        assert!(missing as u64 + settled >= it.missing, "a missing packet is not accounted for");
+        assert!(self.left_at.len() <= MAX_LEFT_GROUPS, "too many left groups are kept");
     }
 
     /// Opens the stream unless it is open. Returns `false` if there is no room for it or nothing is

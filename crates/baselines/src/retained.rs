@@ -96,11 +96,11 @@ impl Retained {
     /// Asserts the invariants. Checks each symbol only while there are few of them, because the
     /// simulator calls this after every step.
     pub(crate) fn check(&self) {
-        assert_eq!(self.blocks.len(), self.order.len(), "every block has its place in the queue");
-        assert!(self.bytes <= self.max_bytes, "the buffer of blocks has outgrown its bound");
+        assert_eq!(self.blocks.len(), self.order.len(), "a block is not in the queue");
+        assert!(self.bytes <= self.max_bytes, "the block buffer exceeds its limit");
         if self.order.len() <= BLOCKS_CHECKED {
             let stored = self.order.iter().map(|(_, id)| self.blocks.get(id).map_or(0, cost));
-            assert_eq!(stored.sum::<usize>(), self.bytes, "bytes of the blocks are not counted");
+            assert_eq!(stored.sum::<usize>(), self.bytes, "the byte count of the blocks is wrong");
             assert!(self.order.iter().is_sorted_by_key(|(at, _)| *at), "blocks are out of order");
         }
     }

@@ -175,12 +175,12 @@ impl Stream {
     }
 
     pub(crate) fn check(&self, max_missing: usize) {
-        assert!(self.first <= self.next, "a stream ends before it begins");
-        assert!(self.missing.len() <= max_missing, "more is missing than is kept account of");
+        assert!(self.first <= self.next, "the stream ends before it begins");
+        assert!(self.missing.len() <= max_missing, "too many missing packets are tracked");
         let known = self.first..self.next;
         let ends = [self.missing.first_key_value(), self.missing.last_key_value()];
         let inside = ends.into_iter().flatten().all(|(position, _)| known.contains(position));
-        assert!(inside, "what is missing is not part of what was sent");
+        assert!(inside, "a missing packet is outside the stream");
     }
 }
 

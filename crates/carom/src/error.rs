@@ -77,7 +77,7 @@ pub enum StartError {
     #[error("multicast port 0 is invalid: expected 1 to 65535")]
     MulticastPort,
     /// The injected loss has a rate outside 0 to 1, or a burst length of 0.
-    #[error("impossible loss: {loss}")]
+    #[error("loss of {loss} is invalid")]
     Loss {
         /// Injected loss as given.
         loss: Loss,
@@ -138,7 +138,7 @@ pub enum JoinGroupError {
 pub enum PublishError {
     /// The message is larger than [`Group::payload_limit`](crate::Group::payload_limit), or an
     /// unreliable message in an ordered group is larger than one packet.
-    #[error("message of {bytes} bytes, where at most {limit} fit")]
+    #[error("message of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
         /// Size of the message in bytes.
         bytes: usize,
@@ -146,7 +146,7 @@ pub enum PublishError {
         limit: usize,
     },
     /// The group does not offer this quality of service.
-    #[error("this group cannot promise that a message is {asked}")]
+    #[error("this group does not support quality of service '{asked}'")]
     Qos {
         /// Requested quality of service.
         asked: Qos,
@@ -161,7 +161,7 @@ pub enum PublishError {
 #[non_exhaustive]
 pub enum TryPublishError {
     /// The group's outgoing queue is full.
-    #[error("the queue is full{}", held_back(*held_back_by))]
+    #[error("the send queue is full{}", held_back(*held_back_by))]
     Full {
         /// Member that the group waits for, and the number of messages by which it lags; `None` if
         /// messages are published faster than they can be sent.
@@ -170,7 +170,7 @@ pub enum TryPublishError {
         payload: Bytes,
     },
     /// See [`PublishError::TooLarge`].
-    #[error("message of {bytes} bytes, where at most {limit} fit")]
+    #[error("message of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
         /// Size of the message in bytes.
         bytes: usize,
@@ -178,7 +178,7 @@ pub enum TryPublishError {
         limit: usize,
     },
     /// See [`PublishError::Qos`].
-    #[error("this group cannot promise that a message is {asked}")]
+    #[error("this group does not support quality of service '{asked}'")]
     Qos {
         /// Requested quality of service.
         asked: Qos,
@@ -194,7 +194,7 @@ pub enum TryPublishError {
 pub enum NotDelivered {
     /// This node was removed from the ring before it delivered the message. The other members may
     /// or may not have delivered it.
-    #[error("this node was removed from the group's ring before it knew")]
+    #[error("this node was removed from the ring before the outcome was known")]
     Removed {
         /// Cause of the removal.
         why: Removal,
@@ -207,16 +207,16 @@ pub enum NotDelivered {
     },
     /// The message was given up before it was confirmed, because another node sends in the bulk
     /// group. Members may or may not have it.
-    #[error("it was given up before it was confirmed: another node sends in the group")]
+    #[error("the message was given up before it was confirmed: another node sends in the group")]
     GivenUp,
     /// No other member was in the group, or all have left. No node is known to have the message.
-    #[error("no other member was there to get it")]
+    #[error("the group has no other member to receive the message")]
     Nobody,
     /// No confirmation arrived within this time. The guarantee may still be fulfilled.
-    #[error("not known within {0:?}")]
+    #[error("no confirmation within {0:?}")]
     Timeout(Duration),
     /// The group or its node was closed.
-    #[error("the group was closed before it was known")]
+    #[error("the group was closed before the outcome was known")]
     Closed,
 }
 
@@ -232,7 +232,7 @@ pub enum NotAnswered {
     #[error(transparent)]
     Refused(#[from] rmp::RequestError),
     /// The group is not ordered, and has no requests.
-    #[error("this group is not ordered: it takes no requests")]
+    #[error("this group is not ordered: it does not accept requests")]
     NoRequests,
     /// The node is closed.
     #[error("the node is closed")]
@@ -251,13 +251,13 @@ pub enum LockError {
         holder: Option<NodeId>,
     },
     /// Another task of this node holds the lock or waits for it.
-    #[error("this node holds the lock or waits for it already")]
+    #[error("this node already holds the lock or waits for it")]
     HeldHere,
     /// This node was removed from the ring before the lock was granted.
-    #[error("this node was removed from the group's ring before it had the lock")]
+    #[error("this node was removed from the ring before the lock was granted")]
     Lost,
     /// Too many lock requests are waiting.
-    #[error("{asked} requests for locks wait already")]
+    #[error("too many lock requests: {asked} are already waiting")]
     TooMany {
         /// Number of waiting requests.
         asked: usize,
@@ -288,7 +288,7 @@ pub enum NotSafe {
     #[error("messages were given up before they were confirmed")]
     GivenUp,
     /// No other member was in the group to receive the messages, or all have left since.
-    #[error("no other member was there to get the messages")]
+    #[error("the group has no other member to receive the messages")]
     Nobody,
     /// The group or its node was closed.
     #[error("the group was closed before its messages were confirmed")]
@@ -297,7 +297,7 @@ pub enum NotSafe {
 
 /// No event arrived within this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing happened within {0:?}")]
+#[error("no event within {0:?}")]
 pub struct Timeout(pub Duration);
 
 impl StartError {
@@ -305,20 +305,20 @@ impl StartError {
     pub fn fix(&self) -> String {
         match self {
             Self::AddressInUse { port, multicast: false } => {
-                format!("choose another port than {port}, or none to have a free one chosen")
+                format!("choose another port than {port}, or omit it to use a free port")
             }
             Self::AddressInUse { port, multicast: true } => format!(
-                "choose another multicast port than {port} (for all nodes alike), or stop the \
-                 program that has it (ss -ulpn 'sport = :{port}')"
+                "choose another multicast port than {port} (the same for all nodes), or stop the \
+                 program that uses it (ss -ulpn 'sport = :{port}')"
             ),
             Self::UnknownInterface { known, .. } => format!("use one of: {}", known.join(", ")),
-            Self::NoInterface => "bring one up (ip link set lo up)".into(),
+            Self::NoInterface => "bring an interface up (ip link set lo up)".into(),
             Self::Permission { .. } => {
-                "run with the permission to do so (ports below 1024 need CAP_NET_BIND_SERVICE), \
-                 or choose another port"
+                "run with the required permission (ports below 1024 need CAP_NET_BIND_SERVICE), or \
+                 choose another port"
                     .into()
             }
-            Self::Control { .. } => "give it as HOST:PORT, such as 10.0.0.1:7402".into(),
+            Self::Control { .. } => "give the address as HOST:PORT, such as 10.0.0.1:7402".into(),
             Self::LongName { .. } => "choose a shorter name".into(),
             Self::Seed { .. } => "give each seed as HOST:PORT, such as 10.0.0.1:7400".into(),
             Self::Pool { .. } => {
@@ -331,13 +331,13 @@ impl StartError {
             Self::Lateral(lateral::ConfigError::PathMtu(_)) => {
                 "raise path_mtu and the interface's MTU (ip link set dev IF mtu 1500)".into()
             }
-            Self::Lateral(_) => "see lateral::Config for what is possible".into(),
-            Self::Ordered(_) => "see rmp::Config for what is possible".into(),
-            Self::Bulk(_) => "see rdcm::Config for what is possible".into(),
-            Self::DriverStopped => "make a new driver".into(),
+            Self::Lateral(_) => "see lateral::Config for the allowed values".into(),
+            Self::Ordered(_) => "see rmp::Config for the allowed values".into(),
+            Self::Bulk(_) => "see rdcm::Config for the allowed values".into(),
+            Self::DriverStopped => "create a new driver".into(),
             Self::System { error, .. } => match error.raw_os_error() {
                 Some(TOO_MANY_FILES) => "raise the limit of open files (ulimit -n)".into(),
-                _ => "see the system's message; carom doctor checks the usual suspects".into(),
+                _ => "run `carom doctor` to check this host for common causes".into(),
             },
         }
     }
@@ -366,8 +366,8 @@ impl JoinGroupError {
         match self {
             Self::Refused(error) => refused_fix(error),
             Self::NoSeedAnswered { .. } => {
-                "start a node there, or check address, port, firewall (UDP) and that the \
-                 multicast port is the same; leave the seeds away to be found by multicast"
+                "start a node there, or check address, port, firewall (UDP) and that all nodes use \
+                 the same multicast port; omit the seeds to find nodes by multicast"
                     .into()
             }
             Self::ServiceAway { .. } => {
@@ -391,17 +391,23 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::NameCharacter { .. } => "give a name of printable characters".into(),
         JoinError::RateOfFire { .. } => "choose r from 1 to 32, such as (8,5)".into(),
         JoinError::Partition { .. } => {
-            "choose how many members, or voters, from 1 on; or a majority".into()
+            "choose a number of members or voters in this range, or a majority".into()
         }
-        JoinError::TooManyGroups { .. } => "leave groups, or join with another node".into(),
+        JoinError::TooManyGroups { .. } => {
+            "leave another group first, or join from another node".into()
+        }
         JoinError::DifferentR { existing, .. } => {
-            format!("use r = {existing} in all groups of this node, or another node")
+            format!("use r = {existing} in all groups of this node, or join from another node")
         }
-        JoinError::NoEngine { .. } => "give the node's builder an engine for it (guest)".into(),
-        JoinError::AlreadyJoined => "use the group that was joined already".into(),
+        JoinError::NoEngine { .. } => {
+            "give the node an engine for this profile with Builder::guest".into()
+        }
+        JoinError::AlreadyJoined => "use the existing handle of the group".into(),
         JoinError::NameCollision => "choose another name for the group".into(),
-        JoinError::Contradiction { theirs, .. } => format!("join with {theirs}, as the group is"),
-        JoinError::Unserved { .. } => "see the log of the membership service, and try again".into(),
+        JoinError::Contradiction { theirs, .. } => format!("join with {theirs}"),
+        JoinError::Unserved { .. } => {
+            "check the log of the membership service, and try again".into()
+        }
     }
 }
 
@@ -448,7 +454,7 @@ pub(crate) fn plain(error: &io::Error) -> String {
 fn refused(holder: Option<NodeId>) -> String {
     match holder {
         Some(node) => format!("{node} holds the lock"),
-        None => "the group has as many locks as it can keep".into(),
+        None => "the group has the maximum number of locks".into(),
     }
 }
 
@@ -460,7 +466,7 @@ fn counts(lost_by: &[(NodeId, u32)]) -> String {
 fn held_back(by: Option<(NodeId, u32)>) -> String {
     by.map(|(node, behind)| {
         let noun = if behind == 1 { "message" } else { "messages" };
-        format!(": held back by {node}, {behind} {noun} behind")
+        format!(": member {node} is {behind} {noun} behind")
     })
     .unwrap_or_default()
 }
@@ -522,8 +528,8 @@ mod tests {
     #[test]
     fn one_message_behind_is_singular() {
         let told = |behind| held_back(Some((NodeId(1), behind)));
-        assert!(told(1).ends_with(", 1 message behind"), "{}", told(1));
-        assert!(told(2).ends_with(", 2 messages behind"), "{}", told(2));
+        assert!(told(1).ends_with(" is 1 message behind"), "{}", told(1));
+        assert!(told(2).ends_with(" is 2 messages behind"), "{}", told(2));
     }
 
     #[test]

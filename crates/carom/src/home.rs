@@ -85,9 +85,9 @@ impl Home {
         match self {
             Self::Thread { .. } => {}
             #[cfg(feature = "sim")]
-            Self::Simulated(_) => panic!(
-                "{call} blocks the thread on which alone a simulated world moves: use {instead}"
-            ),
+            Self::Simulated(_) => {
+                panic!("{call} would block the thread that runs the simulated world: use {instead}")
+            }
         }
     }
 }

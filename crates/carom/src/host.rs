@@ -186,8 +186,9 @@ impl<N: Network> Host<N> {
         self.first_status.endpoint = endpoint;
         self.endpoint.set(endpoint);
         if !self.node.set_endpoint(now, Endpoint(endpoint)) {
-            let text = format!("the others are not told that this node is at {endpoint} now");
-            let fix = Some("start it again".to_owned());
+            let text =
+                format!("the other nodes are not notified of this node's new endpoint {endpoint}");
+            let fix = Some("restart this node".to_owned());
             self.notices.add(Notice { text, fix, is_routine: false });
         }
     }

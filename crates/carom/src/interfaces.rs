@@ -120,19 +120,20 @@ impl Choice {
         let others = all.iter().filter(fits).count();
         if let Some(found) = all.iter().find(fits) {
             let reason = match others {
-                1 => "the only one that is up and carries multicast".into(),
-                _ => format!("the first of {others} that are up and carry multicast"),
+                1 => "the only interface that is up and supports multicast".into(),
+                _ => format!("the first of {others} interfaces that are up and support multicast"),
             };
             return Ok(Self { interface: found.clone(), reason });
         }
         let found = all.iter().find(loopback).ok_or(StartError::NoInterface)?;
-        let reason = "no other interface is up and carries multicast: this host only".into();
+        let reason =
+            "no other interface is up and supports multicast: only this host is reachable".into();
         Ok(Self { interface: found.clone(), reason })
     }
 }
 
 /// Reason for an interface that the user named. It needs no notice.
-pub(crate) const ASKED_FOR: &str = "asked for";
+pub(crate) const ASKED_FOR: &str = "requested";
 
 #[cfg(test)]
 mod tests {

@@ -298,7 +298,7 @@ impl Locks {
     /// Releases a lock that no task of this node holds. Other nodes have their turn first.
     fn pass_on(&mut self, ring: &mut Ring<'_>, name: LockName) {
         if let Err(error) = ring.engine.unlock(ring.now, ring.group, name) {
-            tracing::debug!(?name, %error, "a lock was not given back: it is lost");
+            tracing::debug!(?name, %error, "a lock was not released: it is lost");
         }
         self.ask_again(ring, name);
     }

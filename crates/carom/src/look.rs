@@ -16,7 +16,7 @@ use crate::status::RingStatus;
 #[non_exhaustive]
 pub enum LookError {
     /// Too many queries of this node are in progress.
-    #[error("{open} looks at groups are not over")]
+    #[error("too many ring queries: {open} are in progress")]
     TooMany {
         /// Number of queries in progress.
         open: usize,
@@ -33,7 +33,7 @@ impl LookError {
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
-            Self::TooMany { .. } => "wait for earlier looks to be over".into(),
+            Self::TooMany { .. } => "wait until earlier queries have finished".into(),
             Self::Closed => "start a new node".into(),
         }
     }

@@ -121,7 +121,7 @@ pub(crate) fn buffer_notices(buffers: &Buffers) -> Vec<Notice> {
     short
         .map(|(kind, asked, granted, sysctl)| Notice {
             text: format!(
-                "{kind} buffer: {} KiB granted of {} KiB asked for; bursts may overflow it",
+                "{kind} buffer: {} KiB granted of {} KiB requested; bursts may overflow it",
                 granted / 1024,
                 asked / 1024
             ),

@@ -63,7 +63,7 @@ mod linux {
     /// delayed for batching.
     pub(crate) fn sharpen() {
         if let Err(error) = nix::sys::prctl::set_timerslack(1) {
-            tracing::debug!("timer slack stays as it is: {error}");
+            tracing::debug!("cannot reduce the timer slack: {error}");
         }
     }
 }

@@ -109,7 +109,7 @@ impl UdpNetwork {
                 Ok(has_more) => *is_readable = has_more,
                 Err(error) => {
                     *is_readable = false;
-                    let text = format!("a socket cannot be read: {}", plain(&error));
+                    let text = format!("cannot read from a socket: {}", plain(&error));
                     self.notices.add(Notice::plain(text));
                 }
             }
@@ -167,7 +167,7 @@ impl UdpNetwork {
             let interface = &self.interface;
             self.notices.add(Notice {
                 text: format!(
-                    "cannot join {address} on {interface}: {}; unicast instead",
+                    "cannot join {address} on {interface}: {}; falling back to unicast",
                     plain(&error)
                 ),
                 fix: Some(format!("ip link set {interface} up multicast on")),
@@ -202,15 +202,16 @@ impl UdpNetwork {
         let interface = self.interface.clone();
         let (text, fix) = match change {
             Change::Missing(address) => (
-                format!("{interface} has no address any more: nobody is reached from {address}"),
+                format!("{interface} has lost its address {address}: no other node is reachable"),
                 Some(format!("ip addr add {address}/PREFIX dev {interface}")),
             ),
             Change::Back(address) => {
                 (format!("{interface} has its address {address} again"), self.move_to(address))
             }
-            Change::Moved { from, to } => {
-                (format!("{interface} has {to} instead of {from}"), self.move_to(to))
-            }
+            Change::Moved { from, to } => (
+                format!("the address of {interface} has changed from {from} to {to}"),
+                self.move_to(to),
+            ),
         };
         self.notices.add(Notice { text, fix, is_routine: false });
     }
@@ -222,7 +223,9 @@ impl UdpNetwork {
         let moved = self.sockets.move_to(address).and_then(|()| self.joiner.move_to(address));
         self.routes.forget();
         let interface = &self.interface;
-        moved.err().map(|_| format!("ip link set {interface} up multicast on, and start it again"))
+        moved
+            .err()
+            .map(|_| format!("ip link set {interface} up multicast on, and restart this node"))
     }
 
     fn next_datagram(&mut self, node: &mut Node) -> Option<Transmit> {
@@ -264,7 +267,7 @@ impl UdpNetwork {
             self.routes.forget();
             let interface = &self.interface;
             self.notices.add(Notice {
-                text: format!("multicast leads nowhere on {interface}: members get unicast copies"),
+                text: format!("multicast is unreachable on {interface}: falling back to unicast"),
                 fix: Some(format!(
                     "allow it in the firewall, or ip route add 224.0.0.0/4 dev {interface}"
                 )),
@@ -282,7 +285,7 @@ impl UdpNetwork {
         self.paths.mtu.set_ceiling(now, ceiling);
         self.sockets.unicast.renew();
         let interface = &self.interface;
-        let text = format!("packets have up to {ceiling} bytes now, as {interface} carries them");
+        let text = format!("packets now have up to {ceiling} bytes, the MTU of {interface}");
         self.notice(Notice::plain(text));
     }
 
@@ -293,10 +296,10 @@ impl UdpNetwork {
             let ceiling = self.paths.mtu.ceiling();
             self.notice(Notice {
                 text: format!(
-                    "the path to {node}{at} carries packets of {mtu} bytes, not of {ceiling}: \
-                     they are no larger from now on"
+                    "the path MTU to {node}{at} is {mtu} bytes, not {ceiling}: packets are now \
+                     limited to it"
                 ),
-                fix: Some("raise the MTU of the links between, tunnels included".into()),
+                fix: Some("raise the MTU of the links on the path, including tunnels".into()),
                 is_routine: false,
             });
         }
@@ -377,7 +380,7 @@ impl Network for UdpNetwork {
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
-        let look = self.address.due().map(|at| Wakeup { at, reason: "look at the addresses" });
+        let look = self.address.due().map(|at| Wakeup { at, reason: "check the addresses" });
         Wakeup::earlier(self.paths.poll_timeout(), look)
     }
 

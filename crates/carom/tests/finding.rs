@@ -100,7 +100,7 @@ fn settings_that_contradict_those_of_the_members_are_an_error_at_join() {
     };
     assert_eq!(by, a.id());
     assert!(b.status().groups.is_empty());
-    assert_eq!(error.fix(), "join with time-critical (8,5), as the group is");
+    assert_eq!(error.fix(), "join with time-critical (8,5)");
 }
 
 #[test]

@@ -13,8 +13,7 @@ use crate::node::NodeArgs;
 use crate::serve::reply::{self, Reply};
 use crate::{output, units, waiting};
 
-/// Send standard input as a request to an ordered group, and print the reply of the server of the
-/// handler (`carom serve`)
+/// Send standard input as a request to an ordered group, and print the reply (see `carom serve`)
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
@@ -59,16 +58,16 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         // Another node may have been in the group and left since.
         Err(NotAnswered::Unanswered) if is_nobody_there => {
             let done = match was_anybody_there {
-                true => " now: it is not known whether it was done",
-                false => ": nothing was done",
+                true => " now: the request may have been executed",
+                false => ": the request was not executed",
             };
-            output::say(format_args!("nobody is in {}{done}", args.group));
+            output::say(format_args!("group {} has no members{done}", args.group));
             Ok(Outcome::Code(UNANSWERED))
         }
         Err(error @ NotAnswered::Unanswered) => {
             let (handler, name) = (args.handler.number(), &args.group);
             output::say(format_args!(
-                "handler {handler} of {name}: {error}; it may have been done all the same"
+                "handler {handler} of {name}: {error}; the request may have been executed"
             ));
             Ok(Outcome::Code(UNANSWERED))
         }
@@ -112,8 +111,8 @@ impl Args {
             return write_out(payload).map(|()| Outcome::Fine);
         }
         let Some(reply) = Reply::parse(payload) else {
-            let cause = format!("the reply of {} is not that of a command", self.group);
-            return Err(CliError::new(cause, "use --raw for programs that are not `carom serve`"));
+            let cause = format!("the reply of {} does not come from `carom serve`", self.group);
+            return Err(CliError::new(cause, "use --raw for servers other than `carom serve`"));
         };
         write_out(&reply.output)?;
         if reply.code != 0 {
@@ -161,6 +160,5 @@ const EXAMPLE: &str = "Examples:
   echo hello | carom call quotes
   carom call quotes --handler 2 --timeout 2s < question.json > answer.json
 
-Exit codes: 0 the reply was written, 1 the command that was to reply failed (what it wrote is
-written all the same), 2 wrong use or environment, 3 no answer in time, or
-nobody is in the group";
+Exit codes: 0 the reply was written, 1 the command of the server failed (its output is written in
+any case), 2 usage or environment error, 3 no reply in time, or the group has no members";

@@ -34,7 +34,7 @@ impl CliError {
 
     /// Creates the error of an interruption before the work began: exit code 0.
     pub(crate) fn interrupted() -> Self {
-        Self { cause: "ended before it began".to_owned(), fix: String::new(), code: 0 }
+        Self { cause: "interrupted before the work began".to_owned(), fix: String::new(), code: 0 }
     }
 
     /// Creates the error of an interruption during the work: exit code 0. `what` describes the
@@ -62,10 +62,10 @@ impl CliError {
     pub(crate) fn io(tried: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
-            ErrorKind::AddrInUse => "give another port, or end the program that has this one",
-            ErrorKind::PermissionDenied => "use a port of 1024 or more, or run it as root",
+            ErrorKind::AddrInUse => "give another port, or stop the program that uses this one",
+            ErrorKind::PermissionDenied => "use a port of 1024 or more, or run as root",
             ErrorKind::AddrNotAvailable => "give an address of this machine: see `ip -br addr`",
-            _ => "run `carom doctor` to see what this machine allows",
+            _ => "run `carom doctor` to check this machine",
         };
         Self::new(format!("{tried}: {}", plain(error)), fix)
     }
@@ -74,9 +74,9 @@ impl CliError {
     pub(crate) fn file(name: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
-            ErrorKind::NotFound => "give the name of a file that exists",
-            ErrorKind::PermissionDenied => "give a file that this user may read or write",
-            _ => "see whether the file and its disk are well",
+            ErrorKind::NotFound => "give the name of an existing file",
+            ErrorKind::PermissionDenied => "give a file that this user is allowed to read or write",
+            _ => "check the file and its disk",
         };
         Self::new(format!("{name}: {}", plain(error)), fix)
     }
@@ -98,7 +98,7 @@ impl CliError {
             let verbs = "demo, pub, sub, send, recv, lock, serve, call, doctor, members, ring, \
                          control, tune, paper, sim, completions";
             let fix = format!("use one of {verbs}; see `carom --help`");
-            return Self::new("there is no verb", fix);
+            return Self::new("no subcommand given", fix);
         }
         let rendered = error.render().to_string();
         let lines: Vec<&str> = rendered.lines().map(str::trim).collect();
@@ -110,7 +110,7 @@ impl CliError {
             ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
                 possible(&context(ContextKind::ValidValue).unwrap_or_default(), cause)
             }
-            _ => "see `carom --help`, or `carom VERB --help` for a verb".to_owned(),
+            _ => "see `carom --help`, or `carom SUBCOMMAND --help`".to_owned(),
         };
         Self::new(cause, tip.map_or(fix, str::to_owned))
     }
@@ -185,7 +185,7 @@ fn possible(values: &str, cause: &str) -> String {
         }
         why if why.contains("number too") => "give a smaller number; see --help for the range",
         why if why.contains("socket address") => "give ADDR:PORT, such as 127.0.0.1:7403",
-        _ => "see what the flag takes: `carom VERB --help`",
+        _ => "see `carom SUBCOMMAND --help` for the allowed values",
     };
     fix.to_owned()
 }

@@ -44,7 +44,7 @@ pub(crate) fn listen_to_all() -> Result<&'static Interrupt, CliError> {
 
 fn listen_by(on_signal: impl FnMut() + Send + 'static) -> Result<&'static Interrupt, CliError> {
     ctrlc::set_handler(on_signal).map_err(|error| {
-        CliError::new(format!("cannot listen for Ctrl-C: {error}"), "start it in another shell")
+        CliError::new(format!("cannot handle Ctrl-C: {error}"), "start it in another shell")
     })?;
     Ok(&INTERRUPT)
 }
@@ -117,8 +117,8 @@ fn on_signal(patience: Duration) {
         std::thread::sleep(patience);
         let last_words = INTERRUPT.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let words = last_words.as_ref().map_or_else(String::new, |words| words() + "\n");
-        let why = format!("it did not end within {patience:?} by itself");
-        output::say_unless_blocked(format!("{words}ended by force: {why}"));
+        let why = format!("the command did not end within {patience:?}");
+        output::say_unless_blocked(format!("{words}terminated by force: {why}"));
         std::process::exit(SIGNALLED.into());
     });
 }

@@ -140,14 +140,14 @@ fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
 }
 
 const EXAMPLE: &str = "Examples:
-  carom demo                                  see losses being repaired, on this machine
-  carom sub numbers                           in one terminal, and
+  carom demo                                  show loss repair on this machine
+  carom sub numbers                           in one terminal
   seq 1 1000 | carom pub numbers              in another one
-  carom recv --from images /srv/images        on each receiver, and
-  carom send disk.img --to images             on the sender: one file to all of them
-  carom doctor                                see whether this machine is fit for it
+  carom recv --from images /srv/images        on each receiver
+  carom send disk.img --to images             on the sender: one file to all receivers
+  carom doctor                                check the network settings of this machine
 
-Exit codes: 0 fine, 1 something was lost or will hurt, 2 wrong use or environment";
+Exit codes: 0 success, 1 data loss or a failed check, 2 usage or environment error";
 
 const COMPLETIONS_EXAMPLE: &str = "Example:
   source <(carom completions bash)";
@@ -171,8 +171,8 @@ mod tests {
     fn help_promises_exclusion_only_with_a_quorum() {
         let mut command = Cli::command();
         for (verb, limit) in [
-            ("lock", "Without it that holds only among members that see each other"),
-            ("serve", "without it servers that do not see each other"),
+            ("lock", "Without it, this holds only among members that can reach each other"),
+            ("serve", "without it, servers that cannot reach each other"),
             ("pub", "A majority is one of the members that the ring has; with --quorum-of"),
         ] {
             let verb = command.find_subcommand_mut(verb).expect("it is a verb");

@@ -136,8 +136,8 @@ impl NodeArgs {
                 let names: Vec<&str> = others.into_iter().map(String::as_str).collect();
                 let cause = unanswered(&names);
                 let fix = format!(
-                    "start a node there first, with --multicast-port {} as here, or see what \
-                     arrives: `carom doctor {}`",
+                    "start a node there first, with the same --multicast-port {}, or check the \
+                     path with `carom doctor {}`",
                     self.multicast_port.unwrap_or(DEFAULT_MULTICAST_PORT),
                     names[0].split(':').next().unwrap_or_default()
                 );
@@ -150,8 +150,8 @@ impl NodeArgs {
 
 fn unanswered(seeds: &[&str]) -> String {
     match seeds {
-        [seed] => format!("seed {seed} does not answer within {SEED_PATIENCE:?}"),
-        seeds => format!("seeds {} do not answer within {SEED_PATIENCE:?}", seeds.join(", ")),
+        [seed] => format!("seed {seed} did not answer within {SEED_PATIENCE:?}"),
+        seeds => format!("seeds {} did not answer within {SEED_PATIENCE:?}", seeds.join(", ")),
     }
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
                 Engine::TimeCritical(RateOfFire { r, c }) => format!("--rate-of-fire {r},{c}"),
                 other => format!("profile {other}"),
             };
-            format!("join with {flags}, as its members did")
+            format!("join with {flags}, like the members of the group")
         }
         other => other.fix(),
     };
@@ -203,7 +203,10 @@ pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     let notice = why_closed(node.notices(), group);
     let fix = notice.as_ref().and_then(|notice| notice.fix.clone());
     let cause = notice.map_or_else(|| format!("group {group} was closed"), |notice| notice.text);
-    CliError::new(cause, fix.unwrap_or_else(|| "join it as its members did".to_owned()))
+    CliError::new(
+        cause,
+        fix.unwrap_or_else(|| "join it with the settings of its members".to_owned()),
+    )
 }
 
 /// Returns the last notice about the end of `group`. Later notices can be about something else.
@@ -262,9 +265,9 @@ fn is_told(is_routine: bool, is_terminal: bool) -> bool {
 
 /// Returns a hint for a group name that looks like a pattern.
 pub(crate) fn wildcard_hint(group: &str) -> Option<String> {
-    group.contains(['*', '?', '>', '#']).then(|| {
-        format!("group names have no wildcards: {group} is one group, of exactly this name")
-    })
+    group
+        .contains(['*', '?', '>', '#'])
+        .then(|| format!("group names have no wildcards: {group} is the name of a single group"))
 }
 
 /// Notices of a running node, and the last known state of its membership service.
@@ -298,10 +301,10 @@ impl ServiceWatch {
             return None;
         }
         if is_away {
-            output::say("the membership service is away: going on with the members last known");
+            output::say("the membership service is unreachable: keeping the last known members");
             return Some("away");
         }
-        output::say("the membership service is back: the members are as it says");
+        output::say("the membership service is reachable again: the members are up to date");
         Some("back")
     }
 }
@@ -335,7 +338,7 @@ mod tests {
         let notice = |text: &str| Notice { text: text.to_owned(), fix: None, is_routine: false };
         let notices = vec![
             notice("group \"g\" is closed: its members have other settings"),
-            notice("group \"h\" is closed: its application did not take its messages"),
+            notice("group \"h\" is closed: the application did not receive its messages in time"),
             notice("packets of 1500 bytes do not come through"),
         ];
         let why = |group: &str| why_closed(notices.clone(), group).map(|notice| notice.text);
@@ -353,8 +356,8 @@ mod tests {
 
     #[test]
     fn several_seeds_that_do_not_answer_are_told_in_the_plural() {
-        assert_eq!(unanswered(&["a"]), "seed a does not answer within 3s");
-        assert_eq!(unanswered(&["a", "b:1"]), "seeds a, b:1 do not answer within 3s");
+        assert_eq!(unanswered(&["a"]), "seed a did not answer within 3s");
+        assert_eq!(unanswered(&["a", "b:1"]), "seeds a, b:1 did not answer within 3s");
     }
 
     #[test]

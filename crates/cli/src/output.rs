@@ -58,7 +58,7 @@ pub(crate) fn draw(text: impl Display) {
 /// Returns the error of a failed write to standard output.
 pub(crate) fn not_written(error: &std::io::Error) -> CliError {
     let cause = format!("standard output: {}", crate::error::plain(error));
-    CliError::new(cause, "see where the output goes: is the disk full?")
+    CliError::new(cause, "check where the output is written, and whether the disk is full")
 }
 
 const REPORT: &str = "this is a bug in Carom: please report it";

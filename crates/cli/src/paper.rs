@@ -89,8 +89,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 
 fn choose(names: &[String]) -> Result<Suite, CliError> {
     if names.is_empty() {
-        let fix = "name one, see `carom paper --list`, or use all";
-        return Err(CliError::new("no experiment was named", fix));
+        let fix = "give a name from `carom paper --list`, or all";
+        return Err(CliError::new("no experiment given", fix));
     }
     if names.iter().any(|name| name == "all") {
         return Ok(Suite::all());
@@ -136,7 +136,10 @@ fn use_plan(suite: &mut Suite, file: &Path) -> Result<(), CliError> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
         let cause = format!("{name}: {}", crate::error::plain(&error));
-        CliError::new(cause, "give the file of a plan: see `carom paper NAME --show-plan`")
+        CliError::new(
+            cause,
+            "give a plan file, such as the output of `carom paper NAME --show-plan`",
+        )
     })?;
     suite.use_plan(&name, &text).map_err(|error: PlanError| {
         let cause = error.to_string();
@@ -169,7 +172,7 @@ fn write(out: &Path, reports: &[Report]) -> Result<(), CliError> {
 
 fn not_written(path: &Path, error: &std::io::Error) -> CliError {
     let cause = format!("{}: {}", path.display(), crate::error::plain(error));
-    CliError::new(cause, "use --out with a folder that you may write to")
+    CliError::new(cause, "give a writable directory with --out")
 }
 
 fn for_people(reports: &[Report], asked_for: usize, out: &Path) -> String {
@@ -252,7 +255,7 @@ const EXAMPLE: &str = "Examples:
   carom paper all --json | jq '.experiments[] | [.name, .holds]'
   carom paper slingshot-2a --show-plan > mine.toml && carom paper slingshot-2a --plan mine.toml
 
-Exit codes: 0 every relation holds, 1 one does not, 2 wrong use";
+Exit codes: 0 all relations hold, 1 a relation does not hold, 2 usage error";
 
 #[cfg(test)]
 mod tests {

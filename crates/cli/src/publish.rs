@@ -117,13 +117,16 @@ impl Args {
         if !is_promised && self.ordered.profile(Part::Client).is_none() {
             return Ok(None);
         }
-        let fix = "leave --resilience away, or say --order total";
+        let fix = "remove --resilience, or use --order total";
         if self.order == Some(Order::Source) && self.resilience.is_some() {
-            return Err(CliError::new("--order source has no --resilience", fix));
+            return Err(CliError::new("--order source cannot be combined with --resilience", fix));
         }
         if self.resilience == Some(Resilience::Majority) && !self.ordered.has_majorities() {
-            let cause = "--resilience majority, but with --partition N a minority goes on as well";
-            return Err(CliError::new(cause, "leave --partition away, here and at all members"));
+            let cause = "--resilience majority cannot be combined with --partition N";
+            return Err(CliError::new(
+                cause,
+                "remove --partition at all members: with it, a minority may continue as well",
+            ));
         }
         if self.resilience == Some(Resilience::Majority) {
             self.ordered.warn_of_majority();
@@ -214,7 +217,7 @@ impl<'a> Publisher<'a> {
             if !told && started.elapsed() >= TELL_AFTER && known.len() < self.args.wait_for {
                 let (wanted, there) = (self.args.wait_for, known.len());
                 let (wanted, name) = (counted(wanted, "member"), &self.args.group);
-                output::say(format_args!("waiting for {wanted} of {name}, {there} there"));
+                output::say(format_args!("waiting for {wanted} of {name}, {there} online"));
                 told = true;
             }
             if give_up.is_some_and(|at| Instant::now() >= at) {
@@ -230,8 +233,8 @@ impl<'a> Publisher<'a> {
     fn too_few(&self, there: usize) -> CliError {
         let (name, wanted) = (&self.args.group, self.args.wait_for);
         CliError::new(
-            format!("{there} of {} came to {name} in time", counted(wanted, "member")),
-            format!("start `carom sub {name}` elsewhere, or give another --wait-for"),
+            format!("{there} of {} joined {name} in time", counted(wanted, "member")),
+            format!("start `carom sub {name}` elsewhere, or lower --wait-for"),
         )
     }
 
@@ -328,13 +331,13 @@ impl<'a> Publisher<'a> {
                     let (member, behind) = (slow.node, slow.behind);
                     let behind = counted(behind, "packet");
                     output::say(format_args!(
-                        "slow: {member} is {behind} behind: no longer waited for"
+                        "slow: {member} is {behind} behind; no longer waiting for it"
                     ));
                 }
                 Ok(Some(Event::View(change))) => match change.kind {
                     ViewChangeKind::Failed => {
                         output::say(format_args!(
-                            "failed: {} is not there: no longer waited for",
+                            "failed: {}; no longer waiting for it",
                             change.node
                         ));
                         self.failed.update(|count| count + 1);
@@ -357,7 +360,7 @@ impl<'a> Publisher<'a> {
         let (name, messages) = (&self.args.group, counted(self.messages, "message"));
         CliError::new(
             format!("removed from the ring of {name} after {messages}: {}", kept.words()),
-            "leave --no-rejoin away to join it again, and see `carom doctor` for the network",
+            "remove --no-rejoin to rejoin it, and check the network with `carom doctor`",
         )
     }
 
@@ -474,7 +477,7 @@ const EXAMPLE: &str = "Examples:
   tail -f log | carom pub log --wait-for 3
   carom pub accounts --order total --resilience majority < bookings
 
-Exit codes: 0 all is safe with the members, 1 somebody lost something, failed, or left or did not
-answer before confirming it, 2 wrong use or environment, 130 interrupted before all was confirmed.
-With --wait-for 0 it is 0 as well if no member was there at all: then nobody has anything, and it
-says so (in JSON safe is false and members 0)";
+Exit codes: 0 all messages are safe with the members, 1 a member lost messages, failed, left before
+it confirmed, or did not confirm, 2 usage or environment error, 130 interrupted before all messages
+were confirmed. With --wait-for 0, the exit code is also 0 if there is no other member. No message
+is safe then, and the summary states this (in JSON, safe is false and members is 0)";

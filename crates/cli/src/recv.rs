@@ -22,7 +22,7 @@ use crate::transfer::bars::Bar;
 use crate::transfer::{self, counted, human_bytes, human_rate};
 use crate::{output, units, waiting};
 
-/// Receive the files that are sent to a group into a directory
+/// Receive files that are sent to a group, and write them to a directory
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
@@ -80,26 +80,25 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     for (id, finished) in recovered.ok_or_else(CliError::interrupted)? {
         match finished {
             Ok(_) => output::say(format_args!(
-                "transfer {}, which lacked only its names, is finished",
+                "transfer {} is now complete: only the final names were missing",
                 id.short()
             )),
             Err(error) => {
-                output::say(format_args!("transfer {} is not finished: {error}", id.short()))
+                output::say(format_args!("transfer {} cannot be completed: {error}", id.short()))
             }
         }
     }
     for Kept { directory, bytes } in kept(&args.directory) {
         let (directory, bytes) = (directory.display(), human_bytes(bytes));
-        output::say(format_args!("{directory} keeps {bytes} of a transfer that is not complete"));
+        output::say(format_args!("{directory} holds {bytes} of an incomplete transfer"));
     }
     let mut receiver =
         Taker { args, group: &group, node: &node, news: News::from_now(&node), interrupt };
-    output::say(format_args!("waiting for what is sent to {}", args.group));
+    output::say(format_args!("waiting for a transfer to {}", args.group));
     let offer = receiver.await_offer()?;
     let received = receiver.take(&offer).map_err(|error| match error.is_interruption() {
         true => CliError::interrupted_after(format!(
-            "ended before all was there: what was verified is kept in {}, and the same command \
-             goes on from there",
+            "interrupted: verified data is kept in {}, and the same command resumes the transfer",
             args.directory.display()
         )),
         false => error,
@@ -116,12 +115,12 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     let there = there.unwrap_or(Path::new("."));
     let name = there.display();
     let metadata = there.metadata().map_err(|error| {
-        let cause = format!("{name} leads to nothing that can be read: {}", plain(&error));
-        CliError::new(cause, "give a directory; one that is not there is made")
+        let cause = format!("cannot access {name}: {}", plain(&error));
+        CliError::new(cause, "give a directory (created if missing)")
     })?;
     if !metadata.is_dir() {
         let cause = format!("{name} is a file, not a directory");
-        return Err(CliError::new(cause, "give a directory; one that is not there is made"));
+        return Err(CliError::new(cause, "give a directory (created if missing)"));
     }
     let tried = try_writing(there).or_else(|error| match error.kind() {
         // Kept data may need no more space. Otherwise, the lack of space is reported later.
@@ -129,8 +128,8 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
         _ => Err(error),
     });
     tried.map_err(|error| {
-        let cause = format!("nothing can be written in {name}: {}", plain(&error));
-        CliError::new(cause, "give a directory in which you may write")
+        let cause = format!("cannot write to {name}: {}", plain(&error));
+        CliError::new(cause, "give a writable directory")
     })
 }
 
@@ -159,7 +158,7 @@ impl Taker<'_> {
                 }
                 if passed_over.len() < MOST_PASSED_OVER && passed_over.insert(offer.id) {
                     let (name, id) = (&offer.name, offer.id.short());
-                    output::say(format_args!("passed over: {name} ({id}) is not {expected}"));
+                    output::say(format_args!("skipped: {name} ({id}) is not {expected}"));
                 }
             }
             if self.args.timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
@@ -169,7 +168,10 @@ impl Taker<'_> {
                         format!("{expected} was not sent to group {}", self.args.group)
                     }
                 };
-                return Err(CliError::new(cause, "see whether `carom send` runs: `carom members`"));
+                return Err(CliError::new(
+                    cause,
+                    "check with `carom members` whether `carom send` is running",
+                ));
             }
         }
     }
@@ -317,8 +319,8 @@ impl<'a> View<'a> {
         let object = match event {
             Event::Connected { has, of, bytes } => {
                 if *has > 0 {
-                    let pieces = counted((*of).into(), "piece was", "pieces were");
-                    self.bar.line(&format!("{has} of {pieces} here already"));
+                    let pieces = counted((*of).into(), "piece", "pieces");
+                    self.bar.line(&format!("{has} of {pieces} already present"));
                 }
                 json!({ "event": "connected", "pieces": has, "of": of, "bytes": bytes })
             }
@@ -328,11 +330,12 @@ impl<'a> View<'a> {
             }
             Event::Wrong { piece, from } => {
                 let by = from.as_deref().unwrap_or("the stream");
-                self.bar.line(&format!("piece {piece} was wrong, from {by}: fetched again"));
+                self.bar
+                    .line(&format!("piece {piece} from {by} has a wrong hash: fetching it again"));
                 json!({ "event": "wrong", "piece": piece, "from": from })
             }
             Event::SenderLost => {
-                self.bar.line("the sender is lost: waiting for it to come back");
+                self.bar.line("the sender is disconnected: waiting for it to return");
                 json!({ "event": "sender lost" })
             }
             _ => return,
@@ -375,14 +378,14 @@ fn outcome(name: &str, total: u64, received: &Received, seconds: f64) -> String 
     let total = human_bytes(total);
     let came = stream_bytes + peer_bytes + sender_bytes;
     if came == 0 && resumed_bytes > 0 {
-        return format!("{name} ({total}) was here already: nothing was received, {seconds:.1} s");
+        return format!("{name} ({total}) was already present: nothing received, {seconds:.1} s");
     }
     let rate = human_rate(came, seconds);
     let [stream, peers, sender, resumed] =
         [stream_bytes, peer_bytes, sender_bytes, resumed_bytes].map(human_bytes);
     format!(
-        "received {name} ({total}) in {seconds:.1} s, {rate}: {stream} by the stream, {peers} \
-         from peers, {sender} from the sender, {resumed} were here"
+        "received {name} ({total}) in {seconds:.1} s, {rate}: {stream} from the stream, {peers} \
+         from peers, {sender} from the sender, {resumed} already present"
     )
 }
 
@@ -395,20 +398,22 @@ fn is_expected(offer: &Offer, expected: &str) -> bool {
 
 fn failed(group: &str, error: &ReceiveError) -> CliError {
     let fix = match error {
-        ReceiveError::Exists(_) => "give an empty directory, or --overwrite if it may be replaced",
+        ReceiveError::Exists(_) => "give an empty directory, or --overwrite to replace it",
         ReceiveError::InTheWay { .. } => "move it away, or give another directory",
         ReceiveError::NoSpace { .. } => "free some space, or give a directory on another disk",
-        ReceiveError::Disk { .. } => "see whether the directory can be written: `df -h`, `ls -ld`",
-        ReceiveError::InUse => "let the other one finish, or give another directory",
-        ReceiveError::Unreachable(_) => "see whether a firewall lets TCP through: `carom doctor`",
-        ReceiveError::SenderGone | ReceiveError::Stopped => "start it again: it goes on from there",
-        ReceiveError::Discarded(_) => "start it again when something else is sent",
-        ReceiveError::Aborted(_) => {
-            "start it again when the same is sent again: it goes on from what is kept"
+        ReceiveError::Disk { .. } => "check the directory with `df -h` and `ls -ld`",
+        ReceiveError::InUse => "wait until it has finished, or give another directory",
+        ReceiveError::Unreachable(_) => {
+            "allow TCP in the firewall, and check the path with `carom doctor`"
         }
-        ReceiveError::Refused(_) => "start it again when the sender can take it",
+        ReceiveError::SenderGone | ReceiveError::Stopped => "start it again: it resumes",
+        ReceiveError::Discarded(_) => "start it again for another transfer",
+        ReceiveError::Aborted(_) => {
+            "start it again when the transfer is sent again: it resumes from the kept data"
+        }
+        ReceiveError::Refused(_) => "start it again when the sender accepts this receiver",
         ReceiveError::Manifest(_) | ReceiveError::OtherManifest => {
-            "ask whoever sends: nothing of it was written"
+            "report it to the operator of the sender; nothing was written"
         }
         ReceiveError::Start(_) => "see `carom doctor`",
     };
@@ -431,8 +436,8 @@ const EXAMPLE: &str = "Example:
   carom recv --from images /srv/images
   carom recv --from images /srv/images --overwrite --json --timeout 10min
 
-It can be started before or after the sender; what was missed comes from other receivers. A
-receiver that was broken off goes on from where it was.";
+It can be started before or after the sender, and fetches missed data from other receivers. The same
+command resumes an interrupted transfer.";
 
 #[cfg(test)]
 mod tests {
@@ -446,7 +451,7 @@ mod tests {
             outcome("image", 10 * MIB, &received, 2.0)
         };
         let all = told(0, 10 * MIB);
-        assert_eq!(all, "image (10.00 MiB) was here already: nothing was received, 2.0 s");
+        assert_eq!(all, "image (10.00 MiB) was already present: nothing received, 2.0 s");
         let part = told(4 * MIB, 6 * MIB);
         assert!(
             part.starts_with("received image (10.00 MiB) in 2.0 s, 2.00 MiB/s: 4.00"),
@@ -481,10 +486,10 @@ mod tests {
         };
         let reason = "image has changed since the transfer began".to_owned();
         let [cause, fix] = told(ReceiveError::Discarded(reason.clone()));
-        assert!(cause.contains(&reason) && cause.ends_with("was removed"), "{cause}");
-        assert_eq!(fix, "start it again when something else is sent");
+        assert!(cause.contains(&reason) && cause.ends_with("were removed"), "{cause}");
+        assert_eq!(fix, "start it again for another transfer");
         let [cause, fix] = told(ReceiveError::Aborted(reason.clone()));
         assert!(cause.contains(&reason) && !cause.contains("removed"), "{cause}");
-        assert!(fix.ends_with("it goes on from what is kept"), "{fix}");
+        assert!(fix.ends_with("it resumes from the kept data"), "{fix}");
     }
 }

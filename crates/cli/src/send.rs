@@ -103,8 +103,8 @@ fn rate(text: &str) -> Result<Bandwidth, UnitError> {
 
 fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     if args.name.is_some() && !args.paths.iter().any(|path| is_stdin(path)) {
-        let cause = "--name is what standard input is called, and it is not sent";
-        return Err(CliError::new(cause, "give `-` as PATH, or no --name"));
+        let cause = "--name is given, but standard input is not sent";
+        return Err(CliError::new(cause, "give `-` as PATH, or remove --name"));
     }
     let relay_children = args.copies as usize;
     let slowest = args.slowest;
@@ -294,8 +294,8 @@ impl<'a> Sender<'a> {
         self.tell_findings(sending.findings());
         if let (Some(count), None) = (self.args.receivers, self.args.start_after) {
             self.bar.line(&format!(
-                "waiting until {} ready, however long it takes: --start-after bounds that",
-                counted(count, "receiver is", "receivers are")
+                "waiting for {} without a time limit; --start-after sets one",
+                counted(count, "receiver", "receivers")
             ));
         }
         if let Some(described) = &self.described {
@@ -341,7 +341,7 @@ impl<'a> Sender<'a> {
                 GroupEvent::Slow(slow) => {
                     let (who, behind) = (self.called(slow.node), slow.behind);
                     let packets = counted(behind.into(), "packet", "packets");
-                    self.bar.line(&format!("{who} is left behind by {packets}"));
+                    self.bar.line(&format!("{who} is evicted: {packets} behind"));
                     self.note_slow(slow.node, |it| it.is_left_behind = true);
                     if self.args.json {
                         // A failed write is reported with the summary.
@@ -407,11 +407,11 @@ impl<'a> Sender<'a> {
         let object = match &event {
             Event::ReceiverReady { name, has } => {
                 let pieces = counted((*has).into(), "piece", "pieces");
-                self.bar.line(&format!("ready: {name}, which has {pieces}"));
+                self.bar.line(&format!("ready: {name}, has {pieces}"));
                 json!({ "event": "ready", "receiver": name, "pieces": has })
             }
             Event::ReceiverGone { name } => {
-                self.bar.line(&format!("lost: {name}; it may come back"));
+                self.bar.line(&format!("disconnected: {name}; it may reconnect"));
                 json!({ "event": "gone", "receiver": name })
             }
             Event::ReceiverFinished { name } => {
@@ -441,7 +441,7 @@ impl<'a> Sender<'a> {
             Event::StreamOver => {
                 self.advance(stream);
                 self.is_over = true;
-                self.bar.say("receivers fetch what they lack".to_owned());
+                self.bar.say("receivers fetch missing data".to_owned());
                 json!({ "event": "over" })
             }
             _ => return,
@@ -456,19 +456,17 @@ impl<'a> Sender<'a> {
 fn fix(error: &SendError) -> &'static str {
     match error {
         SendError::Source(SourceError::Changed(_)) => {
-            "send a copy that nobody writes to; receivers keep nothing of what has changed"
+            "send a copy that no program writes to; receivers discard the changed source"
         }
-        SendError::Source(SourceError::Read { .. }) => "see whether it is there and may be read",
-        SendError::Source(SourceError::Gone(_)) => {
-            "put it back and send it again: receivers go on from where they are"
-        }
+        SendError::Source(SourceError::Read { .. }) => "check that it exists and is readable",
+        SendError::Source(SourceError::Gone(_)) => "restore it and send it again: receivers resume",
         SendError::Source(SourceError::Spool { .. }) => {
-            "free some space there, or name another directory in TMPDIR"
+            "free some space there, or set TMPDIR to another directory"
         }
         SendError::Source(SourceError::Unsendable(..)) => {
             "remove them, or leave them out with --skip-unsendable"
         }
-        SendError::Source(_) => "send something else, or under another name",
+        SendError::Source(_) => "send other files, or give them other names",
         SendError::NoReceivers => {
             "start `carom recv --from GROUP DIR` on the receivers, or wait longer (--start-after)"
         }
@@ -477,12 +475,12 @@ fn fix(error: &SendError) -> &'static str {
         }
         SendError::Listen { .. } | SendError::Start(_) => "see `carom doctor`",
         SendError::Options(_) | SendError::Sink(_) | SendError::Cancelled => {
-            "send it again: receivers go on from where they are"
+            "send it again: receivers resume"
         }
     }
 }
 
-const OTHER_SENDER: &str = "another member sends in this group";
+const OTHER_SENDER: &str = "another member is sending to this group";
 const START_AFTER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 const EVENTS: usize = 4096;
@@ -490,10 +488,10 @@ const EVENTS: usize = 4096;
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLE: &str = "Example:
-  carom recv --from images /srv/images        on each receiver, and then
+  carom recv --from images /srv/images        on each receiver, then
   carom send disk.img models/ --to images --receivers 8
   tar c /data | carom send - --name data.tar --to images --start-after 10s --rate 1Gbit
   carom send disk.img --to images --topology network.toml
 
-A transfer that was broken off is taken up again by the same command: receivers keep what they
-have verified. Exit code 1 if a receiver did not get everything, with its name.";
+The same command resumes an interrupted transfer: receivers keep verified data. The exit code is 1
+if a receiver did not finish, and the summary names it.";

@@ -294,7 +294,7 @@ impl Receiver {
         if broken_lines > 0 {
             let messages = counted(broken_lines, "message");
             output::say(format_args!(
-                "note: {messages} with line feeds: use --frames to keep them whole"
+                "note: {messages} contained line feeds: use --frames to keep message boundaries"
             ));
         }
         if !self.json {
@@ -345,14 +345,14 @@ impl Tally {
         let [unread, dropped] = [&self.unread, &self.dropped].map(|count| count.load(Relaxed));
         let mut rest = Vec::new();
         if dropped > 0 {
-            rest.push(format!("{} found no room", counted(dropped, "message")));
+            rest.push(format!("{} dropped", counted(dropped, "message")));
         }
         if unread > 0 {
-            rest.push(format!("{} in the queue not written", counted(unread, "event")));
+            rest.push(format!("{} in the queue unwritten", counted(unread, "event")));
         }
         match rest.is_empty() {
             true => words,
-            false => format!("{words}; the output was slow: {}", rest.join(", ")),
+            false => format!("{words}; slow output: {}", rest.join(", ")),
         }
     }
 
@@ -385,11 +385,8 @@ impl Tally {
     fn words_in_order(&self, group: &str) -> String {
         let [views, removals] = [&self.views, &self.removals].map(|it| it.load(Relaxed));
         let received = counted(self.received(), "message");
-        let (views, removals) = (counted(views, "change"), counted(removals, "time"));
-        format!(
-            "received {received} of {group} in order: {views} of the ring, removed from it \
-             {removals}"
-        )
+        let (views, removals) = (counted(views, "ring change"), counted(removals, "removal"));
+        format!("received {received} of {group} in order: {views}, {removals} of this node")
     }
 
     fn words(&self, group: &str) -> String {
@@ -397,7 +394,7 @@ impl Tally {
         let (received, lost) = (counted(self.received(), "message"), self.lost());
         let overtaken = match self.overtaken.load(Relaxed) {
             0 => String::new(),
-            count => format!(" ({} not lost but overtaken)", counted(count, "packet")),
+            count => format!(" ({} overtaken, not lost)", counted(count, "packet")),
         };
         format!(
             "received {received} of {group}: {direct} directly, {fec} by repair{overtaken}, \
@@ -425,8 +422,8 @@ const EXAMPLE: &str = "Examples:
   carom sub numbers --json | jq .payload
   carom sub accounts --ordered
 
-Exit codes: 0 all is here, 1 something was lost, or the ring went on without this node, 2 wrong use
-or environment";
+Exit codes: 0 success, 1 messages were lost, or the ring continued without this node, 2 usage or
+environment error";
 
 #[cfg(test)]
 mod tests {
@@ -455,7 +452,7 @@ mod tests {
         assert_eq!(
             tally.last_words("g", false),
             "received 317 messages of g: 317 directly, 0 by repair, 0 by retransmission; 1 lost; \
-             the output was slow: 1 message found no room, 65536 events in the queue not written"
+             slow output: 1 message dropped, 65536 events in the queue unwritten"
         );
         assert!(tally.has_gaps());
         let object = tally.object();
@@ -468,7 +465,7 @@ mod tests {
         tally.fec.store(5, Relaxed);
         tally.overtaken.store(2, Relaxed);
         let words = tally.last_words("g", false);
-        assert!(words.contains("5 by repair (2 packets not lost but overtaken), 0"), "{words}");
+        assert!(words.contains("5 by repair (2 packets overtaken, not lost), 0"), "{words}");
         assert_eq!(tally.object()["overtaken"], 2);
     }
 

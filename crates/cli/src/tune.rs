@@ -72,8 +72,8 @@ struct Recovered {
 /// Fails if `--model` is missing, or the model rejects the values.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if !args.model {
-        let fix = "add --model: the analysis of the Slingshot paper";
-        return Err(CliError::new("tune was not told how to find its answer", fix));
+        let fix = "add --model to use the analysis of the Slingshot paper";
+        return Err(CliError::new("missing required option --model", fix));
     }
     let advice = advise(args)?;
     if args.json {
@@ -90,7 +90,7 @@ fn advise(args: &Args) -> Result<Advice, CliError> {
     let first = if args.up_to_c.is_some() { 1 } else { c };
     let last = args.up_to_c.unwrap_or(c);
     if last < c {
-        let cause = format!("--up-to-c {last} ends before the c of --rate-of-fire {r},{c}");
+        let cause = format!("--up-to-c {last} is less than the c of --rate-of-fire {r},{c}");
         return Err(CliError::new(cause, format!("use --up-to-c {c} or more")));
     }
     let points: Result<Vec<Point>, ModelError> = (first..=last)
@@ -144,7 +144,7 @@ const EXAMPLE: &str = "Examples:
   carom tune --model --group-size 360 --view 40 --up-to-c 8
   carom tune --model --up-to-c 8 --json | jq '.points[] | [.c, .recovered.lower]'
 
-Exit codes: 0 fine, 2 wrong use";
+Exit codes: 0 success, 2 usage error";
 
 #[cfg(test)]
 mod tests {

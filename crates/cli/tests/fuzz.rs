@@ -42,10 +42,10 @@ fn nothing_is_found_and_the_history_does_not_depend_on_how_many_play() {
 #[test]
 fn wrong_use_is_told_with_a_fix() {
     for (args, cause, fix) in [
-        (&["--protocol", "smoke"][..], "there is no protocol 'smoke'", "give one of lateral, rmp"),
+        (&["--protocol", "smoke"][..], "unknown protocol 'smoke'", "give one of lateral, rmp"),
         (&["--seeds", "0"], "'0'", "give a whole number from 1"),
-        (&["--from", "18446744073709551615"], "the seeds do not end", "smaller --from"),
-        (&["--seeds", "1", "--trace", "/nowhere/x.pcapng"], "--trace /nowhere", "can be written"),
+        (&["--from", "18446744073709551615"], "exceeds 64 bits", "smaller --from"),
+        (&["--seeds", "1", "--trace", "/nowhere/x.pcapng"], "--trace /nowhere", "a writable file"),
     ] {
         let output = fuzz(args);
         let text = String::from_utf8_lossy(&output.stderr);

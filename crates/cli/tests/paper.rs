@@ -46,12 +46,12 @@ fn wrong_use_is_refused_with_a_way_out() {
         let text = stderr(&output);
         assert!(text.contains(cause) && text.contains(fix), "{args:?}: {text}");
     };
-    refused(&["paper"], "no experiment was named", "carom paper --list");
-    refused(&["paper", "slingshot-9"], "no experiment 'slingshot-9'", "slingshot-2a");
-    refused(&["paper", "nonsense"], "no experiment 'nonsense'", "--list");
+    refused(&["paper"], "no experiment given", "carom paper --list");
+    refused(&["paper", "slingshot-9"], "unknown experiment 'slingshot-9'", "slingshot-2a");
+    refused(&["paper", "nonsense"], "unknown experiment 'nonsense'", "--list");
     refused(&["paper", "ricochet-11", "--jobs", "0"], "0", "fix");
     refused(&["paper", "ricochet-11", "--plan", "/nowhere.toml"], "/nowhere.toml", "--show-plan");
-    refused(&["tune"], "how", "--model");
+    refused(&["tune"], "missing required option", "--model");
     refused(&["tune", "--model", "--view", "65"], "views of 65", "--view 64");
     refused(&["tune", "--model", "--loss", "200%"], "at most 100%", "100%");
 }

@@ -27,7 +27,7 @@ impl About {
     /// # Errors
     /// The format is another one, or the bytes are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
-        let damaged = || StoreError::Damaged { what: "what it is for cannot be read".into() };
+        let damaged = || StoreError::Damaged { what: "its identity cannot be read".into() };
         let (format, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
         let found = u32::from_be_bytes(*format);
         if found != FORMAT {

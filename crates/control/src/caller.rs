@@ -194,7 +194,7 @@ impl<M: Machine> Run<M> {
                 && let Err(error) = socket.send_to(&datagram, to.0).await
             {
                 // Equivalent to loss on the network: the ping is repeated.
-                tracing::debug!(%to, %error, "a ping was not sent");
+                tracing::debug!(%to, %error, "cannot send a ping");
             }
         }
     }

@@ -58,7 +58,7 @@ impl EmbeddedStore {
         let open = || Self::open_at(&place, cluster, partitions);
         match open() {
             Err(error @ (StoreError::Lost { .. } | StoreError::Damaged { .. })) if anew => {
-                tracing::warn!(%error, "a new store is begun");
+                tracing::warn!(%error, "starting with an empty store");
                 place.put_aside()?;
                 open()
             }
@@ -163,7 +163,7 @@ impl EmbeddedStore {
             let group = GroupId(key.value().1);
             let member = Member::decode(&mut member.value())?;
             let state = groups.get_mut(&group).ok_or_else(|| StoreError::Damaged {
-                what: format!("{group:?} has members and no settings"),
+                what: format!("{group:?} has members but no settings"),
             })?;
             state.members.insert(member.node, member);
         }
@@ -184,7 +184,7 @@ impl EmbeddedStore {
             Err(error @ StoreError::Damaged { .. }) => return Err(error),
             Err(error) => error,
         };
-        tracing::warn!(%error, "the store did not take a commit");
+        tracing::warn!(%error, "the store failed to make a commit");
         // After an error the database reports only that an error occurred. The file shows whether
         // the commits were made.
         let is_full = error.is_full();
@@ -249,7 +249,7 @@ impl EmbeddedStore {
             Ok(())
         });
         if let Err(error) = closed {
-            tracing::warn!(%error, "the store could not be closed");
+            tracing::warn!(%error, "cannot close the store");
         }
     }
 
@@ -439,7 +439,7 @@ impl From<redb::Error> for StoreError {
                 // The file is not a database, for example because of a wrong magic number.
                 io::ErrorKind::InvalidData => return Self::Damaged { what: plain(error) },
                 io::ErrorKind::UnexpectedEof => {
-                    return Self::Damaged { what: "its file is too short".into() };
+                    return Self::Damaged { what: "the file is too short".into() };
                 }
                 kind => {
                     text = plain(error);

@@ -160,7 +160,7 @@ fn a_commit_that_does_not_follow_what_is_stored_is_refused_whole() {
 fn errors_of_the_database_have_their_fix_and_no_system_numbers() {
     let old = cannot_use(Path::new("s/carom.redb"), DatabaseError::UpgradeRequired(2));
     let old = crate::ControlError::from(old);
-    assert_eq!(old.to_string(), "s/carom.redb has file format 2, which this program does not read");
+    assert_eq!(old.to_string(), "s/carom.redb has file format 2, which is not supported");
     assert!(old.fix().contains("the version of carom that wrote it"), "{}", old.fix());
     let broken = StoreError::from(redb::Error::Io(io::Error::from_raw_os_error(5)));
     assert_eq!(broken.to_string(), "the store failed: input/output error");
@@ -204,7 +204,7 @@ fn a_store_is_one_process_one_clusters_and_of_one_number_of_partitions() {
     let text = other.expect_err("the partitions differ").to_string();
     assert_eq!(
         text,
-        "the store is that of cluster \"test\" with 4 partitions, not of cluster \"test\" with 5 \
+        "the store belongs to cluster \"test\" with 4 partitions, not to cluster \"test\" with 5 \
          partitions"
     );
 }
@@ -213,7 +213,7 @@ fn a_store_is_one_process_one_clusters_and_of_one_number_of_partitions() {
 fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
     let error = open(Path::new("/dev/null/store"));
     let text = error.expect_err("a device has no folders").to_string();
-    assert!(text.starts_with("/dev/null/store/membership.redb: "), "{text}");
+    assert!(text.starts_with("cannot open /dev/null/store/membership.redb: "), "{text}");
 }
 
 /// Creates a directory with a store of 20 groups that was closed cleanly.

@@ -13,7 +13,7 @@ pub enum ControlError {
     #[error("{0}")]
     Store(#[from] StoreError),
     /// An address cannot be bound.
-    #[error("cannot listen at {address}: {}", plain(error))]
+    #[error("cannot listen on {address}: {}", plain(error))]
     Listen {
         /// Command-line flag that sets the address.
         flag: &'static str,
@@ -34,7 +34,7 @@ pub enum ControlError {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The directory cannot be created or the file cannot be opened.
-    #[error("{path}: {error}")]
+    #[error("cannot open {path}: {error}")]
     Open {
         /// Path of the database.
         path: PathBuf,
@@ -56,13 +56,13 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The store was written by another version of this program.
-    #[error("the store has format {found}, this program knows {FORMAT}")]
+    #[error("store format {found} is not supported: expected {FORMAT}")]
     Format {
         /// Format of the store.
         found: u32,
     },
     /// The database file has the format of another version of this program.
-    #[error("{path} has file format {found}, which this program does not read")]
+    #[error("{path} has file format {found}, which is not supported")]
     FileFormat {
         /// Path of the database.
         path: PathBuf,
@@ -70,7 +70,7 @@ pub enum StoreError {
         found: u8,
     },
     /// The store belongs to another cluster, or has another number of partitions.
-    #[error("the store is that of {theirs}, not of {ours}")]
+    #[error("the store belongs to {theirs}, not to {ours}")]
     Other {
         /// Cluster and partitions of the store.
         theirs: String,
@@ -86,7 +86,7 @@ pub enum StoreError {
         error: String,
     },
     /// Etcd answers but rejects the request.
-    #[error("etcd at {addresses} refuses: {error}")]
+    #[error("etcd at {addresses} rejected the request: {error}")]
     Refused {
         /// Client addresses that were tried.
         addresses: String,
@@ -97,7 +97,7 @@ pub enum StoreError {
     #[error("{0}")]
     Settings(String),
     /// The program was built without the feature `etcd`.
-    #[error("this program was built without etcd")]
+    #[error("this program was built without etcd support")]
     NotBuilt,
     /// The stored data is invalid.
     #[error("the store is damaged: {what}")]
@@ -135,40 +135,40 @@ impl ControlError {
     pub fn fix(&self) -> String {
         match self {
             Self::Store(StoreError::Open { .. }) => {
-                "give a folder that can be written: carom control --store DIR".into()
+                "give a writable directory: carom control --store DIR".into()
             }
             Self::Store(StoreError::InUse { .. }) => {
-                "end the other process, or give this one a folder of its own".into()
+                "stop the other process, or give another directory: --store DIR".into()
             }
             Self::Store(StoreError::Format { .. } | StoreError::FileFormat { .. }) => {
-                "use the version of carom that wrote it, or an empty folder".into()
+                "use the version of carom that wrote it, or an empty directory".into()
             }
             Self::Store(StoreError::Other { .. }) => {
-                "give the --cluster and --partitions it was made with, or an empty folder, or with \
-                 etcd another --cluster"
+                "give the --cluster and --partitions that the store was created with, or use an \
+                 empty directory (with etcd: another --cluster)"
                     .into()
             }
             Self::Store(StoreError::Unreachable { .. }) => {
-                "start etcd, or give the addresses of its clients: --etcd URL,URL,URL".into()
+                "start etcd, or give its client addresses: --etcd URL,URL,URL".into()
             }
             Self::Store(StoreError::Refused { .. }) => {
-                "see the log of etcd; for users and TLS: carom control --help".into()
+                "see the log of etcd, and `carom control --help` for users and TLS".into()
             }
-            Self::Store(StoreError::Settings(_)) => "see carom control --help".into(),
+            Self::Store(StoreError::Settings(_)) => "see `carom control --help`".into(),
             Self::Store(StoreError::NotBuilt) => {
-                "build it with `cargo build --release --features etcd`; that needs protoc, of \
-                 Debian's protobuf-compiler"
+                "build it with `cargo build --release --features etcd`, which needs protoc \
+                 (Debian: protobuf-compiler)"
                     .into()
             }
             Self::Store(StoreError::Lost { .. } | StoreError::Damaged { .. }) => {
-                "restore it from a copy, or begin an empty one with --new-store (with etcd: \
-                 another --cluster): nodes that run join again by themselves"
+                "restore it from a backup, or start with an empty store by --new-store (with etcd: \
+                 another --cluster); running nodes then join again"
                     .into()
             }
-            Self::Store(StoreError::Failed { is_full: true, .. }) => "make room on the disk".into(),
-            Self::Store(StoreError::Failed { .. }) => "see what the disk has, and try again".into(),
+            Self::Store(StoreError::Failed { is_full: true, .. }) => "free some disk space".into(),
+            Self::Store(StoreError::Failed { .. }) => "check the disk, and try again".into(),
             Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
-                format!("end the process that has it, or give another port: {flag} ADDRESS:PORT")
+                format!("stop the process that uses it, or give another port: {flag} ADDRESS:PORT")
             }
             Self::Listen { flag, .. } => {
                 format!("give an address of this host: {flag} ADDRESS:PORT")

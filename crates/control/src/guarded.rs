@@ -30,7 +30,7 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result
     let result = catch_unwind(AssertUnwindSafe(work));
     IS_GUARDED.set(false);
     result.unwrap_or_else(|_| {
-        Err(StoreError::Damaged { what: "reading it failed where no sound store fails".into() })
+        Err(StoreError::Damaged { what: "an internal check of the database failed".into() })
     })
 }
 

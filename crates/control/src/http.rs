@@ -58,7 +58,7 @@ pub(crate) async fn serve(listener: TcpListener, asks: mpsc::Sender<Ask>, most: 
                 tokio::spawn(answer(stream, router.clone(), place));
             }
             Err(error) => {
-                tracing::warn!(%error, "an HTTP connection was not accepted");
+                tracing::warn!(%error, "cannot accept an HTTP connection");
                 tokio::time::sleep(RETRY_ACCEPT).await;
             }
         }
@@ -70,8 +70,8 @@ async fn place(places: &Arc<Semaphore>, most: usize) -> OwnedSemaphorePermit {
     if let Ok(place) = Arc::clone(places).try_acquire_owned() {
         return place;
     }
-    tracing::warn!(most, "all HTTP connections are taken: further requests wait");
-    Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore")
+    tracing::warn!(most, "all HTTP connections are in use; further requests wait");
+    Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed")
 }
 
 /// Serves one request. The descriptor is released within [`ANSWERED_WITHIN`].
@@ -83,8 +83,8 @@ async fn answer(stream: TcpStream, router: Router, place: OwnedSemaphorePermit) 
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     match tokio::time::timeout(ANSWERED_WITHIN, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "an HTTP request was not answered"),
-        Err(_) => tracing::warn!("an HTTP client did not take its answer in time"),
+        Ok(Err(error)) => tracing::warn!(%error, "cannot answer an HTTP request"),
+        Err(_) => tracing::warn!("an HTTP client did not read its response in time"),
     }
     drop(place);
 }

@@ -139,7 +139,7 @@ pub(crate) async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStr
             // The process may have too many open files, or the peer may have closed already. Later
             // connections may succeed.
             Err(error) => {
-                tracing::warn!(%error, "a link was not accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         }

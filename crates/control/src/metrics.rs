@@ -29,16 +29,17 @@ impl Collector for Snapshot {
         let watched = status.nodes.iter().filter(|node| node.watched_by.is_some()).count();
         let groups: usize = status.owned().map(|partition| partition.groups).sum();
         let members: usize = status.owned().map(|partition| partition.members).sum();
+        let registered = usize::from(status.store.registered);
         let sizes = [
-            ("nodes", "Nodes that the process holds leases of", status.nodes.len()),
-            ("nodes_linked", "Nodes that have a link to the process", linked),
-            ("nodes_watched", "Nodes that a failure detector pings", watched),
-            ("detectors", "Failure detectors that are thought alive", status.detectors.len()),
-            ("links", "Links of nodes and detectors", status.links),
+            ("nodes", "Nodes whose leases the process holds", status.nodes.len()),
+            ("nodes_linked", "Nodes connected to the process", linked),
+            ("nodes_watched", "Nodes pinged by a failure detector", watched),
+            ("detectors", "Failure detectors considered alive", status.detectors.len()),
+            ("links", "Connections of nodes, detectors and observers", status.links),
             ("partitions", "Partitions that the process owns", status.owned().count()),
-            ("groups", "Groups with members in these partitions", groups),
-            ("members", "Members of these groups", members),
-            ("store_registered", "1 if it may own any", usize::from(status.store.registered)),
+            ("groups", "Groups with members in the owned partitions", groups),
+            ("members", "Members of the groups in the owned partitions", members),
+            ("store_registered", "1 if the process may own partitions", registered),
             ("open_requests", "Requests that wait for the store", status.open_requests),
         ];
         for (name, help, value) in sizes {

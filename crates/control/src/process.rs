@@ -98,7 +98,7 @@ impl<S: Store> Process<S> {
         // The last acknowledgments must be written before the runtime ends with its tasks.
         let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
         if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
-            tracing::warn!("the store did not take back in time what this process owns");
+            tracing::warn!("the store did not release the owned partitions in time");
         }
         self.store.take_failure().map_or(Ok(()), Err)
     }
@@ -200,7 +200,7 @@ impl<S: Store> Process<S> {
             self.obey_store();
             while let Some(commit) = self.server.poll_commit() {
                 let state = self.server.state(commit.partition);
-                self.store.commit(commit, state.expect("who commits has the state"));
+                self.store.commit(commit, state.expect("a partition with a commit is loaded"));
             }
             let mut has_changed = false;
             while let Some(command) = self.server.poll_link() {
@@ -225,7 +225,7 @@ impl<S: Store> Process<S> {
                 false
             }
             LinkCommand::Open { link, .. } => {
-                debug_assert!(false, "a control process waits to be called");
+                debug_assert!(false, "a control process opens no connections");
                 self.closed(link, LinkEnd::NoRoom);
                 true
             }

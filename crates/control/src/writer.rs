@@ -74,7 +74,7 @@ impl Store for Writer {
             // The thread ends only after this sender is dropped. If the send fails, the thread has
             // failed.
             if commits.send(commit).is_err() && self.failure.is_none() {
-                let error = "its thread has ended".into();
+                let error = "the writing thread has ended".into();
                 self.failure = Some(StoreError::Failed { error, is_full: false });
             }
         }
@@ -100,7 +100,7 @@ impl Store for Writer {
     }
 
     fn reload(&mut self, partition: u16) {
-        debug_assert!(false, "partition {partition} of a store of one process has a gap");
+        debug_assert!(false, "partition {partition} of an embedded store has a gap");
     }
 
     async fn close(&mut self) {}

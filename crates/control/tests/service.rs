@@ -126,7 +126,7 @@ fn a_service_that_is_not_there_or_serves_another_cluster_is_an_error_that_says_s
     let stranger = builder.control([control.address().to_string()]).start().expect("a node");
     let error = stranger.join("prices", Profile::time_critical()).expect_err("another cluster");
     let text = error.to_string();
-    assert!(text.contains("the service is that of cluster"), "{text}");
+    assert!(text.contains("the service belongs to cluster"), "{text}");
 }
 
 #[test]

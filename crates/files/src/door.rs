@@ -68,7 +68,7 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        rustix::io::write(&self.end, &1_u64.to_ne_bytes()).expect("an empty counter takes a one");
+        rustix::io::write(&self.end, &1_u64.to_ne_bytes()).expect("the counter was zero");
         if let Some(thread) = self.thread.take() {
             // A panic of the thread is a bug, and was already reported.
             let _ = thread.join();
@@ -128,7 +128,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
                 Heard::All(opening) => self.let_in(waiting, opening),
                 Heard::Part if waiting.until > now => self.waiting.push(waiting),
                 Heard::Part | Heard::Nonsense => {
-                    tracing::debug!(from = %waiting.from, "it does not say what it wants");
+                    tracing::debug!(from = %waiting.from, "the first frame is late or invalid");
                     self.refused.fetch_add(1, Relaxed);
                 }
             }
@@ -153,7 +153,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 // Errors such as too many open files persist for a while.
-                tracing::warn!(%error, "cannot take a connection");
+                tracing::warn!(%error, "cannot accept a connection");
                 self.rests_until = Some(Instant::now() + REST);
             }
         }
@@ -175,7 +175,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
             drop(place);
         };
         if let Err(error) = small_thread("carom-link", serving) {
-            tracing::warn!(%from, %error, "no thread for a connection");
+            tracing::warn!(%from, %error, "cannot create a thread for a connection");
             self.refused.fetch_add(1, Relaxed);
         }
     }

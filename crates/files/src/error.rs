@@ -47,7 +47,7 @@ pub(crate) fn plain(error: &impl fmt::Display) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// No source was given.
-    #[error("nothing to send was given")]
+    #[error("no source was given")]
     Nothing,
     /// A source cannot be read.
     #[error("cannot read {path}: {}", plain(.error))]
@@ -63,14 +63,14 @@ pub enum SourceError {
     Changed(String),
     /// A source no longer exists. Receivers keep what they have, for a later transfer of the same
     /// content.
-    #[error("{0} is not there any more")]
+    #[error("{0} no longer exists")]
     Gone(String),
     /// Two sources have the same name.
-    #[error("two of the paths are called {0}")]
+    #[error("two sources are named {0}")]
     SameName(String),
     /// The path has no name that receivers could use, like `/`, or the name of a reader contains a
     /// slash.
-    #[error("{0} has no name that receivers could use")]
+    #[error("{0} has no name that a receiver could use")]
     Nameless(PathBuf),
     /// The name violates the rules for names.
     #[error("cannot send {path}: {error}")]
@@ -81,7 +81,7 @@ pub enum SourceError {
         error: NameError,
     },
     /// A source is a device, pipe or socket.
-    #[error("{0} is neither a file nor a directory nor a symlink")]
+    #[error("{0} is not a file, directory or symlink")]
     Special(PathBuf),
     /// A source directory contains entries that cannot be sent: symlinks that lead out of it,
     /// devices, pipes, sockets, or names that receivers would refuse. See
@@ -132,7 +132,7 @@ pub enum SendError {
     #[error("{0}")]
     Source(#[from] SourceError),
     /// The address for receivers cannot be bound.
-    #[error("cannot listen at {address}: {}", plain(.error))]
+    #[error("cannot listen on {address}: {}", plain(.error))]
     Listen {
         /// Address.
         address: std::net::SocketAddr,
@@ -152,7 +152,7 @@ pub enum SendError {
     #[error("cannot start: {}", plain(.0))]
     Start(io::Error),
     /// [`SendHandle::cancel`](crate::SendHandle::cancel) was called.
-    #[error("it was cancelled")]
+    #[error("canceled")]
     Cancelled,
 }
 
@@ -164,29 +164,29 @@ pub enum ReceiveError {
     Unreachable(String),
     /// The connection to the sender was lost and could not be restored within `patience`. The
     /// received pieces are kept, and a later transfer resumes with them.
-    #[error("the sender is gone; what was received is kept, for when it comes back")]
+    #[error("the connection to the sender was lost; received pieces are kept")]
     SenderGone,
     /// The sender ended the transfer for all receivers.
     #[error("the sender ended the transfer: {0}")]
     Aborted(String),
     /// The sender ended the transfer for all receivers because a source has changed. The received
     /// pieces are of no use and were removed.
-    #[error("the sender ended the transfer: {0}; what was received of it was removed")]
+    #[error("the sender ended the transfer: {0}; the received pieces were removed")]
     Discarded(String),
     /// The sender refuses this receiver.
-    #[error("the sender refuses: {0}")]
+    #[error("the sender rejected this receiver: {0}")]
     Refused(String),
     /// The manifest is invalid.
-    #[error("what the sender offers is refused: {0}")]
+    #[error("cannot accept the transfer: {0}")]
     Manifest(#[from] ManifestError),
     /// The manifest does not match the id in the offer.
-    #[error("the sender's list of files is not what its offer names")]
+    #[error("the manifest does not match the transfer id in the offer")]
     OtherManifest,
     /// An entry already exists, and `overwrite` is not set.
-    #[error("{0} exists already")]
+    #[error("{0} already exists")]
     Exists(String),
     /// Something exists that cannot be replaced, even with `overwrite`.
-    #[error("{path} exists already and is {is}")]
+    #[error("{path} already exists and is {is}")]
     InTheWay {
         /// Path of the obstacle.
         path: String,
@@ -194,7 +194,7 @@ pub enum ReceiveError {
         is: &'static str,
     },
     /// The free space is insufficient. This is detected before any data is received.
-    #[error("{needed} bytes are needed and {free} are free in {directory}")]
+    #[error("not enough space: {needed} bytes needed, {free} bytes free in {directory}")]
     NoSpace {
         /// Bytes still to be received.
         needed: u64,
@@ -212,13 +212,13 @@ pub enum ReceiveError {
         error: String,
     },
     /// Another process is receiving the same transfer into the same directory.
-    #[error("another process is receiving this into the same directory")]
+    #[error("another process is receiving this transfer into the same directory")]
     InUse,
     /// The system cannot create a thread or bind an address.
     #[error("cannot start: {0}")]
     Start(String),
     /// The receiver was dropped or stopped.
-    #[error("stopped; what was received is kept")]
+    #[error("stopped; received pieces are kept")]
     Stopped,
 }
 

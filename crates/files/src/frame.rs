@@ -190,12 +190,12 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read, most: u32) -> io::Result<
     from.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
     if length > most {
-        return Err(nonsense("a frame is too long"));
+        return Err(nonsense("the frame is too long"));
     }
     let bytes = read_bytes(from, length)?;
     match postcard::take_from_bytes(&bytes) {
         Ok((frame, [])) => Ok(frame),
-        _ => Err(nonsense("a frame cannot be read")),
+        _ => Err(nonsense("the frame is malformed")),
     }
 }
 

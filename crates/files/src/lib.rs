@@ -20,7 +20,7 @@
 //! struct Queue(Sender<bytes::Bytes>);
 //! impl BlockSink for Queue {
 //!     fn send(&mut self, block: bytes::Bytes) -> Result<(), SinkError> {
-//!         self.0.send(block).map_err(|_| SinkError("nobody listens".into()))
+//!         self.0.send(block).map_err(|_| SinkError("the channel is closed".into()))
 //!     }
 //!     fn largest(&self) -> usize {
 //!         60_000

@@ -81,16 +81,16 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// The bytes do not have the format of a manifest.
-    #[error("the manifest cannot be read")]
+    #[error("the manifest is malformed")]
     Malformed,
     /// The manifest has a version that is not supported.
-    #[error("the manifest has version {0}, this program knows {VERSION}")]
+    #[error("manifest version {0} is not supported: expected {VERSION}")]
     Version(u8),
     /// A limit is exceeded.
     #[error("the transfer has too many {0}")]
     TooMany(&'static str),
     /// A name violates the rules for names.
-    #[error("the name {path} is refused: {error}")]
+    #[error("the name {path} is invalid: {error}")]
     Name {
         /// Name, escaped for display.
         path: String,
@@ -98,10 +98,10 @@ pub enum ManifestError {
         error: NameError,
     },
     /// An entry is out of order, occurs twice, or is in a directory that is not in the manifest.
-    #[error("{0} is not in its place in the manifest")]
+    #[error("{0} is misplaced in the manifest")]
     Misplaced(String),
     /// An entry has an invalid size, mode or time.
-    #[error("{0} has a size, mode or time that cannot be")]
+    #[error("{0} has an invalid size, mode or time")]
     Unbelievable(String),
 }
 

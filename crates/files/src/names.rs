@@ -24,25 +24,25 @@ pub struct EntryPath(Box<[u8]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The name or a component is empty, or the name ends with a slash.
-    #[error("it has an empty component")]
+    #[error("the path has an empty component")]
     Empty,
     /// The name starts with a slash.
-    #[error("it is absolute")]
+    #[error("the path is absolute")]
     Absolute,
     /// A component is `.` or `..`.
-    #[error("it has a component `.` or `..`")]
+    #[error("the path has a component `.` or `..`")]
     Dots,
     /// The name contains a NUL byte.
-    #[error("it has a NUL byte")]
+    #[error("the path contains a NUL byte")]
     Nul,
     /// The path, a component or the number of components exceeds its limit.
-    #[error("it is too long")]
+    #[error("the path is too long")]
     TooLong,
     /// The name starts with `.carom-`, which is reserved for incomplete transfers.
-    #[error("names that begin with `{BESIDE}` are kept for what is not complete yet")]
+    #[error("names that start with `{BESIDE}` are reserved for incomplete transfers")]
     Kept,
     /// The symlink leads, or could lead, out of its tree.
-    #[error("the symlink leads out of what is sent")]
+    #[error("the symlink leads out of its tree")]
     Leaves,
 }
 

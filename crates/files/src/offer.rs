@@ -32,7 +32,7 @@ pub struct Offer {
 
 /// Error for bytes that are not an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is not an offer")]
+#[error("not an offer")]
 pub struct NoOffer;
 
 impl Offer {

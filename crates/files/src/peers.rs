@@ -52,9 +52,9 @@ struct Inside<'a>(&'a Gate);
 impl Gate {
     /// Waits until a place is free.
     fn enter(&self) -> Inside<'_> {
-        let mut inside = self.inside.lock().expect("nobody panics while holding the number");
+        let mut inside = self.inside.lock().expect("no panic while the lock is held");
         while *inside >= PIECES_GIVEN_AT_A_TIME {
-            inside = self.left.wait(inside).expect("nobody panics while holding the number");
+            inside = self.left.wait(inside).expect("no panic while the lock is held");
         }
         *inside += 1;
         Inside(self)
@@ -63,7 +63,7 @@ impl Gate {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        *self.0.inside.lock().expect("nobody panics while holding the number") -= 1;
+        *self.0.inside.lock().expect("no panic while the lock is held") -= 1;
         self.0.left.notify_one();
     }
 }
@@ -115,7 +115,7 @@ pub(crate) fn give(
     stream.set_read_timeout(Some(PIECE_PAUSE))?;
     loop {
         let Opening::Ask { id, piece } = asked else {
-            return Err(frame::nonsense("a connection for pieces is for pieces"));
+            return Err(frame::nonsense("unexpected frame on a connection for pieces"));
         };
         let inside = gate.enter();
         match pieces.piece(&id, piece) {
@@ -183,7 +183,7 @@ fn ask_over(mut stream: TcpStream, id: TransferId, piece: u32, bytes: u32) -> An
             let bytes = frame::read_bytes(&mut hurried, length)?;
             Ok((stream, Some(bytes)))
         }
-        PieceAnswer::Piece { .. } => Err(frame::nonsense("a piece has another length")),
+        PieceAnswer::Piece { .. } => Err(frame::nonsense("unexpected length of a piece")),
         PieceAnswer::NotThere => Ok((stream, None)),
     }
 }

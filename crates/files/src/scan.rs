@@ -295,7 +295,7 @@ impl Found {
             entry.kind = Kind::File { bytes, holes };
             self.push(entry, Origin::Path { path, follow })?;
         } else {
-            return Ok(Some("neither a file nor a directory nor a symlink".to_owned()));
+            return Ok(Some("not a file, directory or symlink".to_owned()));
         }
         Ok(None)
     }

@@ -209,7 +209,7 @@ fn processor_time() -> Duration {
 
 impl fmt::Display for CostRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "processor time, {}", self.membership)
+        write!(f, "CPU time, {}", self.membership)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::relation::{Relation, Sense};
+use crate::relation::{Relation, Sense, least_first};
 use crate::report::Report;
 use crate::table::{Table, significant};
 
@@ -13,16 +13,16 @@ pub fn page(reports: &[Report]) -> String {
         out,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
-         <title>Slingshot and Ricochet again</title>\n<style>{STYLE}</style></head><body>\n\
-         <h1>The evaluations of Slingshot and Ricochet, run again</h1>\n"
+         <title>Reproduced evaluations</title>\n<style>{STYLE}</style></head><body>\n\
+         <h1>The evaluations of Slingshot, Ricochet, RMP and RDCM, reproduced</h1>\n"
     );
     if let Some(first) = reports.first() {
-        let length = if first.quick { "the short runs of --quick" } else { "whole runs" };
+        let length = if first.quick { "short runs (--quick)" } else { "full runs" };
         let _ = writeln!(
             out,
-            "<p>Simulated with carom {}, seed {}, {length}. Recovered shares count what came out \
-             of repairs alone; delays run from a message's multicast to its delivery, discovery \
-             of the loss included.</p>",
+            "<p>Simulated with carom {}, seed {}, {length}. Recovered shares count repairs only. \
+             Delays run from the multicast of a message to its delivery, and include the \
+             discovery of the loss.</p>",
             env!("CARGO_PKG_VERSION"),
             first.seed
         );
@@ -36,10 +36,10 @@ pub fn page(reports: &[Report]) -> String {
 }
 
 fn summary(out: &mut String, reports: &[Report]) {
-    *out += "<table><tr><th>experiment</th><th>about</th><th>must hold</th>\
+    *out += "<table><tr><th>experiment</th><th>title</th><th>relations</th>\
              <th>smallest margin</th></tr>\n";
     for report in reports {
-        let closest = report.relations.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
+        let closest = report.relations.iter().min_by(|a, b| least_first(&share(a), &share(b)));
         let margin = closest.map_or_else(String::new, |relation| {
             format!("{} ({})", margin(relation), escape(&relation.claim))
         });
@@ -70,22 +70,22 @@ fn section(out: &mut String, report: &Report) {
     better(out, report);
     let figure = report.svg();
     let _ = writeln!(out, "<figure>{figure}</figure>");
-    list(out, "Differs from the paper", &heading.differs);
+    list(out, "Differences from the paper", &heading.differs);
     list(out, "Notes", &report.notes);
     points(out, "Points", &report.table);
     if let Some(measured) = &report.measured {
-        points(out, "Measured on this machine's processor", measured);
+        points(out, "CPU time on this machine", measured);
     }
     *out += "</section>\n";
 }
 
 fn relations(out: &mut String, report: &Report) {
     if report.relations.is_empty() {
-        *out += "<p>Shown: nothing must hold here.</p>\n";
+        *out += "<p>Shown only: no relation must hold.</p>\n";
         return;
     }
-    *out += "<table><tr><th>must hold</th><th>measured</th><th>limit</th><th>margin</th><th></th>\
-             <th></th></tr>\n";
+    *out += "<table><tr><th>relation</th><th>measured</th><th>limit</th><th>margin</th>\
+             <th>result</th><th>note</th></tr>\n";
     for relation in &report.relations {
         let (class, word) = if relation.holds { ("yes", "holds") } else { ("no", "does not hold") };
         let side = if relation.sense == Sense::AtLeast { "≥" } else { "≤" };
@@ -107,8 +107,8 @@ fn better(out: &mut String, report: &Report) {
     if report.better.is_empty() {
         return;
     }
-    *out += "<p><b>Where ours is better:</b></p><table><tr><th></th><th>ours</th>\
-             <th>the paper's</th></tr>\n";
+    *out += "<p><b>Better than in the paper:</b></p><table><tr><th>value</th><th>Carom</th>\
+             <th>paper</th></tr>\n";
     for better in &report.better {
         let _ = writeln!(
             out,
@@ -168,7 +168,7 @@ fn margin(relation: &Relation) -> String {
 }
 
 fn with_unit(value: f64, unit: &str) -> String {
-    let number = if value.is_finite() { significant4(value) } else { "nothing".to_owned() };
+    let number = if value.is_finite() { significant4(value) } else { "n/a".to_owned() };
     if unit.is_empty() { number } else { format!("{number} {}", escape(unit)) }
 }
 
@@ -233,7 +233,7 @@ mod tests {
             "-3.25 ms",
             "does not hold",
             "Groups &amp; losses",
-            "Where ours is better",
+            "Better than in the paper",
             "no Java",
             "seed 1",
             "at d = 2",
@@ -245,6 +245,6 @@ mod tests {
 
     #[test]
     fn what_is_only_shown_is_said_to_be() {
-        assert!(page(&[report(Vec::new())]).contains("Shown: nothing must hold"));
+        assert!(page(&[report(Vec::new())]).contains("Shown only: no relation must hold"));
     }
 }

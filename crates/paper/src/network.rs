@@ -80,7 +80,7 @@ impl Wiring {
         if (2..=MAX_HOSTS).contains(&hosts) {
             return Ok(());
         }
-        Err(format!("a network of {hosts} hosts, where 2 to {MAX_HOSTS} make sense"))
+        Err(format!("the network has {hosts} hosts: expected 2 to {MAX_HOSTS}"))
     }
 }
 

@@ -117,7 +117,7 @@ fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
     let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
     let file = file.to_owned();
     let Some(rest) = message.strip_prefix("unknown field `") else {
-        let fix = "see the plan that is built in: `carom paper NAME --show-plan`".to_owned();
+        let fix = "compare with the built-in plan: `carom paper NAME --show-plan`".to_owned();
         return PlanError { file, line, cause: message, fix };
     };
     let (key, expected) = rest.split_once('`').unwrap_or((rest, ""));

@@ -1,5 +1,7 @@
 //! Relations that must hold, with their margins.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 /// Relation between a measured value and a limit.
@@ -79,6 +81,22 @@ impl Relation {
     }
 }
 
+/// Orders values like [`f64::total_cmp`], but NaN of either sign before every number.
+///
+/// NaN stands for a run without a result, which is the worst case of a claim. With this order
+/// `min_by` returns NaN if any value is NaN, so that the relation does not hold. With
+/// `f64::total_cmp` it ignores a positive NaN among numbers.
+pub(crate) fn least_first(a: &f64, b: &f64) -> Ordering {
+    b.is_nan().cmp(&a.is_nan()).then(a.total_cmp(b))
+}
+
+/// Orders values like [`f64::total_cmp`], but NaN of either sign after every number.
+///
+/// With this order `max_by` returns NaN if any value is NaN: see [`least_first`].
+pub(crate) fn greatest_last(a: &f64, b: &f64) -> Ordering {
+    a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b))
+}
+
 /// Comparison in which Carom's value is better than the paper's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Better {
@@ -131,6 +149,20 @@ mod tests {
     fn nothing_measured_holds_nothing() {
         assert!(!Relation::at_most("delay", f64::NAN, 25.0, "ms").holds);
         assert!(!Relation::at_least("delay", f64::NAN, 25.0, "ms").holds);
+    }
+
+    #[test]
+    fn extremes_of_several_values_are_nan_if_one_of_them_is() {
+        for nan in [f64::NAN, -f64::NAN] {
+            for values in [[nan, 3.0, 1.0], [3.0, nan, 1.0], [3.0, 1.0, nan]] {
+                let least = values.into_iter().min_by(least_first).expect("there are values");
+                assert!(!Relation::at_least("throughput", least, 0.5, "%").holds, "{values:?}");
+                let most = values.into_iter().max_by(greatest_last).expect("there are values");
+                assert!(!Relation::at_most("delay", most, 5.0, "ms").holds, "{values:?}");
+            }
+        }
+        assert_eq!([3.0, -1.0, 2.0].into_iter().min_by(least_first), Some(-1.0));
+        assert_eq!([2.0, 3.0, -1.0].into_iter().max_by(greatest_last), Some(3.0));
     }
 
     #[test]

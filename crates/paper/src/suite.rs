@@ -65,7 +65,7 @@ pub struct Progress {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
     /// No experiment has this name.
-    #[error("there is no experiment '{0}'")]
+    #[error("unknown experiment '{0}'")]
     Unknown(String),
 }
 
@@ -84,8 +84,7 @@ impl Suite {
     /// Panics if a built-in plan is invalid. A test reads all of them.
     pub fn all() -> Self {
         let entries = experiments::ALL.iter().map(|spec| {
-            let loaded =
-                spec.read(spec.file, spec.plan).expect("plans that are built in are right");
+            let loaded = spec.read(spec.file, spec.plan).expect("built-in plans are valid");
             Entry { spec, loaded }
         });
         Self { entries: entries.collect() }
@@ -122,8 +121,8 @@ impl Suite {
     pub fn use_plan(&mut self, file: &str, text: &str) -> Result<(), PlanError> {
         let name = experiment_of(file, text)?;
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.spec.name == name) else {
-            let fix = "name that experiment, or give its plan another `experiment`".to_owned();
-            let cause = format!("it is a plan of '{name}', which is not to be run");
+            let fix = format!("add {name} to the experiments, or change `experiment` in the plan");
+            let cause = format!("the plan is for experiment '{name}', which is not selected");
             return Err(PlanError { file: file.to_owned(), line: None, cause, fix });
         };
         entry.loaded = entry.spec.read(file, text)?;

@@ -37,11 +37,11 @@ pub fn share(text: &str) -> Result<f64, UnitError> {
         _ => return Err(unknown_unit(text, unit, fix)),
     };
     if share < 0.0 {
-        return Err(wrong(format!("a share is not negative, but '{text}' is"), fix));
+        return Err(wrong(format!("share '{text}' is negative"), fix));
     }
     if share > 1.0 {
-        let fix = format!("write {}% if that is meant", number.min(100.0));
-        return Err(wrong(format!("a share is at most 100%, but '{text}' is more"), &fix));
+        let fix = format!("write {0}% for {0} percent", number.min(100.0));
+        return Err(wrong(format!("share '{text}' is too large: expected at most 100%"), &fix));
     }
     Ok(share)
 }
@@ -51,7 +51,7 @@ pub fn share(text: &str) -> Result<f64, UnitError> {
 /// # Errors
 /// Returns an error if the text is not a rate.
 pub fn rate(text: &str) -> Result<f64, UnitError> {
-    let fix = "write a positive number a second, such as 200/s or 20k/s";
+    let fix = "write a rate above 0, such as 200/s or 20k/s";
     let (count, period) = text.split_once('/').unwrap_or((text, "s"));
     let (number, unit) = number_and_unit(count, fix)?;
     let factor = match unit {
@@ -68,10 +68,10 @@ pub fn rate(text: &str) -> Result<f64, UnitError> {
     };
     let rate = number * factor * per_second;
     if rate <= 0.0 {
-        return Err(wrong(format!("a rate is more than 0, but '{text}' is not"), fix));
+        return Err(wrong(format!("rate '{text}' is not above 0"), fix));
     }
     if rate > MAX_RATE {
-        return Err(wrong(format!("'{text}' is more than {MAX_RATE} a second"), fix));
+        return Err(wrong(format!("rate '{text}' exceeds {MAX_RATE} per second"), fix));
     }
     Ok(rate)
 }
@@ -110,7 +110,10 @@ pub fn bytes(text: &str) -> Result<usize, UnitError> {
     };
     let bytes = number * factor;
     if bytes < 0.0 || bytes.fract() != 0.0 || bytes > MAX_BYTES {
-        return Err(wrong(format!("'{text}' is not a whole number of bytes"), fix));
+        return Err(wrong(
+            format!("size '{text}' is not a whole number of bytes up to 1 TiB"),
+            fix,
+        ));
     }
     Ok(bytes as usize)
 }
@@ -129,7 +132,7 @@ pub enum Bandwidth {
 /// # Errors
 /// Returns an error if the text is not a bandwidth from 80 kbit to 8000 Gbit per second.
 pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
-    let fix = "write a bandwidth such as 500Mbit or 1Gbit a second, 60MB a second, or auto";
+    let fix = "write a bandwidth per second, such as 500Mbit, 1Gbit or 60MB, or auto";
     if text == "auto" {
         return Ok(Bandwidth::Auto);
     }
@@ -148,7 +151,7 @@ pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
     };
     let bytes = number * factor;
     if !(LEAST_BANDWIDTH..=MAX_BYTES).contains(&bytes) {
-        return Err(wrong(format!("'{text}' is not between 80kbit and 8000Gbit"), fix));
+        return Err(wrong(format!("bandwidth '{text}' is not between 80kbit and 8000Gbit"), fix));
     }
     Ok(Bandwidth::BytesPerSecond(bytes as u64))
 }
@@ -159,10 +162,10 @@ pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
 /// Returns an error if the name is blank, too long or contains control characters.
 pub fn name(text: &str) -> Result<String, UnitError> {
     if text.trim().is_empty() {
-        return Err(wrong("a group has a name".to_owned(), "write a name such as numbers"));
+        return Err(wrong("the group name is blank".to_owned(), "write a name such as numbers"));
     }
     let fix = format!(
-        "write 1 to {} bytes without line feeds and the like",
+        "write a name of 1 to {} bytes without control characters",
         GroupSettings::MAX_NAME_BYTES
     );
     GroupSettings::check_name(text).map_err(|error| wrong(error.to_string(), &fix))?;
@@ -200,10 +203,10 @@ fn duration_in(text: &str, plain: Option<f64>) -> Result<Duration, UnitError> {
         _ => return Err(unknown_unit(text, unit, fix)),
     };
     if number < 0.0 {
-        return Err(wrong(format!("a time is not negative, but '{text}' is"), fix));
+        return Err(wrong(format!("time '{text}' is negative"), fix));
     }
     if number * seconds > MAX_SECONDS {
-        return Err(wrong(format!("'{text}' is more than a year"), fix));
+        return Err(wrong(format!("time '{text}' exceeds one year"), fix));
     }
     Ok(Duration::from_secs_f64(number * seconds))
 }

@@ -395,10 +395,10 @@ impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::DeadlinePassed => "deadline passed",
-            Self::AttemptsSpent => "nobody asked had it",
+            Self::AttemptsSpent => "no queried node had it",
             Self::TooFarBehind => "too far behind the sender",
             Self::QueueFull => "the application's queue was full",
-            Self::NoRoom => "no room to put its pieces together",
+            Self::NoRoom => "no room to reassemble it",
             Self::AnotherSender => "another node sends in the group",
         })
     }

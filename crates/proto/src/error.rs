@@ -9,15 +9,15 @@ use crate::{GroupSettings, NodeId, Profile, RateOfFire};
 pub enum JoinError {
     /// The name is empty or too long. The field is its length in bytes.
     #[error(
-        "a group name of {0} bytes: it must have 1 to {most}",
+        "group name of {0} bytes is invalid: expected 1 to {most} bytes",
         most = GroupSettings::MAX_NAME_BYTES
     )]
     NameLength(usize),
     /// The name contains a control character. The field is the first one.
-    #[error("a group name with the control character {0:?}")]
+    #[error("group name contains the control character {0:?}")]
     NameCharacter(char),
     /// r is out of bounds.
-    #[error("rate-of-fire {given}: r must be 1 to {}", RateOfFire::MAX_R)]
+    #[error("rate-of-fire {given} is invalid: expected r from 1 to {}", RateOfFire::MAX_R)]
     RateOfFire {
         /// Requested rate-of-fire.
         given: RateOfFire,
@@ -33,13 +33,15 @@ pub enum JoinError {
         given: Partition,
     },
     /// The node is in the maximum number of groups of its membership provider.
-    #[error("this node is in {limit} groups already, as many as its membership takes")]
+    #[error("this node is already in {limit} groups, the maximum of its membership")]
     TooManyGroups {
         /// Maximum number of groups.
         limit: usize,
     },
     /// Another group of this node has another r.
-    #[error("rate-of-fire with r = {given} in a node whose groups have r = {existing}")]
+    #[error(
+        "rate-of-fire with r = {given} is invalid: other groups of this node have r = {existing}"
+    )]
     DifferentR {
         /// Requested r.
         given: u8,
@@ -47,19 +49,19 @@ pub enum JoinError {
         existing: u8,
     },
     /// The node has no engine for groups of this profile.
-    #[error("this node has no engine for a group that is {profile}")]
+    #[error("this node has no engine for the profile {profile}")]
     NoEngine {
         /// Requested profile.
         profile: Profile,
     },
     /// The node is already in the group.
-    #[error("this node is in the group already")]
+    #[error("this node is already in the group")]
     AlreadyJoined,
     /// A group with another name has the same id.
-    #[error("another group's name has the same id")]
+    #[error("the group's id is in use by a group with another name")]
     NameCollision,
     /// The group's members have other settings.
-    #[error("asked for {ours}, but the group is {theirs}")]
+    #[error("requested {ours}, but the group is {theirs}")]
     Contradiction {
         /// Requested settings.
         ours: GroupSettings,
@@ -69,7 +71,7 @@ pub enum JoinError {
         by: NodeId,
     },
     /// The membership service did not accept the join.
-    #[error("the membership service did not take the join: {why}")]
+    #[error("the membership service refused the join: {why}")]
     Unserved {
         /// Reason for it.
         why: Unserved,
@@ -83,10 +85,10 @@ pub enum SendError {
     #[error("this node is not in the group")]
     NotJoined,
     /// The join of the group is not complete: a message sent now would reach no member.
-    #[error("the group is still being joined")]
+    #[error("the join of the group is not complete")]
     NotReady,
     /// The message exceeds the engine's limit.
-    #[error("message of {bytes} bytes, where at most {limit} fit")]
+    #[error("message of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
         /// Size of the message in bytes.
         bytes: usize,
@@ -94,28 +96,28 @@ pub enum SendError {
         limit: usize,
     },
     /// The group does not support this guarantee.
-    #[error("this group cannot promise that a message is {asked}")]
+    #[error("this group does not support quality of service '{asked}'")]
     Qos {
         /// Requested guarantee.
         asked: Qos,
     },
     /// The group allows one sender at a time, and another node is the sender.
-    #[error("node {sender} sends in this group already")]
+    #[error("node {sender} is already the sender of this group")]
     HasSender {
         /// The current sender.
         sender: NodeId,
     },
     /// The topology of the network has no host for this node.
-    #[error("this node has no place in the topology of the network")]
+    #[error("the topology has no host for this node")]
     NoPlace,
     /// The queue of messages to be sent is full.
-    #[error("{waiting_bytes} bytes wait to be sent already")]
+    #[error("the send queue is full: {waiting_bytes} bytes are waiting")]
     QueueFull {
         /// Size of the queued messages in bytes.
         waiting_bytes: usize,
     },
     /// The window is full: this member has not confirmed enough of the earlier messages.
-    #[error("held back by member {by}, who is {behind} messages behind")]
+    #[error("the window is full: member {by} is {behind} messages behind")]
     HeldBack {
         /// The member that lags most.
         by: NodeId,

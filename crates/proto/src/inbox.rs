@@ -34,7 +34,7 @@ impl Inbox {
     /// # Panics
     /// `capacity` is 0.
     pub fn new(capacity: usize, seed: u64) -> Self {
-        assert!(capacity > 0, "a receive buffer needs room for a datagram");
+        assert!(capacity > 0, "the capacity of a receive buffer must not be 0");
         let slots = Vec::with_capacity(capacity);
         Self { slots, capacity, taken: 0, filled: 0, rng: Rng::new(seed), dropped: 0 }
     }

@@ -97,7 +97,7 @@ impl fmt::Display for Loss {
                 write!(f, "{} % in bursts of {mean_burst} on average", rate * 100.0)
             }
             Self::GilbertElliott { .. } => {
-                write!(f, "{} % of Gilbert and Elliott", self.rate() * 100.0)
+                write!(f, "{} % (Gilbert-Elliott model)", self.rate() * 100.0)
             }
         }
     }

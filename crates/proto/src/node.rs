@@ -336,7 +336,7 @@ impl Node {
         let ours = Wakeup::earlier(ours, self.bulk.poll_timeout());
         let engines = Wakeup::earlier(ours, guest);
         let left = self.leaving.values().min();
-        let left = left.map(|at| Wakeup { at: *at, reason: "a group is left" });
+        let left = left.map(|at| Wakeup { at: *at, reason: "leave a group" });
         let engines = Wakeup::earlier(engines, left);
         Wakeup::earlier(engines, self.membership.poll_timeout())
     }

@@ -32,7 +32,7 @@ impl Rng {
     /// # Panics
     /// `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        assert!(bound > 0, "a number below zero was asked for");
+        assert!(bound > 0, "the bound of a random number must not be 0");
         let bound = bound as u64;
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
         // Rejection is possible only if the low half is below the bound, so the division is rare.

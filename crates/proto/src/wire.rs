@@ -107,7 +107,7 @@ pub enum DecodeError {
     #[error("wrong checksum")]
     Checksum,
     /// A field has an impossible value.
-    #[error("impossible value")]
+    #[error("invalid value")]
     Value,
 }
 
@@ -225,7 +225,7 @@ impl Protocol {
 /// `start` has no header, or the datagram is longer than [`MAX_DATAGRAM_BYTES`].
 pub fn seal(out: &mut [u8], start: usize) {
     let bytes = out.len() - start;
-    assert!(bytes <= MAX_DATAGRAM_BYTES, "a datagram was sealed that UDP cannot carry");
+    assert!(bytes <= MAX_DATAGRAM_BYTES, "the datagram is larger than UDP allows");
     seal_in_parts(out, start);
 }
 
@@ -235,7 +235,7 @@ pub fn seal(out: &mut [u8], start: usize) {
 /// `start` has no header.
 pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     let datagram = &mut out[start..];
-    assert!(datagram.len() >= HEADER_BYTES, "a datagram was sealed that has no header");
+    assert!(datagram.len() >= HEADER_BYTES, "the datagram has no header");
     let length = datagram.len() as u16;
     datagram[6..8].copy_from_slice(&length.to_be_bytes());
     let sum = checksum(datagram);

@@ -375,7 +375,7 @@ fn a_wakeup_names_the_timer_that_is_due() {
     send(&mut sending, 10).expect("nobody holds back");
     assert_eq!(reasons(&mut sending, now), ["heartbeat"]);
     assert!(matches!(send(&mut sending, 10), Err(SendError::HeldBack { .. })));
-    assert_eq!(reasons(&mut sending, now), ["heartbeat", "patience with slow members"]);
+    assert_eq!(reasons(&mut sending, now), ["heartbeat", "lagging members"]);
 
     let mut welcoming = member();
     send(&mut welcoming, 10).expect("nobody holds back");
@@ -389,12 +389,12 @@ fn a_wakeup_names_the_timer_that_is_due() {
     let mut piece = Vec::new();
     other.poll_transmit(&mut piece).expect("a piece");
     assembling.handle_datagram(now, &piece);
-    assert_eq!(reasons(&mut assembling, now), ["message in pieces", "open a stream"]);
+    assert_eq!(reasons(&mut assembling, now), ["open a stream", "reassembly of a message"]);
 
     // The window is so wide that the sender does not wait for a member.
     let mut cutting = engine_with_two_members(now, &Config { window: 1000, ..slow.clone() });
     send(&mut cutting, 100_000).expect("nobody holds back");
-    assert_eq!(reasons(&mut cutting, now), ["heartbeat", "pace of pieces"]);
+    assert_eq!(reasons(&mut cutting, now), ["heartbeat", "pacing of fragments"]);
 }
 
 /// The acknowledgment is a late one, for the process that had this address before.

@@ -120,8 +120,9 @@ impl Network {
         let links = vertices.filter_map(|vertex| {
             let above = tree.above(vertex)?;
             let link = self.topology.link_of(above.link, above.vertex, vertex);
-            let what = "a tree leads over links of the topology";
-            Some(link.unwrap_or_else(|| panic!("{what}, {} is none", above.link.0)))
+            Some(link.unwrap_or_else(|| {
+                panic!("link {} of the tree is not in the topology", above.link.0)
+            }))
         });
         let links = links.collect();
         self.set_trees.insert((group, HostIx(tree.sender().0)), links);
@@ -138,7 +139,7 @@ impl Network {
     /// multicasts without a set tree.
     pub(crate) fn set_dead(&mut self, a: Place, b: Place, is_dead: bool) {
         let links = self.topology.links_between(a, b);
-        assert!(!links.is_empty(), "there is no link between {a:?} and {b:?}");
+        assert!(!links.is_empty(), "no link between {a:?} and {b:?}");
         for link in links {
             self.links[link as usize].is_dead = is_dead;
         }
@@ -157,7 +158,7 @@ impl Network {
         let links = self.topology.links_from(from, to);
         let link = *links.first().unwrap_or_else(|| panic!("no link from {from:?} to {to:?}"));
         let limit = self.topology.edges()[link as usize].link.bandwidth;
-        assert!(limit.is_some(), "a flow takes nothing of a link without a bandwidth");
+        assert!(limit.is_some(), "a flow needs a link with a bandwidth");
         let seed = self.rng.next_u64();
         self.links[link as usize].add_flow(flow, seed);
     }

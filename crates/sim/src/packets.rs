@@ -72,7 +72,7 @@ impl Packets {
     /// Removes a holder of the datagram.
     pub(crate) fn release(&mut self, number: PacketIx) {
         let slot = &mut self.slots[number as usize];
-        assert!(slot.holders > 0, "a datagram is let go of more often than it is held");
+        assert!(slot.holders > 0, "a datagram is released more often than it is held");
         slot.holders -= 1;
         if slot.holders == 0 {
             self.free.push(number);

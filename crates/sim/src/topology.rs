@@ -298,7 +298,7 @@ impl Topology {
         let node = match place {
             Place::Host(host) if host < self.hosts => host,
             Place::Switch(switch) if switch < self.nodes - self.hosts => self.hosts + switch,
-            missing => panic!("the topology has no {missing:?}"),
+            missing => panic!("{missing:?} is not in the topology"),
         };
         debug_assert!(node < self.nodes);
         node

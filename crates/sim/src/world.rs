@@ -95,7 +95,7 @@ impl<M: Machine> World<M> {
     /// # Panics
     /// Panics if `receive_buffer` is zero.
     pub fn new(config: WorldConfig) -> Self {
-        assert!(config.receive_buffer > 0, "a receive buffer needs room for a datagram");
+        assert!(config.receive_buffer > 0, "receive_buffer must be at least 1");
         let mut rng = Rng::new(config.seed);
         let network_seed = rng.next_u64();
         let (loss, capacity) = (config.loss, config.receive_buffer);
@@ -192,7 +192,7 @@ impl<M: Machine> World<M> {
     pub fn spawn(&mut self, host: HostIx, id: NodeId, machine: M) {
         self.kill(host);
         let earlier = self.nodes.insert(id, host);
-        assert!(earlier.is_none(), "node {id} runs on {earlier:?} already");
+        assert!(earlier.is_none(), "node {id} already runs on {earlier:?}");
         let place = self.host_mut(host);
         place.incarnation += 1;
         place.is_dark = false;
@@ -419,7 +419,7 @@ impl<M: Machine> World<M> {
         tenant.machine.handle_timeout(local);
         self.idle_calls += 1;
         let reason = wakeup.reason;
-        assert!(self.idle_calls < MAX_IDLE_CALLS, "{ix} wants to be called for ever: {reason}");
+        assert!(self.idle_calls < MAX_IDLE_CALLS, "{ix} requests endless wakeups: {reason}");
         self.note(WOKEN, ix, &[]);
         self.drain(ix);
     }

@@ -40,10 +40,10 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
+    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
     PathMtu(u16),
     /// The timeouts are zero or not in order.
-    #[error("the timeouts must be above 0, and the initial one between the others")]
+    #[error("timeouts must satisfy 0 < least <= initial <= most")]
     Timeouts,
     /// A bound is zero, so that nothing could be sent or received.
     #[error("window, max_missing and max_streams must be at least 1")]

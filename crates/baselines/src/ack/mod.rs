@@ -101,7 +101,7 @@ impl AckTimeout {
         let origin = origin.into();
         let id = origin.node;
         if let Err(error) = config.validate() {
-            panic!("ACK/timeout was given a configuration that cannot work: {error}");
+            panic!("invalid ACK/timeout configuration: {error}");
         }
         let terms = Terms {
             owed: config.owed,
@@ -410,17 +410,23 @@ impl Engine for AckTimeout {
         assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
             let joined = self.reception.group(*group).expect("it is in both");
-            assert_eq!(joined.next, member.window.next(), "a message is not in the window");
-            assert!(member.window.len() <= self.config.window, "the window is overfull");
+            assert_eq!(joined.next, member.window.next(), "the window lacks a message");
+            assert!(member.window.len() <= self.config.window, "the window exceeds its limit");
             for seqno in member.window.waiting() {
                 let is_set = self.timers.is_set(TimerKey::Retransmit(*group, seqno.0));
-                assert!(is_set, "{seqno} waits and would never be sent again");
+                assert!(is_set, "{seqno} is unacknowledged without a timer");
             }
             for node in member.slow.keys() {
-                assert!(joined.view.contains(*node), "{node} is slow and not in the view");
-                assert!(self.timers.is_set(TimerKey::Horizon(*group, *node)), "{node} is left");
+                assert!(joined.view.contains(*node), "{node} is lagging, but not in the view");
+                assert!(
+                    self.timers.is_set(TimerKey::Horizon(*group, *node)),
+                    "{node} is lagging without a timer"
+                );
             }
-            assert!(member.losses.keys().all(|node| joined.view.contains(*node)), "a loss of none");
+            assert!(
+                member.losses.keys().all(|node| joined.view.contains(*node)),
+                "losses of a node that is not in the view"
+            );
         }
     }
 }

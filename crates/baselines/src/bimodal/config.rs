@@ -46,13 +46,16 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
+    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
     PathMtu(u16),
     /// A round is too short, or a number of rounds is zero.
-    #[error("a round must take at least 100 us, and there must be at least one")]
+    #[error("round must be at least 100 us, history_rounds and give_up_rounds at least 1")]
     Rounds,
     /// A bound is zero, so that nothing could be kept, received or retransmitted.
-    #[error("max_history, max_missing, max_streams and the limits must be at least 1")]
+    #[error(
+        "max_history, max_missing, max_streams, retransmissions_per_round and solicited_per_digest \
+         must be at least 1"
+    )]
     Bounds,
 }
 

@@ -91,9 +91,9 @@ impl History {
     }
 
     pub(super) fn check(&self, max: usize) {
-        assert_eq!(self.blocks.len(), self.order.len(), "every message has come once");
-        assert!(!self.order.is_empty() || self.bytes == 0, "bytes of messages that are gone");
-        assert!(self.order.len() <= max, "the history has outgrown its bound");
+        assert_eq!(self.blocks.len(), self.order.len(), "a message is in the history twice");
+        assert!(!self.order.is_empty() || self.bytes == 0, "bytes of removed messages are counted");
+        assert!(self.order.len() <= max, "the history exceeds its limit");
         let ends = self.order.front().zip(self.order.back());
         assert!(ends.is_none_or(|(first, last)| first.0 <= last.0), "rounds go backwards");
     }

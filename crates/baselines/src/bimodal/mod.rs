@@ -85,7 +85,7 @@ impl Bimodal {
         let origin = origin.into();
         let id = origin.node;
         if let Err(error) = config.validate() {
-            panic!("Bimodal Multicast was given a configuration that cannot work: {error}");
+            panic!("invalid Bimodal Multicast configuration: {error}");
         }
         let terms = Terms {
             owed: config.owed,
@@ -372,10 +372,10 @@ impl Engine for Bimodal {
         self.reception.check();
         assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
-            assert!(self.rounds.is_set(*group), "no round to come");
+            assert!(self.rounds.is_set(*group), "no gossip round is scheduled");
             member.history.check(self.config.max_history);
             let limit = self.config.retransmissions_per_round;
-            assert!(member.retransmissions <= limit, "too much was sent again in a round");
+            assert!(member.retransmissions <= limit, "a round exceeds its retransmission limit");
         }
     }
 }

@@ -251,13 +251,13 @@ impl Asking {
             for (source, stream) in joined.streams() {
                 let id = |seqno| PacketId { sender: source, group, seqno };
                 let is_asked = stream.missing().all(|seqno| self.asks(id(seqno)));
-                assert!(is_asked, "a packet is missing that nobody is asked for");
+                assert!(is_asked, "a missing packet is not requested");
             }
         }
     }
 
     pub(crate) fn check(&self) {
-        assert!(self.tries.keys().copied().eq(self.timers.keys()), "something waits for nothing");
+        assert!(self.tries.keys().copied().eq(self.timers.keys()), "a request has no timer");
     }
 }
 

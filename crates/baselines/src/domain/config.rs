@@ -58,7 +58,7 @@ pub enum RepairBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DomainError {
     /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
+    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
     PathMtu(u16),
     /// The hold-down is zero, so that requests in flight would be answered again.
     #[error("hold_down must be above 0")]

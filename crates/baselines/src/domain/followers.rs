@@ -149,11 +149,11 @@ impl Followers {
     pub(crate) fn check(&self) {
         for (node, child) in &self.children {
             let is_behind = self.next.is_after(child.settled_to);
-            assert_ne!(self.abreast.contains(node), is_behind, "{node} is not where it seems");
+            assert_ne!(self.abreast.contains(node), is_behind, "{node} is in the wrong set");
             let is_waited = !child.is_slow && self.first.is_after(child.settled_to);
-            assert!(!is_waited, "{node} is waited for and left behind");
+            assert!(!is_waited, "{node} is waited for, but behind the window");
         }
-        assert!(self.abreast.len() <= self.children.len(), "who is no child is abreast");
+        assert!(self.abreast.len() <= self.children.len(), "a node that is not a child is abreast");
     }
 }
 

@@ -76,10 +76,10 @@ pub enum HierarchyError {
     #[error("{0} is a member of two domains")]
     TwoHeads(NodeId),
     /// A node is above itself, through any number of heads.
-    #[error("{0} is above itself")]
+    #[error("{0} is its own ancestor")]
     Circle(NodeId),
     /// The number of domains is zero.
-    #[error("there must be at least one domain")]
+    #[error("at least one domain is required")]
     None,
 }
 

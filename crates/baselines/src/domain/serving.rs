@@ -162,8 +162,8 @@ impl Serving {
     }
 
     pub(super) fn check(&self) {
-        assert!(self.entries.keys().copied().eq(self.timers.keys()), "a request waits for ever");
-        assert!(self.entries.len() <= MAX_ENTRIES, "too many requests are remembered");
+        assert!(self.entries.keys().copied().eq(self.timers.keys()), "a request has no timer");
+        assert!(self.entries.len() <= MAX_ENTRIES, "too many requests are kept");
     }
 }
 

@@ -52,10 +52,10 @@ pub const MAX_C: u8 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
+    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
     PathMtu(u16),
     /// `r` or `c` is out of bounds.
-    #[error("({r},{c}): r must be 1 to 64, c at most 64")]
+    #[error("({r},{c}) is invalid: r must be 1 to 64, and c at most 64")]
     Rate {
         /// Configured number of data packets in a set.
         r: u8,

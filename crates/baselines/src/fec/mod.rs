@@ -90,7 +90,7 @@ impl SenderFec {
         let origin = origin.into();
         let id = origin.node;
         if let Err(error) = config.validate() {
-            panic!("sender-based FEC was given a configuration that cannot work: {error}");
+            panic!("invalid sender-based FEC configuration: {error}");
         }
         let terms = Terms {
             owed: config.owed,
@@ -392,16 +392,22 @@ impl Engine for SenderFec {
         self.retained.check();
         assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
-            assert!(member.filling.len() < usize::from(self.config.r), "a full set was kept");
+            assert!(member.filling.len() < usize::from(self.config.r), "a full set is kept");
             let is_flushed = self.config.flush_after.is_some();
             let is_set = self.timers.is_set(TimerKey::Flush(*group));
-            assert!(member.filling.is_empty() || !is_flushed || is_set, "a set is never flushed");
-            assert!(member.pending.len() <= self.config.max_streams, "sets of too many senders");
+            assert!(member.filling.is_empty() || !is_flushed || is_set, "a set has no flush timer");
+            assert!(
+                member.pending.len() <= self.config.max_streams,
+                "sets of too many senders are pending"
+            );
             for sets in member.pending.values() {
-                assert!((1..=self.config.max_sets).contains(&sets.len()), "too many sets wait");
+                assert!(
+                    (1..=self.config.max_sets).contains(&sets.len()),
+                    "too many sets are pending"
+                );
                 let is_sound =
                     |it: &PendingSet| (1..=usize::from(it.set.parity)).contains(&it.shards());
-                assert!(sets.iter().all(is_sound), "more parity waits than there is");
+                assert!(sets.iter().all(is_sound), "a pending set has too much parity");
             }
         }
     }

@@ -33,7 +33,7 @@ pub enum ConfigError {
     #[error(transparent)]
     Domains(#[from] DomainError),
     /// The timeouts are zero or not in order.
-    #[error("the nack_timeouts must be above 0, and the initial one between the others")]
+    #[error("nack_timeouts must satisfy 0 < least <= initial <= most")]
     NackTimeouts,
     /// The first interval is zero or above the maximum, or the factor is below 1.
     #[error("first_heartbeat must be above 0 and at most max_heartbeat, and backoff at least 1")]

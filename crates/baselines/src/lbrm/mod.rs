@@ -82,7 +82,7 @@ impl Lbrm {
         let origin = origin.into();
         let id = origin.node;
         if let Err(error) = config.validate() {
-            panic!("LBRM was given a configuration that cannot work: {error}");
+            panic!("invalid LBRM configuration: {error}");
         }
         let hash_seed = Rng::new(seed).next_u64();
         Self {

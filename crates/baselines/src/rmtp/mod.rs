@@ -102,7 +102,7 @@ impl Rmtp {
         let origin = origin.into();
         let id = origin.node;
         if let Err(error) = config.validate() {
-            panic!("RMTP was given a configuration that cannot work: {error}");
+            panic!("invalid RMTP configuration: {error}");
         }
         let mut rng = Rng::new(seed);
         Self {
@@ -324,15 +324,21 @@ impl Engine for Rmtp {
         for (group, member) in &self.members {
             member.followers.check();
             let is_watched = self.timers.is_set(TimerKey::Slow(*group));
-            assert!(member.followers.behind() == 0 || is_watched, "a sender is held for ever");
+            assert!(
+                member.followers.behind() == 0 || is_watched,
+                "a held-back sender has no timer"
+            );
             for source in member.acking.keys() {
                 let is_set = self.timers.is_set(TimerKey::Ack(*group, *source));
-                assert!(is_set, "{source} is acknowledged at no time");
+                assert!(is_set, "{source} has no acknowledgment timer");
             }
             let joined = self.depot.reception.group(*group).expect("it is in both");
             for (source, stream) in joined.streams() {
                 let is_asked = member.acking.contains_key(&source);
-                assert!(stream.missing_count() == 0 || is_asked, "nobody is asked for a packet");
+                assert!(
+                    stream.missing_count() == 0 || is_asked,
+                    "a missing packet is not requested"
+                );
             }
         }
     }

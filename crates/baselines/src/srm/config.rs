@@ -95,10 +95,10 @@ pub enum Distance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
+    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
     PathMtu(u16),
     /// A parameter of the timers is negative or not finite.
-    #[error("the parameters of the timers must be 0 or more")]
+    #[error("timer parameters must be finite and at least 0")]
     Timing,
     /// The interval of session messages is too short, or above its maximum.
     #[error("session_interval must be at least 1 ms and at most max_session_interval")]

@@ -114,7 +114,7 @@ impl Srm {
         let origin = origin.into();
         let id = origin.node;
         if let Err(error) = config.validate() {
-            panic!("SRM was given a configuration that cannot work: {error}");
+            panic!("invalid SRM configuration: {error}");
         }
         let mut rng = Rng::new(seed);
         let terms = Terms {
@@ -388,15 +388,15 @@ impl Engine for Srm {
         self.retained.check();
         assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
-            assert!(self.timers.is_set(TimerKey::Session(*group)), "no session message to come");
+            assert!(self.timers.is_set(TimerKey::Session(*group)), "no session timer");
             for key in member.recovery.timers(*group) {
-                assert!(self.timers.is_set(key), "{key:?} waits for nothing");
+                assert!(self.timers.is_set(key), "{key:?} has no timer");
             }
             let joined = self.reception.group(*group).expect("it is in both");
             for (source, stream) in joined.streams() {
                 let mut missing = stream.missing();
                 let is_asked = |seqno: SeqNo| member.recovery.asks(Adu { source, seqno: seqno.0 });
-                assert!(missing.all(is_asked), "a packet is missing that nobody asks for");
+                assert!(missing.all(is_asked), "a missing packet has no request timer");
             }
         }
     }

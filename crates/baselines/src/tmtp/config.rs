@@ -41,14 +41,14 @@ pub enum ConfigError {
     #[error(transparent)]
     Domains(#[from] DomainError),
     /// The timeouts are zero or not in order.
-    #[error("the nack_timeouts must be above 0, and the initial one between the others")]
+    #[error("nack_timeouts must satisfy 0 < least <= initial <= most")]
     NackTimeouts,
     /// The acknowledgment interval is zero.
     #[error("ack_interval must be above 0")]
     AckInterval,
     /// The times are not in order: packets would be retransmitted before acknowledgments are due,
     /// or members given up before a retransmission.
-    #[error("ack_interval must be below retransmit_after, and that at most slow_after")]
+    #[error("ack_interval must be below retransmit_after, and retransmit_after at most slow_after")]
     Retransmit,
     /// The window is zero, so that nothing could be sent.
     #[error("window must be at least 1")]

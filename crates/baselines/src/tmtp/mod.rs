@@ -108,7 +108,7 @@ impl Tmtp {
         let origin = origin.into();
         let id = origin.node;
         if let Err(error) = config.validate() {
-            panic!("TMTP was given a configuration that cannot work: {error}");
+            panic!("invalid TMTP configuration: {error}");
         }
         let mut rng = Rng::new(seed);
         Self {
@@ -358,7 +358,7 @@ impl Engine for Tmtp {
                 following.followers.check();
                 let is_watched = self.timers.is_set(TimerKey::Retransmit(*group, *source));
                 let is_any_behind = following.followers.is_any_behind();
-                assert!(!is_any_behind || is_watched, "who is behind is never told again");
+                assert!(!is_any_behind || is_watched, "no timer for a child that is behind");
             }
         }
         self.asking.check_asked(&self.depot.reception);

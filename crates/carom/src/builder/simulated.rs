@@ -37,7 +37,7 @@ impl Builder {
             refuse_name(seed)?;
         }
         if let Some(address) = self.controls.first() {
-            let reason = "a simulated world has no membership services".into();
+            let reason = "simulated worlds do not support membership services".into();
             return Err(StartError::Control { address: address.clone(), reason });
         }
         let explicit_seeds = seeds::resolve(&self.seeds, host.endpoint())?;
@@ -99,7 +99,7 @@ fn refuse_name(seed: &str) -> Result<(), StartError> {
     if seed.parse::<IpAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {
         return Ok(());
     }
-    let reason = "a simulated world has no names, only addresses".into();
+    let reason = "simulated worlds do not support host names, only addresses".into();
     Err(StartError::Seed { seed: seed.into(), reason })
 }
 

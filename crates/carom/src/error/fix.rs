@@ -11,7 +11,7 @@ impl TryPublishError {
     pub fn fix(&self) -> String {
         match self {
             Self::Full { held_back_by: Some(_), .. } => {
-                "try again when that member has caught up, or publish and wait".into()
+                "try again when that member has caught up, or use a publish call that waits".into()
             }
             Self::Full { held_back_by: None, .. } => "publish more slowly, or wait".into(),
             Self::TooLarge { bytes, limit } => {
@@ -28,14 +28,16 @@ impl NotDelivered {
     pub fn fix(&self) -> String {
         match self {
             Self::Removed { .. } => {
-                "see with the others whether they have it, and publish it again if not".into()
+                "check whether the other members have it, and publish it again if not".into()
             }
             Self::Incomplete { .. } => {
                 "publish it again for those members, or use an ordered group".into()
             }
             Self::GivenUp => "publish it again once the other node has left the group".into(),
-            Self::Nobody => "publish once Group::members names somebody".into(),
-            Self::Timeout(_) => "wait longer, and see who is slow: carom members".into(),
+            Self::Nobody => "publish when Group::members is not empty".into(),
+            Self::Timeout(_) => {
+                "wait longer, or run `carom members` to find the slow member".into()
+            }
             Self::Closed => "join the group again".into(),
         }
     }
@@ -46,11 +48,11 @@ impl NotSafe {
     pub fn fix(&self) -> String {
         match self {
             Self::Timeout { waiting_for } if waiting_for.is_empty() => "wait longer".into(),
-            Self::Timeout { .. } => "wait longer, or see whether those members are well".into(),
+            Self::Timeout { .. } => "wait longer, or check those members".into(),
             Self::GivenUp => {
-                "see with the others what they have, and publish the rest again".into()
+                "check which messages the other members have, and publish the rest again".into()
             }
-            Self::Nobody => "publish once Group::members names somebody".into(),
+            Self::Nobody => "publish when Group::members is not empty".into(),
             Self::Closed => "join the group again".into(),
         }
     }
@@ -59,7 +61,7 @@ impl NotSafe {
 impl Timeout {
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
-        format!("wait longer than {:?}, or go on without", self.0)
+        format!("wait longer than {:?}, or continue without an event", self.0)
     }
 }
 
@@ -68,13 +70,13 @@ impl LockError {
     pub fn fix(&self) -> String {
         match self {
             Self::Refused { holder: Some(_) } | Self::HeldHere | Self::Timeout(_) => {
-                "wait for it to be given back".into()
+                "wait until it is released".into()
             }
             Self::Refused { holder: None } | Self::TooMany { .. } => {
-                "give others back first, or use other groups".into()
+                "release other locks first, or use other groups".into()
             }
-            Self::Lost => "ask again once this node is back in the ring".into(),
-            Self::NoLocks => "join the group as an ordered one".into(),
+            Self::Lost => "request it again when this node is back in the ring".into(),
+            Self::NoLocks => "join the group with an ordered profile".into(),
             Self::Closed => "join the group again".into(),
         }
     }
@@ -85,19 +87,19 @@ impl NotAnswered {
     pub fn fix(&self) -> String {
         match self {
             Self::Unanswered => {
-                "see that a member serves the handler (carom members), or wait longer".into()
+                "check that a member serves the handler (`carom members`), or wait longer".into()
             }
             Self::Refused(rmp::RequestError::TooLarge { limit, .. }) => {
-                format!("ask in pieces of {limit} bytes")
+                format!("split the request into parts of at most {limit} bytes")
             }
             Self::Refused(rmp::RequestError::Qos { asked: Qos::Resilient(0) }) => {
-                "ask for Resilient(1) to Resilient(255), or for TotallyOrdered".into()
+                "request Resilient(1) to Resilient(255), or TotallyOrdered".into()
             }
             Self::Refused(rmp::RequestError::Qos { .. }) => {
-                "join with a partition of a majority, or of all".into()
+                "join with Partition::Majority or Partition::All".into()
             }
-            Self::Refused(_) => "wait for earlier requests to be answered".into(),
-            Self::NoRequests => "join the group as an ordered one".into(),
+            Self::Refused(_) => "wait for the replies to earlier requests".into(),
+            Self::NoRequests => "join the group with an ordered profile".into(),
             Self::Closed => "start a new node".into(),
         }
     }
@@ -107,14 +109,16 @@ impl PublishError {
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
-            Self::TooLarge { limit, .. } => format!("send it in pieces of {limit} bytes"),
+            Self::TooLarge { limit, .. } => {
+                format!("split the message into parts of at most {limit} bytes")
+            }
             Self::Qos { asked: Qos::Resilient(0) } => {
-                "ask for Resilient(1) to Resilient(255), or for TotallyOrdered".into()
+                "request Resilient(1) to Resilient(255), or TotallyOrdered".into()
             }
             Self::Qos { asked: Qos::MajorityResilient } => {
-                "join with a partition of a majority, or of all".into()
+                "join with Partition::Majority or Partition::All".into()
             }
-            Self::Qos { .. } => "join the group as an ordered one".into(),
+            Self::Qos { .. } => "join the group with an ordered profile".into(),
             Self::Closed => "join the group again".into(),
         }
     }

@@ -37,7 +37,9 @@ impl<N: Network> Host<N> {
                         self.state.joins.note_change_of_all();
                     }
                     if !self.network.meet(now, node, endpoint) {
-                        let text = format!("{node} says that it is at {endpoint}: no such host");
+                        let text = format!(
+                            "{node} reports the endpoint {endpoint}, which is not a known host"
+                        );
                         self.notices.add(Notice::plain(text));
                     }
                 }
@@ -47,17 +49,18 @@ impl<N: Network> Host<N> {
                 NodeEvent::Away => {
                     self.away.store(true, Ordering::SeqCst);
                     let text =
-                        "the membership service is away: going on with the members last known";
+                        "the membership service is unreachable: keeping the last known members";
                     self.notices.add(Notice::plain(text));
                 }
                 NodeEvent::Returned => {
                     self.away.store(false, Ordering::SeqCst);
-                    let text = "the membership service is back: the members are as it says";
+                    let text =
+                        "the membership service is reachable again: the members are up to date";
                     self.notices.add(Notice::plain(text));
                 }
                 NodeEvent::ManagerLost(_) => {
-                    let text = "the membership service does not place the receivers: going on \
-                                with a multicast manager of this node's own";
+                    let text = "the membership service does not place the receivers: continuing \
+                                with a local multicast manager";
                     self.notices.add(Notice::plain(text));
                 }
                 NodeEvent::Refused(group, error) => self.on_refused(group, error),
@@ -193,8 +196,10 @@ impl<N: Network> Host<N> {
         hosted.delivery.deliver(Event::Ring(RingEvent { group, news }));
         let name = &hosted.shared.name;
         self.notices.add(Notice {
-            text: format!("group {name:?} is closed: its application did not take its messages"),
-            fix: Some("take events faster, or give the node a longer queue".into()),
+            text: format!(
+                "group {name:?} is closed: the application did not receive its messages in time"
+            ),
+            fix: Some("receive events faster, or give the node a longer event queue".into()),
             is_routine: false,
         });
         self.leave_group(now, group);

@@ -106,7 +106,7 @@ impl Machine for SimMachine {
 
     fn poll_timeout(&self) -> Option<Wakeup> {
         let at = self.host.due(Time::ZERO)?;
-        Some(Wakeup { at, reason: "a node's turn" })
+        Some(Wakeup { at, reason: "turn of a node" })
     }
 
     fn check(&self) {

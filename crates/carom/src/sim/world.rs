@@ -85,7 +85,7 @@ impl World {
     /// # Panics
     /// If the topology has no such host.
     pub fn host(&self, number: u32) -> Host {
-        assert!(number < self.network.topology().hosts(), "there is no host {number}");
+        assert!(number < self.network.topology().hosts(), "host {number} does not exist");
         let has_oracle = self.oracle.is_some();
         Host::new(Arc::clone(&self.switchboard), HostIx(number), has_oracle)
     }
@@ -287,7 +287,7 @@ impl World {
             }
             let Some(task) = self.executor.next_ready() else { return false };
             self.polls += 1;
-            assert!(self.polls < MAX_POLLS, "the tasks run for ever, and no time passes");
+            assert!(self.polls < MAX_POLLS, "the tasks run forever, and no time passes");
             match &mut guest {
                 Some((own, poll)) if *own == task => {
                     if poll() {

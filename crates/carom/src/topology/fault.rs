@@ -22,10 +22,10 @@ pub struct TopologyFileError {
 #[non_exhaustive]
 pub enum Fault {
     /// The file does not exist, cannot be read, or is not text.
-    #[error("it cannot be read: {}", plain(.0))]
+    #[error("cannot read the file: {}", plain(.0))]
     Read(io::Error),
     /// The file is longer than 16 MiB.
-    #[error("it is longer than 16 MiB")]
+    #[error("the file is longer than 16 MiB")]
     TooLong,
     /// The text is not TOML, or not of the expected form.
     #[error("{message}")]
@@ -36,16 +36,16 @@ pub enum Fault {
         known: Vec<String>,
     },
     /// The file places no node.
-    #[error("no node is placed in the network")]
+    #[error("the file places no node in the network")]
     NoHosts,
     /// The file describes a generated network and also its own switches, racks or links.
-    #[error("a generated network has switches, racks and links already")]
+    #[error("a generated network already has switches, racks and links")]
     Mixed,
     /// The described network is not possible.
     #[error(transparent)]
     Shape(#[from] TopologyError),
     /// Two switches, racks or hosts have the same name.
-    #[error("'{name}' is named twice, first in line {first}")]
+    #[error("the name '{name}' is used twice, first in line {first}")]
     NameTwice {
         /// The name.
         name: String,
@@ -61,7 +61,7 @@ pub enum Fault {
         first: usize,
     },
     /// A link names something that does not exist.
-    #[error("there is no switch, rack or host '{name}'")]
+    #[error("unknown switch, rack or host '{name}'")]
     Unknown {
         /// Name in the link.
         name: String,
@@ -73,7 +73,7 @@ pub enum Fault {
         name: String,
     },
     /// The generated network has no such host.
-    #[error("'{name}' is no host of this network")]
+    #[error("'{name}' is not a host of this network")]
     NoSuchHost {
         /// Name as given.
         name: String,
@@ -81,7 +81,7 @@ pub enum Fault {
         hosts: [String; 2],
     },
     /// A switch or host has more links than packets can address.
-    #[error("'{name}' has {links} links, and at most {most} are possible")]
+    #[error("'{name}' has {links} links: expected at most {most}")]
     Links {
         /// Name of the switch or host.
         name: String,
@@ -91,7 +91,7 @@ pub enum Fault {
         most: usize,
     },
     /// The network is not connected.
-    #[error("there is no way from '{from}' to '{to}'")]
+    #[error("there is no path from '{from}' to '{to}'")]
     NotConnected {
         /// First host.
         from: String,
@@ -121,26 +121,28 @@ impl TopologyFileError {
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         let fix = match &self.fault {
-            Fault::Read(_) => "see whether the file is there and may be read",
-            Fault::TooLong | Fault::Shape(_) => "describe a smaller or another network",
+            Fault::Read(_) => "check that the file exists and is readable",
+            Fault::TooLong | Fault::Shape(_) => "describe a smaller or a different network",
             Fault::Form { known, .. } if !known.is_empty() => {
-                return format!("known keys here: {}", known.join(", "));
+                return format!("use one of the allowed keys: {}", known.join(", "));
             }
-            Fault::Form { .. } => "write it in TOML, as docs/bulk.md shows",
-            Fault::NoHosts => "say which node is where, under [racks] or [hosts]",
-            Fault::Mixed => "leave out switches, links and [racks], or what generates the network",
-            Fault::NameTwice { .. } => "give each switch, rack and host a name of its own",
+            Fault::Form { .. } => "write the file in TOML, as shown in docs/bulk.md",
+            Fault::NoHosts => "place each node under [racks] or [hosts]",
+            Fault::Mixed => {
+                "remove switches, links and [racks], or remove the key that generates the network"
+            }
+            Fault::NameTwice { .. } => "give each switch, rack and host a unique name",
             Fault::NodeTwice { .. } => {
-                "leave one out; nodes of one address are told apart by ADDRESS:PORT"
+                "remove one of them; for several nodes at one address, use ADDRESS:PORT"
             }
-            Fault::Unknown { .. } => "name it under switches, [racks] or [hosts], or correct it",
-            Fault::Loop { .. } => "leave the link out, or correct one of its ends",
+            Fault::Unknown { .. } => "add it to switches, [racks] or [hosts], or correct the name",
+            Fault::Loop { .. } => "remove the link, or correct one of its ends",
             Fault::NoSuchHost { hosts: [first, last], .. } => {
-                return format!("its hosts are '{first}' to '{last}'");
+                return format!("use a host from '{first}' to '{last}'");
             }
             Fault::Links { .. } => "put switches or racks between them",
             Fault::NotConnected { .. } => {
-                "add the link that is missing; packets pass hosts only with hosts-forward = true"
+                "add the missing link; hosts forward packets only with hosts-forward = true"
             }
             Fault::Node { .. } => {
                 "give an IPv4 address or a host name, with or without :PORT, or the node's id of \

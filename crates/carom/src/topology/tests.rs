@@ -88,37 +88,41 @@ fn a_generated_network_is_named_and_its_hosts_are_given_nodes() {
 #[test]
 fn what_is_no_toml_of_this_form_is_refused_with_its_line() {
     let (line, cause, fix) = refused("[racks]\nleft = [10.0.0.1]\n");
-    assert_eq!((line, fix.as_str()), (2, "write it in TOML, as docs/bulk.md shows"), "{cause}");
+    assert_eq!(
+        (line, fix.as_str()),
+        (2, "write the file in TOML, as shown in docs/bulk.md"),
+        "{cause}"
+    );
     let (line, cause, fix) = refused("\nracks = 3\n");
     assert_eq!(line, 2, "{cause} {fix}");
     let (line, cause, fix) = refused("swiches = []\n[racks]\na = ['10.0.0.1']\n");
     assert_eq!((line, cause.as_str()), (1, "unknown key 'swiches'"));
     assert!(fix.contains("fat-tree") && fix.contains("switches"), "{fix}");
-    assert_eq!(refused("").1, "no node is placed in the network");
-    assert_eq!(refused("[fat-tree]\nports = 4\n").1, "no node is placed in the network");
+    assert_eq!(refused("").1, "the file places no node in the network");
+    assert_eq!(refused("[fat-tree]\nports = 4\n").1, "the file places no node in the network");
 }
 
 #[test]
 fn names_that_are_not_there_and_links_that_lead_nowhere_are_refused() {
     let wrong = LEAVES.replace("[\"store\", \"leaf b\"]", "[\"store\", \"leaf c\"]");
     let (line, cause, fix) = refused(&wrong);
-    assert_eq!((line, cause.as_str()), (6, "there is no switch, rack or host 'leaf c'"));
-    assert!(fix.starts_with("name it under switches"), "{fix}");
+    assert_eq!((line, cause.as_str()), (6, "unknown switch, rack or host 'leaf c'"));
+    assert!(fix.starts_with("add it to switches"), "{fix}");
     let wrong = LEAVES.replace("[\"store\", \"leaf b\"]", "[\"store\", \"store\"]");
     assert_eq!(refused(&wrong).1, "'store' is linked to itself");
     let wrong = "[fat-tree]\nports = 4\n[hosts]\n'edge 0.0' = '10.0.0.1'";
     let (line, cause, fix) = refused(wrong);
-    assert_eq!((line, cause.as_str()), (4, "'edge 0.0' is no host of this network"));
-    assert_eq!(fix, "its hosts are 'host 0.0' to 'host 3.3'");
+    assert_eq!((line, cause.as_str()), (4, "'edge 0.0' is not a host of this network"));
+    assert_eq!(fix, "use a host from 'host 0.0' to 'host 3.3'");
 }
 
 #[test]
 fn a_name_or_a_node_in_two_places_is_refused_with_both_lines() {
     let twice = "switches = ['a']\n\n[racks]\na = ['10.0.0.1']\n";
     let (line, cause, _) = refused(twice);
-    assert_eq!((line, cause.as_str()), (4, "'a' is named twice, first in line 1"));
+    assert_eq!((line, cause.as_str()), (4, "the name 'a' is used twice, first in line 1"));
     let twice = "[racks]\na = ['10.0.0.1',\n'10.0.0.1']\n";
-    assert_eq!(refused(twice).1, "'10.0.0.1' is named twice, first in line 2");
+    assert_eq!(refused(twice).1, "the name '10.0.0.1' is used twice, first in line 2");
     let twice = "[racks]\na = ['127.0.0.1']\nb = ['localhost']\n";
     let (line, cause, fix) = refused(twice);
     assert_eq!((line, cause.as_str()), (3, "'localhost' is placed twice, first in line 2"));
@@ -132,7 +136,7 @@ fn a_network_in_parts_is_refused_with_what_is_not_reached() {
     let parts = "switches = ['core']\nlinks = [['a', 'core']]\n[racks]\na = ['10.0.0.1']\n\
                  b = ['10.0.0.2']\n";
     let (line, cause, _) = refused(parts);
-    assert_eq!((line, cause.as_str()), (5, "there is no way from '10.0.0.1' to '10.0.0.2'"));
+    assert_eq!((line, cause.as_str()), (5, "there is no path from '10.0.0.1' to '10.0.0.2'"));
     // Three hosts in a row. Packets must pass the middle one.
     let row = |forward| {
         format!(
@@ -141,7 +145,7 @@ fn a_network_in_parts_is_refused_with_what_is_not_reached() {
         )
     };
     let (line, cause, fix) = refused(&row(false));
-    assert_eq!((line, cause.as_str()), (7, "there is no way from 'a' to 'c'"));
+    assert_eq!((line, cause.as_str()), (7, "there is no path from 'a' to 'c'"));
     assert!(fix.contains("hosts-forward"), "{fix}");
     assert!(parse(&row(true)).is_ok());
 }
@@ -153,21 +157,21 @@ fn too_many_links_at_one_switch_are_refused_as_are_impossible_shapes() {
         format!("[racks]\nwide = [{}]\n", nodes.join(", "))
     };
     let (line, cause, fix) = refused(&rack(127));
-    let expected = "'wide' has 128 links, and at most 127 are possible";
+    let expected = "'wide' has 128 links: expected at most 127";
     assert_eq!((line, cause.as_str()), (2, expected));
     assert_eq!(fix, "put switches or racks between them");
     assert!(parse(&rack(126)).is_ok());
     let odd = "\n[fat-tree]\nports = 5\n[hosts]\n'host 0.0' = '10.0.0.1'";
     let (line, cause, _) = refused(odd);
-    let expected = "the number of a switch's ports must be even and not 0, not 5";
+    let expected = "the number of ports of a switch must be even and at least 2, not 5";
     assert_eq!((line, cause.as_str()), (2, expected));
     let mixed = "[racks]\na = []\n[fat-tree]\nports = 4\n[hosts]\n'host 0.0' = '10.0.0.1'";
     let (line, cause, _) = refused(mixed);
-    let expected = "a generated network has switches, racks and links already";
+    let expected = "a generated network already has switches, racks and links";
     assert_eq!((line, cause.as_str()), (3, expected));
     let alone = "hosts-forward = true\nlinks = [['a', 'b']]\n[hosts]\na = '10.0.0.1'\n\
                  b = '10.0.0.2'\n";
-    assert_eq!(refused(alone).1, "the topology has no switch that others could be linked to");
+    assert_eq!(refused(alone).1, "the topology has no switch for undeclared hosts");
 }
 
 #[test]
@@ -181,5 +185,5 @@ fn what_stands_for_no_node_is_refused() {
     let missing = read(Path::new("no/such/file.toml")).expect_err("it is not there");
     assert!(matches!(&missing.fault, Fault::Read(it) if it.kind() == ErrorKind::NotFound));
     assert_eq!(missing.line, None);
-    assert_eq!(missing.fault.to_string(), "it cannot be read: no such file or directory");
+    assert_eq!(missing.fault.to_string(), "cannot read the file: no such file or directory");
 }

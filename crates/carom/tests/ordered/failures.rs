@@ -110,5 +110,5 @@ fn an_application_that_takes_nothing_is_put_out_of_the_ring_and_told_so() {
     assert!(given > 150 && others < 30, "{given} in order, and {others} events");
     assert_eq!(removed, Some(Removal::TooSlow));
     let notices = nodes[0].notices();
-    assert!(notices.iter().any(|it| it.text.contains("did not take")), "{notices:?}");
+    assert!(notices.iter().any(|it| it.text.contains("did not receive")), "{notices:?}");
 }

@@ -87,7 +87,7 @@ impl Transfer<'_> {
         let is_one_late = matches!(self.disturbance, Some(Disturbance::Several { .. }));
         let at_first = count - usize::from(is_one_late);
         let mut receivers: Vec<Running> = (1..=at_first).map(|it| self.receiver(it)).collect();
-        receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
+        receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
         let file = self.file.to_str().expect("a name of letters");
         let expected = at_first.to_string();
         let mut args = vec!["send", file, "--to", "bench", "--json", "--interface", "eth0"];
@@ -189,7 +189,7 @@ impl Transfer<'_> {
         };
         // The killed receiver did not get the file, which the sender reports.
         sender.end_with(i32::from(killed.is_some()));
-        let is_left = |line: &&String| line.contains(" is left behind by ");
+        let is_left = |line: &&String| line.contains(" is evicted: ");
         let left_behind = sender.said.seen.iter().filter(is_left).count();
         let mut stragglers = Stragglers { left_behind, ..Stragglers::default() };
         let sent = blake3_of(self.file);

@@ -27,7 +27,7 @@ pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
     all.sort_unstable();
     all.dedup();
     if all.is_empty() {
-        let cause = format!("membership service {}: it has no IPv4 address", names.join(", "));
+        let cause = format!("membership service {} has no IPv4 address", names.join(", "));
         return Err(CliError::new(cause, "give the IPv4 address of a `carom control`"));
     }
     Ok(all)

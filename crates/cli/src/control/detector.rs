@@ -67,7 +67,7 @@ fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), 
     if !args.json {
         let DetectorStatus { detector, rack, address, .. } = &shown;
         output::say(format_args!(
-            "failure detector {detector} of rack {rack:?}, UDP {address}; ends with Ctrl-C"
+            "failure detector {detector} of rack {rack:?}, UDP {address}; press Ctrl-C to stop"
         ));
     }
     let begun = Instant::now();
@@ -84,7 +84,7 @@ fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), 
             is_away_told = true;
             let controls = args.controls.join(", ");
             output::say(format_args!(
-                "note: no membership service answers at {controls} yet: it tries again"
+                "note: no membership service answers at {controls} yet: retrying"
             ));
         }
         if args.json {
@@ -117,11 +117,11 @@ fn changes(before: &DetectorStatus, now: &DetectorStatus) -> Vec<String> {
     }
     for process in before.processes.iter().filter(|process| process.linked) {
         if !now.processes.contains(process) {
-            lines.push(format!("link to {} is gone", process.address));
+            lines.push(format!("link to {} lost", process.address));
         }
     }
     if before.watched != now.watched {
-        lines.push(format!("watches {}: {}", now.watched.len(), now.watched.join(" ")));
+        lines.push(format!("watching {}: {}", now.watched.len(), now.watched.join(" ")));
     }
     if reports(before) != reports(now) {
         lines.push(format!("reports made: {}", reports(now)));
@@ -160,7 +160,7 @@ mod tests {
             counters: BTreeMap::from([("reports_made".into(), 1)]),
         };
         let lines = changes(&unshown(status.clone()), &status);
-        assert_eq!(lines, ["linked to 10.0.0.1:7402", "watches 1: 8", "reports made: 1"]);
+        assert_eq!(lines, ["linked to 10.0.0.1:7402", "watching 1: 8", "reports made: 1"]);
         assert!(changes(&status, &status).is_empty());
     }
 }

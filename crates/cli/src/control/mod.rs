@@ -67,7 +67,7 @@ fn check_detection(flag: &str, time: Duration) -> Result<(), CliError> {
     if time >= LEAST_DETECTION {
         return Ok(());
     }
-    let cause = format!("{flag}: {time:?} is too short");
+    let cause = format!("{flag}: {time:?} is too short: the minimum is {LEAST_DETECTION:?}");
     Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")))
 }
 
@@ -79,8 +79,8 @@ fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
     if name.len() <= LONGEST_NAME {
         return Ok(());
     }
-    let fix = format!("give a name of {LONGEST_NAME} bytes at most");
-    Err(CliError::new(format!("{flag}: the name is too long"), fix))
+    let fix = format!("give a name of at most {LONGEST_NAME} bytes");
+    Err(CliError::new(format!("{flag}: the name has {} bytes, which is too long", name.len()), fix))
 }
 
 const LEAST_DETECTION: Duration = Duration::from_millis(100);

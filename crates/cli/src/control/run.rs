@@ -128,14 +128,14 @@ pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
     if args.json {
         output::json(&serving)?;
     } else {
-        output::say(format_args!("serves at {}: nodes give --control {0}", serving.address));
+        output::say(format_args!("serving at {}: start nodes with --control {0}", serving.address));
         if let Some(http) = &serving.http {
             output::say(format_args!(
                 "status and metrics at http://{http}/status and http://{http}/metrics"
             ));
         }
         output::say(format_args!(
-            "ends with Ctrl-C; what was acknowledged is kept in {}",
+            "acknowledged changes are kept in {}; press Ctrl-C to stop",
             serving.store
         ));
     }
@@ -144,8 +144,8 @@ pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
         let trouble = control.trouble();
         if told != trouble {
             match &trouble {
-                Some(trouble) => output::say(format_args!("away from its store: {trouble}")),
-                None => output::say(format_args!("its store is back")),
+                Some(trouble) => output::say(format_args!("store unavailable: {trouble}")),
+                None => output::say(format_args!("store available again")),
             }
             told = trouble;
         }
@@ -191,8 +191,11 @@ impl Etcd {
         let mut options = EtcdOptions::new(&self.etcd);
         let is_whole = self.etcd_lease.subsec_nanos() == 0;
         if !is_whole || !(LEAST_LEASE..=LONGEST_LEASE).contains(&self.etcd_lease) {
-            let cause = format!("--etcd-lease: {:?} is not possible", self.etcd_lease);
-            return Err(CliError::new(cause, "give 2s to 10min, in whole seconds"));
+            let cause = format!(
+                "--etcd-lease: {:?} is invalid: expected whole seconds from 2s to 10min",
+                self.etcd_lease
+            );
+            return Err(CliError::new(cause, "give whole seconds, such as 5s"));
         }
         options.lease = self.etcd_lease;
         if let (Some(name), Some(file)) = (&self.etcd_user, &self.etcd_password_file) {
@@ -203,7 +206,7 @@ impl Etcd {
         }
         let plain = self.etcd.iter().find(|url| !url.starts_with("https://"));
         if let (Some(plain), true) = (plain, self.etcd_ca.is_some()) {
-            let cause = format!("--etcd-ca: {plain} is not spoken to by TLS");
+            let cause = format!("--etcd-ca requires https URLs, but --etcd has {plain}");
             return Err(CliError::new(cause, "give https://HOST:PORT for every member of etcd"));
         }
         options.ca.clone_from(&self.etcd_ca);

@@ -49,7 +49,7 @@ impl Status {
     /// Fails if no service answers.
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let Some(status) = self.service.get::<Report>("status", None)? else {
-            return Err(CliError::new("the service knows no status", NOT_A_SERVICE));
+            return Err(CliError::new("the service has no status page", NOT_A_SERVICE));
         };
         if self.service.json {
             return output::json(&status).map(|()| Outcome::Fine);
@@ -103,8 +103,8 @@ impl Service {
             }
             Err(ureq::Error::StatusCode(404)) => Ok(None),
             Err(ureq::Error::StatusCode(503)) => {
-                let cause = format!("{} does not know that now", self.http);
-                Err(CliError::new(cause, "see `carom control status`, or ask another process"))
+                let cause = format!("{} cannot answer now", self.http);
+                Err(CliError::new(cause, "see `carom control status`, or query another process"))
             }
             Err(error) => {
                 let why = match &error {
@@ -123,12 +123,12 @@ impl Service {
     fn unread(&self, error: &ureq::Error) -> CliError {
         match error {
             ureq::Error::Json(error) if error.is_syntax() || error.is_data() => {
-                let cause = format!("{} answers what makes no sense: {error}", self.http);
+                let cause = format!("invalid response from {}: {error}", self.http);
                 CliError::new(cause, NOT_A_SERVICE)
             }
             _ => {
-                let cause = format!("the answer of {} is not whole", self.http);
-                CliError::new(cause, "see whether `carom control` still runs there, and ask again")
+                let cause = format!("incomplete response from {}", self.http);
+                CliError::new(cause, "check that `carom control` still runs there, and retry")
             }
         }
     }
@@ -169,13 +169,13 @@ fn show(status: &Report) -> Result<(), CliError> {
         ));
     }
     if status.nodes.is_empty() {
-        output::lines("no node is there")?;
+        output::lines("no nodes")?;
     } else {
         output::lines(&nodes(&status.nodes))?;
     }
     if status.detectors.is_empty() {
         output::say(format_args!(
-            "no failure detector is there: nodes that fail are found out by their leases"
+            "no failure detectors: failed nodes are detected by their leases"
         ));
         return Ok(());
     }

@@ -86,4 +86,5 @@ const EXAMPLE: &str = "Examples:
   carom demo --nodes 16 --loss 20% --rate 100/s --seconds 5
   carom demo --burst 20 --stagger 4 --json | jq .recovered
 
-Exit codes: 0 all was delivered, 1 something was lost, 2 wrong use or environment";
+Exit codes: 0 all messages were delivered, 1 messages were lost, duplicated, or damaged, 2 usage or
+environment error";

@@ -50,13 +50,13 @@ fn tell_path(args: &Args, path: &str) {
         let interface = &args.interface;
         if path == "mixed" {
             output::say(format_args!(
-                "note: some members have not confirmed multicast yet: they get copies"
+                "note: some members have not confirmed multicast yet: they get unicast copies"
             ));
             return;
         }
         output::say(format_args!(
-            "note: no multicast on {interface} here: unicast copies to all members"
+            "note: no multicast on {interface}: all members get unicast copies"
         ));
-        output::say(format_args!("fix: see `carom doctor --interface {interface}`"));
+        output::say(format_args!("fix: run `carom doctor --interface {interface}`"));
     }
 }

@@ -27,7 +27,7 @@ impl Plan {
         let size = args.group_size.unwrap_or_else(|| default_size(nodes));
         if size > nodes {
             return Err(CliError::new(
-                format!("groups of {size} members with {nodes} nodes"),
+                format!("groups of {size} members are not possible with {nodes} nodes"),
                 format!("use --group-size {nodes} or less, or --nodes {size} or more"),
             ));
         }

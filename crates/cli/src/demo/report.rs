@@ -136,16 +136,16 @@ impl Report {
         row("delivered", self.delivered.to_string(), self.verdict());
         row("duplicates", self.duplicates.to_string(), String::new());
         row("lost", self.lost.to_string(), String::new());
-        row("losses injected", self.losses_injected.to_string(), "data, repairs, all".to_owned());
+        row("losses injected", self.losses_injected.to_string(), "of all datagrams".to_owned());
         row("recovered by FEC", self.recovered.fec.to_string(), share_of(self.recovered.fec));
         row("recovered by NAK", self.recovered.nak.to_string(), share_of(self.recovered.nak));
-        row("overtaken", self.recovered.overtaken.to_string(), "by a repair: not lost".to_owned());
+        row("overtaken", self.recovered.overtaken.to_string(), "by a repair, not lost".to_owned());
         let RecoveryMs { p50, p99, max } = self.recovery_ms;
         row("recovery p50", ms(p50), format!("p99 {}, max {}", ms(p99), ms(max)));
         let DeliveryMs { p50, p99, p999, max } = self.delivery_ms;
         let tail = format!("p99 {}, p99.9 {}, max {}", ms(p99), ms(p999), ms(max));
         row("delivery p50", ms(p50), tail);
-        row("overhead", format!("{:.1} %", self.overhead * 100.0), "repairs of all".to_owned());
+        row("overhead", format!("{:.1} %", self.overhead * 100.0), "share of repairs".to_owned());
         row("XORs per packet", format!("{:.2}", self.xors_per_packet), String::new());
         row("path", self.path.to_owned(), String::new());
         if let Some(column) = table.column_mut(1) {
@@ -156,9 +156,9 @@ impl Report {
 
     fn verdict(&self) -> String {
         match (self.lost, self.outstanding) {
-            (0, 0) => "everything".to_owned(),
-            (0, outstanding) => format!("{outstanding} still on their way when you ended it"),
-            (lost, _) => format!("{lost} did not come"),
+            (0, 0) => "complete".to_owned(),
+            (0, outstanding) => format!("{outstanding} still in flight at the interruption"),
+            (lost, _) => format!("{lost} missing"),
         }
     }
 }
@@ -235,6 +235,6 @@ mod tests {
             assert!(json.pointer(&format!("/{field}")).is_some(), "{field}");
         }
         let text = report.for_people();
-        assert!(text.contains("everything") && text.contains("50.0 %"), "{text}");
+        assert!(text.contains("complete") && text.contains("50.0 %"), "{text}");
     }
 }

@@ -61,7 +61,8 @@ impl World {
         if (Label::BYTES..=limit).contains(&bytes) {
             return Ok(bytes);
         }
-        let cause = format!("--payload of {bytes} bytes, where {} to {limit} fit", Label::BYTES);
+        let cause =
+            format!("--payload {bytes} is invalid: expected {} to {limit} bytes", Label::BYTES);
         Err(CliError::new(cause, format!("use --payload {limit} or less")))
     }
 
@@ -138,7 +139,7 @@ impl World {
 
 /// Returns the error text for members that are not known to all others in time.
 fn unseen(missing: usize) -> String {
-    format!("{} of groups not known to all others yet", counted(missing, "member"))
+    format!("{} of groups not yet known to all others", counted(missing, "member"))
 }
 
 fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, CliError> {
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn one_missing_member_is_singular() {
-        assert_eq!(unseen(1), "1 member of groups not known to all others yet");
+        assert_eq!(unseen(1), "1 member of groups not yet known to all others");
         assert!(unseen(2).starts_with("2 members "));
     }
 

@@ -18,8 +18,12 @@ pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
     let chosen = first.or_else(|| all.first()).map(|it| it.name.clone());
     let mut findings = Findings::default();
     if all.is_empty() {
-        let cause = "no interface is up with an IPv4 address";
-        findings.add(Finding::bad("up", cause, "ip link set lo up, or connect the machine"));
+        let cause = "no interface with an IPv4 address is up";
+        findings.add(Finding::bad(
+            "up",
+            cause,
+            "ip link set lo up, or connect the machine to a network",
+        ));
     }
     for interface in &all {
         let is_chosen = chosen.as_ref() == Some(&interface.name);
@@ -50,7 +54,7 @@ pub(crate) fn interfaces(wanted: Option<&str>) -> Result<Vec<Interface>, CliErro
     let known: Vec<String> =
         others.iter().map(|it| format!("{} ({})", it.name, it.address)).collect();
     Err(CliError::new(
-        format!("unknown interface '{wanted}', or it has no IPv4 address"),
+        format!("interface '{wanted}' does not exist or has no IPv4 address"),
         format!("use one of: {}", known.join(", ")),
     ))
 }
@@ -60,21 +64,22 @@ fn of_interface(interface: &Interface) -> Vec<Finding> {
     if !interface.is_up {
         return vec![Finding::bad("up", "the interface is down", format!("ip link set {name} up"))];
     }
-    let mut findings = vec![Finding::ok("up", format!("it is up at {}", interface.address))];
+    let mut findings =
+        vec![Finding::ok("up", format!("the interface is up at {}", interface.address))];
     findings.push(of_flag(interface));
     findings.extend(of_mtu(name, interface.mtu()));
     let unicast = probe::unicast_to_oneself(interface.address);
     let unicast_works = matches!(unicast, Ok(true));
     findings.push(match unicast {
-        Ok(true) => Finding::ok("unicast", "a datagram to oneself comes back"),
+        Ok(true) => Finding::ok("unicast", "a datagram to this machine itself arrives"),
         Ok(false) => Finding::bad(
             "unicast",
-            "a datagram to oneself does not come back",
-            "let UDP through the firewall: see `nft list ruleset` or `iptables -S`",
+            "a datagram to this machine itself does not arrive",
+            "allow UDP in the firewall: see `nft list ruleset` or `iptables -S`",
         ),
         Err(error) => Finding::bad(
             "unicast",
-            format!("a datagram to oneself cannot be sent: {}", plain(&error)),
+            format!("a datagram to this machine itself cannot be sent: {}", plain(&error)),
             format!("see `ip addr show {name}`"),
         ),
     });
@@ -85,14 +90,14 @@ fn of_interface(interface: &Interface) -> Vec<Finding> {
 fn of_flag(interface: &Interface) -> Finding {
     let check = "multicast flag";
     if interface.is_multicast {
-        return Finding::ok(check, "the interface says that it carries multicast");
+        return Finding::ok(check, "the interface has the multicast flag");
     }
     if interface.is_loopback {
-        return Finding::ok(check, "loopback does not say so, but often carries multicast");
+        return Finding::ok(check, "loopback has no multicast flag, but often carries multicast");
     }
     Finding::warn(
         check,
-        "the interface does not say that it carries multicast",
+        "the interface has no multicast flag",
         format!("ip link set {} multicast on", interface.name),
     )
 }
@@ -100,16 +105,16 @@ fn of_flag(interface: &Interface) -> Finding {
 fn of_multicast(interface: &Interface, unicast_works: bool) -> Finding {
     let (check, name) = ("multicast", &interface.name);
     match probe::multicast_to_oneself(interface.address, PROBE_GROUP) {
-        Ok(true) => Finding::ok(check, "a multicast datagram to oneself comes back"),
+        Ok(true) => Finding::ok(check, "a multicast datagram to this machine itself arrives"),
         Ok(false) if unicast_works => Finding::bad(
             check,
-            "a multicast datagram to oneself does not come back, unicast does: a firewall?",
-            "let UDP to 239.0.0.0/8 in (nft: ip daddr 239.0.0.0/8 accept), or use --path unicast",
+            "a multicast datagram to this machine itself does not arrive, but unicast does",
+            "allow UDP to 239.0.0.0/8 (nft: ip daddr 239.0.0.0/8 accept), or use --path unicast",
         ),
         Ok(false) => Finding::bad(
             check,
-            "a multicast datagram to oneself does not come back",
-            "see the finding about unicast first",
+            "a multicast datagram to this machine itself does not arrive",
+            "fix the finding on unicast first",
         ),
         Err(error) => Finding::bad(
             check,
@@ -124,16 +129,17 @@ fn of_mtu(name: &str, mtu: Option<u16>) -> Option<Finding> {
     let (check, mtu) = ("mtu", mtu?);
     let common = lateral::Config::default().path_mtu;
     let config = lateral::Config { path_mtu: mtu.min(common), ..lateral::Config::default() };
-    let fix = format!("ip link set {name} mtu {common}, if the network carries it");
+    let fix = format!("ip link set {name} mtu {common}, if the network supports it");
     if config.validate().is_err() {
-        return Some(Finding::bad(check, format!("packets of {mtu} bytes are too small"), fix));
+        return Some(Finding::bad(check, format!("an MTU of {mtu} bytes is too small"), fix));
     }
     let limit = config.packet_limit(RateOfFire::default());
-    let cause = format!("packets of {mtu} bytes: messages of up to {limit} in one, at r = 8");
+    let cause =
+        format!("MTU of {mtu} bytes: messages of up to {limit} bytes fit in one packet at r = 8");
     Some(if mtu >= common {
         Finding::ok(check, cause)
     } else {
-        Finding::warn(check, format!("{cause}, less than on a common network"), fix)
+        Finding::warn(check, format!("{cause}; most networks have {common}"), fix)
     })
 }
 
@@ -144,9 +150,11 @@ fn of_buffer(buffer: Buffer) -> Finding {
     };
     match probe::granted(buffer, asked) {
         Ok(granted) => judge_buffer(check, asked, granted, sysctl),
-        Err(error) => {
-            Finding::bad(check, format!("no socket: {}", plain(&error)), "raise `ulimit -n`")
-        }
+        Err(error) => Finding::bad(
+            check,
+            format!("cannot create a socket: {}", plain(&error)),
+            "raise `ulimit -n`",
+        ),
     }
 }
 
@@ -157,13 +165,13 @@ fn judge_buffer(
     sysctl: &'static str,
 ) -> Finding {
     let kib = |bytes: usize| bytes >> 10;
-    let cause = format!("{} KiB granted of {} KiB", kib(granted), kib(asked));
+    let cause = format!("{} KiB of {} KiB granted", kib(granted), kib(asked));
     if granted >= asked {
         return Finding::ok(check, cause);
     }
-    let fix = format!("sysctl -w {sysctl}={asked}, and in /etc/sysctl.d to keep it");
+    let fix = format!("sysctl -w {sysctl}={asked}, and add it to /etc/sysctl.d to keep it");
     if granted < HURTING_BYTES {
-        Finding::bad(check, format!("{cause}: bursts will be lost and repaired"), fix)
+        Finding::bad(check, format!("{cause}: bursts will be lost and need repair"), fix)
     } else {
         Finding::warn(check, cause, fix)
     }
@@ -179,19 +187,21 @@ fn of_memberships(text: &str) -> Finding {
         ),
         Ok(limit) => Finding::ok(
             check,
-            format!("{limit} multicast addresses a socket; Carom takes more sockets beyond 20"),
+            format!("{limit} multicast addresses per socket; Carom opens more sockets beyond 20"),
         ),
-        Err(_) => Finding::ok(check, "the system tells no limit; Carom takes 20 a socket"),
+        Err(_) => {
+            Finding::ok(check, "the system reports no limit; Carom uses 20 addresses per socket")
+        }
     }
 }
 
 fn of_timer() -> Finding {
     let (check, (median, worst)) = ("timer", probe::timer_overshoot());
-    let cause = format!("a sleep of 1 ms takes {median:.0?} longer, at most {worst:.0?}");
+    let cause = format!("a sleep of 1 ms ends {median:.0?} late (median), at most {worst:.0?}");
     if median.as_millis() < 1 {
         return Finding::ok(check, cause);
     }
-    let fix = "stop what keeps the processors busy, or run it with a higher priority (nice, chrt)";
+    let fix = "reduce the CPU load, or run it with a higher priority (nice, chrt)";
     Finding::warn(check, format!("{cause}: repairs and pacing will be late"), fix)
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 const DEFAULT_PORT: u16 = 7499;
 const EXAMPLE: &str = "Examples:
   carom doctor
-  carom doctor --listen                       on one machine, and on another one
-  carom doctor 10.0.0.1
+  carom doctor --listen                       on one machine
+  carom doctor 10.0.0.1                       on another one
 
-Exit codes: 0 fine, perhaps with warnings, 1 something will hurt, 2 wrong use or environment";
+Exit codes: 0 no problem, or only warnings, 1 a problem was found, 2 usage or environment error";

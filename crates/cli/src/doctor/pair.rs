@@ -37,7 +37,7 @@ pub(crate) fn listen(
     }
     let names = if joined.is_empty() { "no interface".to_owned() } else { joined.join(", ") };
     output::say(format_args!(
-        "listening on UDP port {port}, for multicast on {names}; Ctrl-C ends it"
+        "listening on UDP port {port}, for multicast on {names}; press Ctrl-C to stop"
     ));
     let mut told = BTreeSet::new();
     let mut buffer = vec![0; MAX_BYTES];
@@ -54,7 +54,7 @@ pub(crate) fn listen(
             if json {
                 output::json(&json!({ "event": "arrived", "from": from, "by": what }))?;
             } else {
-                output::lines(&format!("{from}: its {what} arrives here"))?;
+                output::lines(&format!("{from}: {what} received"))?;
             }
         }
     }
@@ -79,7 +79,7 @@ pub(crate) fn examine(
     };
     let Some(interface) = interface else {
         let fix = "see `ip route`, or give --interface";
-        return Err(CliError::new(format!("there is no route to {host}"), fix));
+        return Err(CliError::new(format!("no route to {host}"), fix));
     };
     let socket = open(0)
         .and_then(|socket| {
@@ -178,30 +178,30 @@ impl Asker {
 fn judge(listener: &SocketAddrV4, heard: &BTreeSet<Kind>, largest: usize) -> Findings {
     let (host, port) = (listener.ip(), listener.port());
     let mut findings = Findings::default();
-    let multicast_fix = "let UDP to 239.0.0.0/8 in at the receiver, and see IGMP snooping and \
-                         querier of the switch; until then Carom sends unicast copies";
+    let multicast_fix = "allow UDP to 239.0.0.0/8 at the receiver, and check IGMP snooping and the \
+                         querier of the switch; until then, Carom sends unicast copies";
     if heard.contains(&Kind::Answer) {
-        findings.add(Finding::ok("unicast", format!("it arrives at {host} and comes back")));
+        findings.add(Finding::ok("unicast", format!("{host} answers")));
     } else {
         findings.add(Finding::bad(
             "unicast",
-            format!("nothing comes back from {host}, UDP port {port}"),
-            format!("run `carom doctor --listen --port {port}` there, and let UDP through"),
+            format!("no answer from {host}, UDP port {port}"),
+            format!("run `carom doctor --listen --port {port}` there, and allow UDP"),
         ));
     }
     if heard.is_empty() {
         return findings;
     }
     findings.add(if heard.contains(&Kind::HeardMulticast) {
-        Finding::ok("multicast to", format!("our multicast arrives at {host}"))
+        Finding::ok("multicast to", format!("multicast from this machine arrives at {host}"))
     } else {
-        let cause = format!("our multicast does not arrive at {host}");
+        let cause = format!("multicast from this machine does not arrive at {host}");
         Finding::bad("multicast to", cause, multicast_fix)
     });
     findings.add(if heard.contains(&Kind::AnswerByMulticast) {
-        Finding::ok("multicast from", format!("the multicast of {host} arrives here"))
+        Finding::ok("multicast from", format!("multicast from {host} arrives at this machine"))
     } else {
-        let cause = format!("the multicast of {host} does not arrive here");
+        let cause = format!("multicast from {host} does not arrive at this machine");
         Finding::bad("multicast from", cause, multicast_fix)
     });
     if largest > 0 {
@@ -212,8 +212,8 @@ fn judge(listener: &SocketAddrV4, heard: &BTreeSet<Kind>, largest: usize) -> Fin
 
 fn judge_size(largest: usize) -> Finding {
     let (check, mtu) = ("datagram size", largest + IP_UDP_BYTES);
-    let cause = format!("the largest datagram that passes both ways has {largest} bytes");
-    let fix = "raise the MTU of the links between (ip link set IFACE mtu 1500), tunnels included";
+    let cause = format!("the largest datagram that passes in both directions has {largest} bytes");
+    let fix = "raise the MTU of all links and tunnels on the path (ip link set IFACE mtu 1500)";
     match mtu {
         1500.. => Finding::ok(check, cause),
         700..1500 => Finding::warn(check, format!("{cause}: a path MTU of {mtu}"), fix),
@@ -294,7 +294,7 @@ fn resolve(host: &str, default_port: u16) -> Result<SocketAddrV4, CliError> {
     });
     found.ok_or_else(|| {
         CliError::new(
-            format!("'{host}' is not a host with an IPv4 address"),
+            format!("host '{host}' is invalid, or has no IPv4 address"),
             "give HOST or HOST:PORT, such as 10.0.0.1 or 10.0.0.1:7499",
         )
     })

@@ -50,7 +50,7 @@ impl<'a> Holding<'a> {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(Outcome::Code(code(status))),
                 Ok(None) => {}
-                Err(error) => return Err(CliError::io("wait for the command", &error)),
+                Err(error) => return Err(CliError::io("cannot wait for the command", &error)),
             }
             let is_open = ring::drain(group, &mut self.ring);
             self.watch_lock(&child, is_open);
@@ -80,7 +80,7 @@ impl<'a> Holding<'a> {
         }
         command.spawn().map_err(|error| {
             let cause = format!("command {}: {}", program.to_string_lossy(), plain(&error));
-            CliError::new(cause, "give a program that is there and may be executed, after --")
+            CliError::new(cause, "give an existing, executable program after --")
         })
     }
 
@@ -91,14 +91,14 @@ impl<'a> Holding<'a> {
     fn watch_lock(&mut self, child: &Child, is_open: bool) {
         let why = match (self.lock.is_held() && is_open, self.ring.is_minority) {
             (false, _) => "is lost",
-            (true, true) => "is in doubt, as this partition may not go on",
+            (true, true) => "is in doubt because this partition may not continue",
             (true, false) => return,
         };
         if std::mem::replace(&mut self.is_lost, true) {
             return;
         }
         let Args { group, name, keep_running, .. } = self.args;
-        let then = if *keep_running { "goes on" } else { "is ended" };
+        let then = if *keep_running { "continues" } else { "is terminated" };
         if !keep_running {
             send(child, Signal::SIGTERM);
             self.kill_at = Some(Instant::now() + self.args.kill_after);

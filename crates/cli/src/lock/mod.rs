@@ -17,9 +17,9 @@ use holding::Holding;
 
 /// Run a command while holding a lock of an ordered group, like flock(1) on one machine
 ///
-/// With --quorum-of N at all members, at most one member is granted the lock at a time. Without it
-/// that holds only among members that see each other: hosts that start separately, or are cut off
-/// from each other, may each be granted the lock.
+/// With --quorum-of N at all members, at most one member is granted the lock at a time. Without it,
+/// this holds only among members that can reach each other: hosts that start separately, or are cut
+/// off from each other, may each be granted the lock.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
@@ -118,7 +118,7 @@ impl<'a> Asking<'a> {
         while self.group.members().len() < self.args.wait_for {
             self.goes_on()?;
             if is_over() {
-                return Ok(self.not_had("too few members are there"));
+                return Ok(self.not_had("too few members are online"));
             }
             self.interrupt.wait(STEP);
         }
@@ -143,7 +143,9 @@ impl<'a> Asking<'a> {
                 Some(Err(error)) => return Err(refused(name, &error)),
                 None => match stopped {
                     Some(error) => return Err(error),
-                    None => return Ok(self.not_had("another holds it, or no majority is there")),
+                    None => {
+                        return Ok(self.not_had("another member holds it, or there is no majority"));
+                    }
                 },
             }
         }
@@ -168,8 +170,8 @@ impl<'a> Asking<'a> {
 
 fn refused(name: &str, error: &LockError) -> CliError {
     let fix = match error {
-        LockError::TooMany { .. } => "give locks back, or use another group",
-        _ => "see `carom doctor` for the network, and try again",
+        LockError::TooMany { .. } => "release locks, or use another group",
+        _ => "check the network with `carom doctor`, and retry",
     };
     CliError::new(format!("lock {name}: {error}"), fix)
 }
@@ -179,13 +181,13 @@ const STEP: Duration = Duration::from_millis(20);
 const TRY: Duration = Duration::from_secs(10);
 const EXAMPLE: &str = "Examples:
   carom lock backup nightly -- ./backup.sh
-  carom lock backup nightly --try -- ./backup.sh || echo somebody else does it
+  carom lock backup nightly --try -- ./backup.sh || echo skipped
   carom lock jobs leader --timeout 10s -- sh -c './write --fence $CAROM_FENCE'
 
-The command finds CAROM_GROUP, CAROM_LOCK and CAROM_FENCE in its environment. The fence is a number
-that is larger each time that the lock is granted, as long as the ring lives on: give it along to
-what you write to, and have smaller ones refused there. Where carom is not on a terminal, signals
-for the command reach all that it has started.
+The command receives CAROM_GROUP, CAROM_LOCK, and CAROM_FENCE in its environment. The fence is a
+number that grows with each grant of the lock, for as long as the ring exists. A resource that the
+command writes to should reject a fence smaller than the largest it has seen. If carom does not run
+on a terminal, signals reach the command and all processes that it has started.
 
 Exit codes: that of the command (128 + N if signal N ended it), --conflict-code if the lock could
-not be acquired, 130 if you did not wait for it, 2 wrong use or environment";
+not be acquired, 130 if interrupted while waiting for it, 2 usage or environment error";

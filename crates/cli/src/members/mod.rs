@@ -140,7 +140,7 @@ fn show(report: &Report, json: bool) -> Result<(), CliError> {
         report.id, report.endpoint, report.interface
     ));
     if report.members.is_empty() {
-        return output::lines("no other node is there");
+        return output::lines("no other node is online");
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["node", "endpoint", "path"]);
@@ -178,7 +178,7 @@ const EXAMPLE: &str = "Examples:
   carom members --control 10.0.0.5
   carom members prices --control 10.0.0.5 --watch
 
-Exit codes: 0 it was shown, 1 nobody is in GROUP, 2 wrong use or environment";
+Exit codes: 0 success, 1 GROUP has no members, 2 usage or environment error";
 
 #[cfg(test)]
 mod tests {

@@ -53,7 +53,7 @@ impl Look<'_> {
     fn show(&self, status: &Status, rings: &[RingStatus]) -> Result<(), CliError> {
         if rings.is_empty() {
             output::say(format_args!(
-                "nobody is in {}: {}",
+                "group {} has no members: {}",
                 self.name,
                 why_nobody(status.members.len())
             ));
@@ -91,7 +91,7 @@ impl Look<'_> {
     fn text(&self, status: &Status, ring: &RingStatus) -> String {
         let view = &ring.view;
         let mut text = format!(
-            "ring of {}: view {}.{}, {}, of which it takes {} to go on\n",
+            "ring of {}: view {}.{}, {}, {} required to continue\n",
             self.name,
             view.epoch.version,
             view.version,
@@ -100,7 +100,7 @@ impl Look<'_> {
         );
         if let Some(electorate) = view.electorate() {
             let voters = view.voters().count();
-            text += &format!("{voters} of {electorate} voters, the others are clients\n");
+            text += &format!("{voters} of {electorate} voters; the other members are clients\n");
         }
         if view.is_forced {
             text += "an operator has forced the quorum\n";
@@ -109,7 +109,7 @@ impl Look<'_> {
             let (voters, needed) = (view.voters().count(), ring::news::needed(view));
             text += &format!("{}\n", ring::news::waiting_for_quorum(voters, needed));
         } else if !ring.is_working {
-            text += "it does not go on now: members are missing, or just being replaced\n";
+            text += "not working: members are missing or being replaced\n";
         }
         let endpoints = endpoints(status);
         let mut members = Table::new();
@@ -128,7 +128,7 @@ impl Look<'_> {
         locks.load_style(presets::NOTHING).set_header(["lock", "holder", "waiting"]);
         for (lock, holder) in view.locks.held() {
             let waiting: Vec<String> = view.locks.waiting(lock).map(named).collect();
-            let waiting = if waiting.is_empty() { "nobody".to_owned() } else { waiting.join(", ") };
+            let waiting = if waiting.is_empty() { "none".to_owned() } else { waiting.join(", ") };
             locks.add_row([self.lock_name(lock), named(holder), waiting]);
         }
         text + "\n" + &locks.trim_fmt()
@@ -163,8 +163,8 @@ fn are_alike(before: &[RingStatus], after: &[RingStatus]) -> bool {
 
 fn why_nobody(others: usize) -> String {
     match others {
-        0 => "no other node is there".to_owned(),
-        1 => "the only other node has not answered for it".to_owned(),
-        _ => format!("none of {others} other nodes has answered for it"),
+        0 => "no other node is online".to_owned(),
+        1 => "the only other node did not answer".to_owned(),
+        _ => format!("none of the {others} other nodes answered"),
     }
 }

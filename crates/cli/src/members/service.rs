@@ -89,7 +89,10 @@ impl Question<'_> {
             }
             let fix = "start `carom control` there, or give its address: --control HOST:PORT";
             if let Some(why) = seen.refused {
-                return Err(CliError::new(why, "give its --cluster, and use its version of carom"));
+                return Err(CliError::new(
+                    why,
+                    "give the --cluster of the service, and use its version of carom",
+                ));
             }
             if Instant::now() >= give_up {
                 let controls = self.controls.join(", ");
@@ -108,8 +111,8 @@ impl Question<'_> {
         }
         if seen.nodes.is_empty() {
             return output::lines(match self.group {
-                Some(_) => "nobody is in this group",
-                None => "nobody is in any group",
+                Some(_) => "the group has no members",
+                None => "no group has members",
             });
         }
         let mut table = Table::new();
@@ -138,7 +141,7 @@ impl Question<'_> {
         }
         if was_current && !now.is_current {
             output::say(format_args!(
-                "the membership service is away: these are the members last known"
+                "the membership service is unreachable: these are the last known members"
             ));
         }
         for change in changes {
@@ -152,7 +155,9 @@ impl Question<'_> {
             output::lines(&format!("{sign} {node} {endpoint} {how} {group}"))?;
         }
         if !was_current && now.is_current {
-            output::say(format_args!("the membership service is back: the members are as it says"));
+            output::say(format_args!(
+                "the membership service is reachable again: the members are up to date"
+            ));
         }
         Ok(())
     }

@@ -35,9 +35,9 @@ impl Confirmed {
             Self::Safe(safe) => format!("safe with {}", counted(safe.members, "member")),
             Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::Ordered(kept) => kept.words(),
-            Self::AllLeft => "not safe: every member has left, and none had confirmed".to_owned(),
-            Self::AllFailed => "not safe: every member has failed".to_owned(),
-            Self::Alone => "not safe: no member was there to get them".to_owned(),
+            Self::AllLeft => "not safe: all members left before they confirmed".to_owned(),
+            Self::AllFailed => "not safe: all members failed".to_owned(),
+            Self::Alone => "not safe: there was no other member".to_owned(),
             Self::NotAwaited => "interrupted, not confirmed".to_owned(),
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn publisher_alone_is_not_safe_and_no_finding() {
         let alone = Confirmed::Alone;
-        assert_eq!(alone.words(), "not safe: no member was there to get them");
+        assert_eq!(alone.words(), "not safe: there was no other member");
         assert!(!alone.is_safe() && !alone.is_finding());
         assert_eq!(alone.figures().0, 0);
     }
@@ -118,6 +118,6 @@ mod tests {
     fn members_that_all_left_unconfirmed_are_a_finding() {
         let left = Confirmed::AllLeft;
         assert!(left.is_finding() && !left.is_safe());
-        assert!(left.words().starts_with("not safe: every member has left"), "{}", left.words());
+        assert!(left.words().starts_with("not safe: all members left"), "{}", left.words());
     }
 }

@@ -104,12 +104,12 @@ impl Kept {
         }
         let mut parts = vec![format!("{kept} delivered {qos}")];
         if in_doubt > 0 {
-            parts.push(format!("{in_doubt} in doubt, as the ring went on without this node"));
+            parts.push(format!("{in_doubt} in doubt: the ring continued without this node"));
         }
         match (open, is_interrupted) {
             (0, _) => {}
-            (_, true) => parts.push(format!("{open} not known: interrupted")),
-            (_, false) => parts.push(format!("{open} not known in time, in a ring with {with}")),
+            (_, true) => parts.push(format!("{open} unknown: interrupted")),
+            (_, false) => parts.push(format!("{open} still unknown, in a ring with {with}")),
         }
         parts.join("; ")
     }
@@ -137,8 +137,11 @@ pub(super) fn resilience(text: &str) -> Result<Resilience, UnitError> {
         _ => match text.parse() {
             Ok(count @ 1..) => Ok(Resilience::Of(count)),
             _ => Err(UnitError {
-                cause: format!("'{text}' is no resilience"),
-                fix: "write majority, all, or how many members may fail, 1 to 255".to_owned(),
+                cause: format!(
+                    "resilience '{text}' is invalid: expected majority, all, or a number"
+                ),
+                fix: "give majority, all, or the number of members that may fail, 1 to 255"
+                    .to_owned(),
             }),
         },
     }
@@ -169,7 +172,7 @@ mod tests {
         let doubtful = Kept { in_doubt: 3, ..kept };
         assert!(doubtful.is_finding() && doubtful.words().contains("3 in doubt"));
         let open = Kept { open: 4, ..kept };
-        assert!(open.is_finding() && open.words().contains("4 not known in time"));
+        assert!(open.is_finding() && open.words().contains("4 still unknown"));
         assert!(!Kept { is_interrupted: true, ..open }.is_finding());
     }
 }

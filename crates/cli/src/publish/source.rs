@@ -113,7 +113,7 @@ fn holds_another(buffer: &[u8], framing: Framing) -> bool {
 fn too_large(framing: Framing, number: u64, size: u64, limit: usize) -> CliError {
     let noun = framing.noun();
     CliError::new(
-        format!("{noun} {number} has {size} bytes, but a message has at most {limit}"),
+        format!("{noun} {number} has {size} bytes: a message has at most {limit}"),
         match framing {
             Framing::Lines => "split it, for example with `fold -b`",
             Framing::Frames => "split it into several frames",
@@ -124,8 +124,8 @@ fn too_large(framing: Framing, number: u64, size: u64, limit: usize) -> CliError
 fn unreadable(framing: Framing, number: u64, error: &std::io::Error) -> CliError {
     let cause = format!("standard input, {} {number}: {}", framing.noun(), plain(error));
     let fix = match framing {
-        Framing::Lines => "see where the input comes from",
-        Framing::Frames => "a frame is 4 bytes of length (big-endian) and then that many bytes",
+        Framing::Lines => "check the source of the input",
+        Framing::Frames => "write each frame as 4 bytes of length (big-endian), then the message",
     };
     CliError::new(cause, fix)
 }

@@ -73,17 +73,19 @@ impl Args {
         };
         let ring = rings.iter().find(|ring| ring.view.epoch == epoch).ok_or_else(|| {
             let seen: Vec<String> = rings.iter().map(|ring| view_id(ring.view.epoch)).collect();
-            let cause = format!("view {} is not there, but {}", view_id(epoch), seen.join(", "));
-            CliError::new(cause, "run it without --yes, and see what is lost now")
+            let cause = format!("no ring has view {}; found {}", view_id(epoch), seen.join(", "));
+            CliError::new(
+                cause,
+                "run it without --yes to show the current view and the lost voters",
+            )
         })?;
         if ring.view.electorate().is_none() {
-            let fix =
-                "its members did not give --quorum-of: those that are left have to be restarted";
+            let fix = "restart the remaining members: they were started without --quorum-of";
             return Err(CliError::new(format!("group {} has no electorate", self.group), fix));
         }
         output::say(format_args!(
-            "warning: forcing the quorum of {}: if one of the lost voters works elsewhere, order \
-             and locks are split from now on",
+            "warning: forcing the quorum of {}: if a lost voter still works elsewhere, order and \
+             locks are split from now on",
             self.group
         ));
         let started = Instant::now();
@@ -98,11 +100,8 @@ impl Args {
                 return Ok(Outcome::Fine);
             }
         }
-        let cause = format!("the ring of {} does not continue", self.group);
-        Err(CliError::new(
-            cause,
-            "name with --lost each voter that is lost, and none that is there",
-        ))
+        let cause = format!("the ring of {} did not continue in time", self.group);
+        Err(CliError::new(cause, "give --lost with every lost voter, and no voter that is online"))
     }
 
     fn look(&self, node: &Node, interrupt: &Interrupt) -> Result<Vec<RingStatus>, CliError> {
@@ -111,8 +110,11 @@ impl Args {
         let rings = rings.ok_or_else(CliError::interrupted)?;
         let rings = rings.map_err(|error| CliError::new(error.to_string(), error.fix()))?;
         if rings.is_empty() {
-            let cause = format!("nobody is in {}", self.group);
-            return Err(CliError::new(cause, "give the group's name, and a seed that is there"));
+            let cause = format!("group {} has no members", self.group);
+            return Err(CliError::new(
+                cause,
+                "check the group name, and give a running node with --seed",
+            ));
         }
         Ok(rings)
     }
@@ -138,15 +140,16 @@ impl Args {
         }
         let mut text = format!("ring of {}: view {}\n", self.group, view_id(ring.view.epoch));
         if is_working {
-            let how = if ring.view.is_forced { ", as it was forced to" } else { "" };
+            let how = if ring.view.is_forced { " (forced)" } else { "" };
             let voters = counted(here.len(), "voter");
-            return output::lines(&format!("{text}it works{how}, with {voters}"));
+            return output::lines(&format!("{text}working{how}, with {voters}"));
         }
         let lost = names(&lost).join(",");
         text += &format!("{}\n", news::waiting_for_quorum(here.len(), needed));
-        text += &format!("here: {}\n", names(&here).join(","));
+        text += &format!("online: {}\n", names(&here).join(","));
         let flag = if lost.is_empty() { String::new() } else { format!(" --lost {lost}") };
-        text += &format!("lost: {}\n", if lost.is_empty() { "nobody of this view" } else { &lost });
+        text +=
+            &format!("lost: {}\n", if lost.is_empty() { "no voter of this view" } else { &lost });
         text += &format!(
             "to continue without them: carom ring force-quorum {} --view {}{flag} --yes",
             self.group,
@@ -174,16 +177,16 @@ fn epoch(text: &str) -> Result<Epoch, UnitError> {
         Some(Epoch { version: version.parse().ok()?, creator })
     });
     parts.ok_or_else(|| UnitError {
-        cause: format!("'{text}' is no view"),
-        fix: "copy it from what is shown without --yes, such as 2@00000000000000aa.3c5a0000000001"
+        cause: format!("view '{text}' is invalid"),
+        fix: "copy it from the output without --yes, such as 2@00000000000000aa.3c5a0000000001"
             .to_owned(),
     })
 }
 
 fn node(text: &str) -> Result<NodeId, UnitError> {
     u64::from_str_radix(text, 16).map(NodeId).map_err(|_| UnitError {
-        cause: format!("'{text}' is no node"),
-        fix: "write its 16 digits, as `carom members` shows them".to_owned(),
+        cause: format!("node '{text}' is invalid: expected 16 hexadecimal digits"),
+        fix: "copy the id from the output of `carom members`".to_owned(),
     })
 }
 
@@ -194,7 +197,8 @@ const EXAMPLE: &str = "Example:
   carom ring force-quorum accounts --view 2@3eb59cd23f890774.4d1f9a7702000001 \\
     --lost 864c0d2f90b1a377 --yes
 
-Exit codes: 0 the ring works, 1 it does not and nothing was changed, 2 wrong use or environment";
+Exit codes: 0 the ring works, 1 it does not work and nothing was changed, 2 usage or environment
+error";
 
 #[cfg(test)]
 mod tests {

@@ -80,7 +80,7 @@ impl OrderedArgs {
 
     /// Prints a warning, without an electorate, about the limits of a majority.
     pub(crate) fn warn_of_majority(&self) {
-        self.ring.warn("a majority is one of the members that this ring happens to have");
+        self.ring.warn("a majority is counted among the members that this ring currently has");
     }
 }
 
@@ -99,7 +99,7 @@ impl RingArgs {
     pub(crate) fn warn(&self, what: &str) {
         if self.quorum_of.is_none() {
             output::say(format_args!(
-                "warning: {what}: machines that start apart do not know of each other; \
+                "warning: {what}: machines that start separately do not know of each other; \
                        give --quorum-of N to all members"
             ));
         }
@@ -161,7 +161,7 @@ pub(crate) fn join_within(
         }
         if give_up.is_some_and(|at| Instant::now() >= at) {
             let waited = started.elapsed().as_secs_f64();
-            return Ok(Err(format!("no ring of {group} let this node in within {waited:.1} s")));
+            return Ok(Err(format!("no ring of {group} admitted this node within {waited:.1} s")));
         }
         if interrupt.wait(STEP) {
             return Err(CliError::interrupted());
@@ -173,15 +173,15 @@ pub(crate) fn join_within(
 fn waiting(group: &str, others: usize, quorum: Option<usize>) -> String {
     let Some(needed) = quorum else {
         return format!(
-            "waiting for the ring of {group}: it lets nobody in while it may not go on"
+            "waiting for the ring of {group}: it admits no members while it may not continue"
         );
     };
     let voters = counted(needed, "voter");
     match others {
-        0 => format!("waiting for quorum: no other member of {group} is known; it takes {voters}"),
+        0 => format!("waiting for quorum: no other member of {group} is known; {voters} required"),
         others => format!(
-            "waiting for quorum: {} of {group} known, but its ring lets nobody in yet; it takes \
-             {voters}",
+            "waiting for quorum: {} of {group} known, but its ring admits no members yet; {voters} \
+             required",
             counted(others, "other member")
         ),
     }
@@ -217,9 +217,11 @@ fn partition(text: &str) -> Result<Partition, UnitError> {
         _ => match text.parse() {
             Ok(least @ 1..=Partition::MAX_AT_LEAST) => Ok(Partition::AtLeast(least)),
             _ => Err(UnitError {
-                cause: format!("'{text}' is no part of a ring"),
+                cause: format!(
+                    "partition '{text}' is invalid: expected majority, all, or a number"
+                ),
                 fix: format!(
-                    "write majority, all, or a number of members, 1 to {}",
+                    "give majority, all, or a number of members from 1 to {}",
                     Partition::MAX_AT_LEAST
                 ),
             }),
@@ -259,7 +261,7 @@ mod tests {
     #[test]
     fn a_joiner_is_told_what_is_known_of_the_ring() {
         let alone = waiting("g", 0, Some(2));
-        assert_eq!(alone, "waiting for quorum: no other member of g is known; it takes 2 voters");
+        assert_eq!(alone, "waiting for quorum: no other member of g is known; 2 voters required");
         let known = waiting("g", 1, Some(2));
         assert!(known.starts_with("waiting for quorum: 1 other member of g known"), "{known}");
         assert!(waiting("g", 3, None).starts_with("waiting for the ring of g"));

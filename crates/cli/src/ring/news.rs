@@ -60,15 +60,15 @@ impl RingWatch {
                 Some(waiting_for_quorum(*voters, *needed))
             }
             RingNews::ElectorateFull { voters } => Some(format!(
-                "not let in as a voter: the group has all its {}; asking again until one is gone \
-                 (a client need not wait)",
+                "not admitted as a voter: the group already has its {}; retrying until one is \
+                 removed (a --client need not wait)",
                 counted(voters, "voter")
             )),
             RingNews::Minority { members, needed, voters: None } => {
                 self.is_minority = true;
                 Some(format!(
-                    "minority: this partition may not go on, as it takes {needed} of {}; looking \
-                     for the others",
+                    "minority: this partition may not continue: {needed} of {} required; \
+                     searching for the others",
                     counted(members, "member")
                 ))
             }
@@ -76,15 +76,15 @@ impl RingWatch {
                 self.removals += 1;
                 (self.is_minority, self.is_out) = (false, !rejoins);
                 let doubt = unsent.map(|(first, last)| in_doubt(first, last)).unwrap_or_default();
-                let then = if *rejoins { "joining again as a new member" } else { "out of it" };
+                let then = if *rejoins { "rejoining as a new member" } else { "not rejoining" };
                 Some(format!("removed from the ring: {}{doubt}; {then}", because(*why)))
             }
             RingNews::Rejoined { missed: Some(missed) } => {
                 let missed = counted(*missed, "place");
-                Some(format!("in the ring again; missed {missed} of the order"))
+                Some(format!("rejoined the ring; missed {missed} of the order"))
             }
             RingNews::Rejoined { missed: None } => {
-                Some("in a ring again; how much was missed is not known".to_owned())
+                Some("rejoined a ring; the number of missed places is unknown".to_owned())
             }
             _ => None,
         }
@@ -99,7 +99,7 @@ impl RingWatch {
         let voters = event.view.voters().count();
         let all = counted(event.view.electorate().unwrap_or(voters), "voter");
         let forced = format!(
-            "warning: an operator has forced the quorum: the ring goes on with {voters} of {all}"
+            "warning: an operator has forced the quorum: the ring continues with {voters} of {all}"
         );
         Some(line.map_or(forced.clone(), |line| format!("{forced}\n{line}")))
     }
@@ -115,11 +115,11 @@ impl RingWatch {
             .collect();
         let was_minority = std::mem::replace(&mut self.is_minority, false);
         if changes.is_empty() {
-            return was_minority.then(|| format!("the ring goes on: {members}"));
+            return was_minority.then(|| format!("the ring continues: {members}"));
         }
         self.views += 1;
         if !self.tells_all {
-            return was_minority.then(|| format!("the ring goes on: {members}"));
+            return was_minority.then(|| format!("the ring continues: {members}"));
         }
         let by = self.names(&[event.by]);
         Some(format!("ring: {}, decided by {by}; {members} now", changes.join(", ")))
@@ -228,8 +228,8 @@ fn ids(processes: &[Process]) -> Value {
 fn because(why: Removal) -> &'static str {
     match why {
         Removal::Removed => "the others could not reach this node",
-        Removal::Merged => "there was a larger ring of the group",
-        Removal::TooSlow => "the output was not taken, and the others do not wait for ever",
+        Removal::Merged => "the group has a larger ring",
+        Removal::TooSlow => "the output was read too slowly, and the others stopped waiting",
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
         assert!(line.expect("it is for people").contains("3 of 5"));
         assert!(watch.is_minority);
         let line = watch.words(&event(&[], &[])).expect("it is for people");
-        assert_eq!((line.as_str(), watch.is_minority), ("the ring goes on: 1 member", false));
+        assert_eq!((line.as_str(), watch.is_minority), ("the ring continues: 1 member", false));
     }
 
     #[test]
@@ -297,11 +297,11 @@ mod tests {
         let line = watch.words(&news).expect("it is for people");
         assert!(line.contains("missed 17 places"), "{line}");
         let line = watch.words(&RingNews::Rejoined { missed: Some(1) });
-        assert_eq!(line.as_deref(), Some("in the ring again; missed 1 place of the order"));
+        assert_eq!(line.as_deref(), Some("rejoined the ring; missed 1 place of the order"));
         assert_eq!(object(&news).expect("it has a form")["missed"], 17);
         let news = RingNews::Rejoined { missed: None };
         let line = watch.words(&news).expect("it is for people");
-        assert!(line.contains("not known"), "{line}");
+        assert!(line.contains("unknown"), "{line}");
         assert!(object(&news).expect("it has a form")["missed"].is_null());
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let unsent = Some((SeqNo(3), SeqNo(9)));
         let news = RingNews::Removed { why: Removal::Removed, unsent, rejoins: false };
         let line = watch.words(&news).expect("it is for people");
-        for part in ["could not reach", "3 to 9", "out of it"] {
+        for part in ["could not reach", "3 to 9", "not rejoining"] {
             assert!(line.contains(part), "{line}");
         }
         assert!(watch.is_out && watch.removals == 1);

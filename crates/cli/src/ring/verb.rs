@@ -29,4 +29,4 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 }
 
 const EXAMPLE: &str = "Example:
-  carom ring force-quorum accounts    show what is lost, and the command that continues without it";
+  carom ring force-quorum accounts    show the lost voters, and the command that forces the quorum";

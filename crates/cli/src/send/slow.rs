@@ -15,10 +15,10 @@ impl Sender<'_> {
         let (node, percent) = (limiting.node, limiting.percent_of_others());
         let who = self.called(node);
         let and = match limiting.is_left_behind {
-            true => "they continue without it, and it fetches what it lacks",
-            false => "they wait for it",
+            true => "evicted; it fetches the missing data",
+            false => "waiting for it",
         };
-        self.bar.line(&format!("{who} slows the others down to {percent} %: {and}"));
+        self.bar.line(&format!("{who} slows the others down to {percent} %; {and}"));
         if !limiting.is_left_behind {
             self.bar.say(format!("waiting for {who}"));
         }

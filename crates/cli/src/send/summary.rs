@@ -29,7 +29,7 @@ impl SlowReceiver {
     fn line(&self) -> String {
         let Self { called, percent_of_others, .. } = self;
         match (self.is_left_behind, percent_of_others) {
-            (true, _) => format!("slow: {called} was left behind"),
+            (true, _) => format!("slow: {called} was evicted"),
             (false, percent) => format!("slow: {called} slowed the others down to {percent} %"),
         }
     }
@@ -75,13 +75,20 @@ pub(super) fn tell(
     }
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["receiver", "state", "by stream", "from peers", "from sender", "had before"]);
+    table.set_header([
+        "receiver",
+        "state",
+        "from stream",
+        "from peers",
+        "from sender",
+        "had before",
+    ]);
     for row in &summary.receivers {
         let state = match &row.state {
             State::Receiving => "receiving".to_owned(),
             State::Finished => "finished".to_owned(),
             State::Failed(reason) => format!("failed: {reason}"),
-            State::Gone => "gone".to_owned(),
+            State::Gone => "disconnected".to_owned(),
         };
         let bytes = [row.stream_bytes, row.peer_bytes, row.sender_bytes, row.resumed_bytes];
         let [stream, peers, sender, resumed] = bytes.map(human_bytes);
@@ -91,7 +98,7 @@ pub(super) fn tell(
     output::say(outcome(summary, seconds));
     if summary.connections_refused > 0 {
         let refused = counted(summary.connections_refused, "connection", "connections");
-        output::say(format_args!("{refused} refused: too many, or they asked for nothing"));
+        output::say(format_args!("{refused} refused: above the limit, or without a valid request"));
     }
     for it in slow.values() {
         output::say(it.line());
@@ -112,11 +119,11 @@ fn outcome(summary: &Summary, seconds: f64) -> String {
     let total = human_bytes(summary.total_bytes);
     match most {
         None => format!("{total} to none of {of} in {seconds:.1} s"),
-        Some(0) => format!(
-            "{total} at {finished} of {of}, present already: nothing was sent, in {seconds:.1} s"
-        ),
+        Some(0) => {
+            format!("{total} already present at {finished} of {of}: nothing sent, {seconds:.1} s")
+        }
         Some(most) if most < summary.data_bytes => format!(
-            "{total} at {finished} of {of} in {seconds:.1} s: {} came to each at most, {}",
+            "{total} to {finished} of {of} in {seconds:.1} s: at most {} sent to each, {}",
             human_bytes(most),
             human_rate(most, seconds)
         ),
@@ -136,7 +143,7 @@ pub(super) fn how_far(name: &str, pieces: u32, of: u32) -> String {
 pub(super) fn ended_early(has_begun: bool, unfinished: &[String]) -> String {
     let mut text = match has_begun {
         true => ENDED.to_owned(),
-        false => "ended before anything was sent".to_owned(),
+        false => "interrupted before anything was sent".to_owned(),
     };
     if !unfinished.is_empty() {
         let named = unfinished.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -169,8 +176,8 @@ fn row_of(row: &ReceiverRow) -> serde_json::Value {
     })
 }
 
-const ENDED: &str = "ended before all had everything: receivers keep what they have verified, and \
-                     go on from there when the same is sent again";
+const ENDED: &str = "interrupted before all receivers had finished: they keep verified data, and \
+                     resume when the same is sent again";
 /// Maximum number of receivers named in one line.
 const NAMED: usize = 8;
 
@@ -220,17 +227,17 @@ mod tests {
         let none = told(&[(failed.clone(), all / 2)]);
         assert_eq!(none, "10.00 MiB to none of 1 receiver in 2.0 s");
         let present = told(&[(State::Finished, 0), (failed, 0)]);
-        let wanted = "10.00 MiB at 1 of 2 receivers, present already: nothing was sent, in 2.0 s";
+        let wanted = "10.00 MiB already present at 1 of 2 receivers: nothing sent, 2.0 s";
         assert_eq!(present, wanted);
         let part = told(&[(State::Finished, 1 << 20), (State::Finished, 0)]);
-        let wanted = "10.00 MiB at 2 of 2 receivers in 2.0 s: 1.00 MiB came to each at most, \
+        let wanted = "10.00 MiB to 2 of 2 receivers in 2.0 s: at most 1.00 MiB sent to each, \
                       512.00 KiB/s";
         assert_eq!(part, wanted);
     }
 
     #[test]
     fn an_interrupted_transfer_names_who_has_not_finished() {
-        assert_eq!(ended_early(false, &[]), "ended before anything was sent");
+        assert_eq!(ended_early(false, &[]), "interrupted before anything was sent");
         let names: Vec<String> = (1..=10).map(|it| format!("r{it}")).collect();
         let told = ended_early(true, &names);
         assert!(

@@ -54,15 +54,17 @@ impl Program {
     /// Returns the error of a command that cannot be started.
     pub(super) fn cannot_run(program: &OsStr, error: &io::Error) -> CliError {
         let what = match error.kind() {
-            ErrorKind::NotFound => "there is no such program".to_owned(),
-            ErrorKind::PermissionDenied => "it may not be executed".to_owned(),
-            _ if errno(error) == Errno::ENOEXEC => "it is neither a program for this machine nor \
-                a script whose first line is `#!` and its interpreter"
-                .to_owned(),
+            ErrorKind::NotFound => "program not found".to_owned(),
+            ErrorKind::PermissionDenied => "not an executable file".to_owned(),
+            _ if errno(error) == Errno::ENOEXEC => {
+                "neither a program for this machine nor a script \
+                that begins with `#!` and its interpreter"
+                    .to_owned()
+            }
             _ => plain(error),
         };
         let cause = format!("command {}: {what}", program.to_string_lossy());
-        CliError::new(cause, "give a program that can be run here, after `--`")
+        CliError::new(cause, "give an executable program after `--`")
     }
 
     /// Starts the command. Its reply is sent to `done`. Returns the process id.
@@ -184,10 +186,10 @@ mod tests {
         let check = |name: &str| Program::check(&[OsString::from(name)]);
         assert!(check("sh").is_ok() && check("/bin/sh").is_ok());
         for (name, why) in [
-            ("/nonexistent", "there is no such program"),
-            ("no-such-program-anywhere", "there is no such program"),
-            ("/etc/passwd", "it may not be executed"),
-            ("/", "it may not be executed"),
+            ("/nonexistent", "program not found"),
+            ("no-such-program-anywhere", "program not found"),
+            ("/etc/passwd", "not an executable file"),
+            ("/", "not an executable file"),
         ] {
             let text = check(name).expect_err("it cannot be run").to_string();
             assert!(text.starts_with(&format!("error: command {name}: {why}\n")), "{text}");

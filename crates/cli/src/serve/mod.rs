@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let node = args.node.start(args.node.builder(), interrupt)?;
     let group = ring::join(&node, &args.group, args.ring.profile(Part::Voter), interrupt)?;
     let (handler, name) = (args.handler.number(), &args.group);
-    output::say(format_args!("stands by for handler {handler} of {name} at {}", node.endpoint()));
+    output::say(format_args!("standing by for handler {handler} of {name} at {}", node.endpoint()));
     let mut server = Server::new(args, &node, &group, interrupt);
     let ended = server.serve();
     server.summary();
@@ -190,7 +190,7 @@ impl<'a> Server<'a> {
             Right::Held(lock) if lock.is_held() => {}
             Right::Held(_) => {
                 output::say(format_args!(
-                    "serves handler {handler} of {name} no more: another may"
+                    "stopped serving handler {handler} of {name}: another server may take over"
                 ));
                 self.lock = Right::asked(self.group, self.args.handler);
             }
@@ -198,7 +198,7 @@ impl<'a> Server<'a> {
                 match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Pending => {}
                     Poll::Ready(Ok(lock)) => {
-                        output::say(format_args!("serves handler {handler} of {name}"));
+                        output::say(format_args!("serving handler {handler} of {name}"));
                         self.lock = Right::Held(lock);
                     }
                     // This node has rejoined as a new member, so its new request is last in the
@@ -208,7 +208,7 @@ impl<'a> Server<'a> {
                     }
                     Poll::Ready(Err(error)) => {
                         let cause = format!("handler {handler} of {name}: {error}");
-                        return Err(CliError::new(cause, "see `carom doctor` for the network"));
+                        return Err(CliError::new(cause, "check the network with `carom doctor`"));
                     }
                 }
             }
@@ -224,7 +224,7 @@ impl<'a> Server<'a> {
         }
         if self.waiting.len() >= MOST_WAITING {
             self.counts.refused += 1;
-            let why = format!("{MOST_WAITING} requests wait already");
+            let why = format!("{MOST_WAITING} requests are already waiting");
             return self.reply(request.id, Reply::failure(FAILED, &why));
         }
         self.waiting.push_back(request);
@@ -295,7 +295,7 @@ impl<'a> Server<'a> {
         if reply.code != 0 {
             self.counts.failed += 1;
             output::say(format_args!(
-                "request {} of {}: code {}",
+                "request {} from {}: code {}",
                 request.number, request.caller, reply.code
             ));
         }
@@ -320,8 +320,8 @@ impl<'a> Server<'a> {
         let Counts { replied, failed, ended, late, refused } = self.counts;
         let name = &self.args.group;
         output::say(format_args!(
-            "replied to {} of {name}: the command failed {}, {} of these as it took too long; {} \
-             refused, {} came too late",
+            "replied to {} of {name}: the command failed {} ({} timed out); {} refused, {} too \
+             late",
             counted(replied, "request"),
             counted(failed, "time"),
             ended,
@@ -368,18 +368,19 @@ const EXAMPLE: &str = "Examples:
   carom serve quotes --handler 2 --jobs 1 --timeout 5s -- sh -c 'tr a-z A-Z'
   echo hello | carom call quotes                 in another terminal
 
-Start it on several machines: one replies, and the next one takes over when it ends or dies. What it
-was at then is done again, and CAROM_MAY_BE_DONE is 1 in the command's environment, which also has
-CAROM_GROUP, CAROM_CALLER and CAROM_REQUEST. When the command fails its reply says so.
+Start it on several machines: one replies, and the next one takes over when it ends or dies. That
+server repeats unfinished requests, with CAROM_MAY_BE_DONE=1 in the environment of the command. The
+environment also has CAROM_GROUP, CAROM_CALLER, and CAROM_REQUEST. A reply includes the exit code of
+the command.
 
-Give --quorum-of N to all members: without it servers that do not see each other, such as those on
-machines that start apart, each reply.
+Give --quorum-of N to all members: without it, servers that cannot reach each other, such as those
+on machines that start separately, each reply.
 
-A command that runs longer than --timeout, with all that it has started, is sent SIGTERM, and
-SIGKILL 2 s later. The request is replied to with code 124 and not left to another server, where it
+A command that runs longer than --timeout gets SIGTERM, with all processes that it has started, and
+SIGKILL 2 s later. The reply has code 124. The request is not passed to another server, where it
 would take as long again.
 
-A server whose program is not there any more, or cannot be executed, ends, so that the next one
-takes over.
+A server whose program no longer exists, or cannot be executed, exits, so that the next one takes
+over.
 
-Exit codes: 0 ended with Ctrl-C, 2 wrong use or environment";
+Exit codes: 0 ended with Ctrl-C, 2 usage or environment error";

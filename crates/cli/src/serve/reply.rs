@@ -40,8 +40,8 @@ impl Reply {
 pub(crate) fn handler(text: &str) -> Result<Handler, UnitError> {
     let last = Handler::COUNT - 1;
     text.parse().ok().and_then(Handler::new).ok_or_else(|| UnitError {
-        cause: format!("there is no handler '{text}'"),
-        fix: format!("write a number from 0 to {last}"),
+        cause: format!("handler '{text}' is invalid: expected a number from 0 to {last}"),
+        fix: format!("give a number from 0 to {last}"),
     })
 }
 

@@ -80,11 +80,14 @@ struct Failed {
 /// Fails if the protocol is unknown, the seeds exceed 64 bits, or the capture cannot be written.
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     let game = subjects::named(&args.protocol).map_err(|names| {
-        let cause = format!("there is no protocol '{}' to test", args.protocol);
+        let cause = format!("unknown protocol '{}'", args.protocol);
         CliError::new(cause, format!("give one of {}", names.join(", ")))
     })?;
     if args.from.checked_add(args.seeds).is_none() {
-        return Err(CliError::new("the seeds do not end", "give a smaller --from or --seeds"));
+        return Err(CliError::new(
+            "--from plus --seeds exceeds 64 bits",
+            "give a smaller --from or --seeds",
+        ));
     }
     let interrupt = interrupt::listen()?;
     // A panic of an engine is a finding and is reported with its seed. The panic's own output would
@@ -109,7 +112,7 @@ fn trace(game: &Game, seed: u64, path: &PathBuf) -> Result<(), CliError> {
     let tried = format!("--trace {}", path.display());
     let not_written = |error: std::io::Error| {
         let cause = format!("{tried}: {}", crate::error::plain(&error));
-        CliError::new(cause, "give a file that can be written")
+        CliError::new(cause, "give a writable file")
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
     let play = || game.trace(seed, Box::new(file));
@@ -190,18 +193,18 @@ impl Report {
                 text += &format!("  and {} more\n", failed.violations.len() - MAX_SHOWN);
             }
             text += &format!("settings: {}\n", failed.setup);
-            text += &format!("the smallest scenario that fails so: {}", failed.scenario);
+            text += &format!("smallest scenario that still fails: {}", failed.scenario);
             for violation in failed.violations_left.iter().take(MAX_SHOWN) {
                 text += &format!("  {violation}\n");
             }
             text += &format!("replay: {}\n\n", failed.replay);
         }
         let Self { protocol, seeds, from, steps, history, seconds, failures } = self;
-        let (seeds, steps) = (counted(seeds, "seed"), counted(steps, "call"));
+        let (seeds, steps) = (counted(seeds, "seed"), counted(steps, "engine call"));
         let verdict = verdict(failures.len());
         text += &format!(
-            "{protocol}: {verdict} in {seeds} from {from}, {steps} of engines, \
-             {seconds:.1} s, history {history}"
+            "{protocol}: {verdict} in {seeds} from {from}, {steps}, {seconds:.1} s, \
+             history {history}"
         );
         text
     }
@@ -209,7 +212,7 @@ impl Report {
 
 fn verdict(failures: usize) -> String {
     match failures {
-        0 => "nothing found".to_owned(),
+        0 => "no failures".to_owned(),
         1 => "1 seed fails".to_owned(),
         count => format!("{count} seeds fail"),
     }
@@ -238,7 +241,7 @@ const EXAMPLE: &str = "Examples:
   carom sim fuzz --seeds 10000                the long run
   carom sim fuzz --protocol rmp               token rings
   carom sim fuzz --protocol rdcm              bulk groups
-  carom sim fuzz --from 4711 --seeds 1        one seed again
+  carom sim fuzz --from 4711 --seeds 1        replay one seed
   carom sim fuzz --from 4711 --seeds 1 --trace 4711.pcapng";
 
 #[cfg(test)]
@@ -304,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_verdict_counts_seeds_that_fail() {
-        assert_eq!([0, 1, 2].map(verdict), ["nothing found", "1 seed fails", "2 seeds fail"]);
+        assert_eq!([0, 1, 2].map(verdict), ["no failures", "1 seed fails", "2 seeds fail"]);
     }
 
     #[test]

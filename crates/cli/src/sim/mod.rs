@@ -29,11 +29,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.what {
         Some(What::Fuzz(args)) => fuzz::run(args),
         None => Err(CliError::new(
-            "carom sim does nothing by itself",
+            "`carom sim` needs a subcommand",
             "use `carom sim fuzz`, or see `carom sim --help`",
         )),
     }
 }
 
 const EXAMPLE: &str = "Example:
-  carom sim fuzz --seeds 1000                 look for a seed under which an engine fails";
+  carom sim fuzz --seeds 1000                 search for a seed under which an engine fails";

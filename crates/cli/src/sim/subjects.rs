@@ -166,7 +166,7 @@ impl Setup for LateralSetup {
         let promised = ratio * of("packets_binned");
         let repairs = of("repairs_sent") - of("repairs_cut_short");
         let is_broken = self.config.flush_after.is_none() && repairs > 1.1 * promised + 50.0;
-        is_broken.then(|| format!("{repairs} repairs where {promised} are due"))
+        is_broken.then(|| format!("{repairs} repairs instead of {promised}"))
     }
 
     fn patience(&self) -> Duration {

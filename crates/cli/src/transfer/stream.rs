@@ -131,8 +131,8 @@ impl<'a> Stream<'a> {
             Some(Ok(())) => Ok(()),
             Some(Err(PublishError::Closed)) => Err(SinkError("the group was closed".into())),
             Some(Err(error)) => Err(SinkError(error.to_string())),
-            None if self.is_refused() => Err(SinkError("another member sends there".into())),
-            None => Err(SinkError("ended by the user".into())),
+            None if self.is_refused() => Err(SinkError("another member is sending to it".into())),
+            None => Err(SinkError("interrupted by the user".into())),
         }
     }
 }
@@ -162,7 +162,7 @@ impl BlockSink for &Stream<'_> {
         let is_still = || self.is_all_sent() && self.handle.still_for() >= STILL;
         let is_enough = || self.gives_up() || self.handle.is_served() || is_still();
         match waiting::until(confirmed, is_enough) {
-            None if self.gives_up() => Err(SinkError("ended by the user".into())),
+            None if self.gives_up() => Err(SinkError("interrupted by the user".into())),
             // A receiver with missing data fetches it.
             Some(_) | None => Ok(()),
         }

@@ -72,7 +72,7 @@ impl Described {
         let mut hosts = self.hosts.clone();
         hosts.meet(node, Endpoint(endpoint));
         let file = &self.file;
-        let line = || format!("{who} at {endpoint} is not in {file}: it has a place of its own");
+        let line = || format!("{who} at {endpoint} is not in {file}: it is placed separately");
         hosts.of(node).is_none().then(line)
     }
 }

@@ -139,7 +139,7 @@ fn publisher_that_waits_for_nobody_ends_with_code_0_and_is_not_safe() {
         writeln!(stdin, "unheard").expect("carom reads its input");
         drop(stdin);
         if says {
-            publisher.await_line("not safe: no member was there to get them");
+            publisher.await_line("not safe: there was no other member");
         }
         assert_eq!(publisher.end().code(), Some(0), "{:#?}", publisher.seen);
         let summary = summary.join().expect("the reader does not panic");
@@ -176,7 +176,7 @@ fn a_reader_that_goes_away_ends_a_subscriber() {
     // before.
     let code = publisher.end().code();
     let said = publisher.lines.iter().collect::<Vec<_>>().join("\n");
-    assert_eq!(code, Some(i32::from(said.contains("not safe: every member has left"))), "{said}");
+    assert_eq!(code, Some(i32::from(said.contains("not safe: all members left"))), "{said}");
 }
 
 #[test]
@@ -199,10 +199,10 @@ fn a_subscriber_whose_output_is_stuck_counts_what_it_drops() {
         let number = before.rsplit(' ').next().expect("there is an end");
         number.parse().unwrap_or_else(|error| panic!("{error}, {what}: {summary}"))
     };
-    let (dropped, unread) = (count(" messages found no room"), count(" events in the queue"));
-    assert!(dropped > 0 && count(" lost; the output was slow") >= dropped, "{summary}");
+    let (dropped, unread) = (count(" messages dropped"), count(" events in the queue"));
+    assert!(dropped > 0 && count(" lost; slow output") >= dropped, "{summary}");
     assert!(unread > 0, "{summary}");
-    sub.await_line("ended by force: it did not end within 800ms by itself");
+    sub.await_line("terminated by force: the command did not end within 800ms");
     assert_eq!(sub.end().code(), Some(130));
 }
 

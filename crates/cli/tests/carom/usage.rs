@@ -38,7 +38,7 @@ fn assert_refused(output: &Output, cause: &str) {
 
 #[test]
 fn wrong_use_is_a_cause_a_fix_and_code_2() {
-    assert_refused(&run(&[]), "verb");
+    assert_refused(&run(&[]), "subcommand");
     assert_refused(&run(&["pub"]), "GROUP");
     assert_refused(&run(&["demo", "--rate", "-5/s"]), "-5/s");
     assert_refused(&run(&["pub", "x", "--rate", "-5/s"]), "-5/s");
@@ -74,9 +74,9 @@ fn a_seed_of_another_multicast_port_is_refused_with_this_ones() {
     let seed = joined.split([' ', ',']).find(|word| word.starts_with("127.0.0.1:"));
     let args = ["sub", "x", "--seed", seed.expect("it says where it is")];
     let output = run_with(&args, &alone(17_422));
-    assert_refused(&output, "does not answer");
+    assert_refused(&output, "did not answer");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("with --multicast-port 17422 as here"), "{text}");
+    assert!(text.contains("with the same --multicast-port 17422"), "{text}");
 }
 
 #[test]

@@ -17,14 +17,14 @@ pub(crate) fn always(records: &Records) -> Vec<Violation> {
         let mut seen = BTreeSet::new();
         for Delivery { message, seqno, .. } in record.deliveries() {
             if !seen.insert(*message) {
-                found.push(format!("{process} was given {message} twice"));
+                found.push(format!("{process} received {message} twice"));
             }
             if streams.seqno(*message) != Some(*seqno) {
                 found.push(format!("{message} has two numbers, one of them {seqno}"));
             }
             // The sender may have been killed before it could record its last message.
             if records.get(&message.sender()).is_none_or(|it| it.published + 1 < message.number) {
-                found.push(format!("{process} was given {message}, which nobody published"));
+                found.push(format!("{process} received {message}, which no member published"));
             }
         }
         let lost = Losses::of(records, &streams, record);
@@ -33,7 +33,7 @@ pub(crate) fn always(records: &Records) -> Vec<Violation> {
         });
         found.extend(both.map(|message| format!("{process}: {message} delivered and lost")));
         let damaged = record.entries.iter().filter(|entry| matches!(entry, Entry::Damaged));
-        found.extend(damaged.map(|_| format!("{process} was given a damaged message")));
+        found.extend(damaged.map(|_| format!("{process} received a damaged message")));
         if record.entries.iter().any(|entry| matches!(entry, Entry::Closed)) {
             found.push(format!("the group was closed at {process}"));
         }
@@ -66,7 +66,7 @@ pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
                 !numbers.contains(number) && !lost.covers(&streams, message)
             });
             found.extend(ranges(missing).into_iter().map(|range| {
-                format!("{receiver} was neither given {range} of {sender} nor told of its loss")
+                format!("{receiver} received neither {range} of {sender} nor a report of its loss")
             }));
         }
     }
@@ -89,11 +89,9 @@ pub(crate) fn unanswered(records: &Records, alive: &[Process]) -> Vec<Violation>
             let is_lost = || others().any(|(_, lost)| lost.covers(&streams, message));
             !is_given && !given_up.contains(number) && !is_lost()
         });
-        found.extend(
-            ranges(unanswered).into_iter().map(|range| {
-                format!("nobody was given {range} of {sender}, and it was not told so")
-            }),
-        );
+        found.extend(ranges(unanswered).into_iter().map(|range| {
+            format!("no member received {range} of {sender}, and the sender got no report")
+        }));
     }
     found
 }
@@ -120,7 +118,7 @@ pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> 
                     && message.number > *number
             });
             if !reached {
-                found.push(format!("{receiver} is given nothing of {sender} after the faults"));
+                found.push(format!("{receiver} received nothing of {sender} after the faults"));
             }
         }
     }
@@ -140,7 +138,7 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
     for (process, record) in records {
         for Delivery { message, place, .. } in record.deliveries() {
             let Some(place) = *place else {
-                found.push(format!("{process} was given {message} without a place"));
+                found.push(format!("{process} received {message} without a place"));
                 continue;
             };
             let other = *order.entry(place).or_insert(*message);
@@ -157,14 +155,14 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
             found.extend(
                 stay.windows(2)
                     .filter(|pair| pair[0] >= pair[1])
-                    .map(|pair| format!("{process} was given {} after {}", pair[1], pair[0])),
+                    .map(|pair| format!("{process} received {} after {}", pair[1], pair[0])),
             );
             let (Some(first), Some(last)) = (stay.first(), stay.last()) else { continue };
             let given: BTreeSet<Place> = stay.iter().copied().collect();
             let holes = order.range(*first..=*last).filter(|(place, _)| !given.contains(place));
             found.extend(
                 holes.map(|(place, message)| {
-                    format!("{process} was not given {message} at {place}")
+                    format!("{process} did not receive {message} at {place}")
                 }),
             );
         }
@@ -181,7 +179,7 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
         );
     }
     if alive.iter().any(|process| records[process].acknowledged.is_empty()) {
-        found.push("a member that lives never had a message acknowledged".to_owned());
+        found.push("a live member never had a message acknowledged".to_owned());
     }
     found
 }

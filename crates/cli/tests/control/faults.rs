@@ -97,14 +97,14 @@ fn nodes_go_on_while_the_service_is_killed_and_say_so() {
     writeln!(lines, "before").expect("carom reads its input");
     sub.running.wrote.wait_for("before");
     service.running.kill();
-    publisher.said.wait_for("the membership service is away");
+    publisher.said.wait_for("the membership service is unreachable");
     sub.running.wrote.wait_for("\"state\":\"away\"");
-    sub.running.said.wait_for("the membership service is away");
+    sub.running.said.wait_for("the membership service is unreachable");
     writeln!(lines, "meanwhile").expect("carom reads its input");
     sub.running.wrote.wait_for("meanwhile");
     service.start_again(&[]);
     sub.running.wrote.wait_for("\"state\":\"back\"");
-    publisher.said.wait_for("the membership service is back");
+    publisher.said.wait_for("the membership service is reachable again");
     writeln!(lines, "after").expect("carom reads its input");
     sub.running.wrote.wait_for("after");
     drop(lines);

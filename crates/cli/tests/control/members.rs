@@ -33,7 +33,7 @@ fn members_of_one_group_or_of_all_are_shown_to_who_is_in_none() {
     let table = members(&service, &["letters"]).wrote.seen.join("\n");
     assert!(table.contains(&b.id) && !table.contains(&a.id), "{table}");
     let nobody = members(&service, &["figures"]).wrote.seen.join("\n");
-    assert!(nobody.contains("nobody is in this group"), "{nobody}");
+    assert!(nobody.contains("the group has no members"), "{nobody}");
     // The observer itself was in no group.
     assert_eq!(service.status()["nodes"].as_array().map(Vec::len), Some(2));
 }
@@ -44,7 +44,7 @@ fn who_watches_is_told_each_change_and_whether_the_service_is_there() {
     let args = ["members", "numbers", "--control", &service.address, "--watch"];
     let mut told = start(&args);
     let mut json = start(&[&args[..], &["--json"]].concat());
-    told.wrote.wait_for("nobody is in this group");
+    told.wrote.wait_for("the group has no members");
     json.wrote.wait_for("\"members\":[]");
     let _elsewhere = service.node("letters", &[]);
     let mut stays = service.node("numbers", &[]);
@@ -59,11 +59,11 @@ fn who_watches_is_told_each_change_and_whether_the_service_is_there() {
     told.wrote.wait_until("who fails", |line| is_change(line, "-", &fails, "failed"));
     json.wrote.wait_for("\"change\":\"failed\"");
     service.running.kill();
-    told.said.wait_for("the membership service is away");
+    told.said.wait_for("the membership service is unreachable");
     let away = json.wrote.wait_for("\"away\":true");
     assert!(away.contains(&stays.id), "the last members are shown: {away}");
     service.start_again(&["--detection", "1s"]);
-    told.said.wait_for("the membership service is back");
+    told.said.wait_for("the membership service is reachable again");
     json.wrote.wait_for("\"away\":false");
     stays.running.interrupt();
     stays.running.end_with(0);
@@ -81,7 +81,7 @@ fn is_change(line: &str, sign: &str, node: &Node, how: &str) -> bool {
 fn members_of_a_service_that_is_not_there_or_another_are_refused() {
     let service = Service::start(&["--cluster", "lab"]);
     let args = ["members", "--control", &service.address];
-    assert_refused(&args, "that of cluster \"lab\"");
+    assert_refused(&args, "belongs to cluster \"lab\"");
     let free = format!("127.0.0.1:{}", free_port());
     assert_refused(&["members", "--control", &free], &free);
     // The service does not know any locks.

@@ -87,7 +87,7 @@ fn the_service_places_the_receivers_of_a_transfer_and_the_sender_goes_on_when_it
     assert_eq!(count(&status, "manager_requests_malformed"), 0);
     assert!(count(&status, "manager_placed") >= 3);
     field.service.running.kill();
-    sender.said.wait_for("going on with a multicast manager of this node's own");
+    sender.said.wait_for("continuing with a local multicast manager");
     sender.end_with(0);
     for (name, receiver) in ["a", "b", "c"].iter().zip(&mut receivers) {
         receiver.end_with(0);

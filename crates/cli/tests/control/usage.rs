@@ -14,10 +14,10 @@ fn the_service_says_where_it_is_and_ends_with_ctrl_c() {
     let store = folder.path().to_str().expect("it has a plain name");
     let args = ["control", "--store", store, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let mut service = start(&args);
-    let serves = service.said.wait_for("serves at 127.0.0.1:");
-    assert!(serves.contains("nodes give --control 127.0.0.1:"), "{serves}");
+    let serves = service.said.wait_for("serving at 127.0.0.1:");
+    assert!(serves.contains("start nodes with --control 127.0.0.1:"), "{serves}");
     service.said.wait_for("/metrics");
-    service.said.wait_for("ends with Ctrl-C");
+    service.said.wait_for("press Ctrl-C to stop");
     service.interrupt();
     service.end_with(0);
 }
@@ -98,7 +98,7 @@ fn an_answer_that_breaks_off_is_refused_in_plain_words() {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{";
         stream.write_all(head.as_bytes()).expect("carom reads");
     });
-    let cause = format!("the answer of {address} is not whole");
+    let cause = format!("incomplete response from {address}");
     assert_refused(&["control", "status", "--http", &address], &cause);
 }
 
@@ -131,7 +131,7 @@ fn a_store_that_lost_its_data_is_begun_anew_only_by_a_flag() {
     std::fs::remove_file(&database).expect("it is ours");
     assert_refused(&args, "is missing");
     let mut anew = start(&[&args[..], &["--new-store"]].concat());
-    anew.said.wait_for("serves at");
+    anew.said.wait_for("serving at");
     anew.interrupt();
     anew.end_with(0);
 }
@@ -151,7 +151,7 @@ fn a_node_of_another_cluster_is_refused_with_its_name() {
     let service = Service::start(&["--cluster", "lab"]);
     let flags = ["--control", &service.address, "--interface", "127.0.0.1"];
     let args = [&["sub", "numbers", "--cluster", "other"], &flags[..]].concat();
-    assert_refused(&args, "that of cluster \"lab\"");
+    assert_refused(&args, "belongs to cluster \"lab\"");
 }
 
 #[cfg(not(feature = "etcd"))]
@@ -159,6 +159,6 @@ fn a_node_of_another_cluster_is_refused_with_its_name() {
 fn a_program_without_etcd_says_how_it_is_built_with_it() {
     let refused = run(&["control", "--etcd", "http://127.0.0.1:2379"], 2);
     let said = &refused.said.seen;
-    assert_eq!(said[0], "error: this program was built without etcd");
+    assert_eq!(said[0], "error: this program was built without etcd support");
     assert!(said[1].contains("--features etcd") && said[1].contains("protoc"), "{said:#?}");
 }

@@ -51,7 +51,7 @@ fn a_node_says_both_versions_where_the_service_speaks_another_one() {
     let welcome = [&[0, 0, 0, 6, 2][..], &theirs, &[0xEE; 3]].concat();
     let mut refusal = Vec::new();
     Frame::Refused(Refusal::Version { ours: OTHER, theirs: VERSION }).encode(&mut refusal);
-    let both = format!("speaks version {OTHER} of its protocol, this program version {VERSION}");
+    let both = format!("uses protocol version {OTHER}, this program version {VERSION}");
     for answer in [welcome, refusal] {
         let address = fake_service(answer);
         let flags = ["--interface", "127.0.0.1", "--control", &address];

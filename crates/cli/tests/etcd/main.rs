@@ -154,7 +154,7 @@ fn while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on() {
     hosts.iter_mut().for_each(|host| host.join("prices"));
     await_views(&hosts);
     etcd.kill(0);
-    let told = control.running.said.wait_for("away from its store");
+    let told = control.running.said.wait_for("store unavailable");
     assert!(told.contains(&etcd.urls()), "{told}");
     let status = control.status().expect("status is served without etcd");
     assert_eq!(status["store"]["registered"], false, "{status}");
@@ -162,7 +162,7 @@ fn while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on() {
     await_views(&hosts);
 
     etcd.launch(0);
-    control.running.said.wait_for("its store is back");
+    control.running.said.wait_for("store available again");
     hosts.iter_mut().for_each(|host| host.join("again"));
     await_views(&hosts);
     nodes::await_service(&control, &hosts, std::iter::empty());
@@ -178,12 +178,12 @@ fn who_cannot_read_what_is_there_says_so_and_serves_when_it_can() {
     let key = "L2Nhcm9tL3gvY29tbWl0LzAwMDM=";
     etcd.ask("kv/put", &json!({ "key": key, "value": "bm8gcmVjb3Jk" }));
     let mut control = Control::start_with(&etcd.urls(), &["--cluster", "x"]);
-    let told = control.running.said.wait_for("away from its store: cannot read");
+    let told = control.running.said.wait_for("store unavailable: cannot read");
     assert!(told.contains("damaged: the last commit of partition 3"), "{told}");
     let status = control.status().expect("it answers");
     assert_eq!(status["store"]["registered"], false, "{status}");
     etcd.ask("kv/deleterange", &json!({ "key": key }));
-    control.running.said.wait_for("its store is back");
+    control.running.said.wait_for("store available again");
     control.await_owned(PARTITIONS);
 }
 
@@ -218,7 +218,7 @@ fn who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused() {
     }
     let mut nameless = Running::start(command(&etcd.urls(), &[]));
     nameless.end_with(2);
-    assert!(nameless.said.seen[0].contains("refuses"), "{:#?}", nameless.said.seen);
+    assert!(nameless.said.seen[0].contains("rejected"), "{:#?}", nameless.said.seen);
     let folder = tempfile::tempdir().expect("a folder for the test");
     let file = folder.path().join("password");
     std::fs::write(&file, "secret\n").expect("the folder is ours");

@@ -110,7 +110,7 @@ fn only_the_expected_id_is_received() {
         assert!(!net.path("a").exists(), "something was written");
         String::from_utf8_lossy(&refused.stderr).into_owned()
     });
-    let passed_over = format!("passed over: data ({id}) is not {wrong}");
+    let passed_over = format!("skipped: data ({id}) is not {wrong}");
     assert!(refused.into_iter().any(|told| told.contains(&passed_over)), "it was not offered");
     assert_eq!(code(&net.recv("b", &["--expect", id]).end()), 0);
     assert_eq!(net.read("b/data"), b"some");

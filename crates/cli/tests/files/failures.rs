@@ -17,7 +17,7 @@ fn a_receiver_that_has_such_a_file_already_fails_and_is_named_and_the_others_fin
     assert_eq!(code(&sent), 1, "{sent:?}");
     let refused = refusing.end();
     assert_eq!(code(&refused), 2);
-    assert_says(&refused, "data exists already");
+    assert_says(&refused, "data already exists");
     assert_says(&refused, "--overwrite");
     assert_eq!(net.read("a/data"), b"precious");
     assert_eq!(code(&other.end()), 0);
@@ -65,7 +65,7 @@ fn a_sender_whose_receivers_all_fail_before_it_begins_ends_and_names_them() {
         assert_eq!(code(&refused), 2);
         let errors = objects(&refused, "error");
         assert!(errors.len() == 1, "{refused:?}");
-        assert_eq!(errors[0]["cause"], "group g: data exists already");
+        assert_eq!(errors[0]["cause"], "group g: data already exists");
     }
 }
 
@@ -100,10 +100,10 @@ fn receivers_of_a_source_that_changed_are_told_that_nothing_is_kept() {
         assert_eq!(code(&ended), 2, "{ended:?}");
         let [error] = &objects(&ended, "error")[..] else { panic!("{ended:?}") };
         let cause = "group g: the sender ended the transfer: data has changed since the transfer \
-                     began; what was received of it was removed";
+                     began; the received pieces were removed";
         assert_eq!(error["cause"], cause);
-        assert_eq!(error["fix"], "start it again when something else is sent");
-        assert_says(&ended, "start it again when something else is sent");
+        assert_eq!(error["fix"], "start it again for another transfer");
+        assert_says(&ended, "start it again for another transfer");
         let left: Vec<_> = fs::read_dir(net.path(name)).expect("a directory").collect();
         assert!(left.is_empty(), "{left:?}");
     }

@@ -60,7 +60,7 @@ fn ctrl_c_ends_a_sender_that_reads_its_sources() {
     running.interrupt();
     let ended = running.end();
     assert_eq!(code(&ended), 130, "{ended:?}");
-    assert_says(&ended, "ended before anything was sent");
+    assert_says(&ended, "interrupted before anything was sent");
     assert_eq!(objects(&ended, "interrupted").len(), 1);
 }
 
@@ -75,7 +75,7 @@ fn a_receiver_that_is_ended_in_between_says_what_it_keeps_and_how_to_go_on() {
     receiver.interrupt();
     let ended = receiver.end();
     assert_eq!(code(&ended), 130, "{ended:?}");
-    assert_says(&ended, "what was verified is kept in a, and the same command goes on from there");
+    assert_says(&ended, "verified data is kept in a, and the same command resumes the transfer");
     assert_eq!(objects(&ended, "interrupted").len(), 1);
     assert!(has_journal(&net.path("a")), "it is kept");
 }

@@ -20,19 +20,15 @@ fn wrong_use_is_told_at_once_with_what_helps() {
     says(&["recv", "--from", "g", "data"], "data is a file, not a directory", "give a directory");
     // A directory in which even root cannot write.
     let nowhere = ["recv", "--from", "g", "/proc/carom/a"];
-    says(
-        &nowhere,
-        "nothing can be written in /proc: no such file or directory",
-        "give a directory in which you may write",
-    );
+    says(&nowhere, "cannot write to /proc: no such file or directory", "give a writable directory");
     std::os::unix::fs::symlink("none", net.path("link")).expect("a symlink");
-    says(&["recv", "--from", "g", "link"], "link leads to nothing", "give a directory");
+    says(&["recv", "--from", "g", "link"], "cannot access link", "give a directory");
     let send = |more: &[&'static str]| [&["send", "data", "--to", "g"], more].concat();
     says(&send(&["--rate", "-5Mbit"]), "--rate <RATE>: ", "write a bandwidth");
     says(&send(&["--copies", "0"]), "is not in 1..=16", "give a whole number from 1 to 16");
     says(&send(&["--copies", "17"]), "is not in 1..=16", "give a whole number from 1 to 16");
     says(&send(&["--rate", "0"]), "is not between 80kbit and 8000Gbit", "write a bandwidth");
-    says(&send(&["--name", "a/b"]), "--name is what standard input is called", "give `-` as PATH");
+    says(&send(&["--name", "a/b"]), "standard input is not sent", "give `-` as PATH");
     let mut sender = net.command(&["send", "-", "--to", "g"]);
     let nowhere = Running(Some(sender.env("TMPDIR", "/none").spawn().expect("it starts"))).end();
     assert_eq!(code(&nowhere), 2, "{nowhere:?}");
@@ -67,7 +63,7 @@ fn a_second_sender_in_a_group_is_told_so() {
     net.await_pieces("a");
     let second = net.start(&["send", "data", "--to", "g", "--receivers", "1"]).end();
     assert_eq!(code(&second), 2, "{second:?}");
-    assert_says(&second, "another member sends in this group");
+    assert_says(&second, "another member is sending to this group");
     assert_eq!(code(&first.end()), 0);
     assert_eq!(code(&receiver.end()), 0);
 }
@@ -84,9 +80,9 @@ fn a_topology_that_is_none_is_refused_with_its_line_and_what_helps() {
     let args = ["send", "data", "--to", "g", "--topology"];
     let sent = net.start(&[&args[..], &["net.toml"]].concat()).end();
     assert_eq!(code(&sent), 2, "{sent:?}");
-    assert_says(&sent, "net.toml:2: there is no switch, rack or host 'spine'");
-    assert_says(&sent, "name it under switches, [racks] or [hosts], or correct it");
+    assert_says(&sent, "net.toml:2: unknown switch, rack or host 'spine'");
+    assert_says(&sent, "add it to switches, [racks] or [hosts], or correct the name");
     let sent = net.start(&[&args[..], &["none.toml"]].concat()).end();
     assert_eq!(code(&sent), 2, "{sent:?}");
-    assert_says(&sent, "none.toml: it cannot be read");
+    assert_says(&sent, "none.toml: cannot read the file");
 }

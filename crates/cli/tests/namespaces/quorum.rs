@@ -87,8 +87,8 @@ fn a_lost_majority_is_forced_by_naming_it() {
     wrong.end_with(2);
     let mut right = lab.at(1).start(&[&force[..], &["--lost", &lost.join(",")]].concat());
     right.end_with(0);
-    let warning = "warning: forcing the quorum of sr: if one of the lost voters works elsewhere, \
-                   order and locks are split";
+    let warning = "warning: forcing the quorum of sr: if a lost voter still works elsewhere, order \
+                   and locks are split";
     for forced in [&wrong, &right] {
         let is_warned = forced.said.seen.iter().any(|line| line.starts_with(warning));
         assert!(is_warned, "{:#?}", forced.said.seen);

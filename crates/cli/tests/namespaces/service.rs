@@ -28,13 +28,13 @@ fn traffic_goes_on_while_the_host_of_the_service_is_cut_off() {
     sub.wrote.wait_until("some hundred", |line| number(line) >= 500);
     serving.unplug();
     // By then, the leases have expired as well.
-    sub.said.wait_for("the membership service is away");
-    publisher.said.wait_for("the membership service is away");
+    sub.said.wait_for("the membership service is unreachable");
+    publisher.said.wait_for("the membership service is unreachable");
     let last = sub.wrote.seen.iter().map(|line| number(line)).max().unwrap_or_default();
     sub.wrote.wait_until("more meanwhile", |line| number(line) >= last + 2_000);
     serving.plug();
-    sub.said.wait_for("the membership service is back");
-    publisher.said.wait_for("the membership service is back");
+    sub.said.wait_for("the membership service is reachable again");
+    publisher.said.wait_for("the membership service is reachable again");
     is_enough.store(true, Ordering::SeqCst);
     publisher.end_with(0);
     let report = publisher.json();
@@ -87,7 +87,7 @@ fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = folder.path().to_str().expect("it has a plain name");
     let mut service = host.start(&[&["control", "--store", store, "--no-http"], more].concat());
-    service.said.wait_for(&format!("serves at {}:7402", host.address));
+    service.said.wait_for(&format!("serving at {}:7402", host.address));
     (service, folder)
 }
 

@@ -7,7 +7,7 @@ use crate::{Lan, output};
 fn serve(lan: &Lan, flags: &[&str], command: &str) -> Running {
     let args = [&["serve", "quotes"], flags, &["--", "sh", "-c", command]].concat();
     let mut server = lan.start(&args);
-    server.said.wait_for("stands by for handler");
+    server.said.wait_for("standing by for handler");
     server
 }
 
@@ -22,8 +22,8 @@ fn the_output_of_the_handlers_command_is_the_reply() {
     let lan = Lan::new("17471");
     let mut upper = serve(&lan, &[], "tr a-z A-Z");
     let mut failing = serve(&lan, &["--handler", "2"], "cat; echo so what; exit 3");
-    upper.said.wait_for("serves handler 0 of quotes");
-    failing.said.wait_for("serves handler 2 of quotes");
+    upper.said.wait_for("serving handler 0 of quotes");
+    failing.said.wait_for("serving handler 2 of quotes");
     assert_eq!(output(call(&lan, "hello", &[]), 0), ["HELLO"]);
     let mut failed = call(&lan, "hello", &["--handler", "2"]);
     failed.said.wait_for("the command of quotes failed with code 3");
@@ -45,7 +45,7 @@ fn every_call_gets_one_reply_although_the_server_that_replies_is_killed() {
     let lan = Lan::new("17472");
     let command = "echo began >&2; sleep 0.3; cat";
     let mut first = serve(&lan, &["--jobs", "2"], command);
-    first.said.wait_for("serves handler 0 of quotes");
+    first.said.wait_for("serving handler 0 of quotes");
     let mut others = [(); 2].map(|()| serve(&lan, &["--jobs", "2"], command));
     let ask = |from: u32, to: u32| -> Vec<(String, Running)> {
         let questions = (from..to).map(|number| format!("question {number}"));
@@ -90,7 +90,7 @@ fn a_server_and_a_caller_go_on_though_their_standard_error_is_full() {
 fn a_server_that_is_asked_to_end_replies_to_what_it_is_at() {
     let lan = Lan::new("17473");
     let mut server = serve(&lan, &[], "echo began >&2; sleep 0.5; cat");
-    server.said.wait_for("serves handler 0 of quotes");
+    server.said.wait_for("serving handler 0 of quotes");
     let caller = call(&lan, "still there?", &[]);
     server.said.wait_for("began");
     server.interrupt();
@@ -106,7 +106,7 @@ fn wrong_use_of_serve_and_call_is_refused() {
     lan.assert_refused(&["serve", "quotes"], "COMMAND", "--help");
     lan.assert_refused(&["call", "quotes", "--handler", "first"], "'first'", "0 to 5");
     let nowhere = ["serve", "quotes", "--", "/nonexistent"];
-    lan.assert_refused(&nowhere, "command /nonexistent: there is no such program", "after `--`");
+    lan.assert_refused(&nowhere, "command /nonexistent: program not found", "after `--`");
     lan.assert_refused(&["call", "two\nlines"], "control character", "1 to 255 bytes");
     let long = "x".repeat(256);
     lan.assert_refused(&["serve", &long, "--", "cat"], "256 bytes", "1 to 255 bytes");
@@ -116,7 +116,7 @@ fn wrong_use_of_serve_and_call_is_refused() {
 fn a_call_to_a_group_in_which_nobody_is_says_so() {
     let lan = Lan::new("17476");
     let mut alone = call(&lan, "anybody?", &["--timeout", "300ms"]);
-    alone.said.wait_for("nobody is in quotes: nothing was done");
+    alone.said.wait_for("group quotes has no members: the request was not executed");
     assert_eq!(output(alone, 3), [""; 0]);
 }
 
@@ -124,11 +124,11 @@ fn a_call_to_a_group_in_which_nobody_is_says_so() {
 fn a_call_whose_server_was_killed_does_not_claim_that_nothing_was_done() {
     let lan = Lan::new("17483");
     let mut server = serve(&lan, &[], "echo began >&2; sleep 12");
-    server.said.wait_for("serves handler 0 of quotes");
+    server.said.wait_for("serving handler 0 of quotes");
     let mut caller = call(&lan, "do it", &["--timeout", "10s"]);
     server.said.wait_for("began");
     server.kill();
-    caller.said.wait_for("nobody is in quotes now: it is not known whether it was done");
+    caller.said.wait_for("group quotes has no members now: the request may have been executed");
     caller.end_with(3);
 }
 
@@ -140,11 +140,11 @@ fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
     std::os::unix::fs::symlink("/bin/cat", &program).expect("it is ours");
     let name = program.to_str().expect("it has a plain name");
     let mut first = lan.start(&["serve", "quotes", "--", name]);
-    first.said.wait_for("serves handler 0 of quotes");
+    first.said.wait_for("serving handler 0 of quotes");
     let mut second = serve(&lan, &[], "tr a-z A-Z");
     std::fs::remove_file(&program).expect("it is ours");
     let caller = call(&lan, "hello", &["--timeout", "50s"]);
-    first.said.wait_for("there is no such program");
+    first.said.wait_for("program not found");
     first.end_with(2);
     assert_eq!(output(caller, 0), ["HELLO"]);
     second.interrupt();
@@ -161,10 +161,10 @@ fn a_server_whose_program_cannot_be_executed_leaves_its_place_to_the_next() {
     std::fs::set_permissions(&program, mode).expect("it is ours");
     let name = program.to_str().expect("it has a plain name");
     let mut first = lan.start(&["serve", "quotes", "--", name]);
-    first.said.wait_for("serves handler 0 of quotes");
+    first.said.wait_for("serving handler 0 of quotes");
     let mut second = serve(&lan, &[], "tr a-z A-Z");
     let caller = call(&lan, "hello", &["--timeout", "50s"]);
-    first.said.wait_for("it is neither a program for this machine nor a script");
+    first.said.wait_for("neither a program for this machine nor a script");
     first.end_with(2);
     assert_eq!(output(caller, 0), ["HELLO"]);
     second.interrupt();
@@ -185,7 +185,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_started_and_the_calle
         let killed = "the command took longer than 300ms and did not end: killed";
         assert_eq!(replied, [if handler == "1" { "so far" } else { killed }]);
         server.interrupt();
-        server.said.wait_for("the command failed 1 time, 1 of these as it took too long");
+        server.said.wait_for("the command failed 1 time (1 timed out)");
         server.end_with(0);
     }
 }

@@ -72,7 +72,7 @@ fn who_ends_with_ctrl_c_has_left_and_who_is_killed_has_failed() {
     let failed = first.said.wait_for(" failed, decided by ");
     assert!(failed.contains("2 members now"), "{failed}");
     second.kill();
-    let minority = first.said.wait_for("minority: this partition may not go on");
+    let minority = first.said.wait_for("minority: this partition may not continue");
     assert!(minority.contains("2 of 2 members"), "{minority}");
     first.interrupt();
     first.end_with(0);
@@ -87,10 +87,10 @@ fn a_publisher_in_a_minority_says_that_its_messages_are_not_known() {
     let stdin = publisher.stdin();
     publisher.said.wait_for("joined, decided by");
     subs.iter_mut().for_each(Running::kill);
-    publisher.said.wait_for("minority: this partition may not go on");
+    publisher.said.wait_for("minority: this partition may not continue");
     std::io::Write::write_all(&mut &stdin, b"into the void\n").expect("carom reads its input");
     drop(stdin);
-    publisher.said.wait_for("0 delivered totally ordered; 1 not known in time");
+    publisher.said.wait_for("0 delivered totally ordered; 1 still unknown");
     publisher.end_with(1);
 }
 
@@ -110,7 +110,7 @@ fn who_was_away_is_told_that_the_ring_went_on_and_joins_again_or_ends() {
     }
     let [mut again, mut out] = away;
     assert!(again.wrote.wait_for("\"removed\"").contains("\"rejoins\":true"));
-    out.said.wait_for("removed from it 1 time");
+    out.said.wait_for("1 removal of this node");
     out.end_with(1);
     let mut publisher = lan.start_piped(&["pub", "accounts", "--ordered", "--wait-for", "3"]);
     publisher.feed(std::iter::once("back again".to_owned()));
@@ -199,12 +199,15 @@ fn where_nobody_is_there_is_no_ring() {
         (std::mem::take(&mut look.wrote.seen), std::mem::take(&mut look.said.seen))
     };
     let (wrote, said) = shown(&[], 1);
-    let line = "nobody is in nobodys: no other node is there";
+    let line = "group nobodys has no members: no other node is online";
     assert_eq!((wrote.len(), said.last().map(String::as_str)), (0, Some(line)), "{said:#?}");
     let mut sub = lan.sub(&[]);
     let (wrote, said) = shown(&["--json"], 1);
     assert_eq!(wrote, ["{\"group\":\"nobodys\",\"rings\":[]}"]);
-    assert!(said.iter().any(|line| line.starts_with("nobody is in nobodys: ")), "{said:#?}");
+    assert!(
+        said.iter().any(|line| line.starts_with("group nobodys has no members: ")),
+        "{said:#?}"
+    );
     sub.interrupt();
     sub.end_with(0);
 }

@@ -13,7 +13,7 @@ fn wrong_use_is_a_cause_a_fix_and_code_2() {
     refused(&["pub", "x", "--resilience", "0"], "'0'", "1 to 255");
     refused(&["pub", "x", "--order", "source", "--resilience", "2"], "--order source", "total");
     let halves = ["pub", "x", "--partition", "2", "--resilience", "majority"];
-    refused(&halves, "a minority goes on", "--partition");
+    refused(&halves, "--resilience majority", "--partition");
     refused(&["members", "--lock", "y"], "GROUP", "--help");
     refused(&["members", "--timeout", "1s"], "GROUP", "--help");
     refused(&["lock", "x", "y"], "COMMAND", "--help");
@@ -27,7 +27,7 @@ fn who_joins_otherwise_than_the_members_is_told_with_which_flags_they_did() {
     // A node that only queries the ring does not need its settings.
     assert_eq!(lan.ring(&[])["needed"], 1);
     let fix = "--ordered --partition all";
-    lan.assert_refused(&["sub", "accounts", "--ordered"], "all or none go on", fix);
+    lan.assert_refused(&["sub", "accounts", "--ordered"], "ordered (all members)", fix);
     lan.assert_refused(&["pub", "accounts"], "group accounts", fix);
     lan.assert_refused(&["lock", "accounts", "nightly", "--", "true"], "group accounts", fix);
     sub.interrupt();
@@ -49,7 +49,7 @@ fn a_wait_for_a_ring_that_no_voter_is_in_ends_in_time() {
         (waits, Instant::now(), seconds, code)
     });
     for (mut waits, started, seconds, code) in waits {
-        waits.said.wait_for("no ring of accounts let this node in within");
+        waits.said.wait_for("no ring of accounts admitted this node within");
         waits.end_with(code);
         // The node needs time to start and to end.
         let most = Duration::from_secs(seconds + 2);
@@ -69,7 +69,7 @@ fn a_promise_without_an_electorate_is_warned_of_in_one_line() {
         for (electorate, expected) in [(&[][..], 1), (&["--quorum-of", "1", "--voter"], 0)] {
             let mut member = lan.start(&[verb, electorate, rest].concat());
             if verb[0] == "serve" {
-                member.said.wait_for("serves handler 0");
+                member.said.wait_for("serving handler 0");
                 member.interrupt();
             }
             member.end_with(0);

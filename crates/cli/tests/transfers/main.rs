@@ -97,7 +97,7 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
     fs::write(&file, &bytes).expect("room");
     let lossy = ["--loss", "0.01"];
     let mut receivers: Vec<Running> = (1..=5).map(|it| receiver(&lab, &dir, it, &lossy)).collect();
-    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
+    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
     let file = file.to_str().expect("a name of letters");
     let args = ["send", file, "--to", "g", "--receivers", "5", "--patience", "8s", "--json"];
     let mut sender = lab.at(1).start(&[&args[..], &["--interface", "eth0"]].concat());
@@ -137,7 +137,7 @@ fn a_receiver_that_runs_a_quarter_of_the_time_is_named_and_the_others_continue()
     let (file, bytes) = (dir.path().join("image"), noise(96 * MIB));
     fs::write(&file, &bytes).expect("room");
     let mut receivers: Vec<Running> = (1..=4).map(|it| receiver(&lab, &dir, it, &[])).collect();
-    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
+    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
     let file = file.to_str().expect("a name of letters");
     let args = ["send", file, "--to", "g", "--receivers", "4", "--slowest", "leave-behind"];
     let mut sender = lab.at(1).start(&[&args[..], &["--json", "--interface", "eth0"]].concat());

@@ -17,7 +17,7 @@ fn sent(lab: &Lab, bytes: usize, more: &[&str]) -> (Value, Vec<Value>, Vec<Strin
     let count = lab.hosts().len() - 1;
     let mut receivers: Vec<Running> =
         (1..=count).map(|number| receiver(lab, &dir, number, more)).collect();
-    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
+    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
     let file = file.to_str().expect("a name of letters");
     let all = count.to_string();
     let args = ["send", file, "--to", "g", "--receivers", &all, "--json", "--interface", "eth0"];
@@ -48,7 +48,7 @@ fn a_hop_that_is_narrower_than_the_interface_is_found_and_the_stream_fits_it() {
     let (summary, _, said) = sent(&lab, 24 * MIB, &[]);
     let network = &summary["network"];
     assert_eq!(number(network, "path_mtu"), 1300, "{summary}");
-    let told = said.iter().filter(|line| line.contains("carries packets of 1300 bytes"));
+    let told = said.iter().filter(|line| line.contains("is 1300 bytes, not 1500"));
     assert_eq!(told.count(), 1, "{said:#?}");
     for row in summary["receivers"].as_array().expect("receivers") {
         let (stream, bytes) = (number(row, "stream_bytes"), number(&summary, "bytes"));
@@ -76,7 +76,7 @@ fn the_mtu_is_that_of_the_own_interface_whatever_sys_shows() {
     let file = dir.path().join("image");
     fs::write(&file, noise(MIB)).expect("room");
     let mut receiver = receiver(&lab, &dir, 1, &[]);
-    receiver.said.wait_for("waiting for what is sent");
+    receiver.said.wait_for("waiting for a transfer");
     let file = file.to_str().expect("a name of letters");
     let args = ["send", file, "--to", "g", "--receivers", "1", "--json", "--interface", "eth0"];
     let mut sender = lab.at(1).start_with_foreign_sys(&args);

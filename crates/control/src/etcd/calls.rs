@@ -202,12 +202,12 @@ impl Members {
                 // outcome.
                 Err(Trouble::Full) if !is_unsure => return Err(CommitFailure::Full),
                 Err(Trouble::Refused(error)) if !is_unsure => {
-                    tracing::error!(%error, "etcd refuses a commit");
+                    tracing::error!(%error, "etcd rejected a commit");
                     return Err(CommitFailure::Failed);
                 }
                 Err(trouble) => {
                     is_unsure |= matches!(trouble, Trouble::Unsure(_));
-                    tracing::debug!(why = trouble.text(), "a commit is tried again");
+                    tracing::debug!(why = trouble.text(), "retrying a commit");
                 }
             }
             if Instant::now() + PAUSE >= end {

@@ -41,7 +41,7 @@ impl Members {
     /// The settings are invalid, or one of their files cannot be read.
     pub(super) fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
         if options.urls.is_empty() {
-            return Err(StoreError::Settings("no address of etcd is given".into()));
+            return Err(StoreError::Settings("no etcd address is given".into()));
         }
         let mut connect = ConnectOptions::new()
             .with_connect_timeout(CONNECT_WITHIN)
@@ -177,7 +177,7 @@ impl Trouble {
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Unsure(text) | Self::Refused(text) => text,
-            Self::Full => "its database is full",
+            Self::Full => "the database is full",
         }
     }
 }
@@ -185,13 +185,13 @@ impl Trouble {
 fn tls(options: &EtcdOptions) -> Result<Option<TlsOptions>, StoreError> {
     let read = |path: &std::path::Path| {
         let failed = |error: std::io::Error| {
-            StoreError::Settings(format!("{}: {}", path.display(), plain(&error)))
+            StoreError::Settings(format!("cannot read {}: {}", path.display(), plain(&error)))
         };
         std::fs::read(path).map_err(failed)
     };
     let is_secure = options.urls.iter().any(|url| url.starts_with("https://"));
     if is_secure && options.ca.is_none() {
-        let what = "https needs the certificate of who signed etcd's: --etcd-ca FILE";
+        let what = "https requires the CA certificate of the etcd servers: --etcd-ca FILE";
         return Err(StoreError::Settings(what.into()));
     }
     let Some(ca) = &options.ca else { return Ok(None) };

@@ -173,7 +173,7 @@ impl Follower {
         loop {
             let message = tokio::select! {
                 message = stream.message() => message,
-                _ = place.changed() => return Ended::Broken("another member is asked".into()),
+                _ = place.changed() => return Ended::Broken("another member was selected".into()),
             };
             let told = match message {
                 Ok(Some(told)) => told,
@@ -193,12 +193,12 @@ impl Follower {
         // The member lags behind, or the data of etcd was recreated.
         let is_behind = told.header().is_some_and(|header| header.revision() < *revision);
         if is_behind {
-            return Some(Ended::Lost("a member of etcd is behind".into()));
+            return Some(Ended::Lost("an etcd member lags behind".into()));
         }
         // The changes were compacted, or the authentication token has expired. Reading obtains a
         // new token.
         if told.canceled() || told.compact_revision() != 0 {
-            return Some(Ended::Lost(format!("etcd ends the watch: {}", told.cancel_reason())));
+            return Some(Ended::Lost(format!("etcd canceled the watch: {}", told.cancel_reason())));
         }
         let pairs = told.events().iter().filter_map(|event| Some((event, event.kv()?)));
         let mut all = Vec::new();
@@ -299,7 +299,7 @@ fn is_deletion(event: &Event) -> bool {
 }
 
 fn damaged(what: &str) -> Trouble {
-    Trouble::Refused(format!("what it has is damaged: {what}"))
+    Trouble::Refused(format!("the data is damaged: {what}"))
 }
 
 /// Time limit for one page with all attempts.

@@ -289,7 +289,7 @@ impl EtcdStore {
         }
         let trouble = format!("cannot read {}: {why}", self.members.addresses());
         if !is_told {
-            tracing::warn!(%trouble, "the state of the cluster is not known");
+            tracing::warn!(%trouble, "the state of the cluster is unknown");
         }
         self.trouble = Some(trouble);
     }
@@ -334,14 +334,15 @@ impl Store for EtcdStore {
             Report::NotRegistered(lease, why) => {
                 self.old_lease = lease;
                 self.standing = Standing::Away(now + REGISTER_AGAIN_AFTER);
-                self.trouble = Some(format!("no lease at {}: {why}", self.members.addresses()));
+                self.trouble =
+                    Some(format!("cannot register at {}: {why}", self.members.addresses()));
             }
             Report::Renewed(lease) if self.is_current(lease.id) => self.on_lease(lease),
             Report::Renewed(_) => {}
             Report::NotRenewed(lease, trouble) => self.on_not_renewed(now, lease, &trouble),
             Report::Answered(partition, answer) => {
                 if let Err(trouble) = &answer {
-                    tracing::debug!(partition, why = trouble.text(), "an owner key is as it was");
+                    tracing::debug!(partition, why = trouble.text(), "an owner key is unchanged");
                 }
                 self.holdings.answered(now, partition, answer.ok().flatten());
             }
@@ -355,7 +356,7 @@ impl Store for EtcdStore {
             }
             Report::News(generation, news) if generation == self.generation => self.on_news(news),
             Report::Cut(generation, why) if generation == self.generation => {
-                tracing::debug!(why, "etcd is followed anew");
+                tracing::debug!(why, "the watch of etcd was interrupted");
                 self.counters.cuts += 1;
             }
             Report::Unread(generation, why) if generation == self.generation => {
@@ -373,7 +374,7 @@ impl Store for EtcdStore {
         }
         match &self.standing {
             Standing::Alive { lease, .. } if lease.until <= now => {
-                self.lapse(now, "it was not renewed in time");
+                self.lapse(now, "not renewed in time");
             }
             Standing::Alive { renew_at, is_renewing: false, .. } if *renew_at <= now => {
                 self.renew();
@@ -419,7 +420,7 @@ impl Store for EtcdStore {
         };
         let Some(lease) = lease else { return };
         if let Err(trouble) = self.members.revoke_at_end(lease).await {
-            tracing::warn!(lease, why = trouble.text(), "the lease ends only by its time");
+            tracing::warn!(lease, why = trouble.text(), "cannot revoke the lease; it expires");
         }
     }
 

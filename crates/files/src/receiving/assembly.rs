@@ -48,7 +48,7 @@ pub(crate) enum Put {
 impl Assembly {
     /// Creates the state for `pieces` pieces, of which at most `most` may be incomplete.
     pub(crate) fn new(pieces: u32, most: usize) -> Self {
-        assert!(most > 0, "a piece at least is assembled");
+        assert!(most > 0, "at least one incomplete piece must be allowed");
         let given_up = PieceSet::none_of(pieces);
         Self { partial: BTreeMap::new(), most, given_up, blocks: 0, spare: None }
     }

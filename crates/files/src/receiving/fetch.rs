@@ -88,7 +88,7 @@ fn fetch_one(shared: &Shared, asking: &mut Asking, fetch: Fetch, sender: SocketA
         Ok(_) => FetchFailure::Wrong,
         Err(failure) => failure,
     };
-    tracing::debug!(piece, %from, ?failure, "a piece was not got");
+    tracing::debug!(piece, %from, ?failure, "cannot fetch a piece");
     if failure == FetchFailure::Wrong {
         shared.report(Event::Wrong { piece, from: Some(from.to_string()) });
     }

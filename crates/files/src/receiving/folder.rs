@@ -157,7 +157,7 @@ impl Folder {
         let more = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => more,
             FileType::RegularFile => more - Mode::XUSR,
-            _ => return Err(io::Error::other("it is neither a file nor a directory")),
+            _ => return Err(io::Error::other("not a file or directory")),
         };
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !mode.contains(more) {
@@ -210,7 +210,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             folder => folder?,
         };
-        let levels = levels.checked_sub(1).ok_or_else(|| io::Error::other("it is too deep"))?;
+        let levels = levels.checked_sub(1).ok_or_else(|| io::Error::other("too deeply nested"))?;
         for child in folder.names()? {
             match rustix::fs::unlinkat(&folder.0, &*child, AtFlags::empty()) {
                 // The error for a directory depends on the system.
@@ -326,9 +326,5 @@ fn timestamps(modified: Modified) -> Timestamps {
 
 fn regular(file: OwnedFd) -> io::Result<File> {
     let file = File::from(file);
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("it is not a regular file"))
-    }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }

@@ -73,7 +73,7 @@ fn hello(
             Ok(Greeted { stream, address, manifest })
         }
         FromSender::Refused { reason } => Err(ReceiveError::Refused(plain_text(&reason))),
-        _ => Err(lost(frame::nonsense("it does not greet"))),
+        _ => Err(lost(frame::nonsense("unexpected reply to the hello"))),
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn follow(shared: &Arc<Shared>, first: TcpStream) {
     let mut stream = first;
     loop {
         let error = read_all(shared, &stream);
-        tracing::debug!(%error, "the sender is lost");
+        tracing::debug!(%error, "lost the connection to the sender");
         let _ = stream.shutdown(Shutdown::Both);
         if !shared.unlink() {
             return;
@@ -118,7 +118,7 @@ fn read_all(shared: &Shared, stream: &TcpStream) -> io::Error {
         };
         match frame {
             FromSender::Alive => {}
-            FromSender::Welcome { .. } => return frame::nonsense("welcome twice"),
+            FromSender::Welcome { .. } => return frame::nonsense("unexpected welcome frame"),
             FromSender::Refused { reason } => {
                 shared.fail(ReceiveError::Refused(plain_text(&reason)));
             }
@@ -129,7 +129,7 @@ fn read_all(shared: &Shared, stream: &TcpStream) -> io::Error {
             FromSender::Fetch { piece, source, address } => {
                 let fetch = Fetch { piece, source, address };
                 if !shared.life().fetches.push(fetch) {
-                    return frame::nonsense("more fetches than are made at a time");
+                    return frame::nonsense("too many assigned fetches");
                 }
                 shared.changed.notify_all();
             }
@@ -148,9 +148,9 @@ fn find_again(shared: &Arc<Shared>) -> Option<TcpStream> {
         match greet(&addresses, id, &shared.options, true) {
             Ok(greeted) => match shared.link(&greeted) {
                 Ok(()) => return Some(greeted.stream),
-                Err(error) => tracing::debug!(%error, "the sender was lost again"),
+                Err(error) => tracing::debug!(%error, "lost the connection to the sender again"),
             },
-            Err(error) => tracing::debug!(%error, "the sender is not there yet"),
+            Err(error) => tracing::debug!(%error, "cannot reconnect to the sender"),
         }
         shared.pause(RETRY)?;
     }
@@ -169,7 +169,7 @@ pub(crate) fn tell_all(shared: &Arc<Shared>) {
             && told_at.elapsed() < SIGN_OF_LIFE
         {
             let waited = shared.changed.wait_timeout(life, LOOK);
-            life = waited.expect("nobody panics while holding the state").0;
+            life = waited.expect("no panic while the lock is held").0;
         }
         if life.ended.is_some() {
             return;

@@ -157,7 +157,7 @@ impl Receiving {
             if let Some(ended) = &life.ended {
                 return ended.clone().map(|()| life.received.clone());
             }
-            life = self.shared.changed.wait(life).expect("nobody panics while holding the state");
+            life = self.shared.changed.wait(life).expect("no panic while the lock is held");
         }
     }
 
@@ -205,11 +205,11 @@ impl Shared {
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().expect("nobody panics while holding the state")
+        self.life.lock().expect("no panic while the lock is held")
     }
 
     fn assembly(&self) -> MutexGuard<'_, Assembly> {
-        self.assembly.lock().expect("nobody panics while holding the assembly")
+        self.assembly.lock().expect("no panic while the lock is held")
     }
 
     fn report(&self, event: Event) {
@@ -310,7 +310,7 @@ impl Shared {
     fn done(&self) {
         let mut life = self.life();
         if !life.is_complete() {
-            life.end(Err(ReceiveError::Aborted("it was not waited for".to_owned())));
+            life.end(Err(ReceiveError::Aborted("it did not wait for this receiver".to_owned())));
         }
         life.received.sender_knows = life.is_complete();
         drop(life);
@@ -371,7 +371,7 @@ impl Shared {
                 return Some(());
             }
             let waited = self.changed.wait_timeout(life, left);
-            life = waited.expect("nobody panics while holding the state").0;
+            life = waited.expect("no panic while the lock is held").0;
         }
         None
     }
@@ -388,7 +388,7 @@ impl Shared {
             if let Some(next) = sender.and_then(|sender| Some((life.fetches.pop()?, sender))) {
                 return Some(next);
             }
-            life = self.changed.wait(life).expect("nobody panics while holding the state");
+            life = self.changed.wait(life).expect("no panic while the lock is held");
         }
     }
 
@@ -401,7 +401,7 @@ impl Shared {
     fn finish(&self) {
         let mut life = self.life();
         while !life.is_ending() && !life.is_complete() {
-            life = self.changed.wait(life).expect("nobody panics while holding the state");
+            life = self.changed.wait(life).expect("no panic while the lock is held");
         }
         if life.is_ending() {
             // A piece in flight at that moment may have been the last one.
@@ -469,7 +469,7 @@ fn listen(at: SocketAddr, sender: SocketAddr) -> Result<(TcpListener, u16), Rece
         Ok((listener, port))
     });
     listener
-        .map_err(|error| ReceiveError::Start(format!("cannot listen at {at}: {}", plain(&error))))
+        .map_err(|error| ReceiveError::Start(format!("cannot listen on {at}: {}", plain(&error))))
 }
 
 #[cfg(test)]

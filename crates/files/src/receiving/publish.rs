@@ -45,7 +45,7 @@ pub(super) const STEPS: [Step; 8] = [
 impl Store {
     /// Gives all entries their final names. All pieces must be received.
     pub(crate) fn publish(&self) -> Result<(), ReceiveError> {
-        assert!(self.is_complete(), "only what is complete gets its name");
+        assert!(self.is_complete(), "only a complete transfer gets its final names");
         if self.there.load(Ordering::Relaxed) {
             // The entries already have their final names, and modes and times that belong to the
             // user.
@@ -100,7 +100,7 @@ impl Store {
         }
         let data = data_name(index);
         if self.data.read(&data)?.metadata()?.len() != entry.file_bytes() {
-            return Err(io::Error::other("what was received of it has another length now"));
+            return Err(io::Error::other("the length of the received data has changed"));
         }
         self.data.rename(&data, parent, name, false)
     }
@@ -205,7 +205,7 @@ impl Store {
                 (Kind::Directory, Found::Directory)
                 | (Kind::File { .. }, Found::File)
                 | (Kind::Symlink { .. }, Found::Symlink) => Ok(None),
-                _ => Err(io::Error::other("it is not there any more")),
+                _ => Err(io::Error::other("no longer exists")),
             };
         }
         if entry.kind != Kind::Directory {

@@ -16,7 +16,7 @@ use crate::receiving::folder::{Folder, Found};
 use crate::receiving::store::{BUILT, MANIFEST, Store};
 
 const DAMAGED: &str =
-    "some of what was complete has been changed or lost since; a sender is needed for that";
+    "some of the received data has been changed or lost; a sender is needed to restore it";
 
 /// Completes transfers into `directory` that were complete and on the disk when their receiver
 /// died. No sender is needed.

@@ -48,7 +48,7 @@ impl Store {
                 (0..self.manifest.pieces()).for_each(|piece| self.verified(piece));
                 return Ok(());
             }
-            tracing::warn!("what was complete has been changed or lost; what lacks is got again");
+            tracing::warn!("received data has been changed or lost; it is received again");
         }
         let was_complete = self.was_complete();
         if was_complete {
@@ -136,7 +136,7 @@ impl Store {
     }
 
     fn is_piece_in(&self, piece: u32, entry: &Entry, file: &File) -> bool {
-        let place = self.manifest.place(piece).expect("it is one of the entry's");
+        let place = self.manifest.place(piece).expect("the entry has this piece");
         let bytes = read_place(entry, place, file);
         bytes.is_ok_and(|bytes| self.manifest.is_piece(piece, &bytes))
     }
@@ -210,7 +210,7 @@ impl Store {
             }
             let home = self.target.parent_of(&entry.path);
             if let Err(error) = home.and_then(|home| home.open_up(entry.path.name())) {
-                tracing::debug!(path = %entry.path, %error, "cannot be opened up");
+                tracing::debug!(path = %entry.path, %error, "cannot change the permissions");
             }
         }
     }
@@ -316,7 +316,7 @@ fn check_existing(
             (Kind::Directory, _) => "not a directory",
             (_, Found::File | Found::Symlink) => continue,
             (_, Found::Directory) => "a directory",
-            (_, Found::Special) => "neither a file nor a directory nor a symlink",
+            (_, Found::Special) => "a special file",
         };
         return Err(ReceiveError::InTheWay { path, is });
     }

@@ -183,7 +183,7 @@ impl Store {
         let Some(_locked) = self.state().journal.take() else { return };
         if let Err(error) = self.remove_stage() {
             let stage = self.path.join(stage_name(&self.manifest));
-            tracing::warn!(stage = %stage.display(), %error, "cannot be removed");
+            tracing::warn!(stage = %stage.display(), %error, "cannot remove the staging directory");
         }
     }
 
@@ -199,7 +199,7 @@ impl Store {
         let name = stage_name(&self.manifest);
         match self.target.is_still(&name, &self.stage)? {
             true => self.target.remove_empty(&name),
-            false => Err(io::Error::other("something else has its name")),
+            false => Err(io::Error::other("another object has its name")),
         }
     }
 
@@ -217,7 +217,7 @@ impl Store {
     }
 
     fn state(&self) -> MutexGuard<'_, StoreState> {
-        self.state.lock().expect("nobody panics while holding the state")
+        self.state.lock().expect("no panic while the lock is held")
     }
 
     /// Counts a piece as received.
@@ -274,7 +274,7 @@ fn open_stage(
             Ok(Stage::InUse) => return Err(ReceiveError::InUse),
             Ok(Stage::NotOurs) => {
                 let path = path.join(&name).display().to_string();
-                return Err(ReceiveError::InTheWay { path, is: "somebody else's" });
+                return Err(ReceiveError::InTheWay { path, is: "owned by another user" });
             }
             // The previous owner has just removed the directory, after finishing or giving up.
             Ok(Stage::Removed) => {}

@@ -115,11 +115,13 @@ impl Hello<'_> {
     fn answer(self, version: u16, id: TransferId, knows_manifest: bool) -> io::Result<()> {
         let mut stream = &**self.stream;
         let refused = if version != PROTOCOL_VERSION {
-            Some(format!("it speaks version {PROTOCOL_VERSION}, not {version}"))
+            Some(format!(
+                "protocol version {version} is not supported: expected {PROTOCOL_VERSION}"
+            ))
         } else if id != self.shared.content.manifest.id() {
-            Some("it sends something else".to_owned())
+            Some("it sends another transfer".to_owned())
         } else if self.shared.is_full() {
-            Some("it has as many receivers as it takes".to_owned())
+            Some("too many receivers".to_owned())
         } else {
             None
         };
@@ -148,7 +150,7 @@ impl Hello<'_> {
                 FromReceiver::Ready { key, piece_port, have } => {
                     return self.take_part(key, piece_port, &have, preparing);
                 }
-                _ => return Err(nonsense("a receiver is not ready")),
+                _ => return Err(nonsense("unexpected frame before the ready frame")),
             }
         }
     }
@@ -166,7 +168,7 @@ impl Hello<'_> {
     ) -> io::Result<()> {
         let shared = self.shared;
         let pieces = shared.content.manifest.pieces();
-        let have = PieceSet::from_bytes(have, pieces).ok_or(nonsense("other pieces"))?;
+        let have = PieceSet::from_bytes(have, pieces).ok_or(nonsense("invalid set of pieces"))?;
         let (frames, waiting) = sync_channel(FRAMES_WAITING);
         let writing = Arc::clone(self.stream);
         small_thread("carom-link-out", move || write_all(&writing, &waiting))?;
@@ -202,7 +204,7 @@ impl Hello<'_> {
             roster.row_mut(index).heard_at = Instant::now();
             match frame {
                 FromReceiver::Alive => continue,
-                FromReceiver::Ready { .. } => return Err(nonsense("ready twice")),
+                FromReceiver::Ready { .. } => return Err(nonsense("unexpected ready frame")),
                 FromReceiver::Have { pieces, .. } | FromReceiver::Missed { pieces, .. }
                     if !is_in_order(&pieces) =>
                 {
@@ -219,7 +221,7 @@ impl Hello<'_> {
                 }
                 FromReceiver::FetchFailed { piece, why, .. } => {
                     if roster.fetch_failed(index, piece, why) {
-                        let reason = format!("piece {piece} comes wrong again and again");
+                        let reason = format!("piece {piece} repeatedly had wrong data");
                         roster.give_up(index, reason.clone());
                         shared
                             .report(Event::ReceiverFailed { name: self.who.name.clone(), reason });

@@ -241,13 +241,13 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, TransferState> {
-        self.state.lock().expect("nobody panics while holding the state")
+        self.state.lock().expect("no panic while the lock is held")
     }
 
     /// Waits until something changes, for at most [`LOOK`].
     fn wait<'a>(&self, state: MutexGuard<'a, TransferState>) -> MutexGuard<'a, TransferState> {
         let waited = self.changed.wait_timeout(state, LOOK);
-        waited.expect("nobody panics while holding the state").0
+        waited.expect("no panic while the lock is held").0
     }
 
     /// Wakes up threads that wait for a change.
@@ -344,7 +344,7 @@ impl Shared {
 
     /// Returns the reason for giving up a receiver that has been preparing for too long.
     fn overdue(&self) -> String {
-        format!("it has not become ready for {:?}", self.disk_patience())
+        format!("not ready within {:?}", self.disk_patience())
     }
 
     /// Assigns fetches to receivers until the transfer ends.

@@ -69,17 +69,17 @@ impl Default for SendOptions {
 impl SendOptions {
     pub(crate) fn check(&self) -> Result<(), SendError> {
         let wrong = if self.start.receivers.is_none() && self.start.after.is_none() {
-            "when to begin is neither a number of receivers nor a time"
+            "no start condition: expected a number of receivers, a time, or both"
         } else if self.start.receivers == Some(0) {
-            "the stream cannot begin with no receiver"
+            "the number of receivers to wait for must be at least 1"
         } else if self.start.receivers.is_some_and(|receivers| receivers > self.max_receivers) {
-            "more receivers are waited for than are taken"
+            "the number of receivers to wait for exceeds the maximum number of receivers"
         } else if self.fetches_per_peer == 0 || self.fetches_from_sender == 0 {
-            "a receiver or the sender must serve at least one fetch"
+            "each receiver and the sender must serve at least one fetch"
         } else if self.advertise.len() > MAX_ADDRESSES {
-            "an offer holds at most 8 addresses"
+            "too many addresses to advertise: at most 8 are allowed"
         } else if self.advertise.is_empty() && self.listen.ip().is_unspecified() {
-            "an address to advertise is needed when listening at all addresses"
+            "an address to advertise is required when listening on all addresses"
         } else {
             return Ok(());
         };

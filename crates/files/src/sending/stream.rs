@@ -198,10 +198,10 @@ impl Shared {
                 if row.moved_at.elapsed() < patience {
                     return true;
                 }
-                format!("it has everything, and has not finished it for {patience:?}")
+                format!("all pieces received, but not finished within {patience:?}")
             }
             State::Receiving if is_moving => return true,
-            State::Receiving => format!("nothing has moved for {patience:?}"),
+            State::Receiving => format!("no progress for {patience:?}"),
         };
         let name = row.told.name.clone();
         state.roster.give_up(index, reason.clone());

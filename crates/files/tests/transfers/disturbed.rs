@@ -228,7 +228,7 @@ fn a_source_that_vanishes_ends_the_transfer_and_receivers_keep_what_they_have() 
     let ran = run(sending, wire).join().expect("no panic");
     let Err(SendError::Source(SourceError::Gone(path))) = ran else { panic!("{ran:?}") };
     assert_eq!(path, "data");
-    let why = String::from("data is not there any more");
+    let why = String::from("data no longer exists");
     assert_eq!(receiving.wait(), Err(ReceiveError::Aborted(why)));
     drop((receiving, listeners));
     fs::rename(&away, &file).expect("it is there");

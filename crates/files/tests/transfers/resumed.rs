@@ -169,7 +169,7 @@ fn a_transfer_that_all_have_already_is_finished_without_being_sent() {
     receive(sending.offer(), &wire.listeners, into(&places, 0));
     fs::create_dir(places.folder(0).join("data")).expect("it is new");
     let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
-    let failed = State::Failed("data exists already".into());
+    let failed = State::Failed("data already exists".into());
     assert_eq!(summary.receivers[0].state, failed, "it came in between");
     fs::remove_dir(places.folder(0).join("data")).expect("it is there");
 

@@ -176,7 +176,7 @@ fn a_transfer_that_is_cancelled_ends_for_everybody_and_leaves_nothing_half_done(
     let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
     let ran = run(sending, wire).join().expect("no panic");
     assert!(matches!(ran, Err(SendError::Cancelled)), "{ran:?}");
-    assert_eq!(receiving.wait(), Err(ReceiveError::Aborted("it was cancelled".into())));
+    assert_eq!(receiving.wait(), Err(ReceiveError::Aborted("canceled".into())));
     assert!(!places.folder(0).join("data").exists());
 }
 

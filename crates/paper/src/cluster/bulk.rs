@@ -179,7 +179,7 @@ impl Ledger {
     fn note(&mut self, happening: &Happening<Event>) {
         let Event::Message(_) = &happening.event else { return };
         let Some(lacking) = self.lacking.get_mut(&happening.host) else {
-            unreachable!("{} got more than {} messages", happening.host, self.packets)
+            unreachable!("{} received more than {} messages", happening.host, self.packets)
         };
         *lacking -= 1;
         if *lacking == 0 {
@@ -236,6 +236,6 @@ impl fmt::Display for BulkRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setting { loss, detect_after, .. } = &self.setting;
         let loss = 100.0 * loss.rate();
-        write!(f, "{} at {loss} % a link, found after {detect_after:?}", self.protocol.name())
+        write!(f, "{} at {loss} % loss, found after {detect_after:?}", self.protocol.name())
     }
 }

@@ -241,9 +241,9 @@ impl Scene {
     pub(crate) fn begin(&mut self, ends: Ends<'_>) -> Option<()> {
         let mut lacking: BTreeSet<HostIx> = self.plane.receivers().map(HostIx).collect();
         let end = self.world.now() + MOST_TO_BEGIN;
-        self.send().expect("nothing is under way");
+        self.send().expect("nothing is in flight");
         while !lacking.is_empty() {
-            assert!(self.world.now() < end, "{} of the group are not there", lacking.len());
+            assert!(self.world.now() < end, "{} receivers lack the first message", lacking.len());
             if ends() {
                 return None;
             }

@@ -1,5 +1,6 @@
 //! Test bed that most plans share: the network, the send rate, the loss and the length of runs.
 
+use std::fmt;
 use std::time::Duration;
 
 use carom_proto::loss::Loss;
@@ -50,16 +51,18 @@ impl Bed {
         self.network.check()?;
         if self.interval.0 < MIN_INTERVAL {
             return Err(format!(
-                "an interval of {:?}, where {MIN_INTERVAL:?} is the least",
+                "interval {:?} is too short: expected at least {MIN_INTERVAL:?}",
                 self.interval.0
             ));
         }
         if self.payload_bytes > MAX_PAYLOAD_BYTES {
             let most = MAX_PAYLOAD_BYTES;
-            return Err(format!("messages of {} bytes, where {most} fit", self.payload_bytes));
+            let bytes = self.payload_bytes;
+            return Err(format!("payload_bytes {bytes} is too large: expected at most {most}"));
         }
         if self.loss.0 <= 0.0 || self.loss.0 >= 1.0 {
-            return Err("a loss of 0 or 100 % leaves nothing to recover".to_owned());
+            let percent = 100.0 * self.loss.0;
+            return Err(format!("loss {percent} % is invalid: expected above 0 % and below 100 %"));
         }
         Ok(())
     }
@@ -67,19 +70,21 @@ impl Bed {
 
 /// Checks a list of swept values: it must not be empty, and all values must be from `least` to
 /// `most`.
-pub(crate) fn check_list<T: PartialOrd + Copy>(
+pub(crate) fn check_list<T: PartialOrd + Copy + fmt::Debug>(
     name: &str,
     values: &[T],
     least: T,
     most: T,
 ) -> Result<(), String> {
     if values.is_empty() {
-        return Err(format!("{name} has no values"));
+        return Err(format!("{name} is empty"));
     }
-    if values.iter().any(|value| *value < least || *value > most) {
-        return Err(format!("{name} has values that cannot be"));
+    match values.iter().find(|value| **value < least || **value > most) {
+        Some(value) => {
+            Err(format!("invalid value {value:?} for {name}: expected {least:?} to {most:?}"))
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 const MIN_INTERVAL: Duration = Duration::from_micros(10);

@@ -102,7 +102,7 @@ impl UnderChurn {
     }
 
     fn figures(&self, quick: bool, points: &[Point<'_>]) -> Vec<Figure> {
-        let x = || Axis::linear("nodes replaced in a minute, %");
+        let x = || Axis::linear("nodes replaced per minute, %");
         let y = Axis::linear("lost packets recovered by FEC, %").spanning(90.0, 100.0);
         let mut recovered = Figure::new("recovered", "Recovered by repairs", x(), y);
         let y = Axis::linear("mean recovery delay by FEC, ms").spanning(0.0, 50.0);
@@ -129,9 +129,11 @@ impl UnderChurn {
                 point.map_or(f64::NAN, Point::recovered_percent)
             };
             let percent = 100.0 * at;
-            let claim = format!("{percent} % replaced in a minute, views {views}: FEC loses");
+            let claim = format!(
+                "{percent} % replaced per minute, views {views}: recovered share, decrease"
+            );
             let (still, churned) = (recovered(0.0), recovered(at));
-            let note = format!("{still:.2} % without, {churned:.2} % with");
+            let note = format!("{still:.2} % without churn, {churned:.2} % with");
             Relation::at_most(claim, still - churned, limit, "points").noted(note)
         };
         self.views.at(quick).iter().map(cost).collect()
@@ -157,10 +159,10 @@ impl Experiment for UnderChurn {
             let needed = [0.0, self.holds.at.at(quick).0];
             if let Some(share) = needed.into_iter().find(|share| !shares.contains(share)) {
                 let percent = 100.0 * share;
-                return Err(format!("replaced_per_minute lacks {percent} %, which is compared"));
+                return Err(format!("replaced_per_minute must contain {percent} %"));
             }
             if self.views.at(quick).is_empty() {
-                return Err("there is nobody to tell the nodes of each other".to_owned());
+                return Err("views is empty".to_owned());
             }
         }
         Ok(())
@@ -228,6 +230,5 @@ const COLUMNS: [&str; 15] = [
 ];
 
 const NOTE: &str = "A packet counts as lost at every node that was in the group when it was sent \
-                    and stayed for the time of the tail, though its sender may not have known of \
-                    the node yet and so owe it nothing. Such losses are neither recovered nor \
-                    asked for, and not reported.";
+                    and stayed for the time of the tail, even if its sender did not know of the \
+                    node yet. Such losses are not recovered, requested or reported.";

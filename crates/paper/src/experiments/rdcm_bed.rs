@@ -71,7 +71,10 @@ impl Bed {
             let (ports, k) = *self.bcube.at(quick);
             let servers = ports.checked_pow(k.saturating_add(1)).unwrap_or(u32::MAX);
             if ports < 2 || servers > MAX_SERVERS {
-                return Err(format!("a BCube({ports},{k}), of at most {MAX_SERVERS} servers"));
+                return Err(format!(
+                    "BCube({ports},{k}) is invalid: expected at least 2 ports and at most \
+                     {MAX_SERVERS} servers"
+                ));
             }
             let is_right = match &self.group {
                 Members::Random { receivers } => {
@@ -83,14 +86,19 @@ impl Bed {
                 }
             };
             if !is_right {
-                return Err(format!("a group that is not among the {servers} servers"));
+                return Err(format!(
+                    "the group is invalid: expected a sender and at least one receiver among \
+                     {servers} servers"
+                ));
             }
         }
         if !(1..=100_000).contains(&self.megabits_per_second) {
-            return Err(format!("links of {} Mbit/s", self.megabits_per_second));
+            let given = self.megabits_per_second;
+            return Err(format!("megabits_per_second {given} is invalid: expected 1 to 100000"));
         }
         if !(1..=MAX_PACKET_BYTES).contains(&self.packet.0) {
-            return Err(format!("packets of {} bytes", self.packet.0));
+            let given = self.packet.0;
+            return Err(format!("packet {given} is invalid: expected 1 to {MAX_PACKET_BYTES}"));
         }
         Ok(())
     }

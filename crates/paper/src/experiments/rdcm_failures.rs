@@ -95,36 +95,35 @@ impl RdcmFailures {
         let received = outcome.least(bin..end, |bin| bin.received);
         let by_repair = outcome.mean(dies..replaced - bin, |bin| bin.by_repair);
         let by_tree = outcome.mean(replaced + bin..end, |bin| bin.by_tree);
-        let note =
-            format!("the tree was replaced {:.0} ms after the link died", 1e3 * (replaced - dies));
+        let note = format!("tree replaced {:.0} ms after the link failed", 1e3 * (replaced - dies));
         vec![
             Relation::at_least(
-                "living receivers in the worst part, of what is sent",
+                "rate at living receivers in the slowest interval, of the rate sent",
                 percent(received),
                 holds.received_at_least_percent,
                 "%",
             ),
             Relation::at_least(
-                "below the dead link: by repairs until the tree is replaced",
+                "receiver below the failed link: rate by repairs until the tree is replaced",
                 percent(by_repair),
                 holds.by_repair_at_least_percent,
                 "%",
             )
             .noted(note),
             Relation::at_least(
-                "below the dead link: by the tree after that",
+                "receiver below the failed link: rate by the tree afterwards",
                 percent(by_tree),
                 holds.by_tree_at_least_percent,
                 "%",
             ),
             Relation::at_most(
-                "the tree leads over the dead link in the end",
+                "failed links in the final tree",
                 f64::from(u8::from(outcome.uses_dead_link)),
                 0.0,
                 "links",
             ),
             Relation::at_most(
-                "messages that living receivers did not get",
+                "messages not delivered to living receivers",
                 (outcome.lost + outcome.lacking) as f64,
                 0.0,
                 "messages",
@@ -142,9 +141,9 @@ fn figures(outcome: &StreamOutcome) -> Vec<Figure> {
         outcome.bins.iter().map(|bin| (bin.at, of(bin) / 1e6)).collect::<Vec<_>>()
     };
     let curve = |it: Figure, label: &str, of| it.with(label, Kind::Ours, Shape::Curve, line(of));
-    let all = figure("rates", "The sender, and the living receivers on average");
+    let all = figure("rates", "Rates of the sender and of the living receivers on average");
     let all = curve(all, "sent", |bin| bin.sent);
-    let one = figure("one", "The receiver below the link that dies");
+    let one = figure("one", "Rate of the receiver below the failed link");
     let one = curve(one, "by the tree", |bin| bin.by_tree);
     let one = curve(one, "by the backup overlay", |bin| bin.by_repair);
     vec![
@@ -163,13 +162,16 @@ impl Experiment for RdcmFailures {
             check_list("bin", &[bin], Duration::from_millis(1), length / 8)?;
             let scale = RunScale { quick, seed: 0 };
             let receivers = self.bed.setting(scale).group.receivers();
-            check_list("receivers", &[self.link_dies_above, self.fails], 0, receivers - 1)?;
+            let indices = [self.link_dies_above, self.fails];
+            check_list("link_dies_above or fails", &indices, 0, receivers - 1)?;
         }
         let least = Duration::from_millis(1);
         check_list("gone_after", &[self.gone_after.0], least, Duration::from_secs(10))?;
         check_list("megabits_per_second", &[self.megabits_per_second], 1, 100_000)?;
         if self.link_dies_at.0 >= self.fails_at.0 || self.link_dies_above == self.fails {
-            return Err("another receiver must fail after the link has died".to_owned());
+            return Err("fails must differ from link_dies_above, and fails_at must be after \
+                        link_dies_at"
+                .to_owned());
         }
         Ok(())
     }

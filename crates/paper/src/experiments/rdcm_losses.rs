@@ -12,7 +12,7 @@ use super::{Experiment, RunScale};
 use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::plan::{Scaled, Share, Span};
-use crate::relation::Relation;
+use crate::relation::{Relation, least_first};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -92,15 +92,15 @@ impl RdcmLosses {
     fn figures(&self, scale: RunScale, points: &[Point<'_>]) -> Vec<Figure> {
         let delays = self.found_after.at(scale.quick).iter();
         let figures = delays.zip(NAMES).map(|(found_after, name)| {
-            let x = Axis::linear("loss of each link, %");
+            let x = Axis::linear("loss per link, %");
             let (title, y, value): (_, _, fn(&Point<'_>) -> f64) = match self.looks_at {
                 LooksAt::Throughput { .. } => (
-                    "What receivers get",
+                    "Goodput of receivers",
                     Axis::linear("mean goodput, % of the link").spanning(0.0, 105.0),
                     |it| it.percent(),
                 ),
                 LooksAt::Footprint => {
-                    ("Traffic footprint", Axis::linear("bytes over all links, GB"), |it| {
+                    ("Traffic footprint", Axis::linear("bytes on all links, GB"), |it| {
                         it.gigabytes()
                     })
                 }
@@ -119,7 +119,7 @@ impl RdcmLosses {
             let ends = self.losses.at(scale.quick).iter().map(|loss| (100.0 * loss.0, 100.0));
             match self.looks_at {
                 LooksAt::Throughput { .. } => {
-                    figure.with("the link", Kind::Bound, Shape::Line, ends.collect())
+                    figure.with("link", Kind::Bound, Shape::Line, ends.collect())
                 }
                 LooksAt::Footprint => figure,
             }
@@ -141,25 +141,25 @@ fn closest(
         let same = |it: &&Point<'_>| (it.loss, it.found_after) == (one.loss, one.found_after);
         Some((compare(one, of(below).find(same)?), one.place()))
     });
-    pairs.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, String::new()))
+    pairs.min_by(|a, b| least_first(&a.0, &b.0)).unwrap_or((f64::NAN, String::new()))
 }
 
 fn throughput(points: &[Point<'_>], at_least_percent: f64, at_least_times: f64) -> Vec<Relation> {
     let at_once = |it: &Point<'_>| it.found_after.is_zero();
     let of_rdcm = points.iter().filter(|it| it.protocol == Protocol::Rdcm && at_once(it));
-    let worst = of_rdcm.min_by(|a, b| a.percent().total_cmp(&b.percent()));
+    let worst = of_rdcm.min_by(|a, b| least_first(&a.percent(), &b.percent()));
     let (least, place) = worst.map_or((f64::NAN, String::new()), |it| (it.percent(), it.place()));
-    let claim = "RDCM, losses found at once: mean goodput of the link";
+    let claim = "RDCM, losses found at once: mean goodput, of the link";
     let mut relations = vec![Relation::at_least(claim, least, at_least_percent, "%").noted(place)];
     let times = |one: &Point<'_>, other: &Point<'_>| one.percent() / other.percent();
     let pair = (Protocol::Rdcm, Protocol::Srm);
     let (least, place) = closest(points, pair, at_once, times);
-    let claim = "RDCM beside SRM, losses found at once";
+    let claim = "RDCM, losses found at once: mean goodput, relative to SRM";
     relations.push(Relation::at_least(claim, least, at_least_times, "times").noted(place));
     let points_more = |one: &Point<'_>, other: &Point<'_>| one.percent() - other.percent();
     for (above, below) in ORDER {
         let (least, place) = closest(points, (above, below), |_| true, points_more);
-        let claim = format!("{} gets more than {}", above.name(), below.name());
+        let claim = format!("goodput of {} minus that of {}", above.name(), below.name());
         relations.push(Relation::at_least(claim, least, 0.0, "points").noted(place));
     }
     relations
@@ -169,7 +169,7 @@ fn footprint(points: &[Point<'_>]) -> Vec<Relation> {
     let times = |more: &Point<'_>, less: &Point<'_>| more.gigabytes() / less.gigabytes();
     let order = ORDER.iter().map(|(less, more)| {
         let (least, place) = closest(points, (*more, *less), |_| true, times);
-        let claim = format!("{} takes more of the links than {}", more.name(), less.name());
+        let claim = format!("traffic footprint of {}, relative to {}", more.name(), less.name());
         Relation::at_least(claim, least, 1.0, "times").noted(place)
     });
     order.collect()
@@ -184,7 +184,7 @@ impl Experiment for RdcmLosses {
             let found_after: Vec<Duration> =
                 self.found_after.at(quick).iter().map(|span| span.0).collect();
             check_list("found_after", &found_after, Duration::ZERO, MOST_FOUND_AFTER)?;
-            check_list("found_after's length", &[found_after.len()], 1, NAMES.len())?;
+            check_list("the length of found_after", &[found_after.len()], 1, NAMES.len())?;
             check_list("packets", &[*self.packets.at(quick)], 1, MAX_PACKETS)?;
         }
         check_list("mean_burst", &[self.mean_burst], 1.0, 1000.0)?;
@@ -213,7 +213,7 @@ impl Experiment for RdcmLosses {
             LooksAt::Footprint => footprint(&points),
         };
         let incomplete: u32 = points.iter().map(|it| it.outcome.incomplete).sum();
-        let claim = "receivers that have not got everything in the end";
+        let claim = "incomplete receivers";
         relations.push(Relation::at_most(claim, f64::from(incomplete), 0.0, "receivers"));
         let figures = self.figures(scale, &points);
         Findings { table, figures, relations, notes: vec![NOTE.to_owned()], ..Findings::default() }
@@ -273,12 +273,12 @@ const COLUMNS: [&str; 16] = [
     "incomplete",
 ];
 
-const NOTE: &str = "A receiver's goodput runs from when the first packet is sent until the \
-                    application has the last. Of the link is what the packets take of it when they \
-                    follow each other without a pause, headers and framing among them. The \
-                    footprint is counted until the last receiver has everything: messages and \
-                    repairs, delivered or lost on the way, as the paper says. Acknowledgements, \
-                    requests and beacons stand beside it.";
+const NOTE: &str = "A receiver's goodput is measured from the first packet sent until its \
+                    application has the last. The share of the link is counted in whole packets, \
+                    with headers and framing: at 100 %, packets follow each other without a \
+                    pause. The footprint is counted until the last receiver has everything. As in \
+                    the paper, it consists of messages and repairs, delivered or lost. \
+                    Acknowledgments, requests and beacons are counted separately.";
 const MOST_FOUND_AFTER: Duration = Duration::from_secs(1);
 const MAX_PACKETS: u32 = 1 << 16;
 

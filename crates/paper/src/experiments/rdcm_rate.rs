@@ -11,7 +11,7 @@ use super::{Experiment, RunScale};
 use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::plan::{Scaled, Share, Span};
-use crate::relation::Relation;
+use crate::relation::{Relation, greatest_last};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -121,7 +121,7 @@ impl RdcmRate {
         level(self.first.from.0, self.first.until.0, left(&self.first));
         level(self.first.until.0, self.second.from.0, link);
         level(self.second.from.0, self.second.until.0, left(&self.second));
-        figure.with("what flows leave of the link", Kind::Bound, Shape::Curve, bound)
+        figure.with("capacity left by the flows", Kind::Bound, Shape::Curve, bound)
     }
 
     fn relations(&self, scale: RunScale, lines: &[Line<'_>]) -> Vec<Relation> {
@@ -132,12 +132,15 @@ impl RdcmRate {
             let all = phases[0].start..phases[3].end;
             let least = 100.0 * outcome.least(all.clone(), sent) / outcome.mean(all, sent);
             let limit = self.holds.least_part_at_least_percent;
-            let claim = format!("found after {found_after:?}: the slowest part, of the mean");
+            let claim =
+                format!("found after {found_after:?}: rate in the slowest interval, of the mean");
             relations.push(Relation::at_least(claim, least, limit, "%"));
             let less = |place: usize| mean(place) / mean(0).max(mean(2));
-            let claim = format!("found after {found_after:?}: slower beside a flow than without");
-            let (worst, which) =
-                if less(1) > less(3) { (less(1), "the first") } else { (less(3), "the second") };
+            let claim =
+                format!("found after {found_after:?}: rate with a flow, relative to without");
+            let both = [(less(3), "second flow"), (less(1), "first flow")];
+            let worst = both.into_iter().max_by(|a, b| greatest_last(&a.0, &b.0));
+            let (worst, which) = worst.expect("there are two");
             relations.push(Relation::at_most(claim, worst, 1.0, "times").noted(which));
             let lacking = (outcome.lacking + outcome.lost) as f64;
             let claim = format!("found after {found_after:?}: messages not delivered");
@@ -146,7 +149,7 @@ impl RdcmRate {
         for pair in lines.windows(2) {
             let mean = |line: &Line<'_>| line.outcome.mean(0.0..f64::INFINITY, sent);
             let claim = format!(
-                "found after {:?}: as fast as after {:?}",
+                "found after {:?}: rate, relative to found after {:?}",
                 pair[0].found_after, pair[1].found_after
             );
             let limit = 1.0 - self.holds.chance_percent / 100.0;
@@ -170,11 +173,12 @@ impl Experiment for RdcmRate {
         }
         let found_after: Vec<Duration> = self.found_after.iter().map(|span| span.0).collect();
         check_list("found_after", &found_after, Duration::ZERO, Duration::from_secs(1))?;
-        check_list("found_after's length", &[found_after.len()], 1, NAMES.len())?;
+        check_list("the length of found_after", &[found_after.len()], 1, NAMES.len())?;
         let (first, second) = (&self.first, &self.second);
         let ends = [0.0, first.from.0, first.until.0, second.from.0, second.until.0];
         if ends.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return Err("flows that do not follow each other".to_owned());
+            let order = "0 < first.from < first.until < second.from < second.until";
+            return Err(format!("the flows overlap or are out of order: expected {order}"));
         }
         Ok(())
     }

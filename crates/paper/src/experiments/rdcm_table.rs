@@ -10,7 +10,7 @@ use super::{Experiment, RunScale};
 use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::plan::{Scaled, Share, Span};
-use crate::relation::Relation;
+use crate::relation::{Relation, greatest_last};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -86,7 +86,7 @@ fn relations(rows: &[Row<'_>], holds: &Holds) -> Vec<Relation> {
     // The NaN of a protocol that was not run counts as the maximum, so that the relation fails.
     let most = |among: &[Protocol], of: fn(&Row<'_>) -> f64| {
         let values = among.iter().map(|protocol| (value(*protocol, of), protocol.name()));
-        values.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, ""))
+        values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, ""))
     };
     let over = |claim: &str, protocol, others: &[Protocol], of: fn(&Row<'_>) -> f64| {
         let (other, which) = most(others, of);
@@ -98,40 +98,35 @@ fn relations(rows: &[Row<'_>], holds: &Holds) -> Vec<Relation> {
     let all = [Srm, Lbrm, Tmtp, Rmtp, Rdcm];
     vec![
         under(
-            "repair isolation, RDCM complete: repairs to who had not lost the packet",
+            "repair isolation of RDCM: misdirected repairs",
             (value(Rdcm, astray), ""),
             holds.rdcm_astray_at_most_percent,
-            "% of them",
+            "% of repairs",
         ),
-        over(
-            "repair isolation: TMTP's is worse than LBRM's and RMTP's",
-            Tmtp,
-            &[Lbrm, Rmtp],
-            astray,
-        ),
-        over("repair isolation: SRM's is the worst", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], astray),
+        over("misdirected repairs: TMTP relative to LBRM and RMTP", Tmtp, &[Lbrm, Rmtp], astray),
+        over("misdirected repairs: SRM relative to others", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], astray),
         under(
-            "request implosion avoided by all: requests for one packet at one node",
+            "request implosion: requests for one packet at one node",
             most(&all, requests),
             holds.requests_at_most_percent,
             "% of the receivers",
         ),
         under(
-            "duplicates avoided by all but SRM: further repairs",
+            "duplicates of all but SRM: further repairs",
             most(&[Lbrm, Tmtp, Rmtp, Rdcm], again),
             holds.again_at_most_percent,
             "% of the losses",
         ),
-        over("duplicates: SRM has the most", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], again),
+        over("duplicates: SRM relative to others", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], again),
         under(
-            "individual burden of RDCM: repairs of a packet by a node that repairs it",
+            "individual burden: repairs of a packet by one node of RDCM",
             (value(Rdcm, copies), ""),
             holds.rdcm_copies_at_most,
             "repairs",
         ),
-        over("individual burden: LBRM's and RMTP's is above SRM's", Lbrm, &[Srm, Tmtp], copies),
-        over("overall repair traffic: SRM's is the most", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], traffic),
-        over("repair latency: SRM's is the longest", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], |row| {
+        over("individual burden: LBRM relative to SRM and TMTP", Lbrm, &[Srm, Tmtp], copies),
+        over("repair traffic: SRM relative to others", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], traffic),
+        over("repair latency: SRM relative to others", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], |row| {
             row.outcome.delays.mean_ms()
         }),
     ]
@@ -140,7 +135,7 @@ fn relations(rows: &[Row<'_>], holds: &Holds) -> Vec<Relation> {
 fn figure(rows: &[Row<'_>]) -> Figure {
     let x = Axis::log("milliseconds after the multicast", 10.0).spanning(1e-2, 1e3);
     let y = Axis::linear("lost packets repaired, %").spanning(0.0, 105.0);
-    let mut figure = Figure::new("latency", "When lost packets come", x, y);
+    let mut figure = Figure::new("latency", "Delivery of lost packets", x, y);
     for row in rows {
         let delays = &row.outcome.delays;
         let point = |step: i32| {
@@ -219,10 +214,10 @@ const COLUMNS: [&str; 13] = [
     "repair_delay_max_ms",
 ];
 
-const NOTE: &str = "A packet is lost at a receiver whom its multicast does not reach. All is \
-                    counted at the nodes, from the datagrams that they send and get, and not by \
-                    what the engines say of themselves. Repairs are lost like everything else, so \
-                    that some are sent again.";
+const NOTE: &str = "A packet is lost at a receiver that its multicast does not reach. A repair is \
+                    misdirected if its receiver had not lost the packet. All values are counted \
+                    at the nodes, from the datagrams that they send and receive, not from the \
+                    engines' counters. Repairs can be lost as well, so some are repeated.";
 
 #[cfg(test)]
 #[path = "rdcm_table_tests.rs"]

@@ -116,18 +116,17 @@ impl Experiment for RicochetCost {
             better: points
                 .last()
                 .and_then(|(d, cost)| {
-                    let what = format!("processor time for each data packet at d = {d}");
+                    let what = format!("CPU time per data packet at d = {d}");
                     Better::if_lower(what, cost.ns.all / 1e3, self.papers_us, "us")
                 })
                 .into_iter()
                 .collect(),
             notes: vec![
-                "Processor time is measured on this machine and differs from run to run; the \
-                 points, which do not, are counts of work."
+                "CPU time is measured on this machine and differs from run to run. The points are \
+                 counts of work and do not differ."
                     .to_owned(),
-                "Waiting is computed, not measured: the runtime hands a packet from the socket \
-                 to the engine in one thread, so that a packet waits only while others are \
-                 handled."
+                "Waiting is computed, not measured. The runtime passes a packet from the socket to \
+                 the engine in one thread, so a packet waits only while others are handled."
                     .to_owned(),
             ],
         }
@@ -140,9 +139,9 @@ impl RicochetCost {
             points.iter().map(|(d, cost)| (f64::from(*d), value(cost))).collect::<Vec<_>>()
         };
         let x = Axis::log("groups per node", 2.0);
-        let y = Axis::linear("ns for each data packet");
-        Figure::new("cost", "Processor time for each data packet received", x, y)
-            .ours("everything", line(&|cost| cost.ns.all))
+        let y = Axis::linear("ns per data packet");
+        Figure::new("cost", "CPU time per data packet received", x, y)
+            .ours("total", line(&|cost| cost.ns.all))
             .ours("accounting", line(&|cost| cost.ns.accounting))
             .ours("bins", line(&|cost| cost.ns.bins))
             .ours("XOR", line(&|cost| cost.ns.xor))
@@ -153,13 +152,13 @@ impl RicochetCost {
         let (Some((few, first)), Some((many, last))) = (points.first(), points.last()) else {
             return Vec::new();
         };
-        let claim = format!("processor time at d = {many} over that at d = {few}");
+        let claim = format!("CPU time at d = {many}, relative to d = {few}");
         let parts = |cost: &CostOutcome| {
             let ns = cost.ns;
             let parts = format!("{:.0} + {:.0} + {:.0}", ns.accounting, ns.bins, ns.xor);
-            format!("{:.0} ns ({parts} for accounting, bins, XOR)", ns.all)
+            format!("{:.0} ns (accounting, bins, XOR: {parts})", ns.all)
         };
-        let note = format!("{} over {}, measured here", parts(last), parts(first));
+        let note = format!("{} relative to {}", parts(last), parts(first));
         let why_not = format!("{note}; {}", self.why_not);
         let times = last.ns.all / first.ns.all;
         let most = points.iter().map(|(_, cost)| cost.bins as f64 / cost.shared_groups as f64);
@@ -168,8 +167,8 @@ impl RicochetCost {
             Relation::at_most(claim, times, self.at_most_times, "times")
                 .noted(note)
                 .because(&why_not),
-            Relation::at_most("bins for each group shared with another node", most, 1.0, "")
-                .noted("bins are made only for chains of occupied regions"),
+            Relation::at_most("bins per group shared with another node", most, 1.0, "")
+                .noted("bins exist only for chains of occupied regions"),
         ]
     }
 }

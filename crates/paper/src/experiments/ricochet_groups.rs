@@ -8,7 +8,7 @@ use super::{Experiment, RunScale};
 use crate::figure::{Axis, Figure, Shape};
 use crate::lateral::{LateralOutcome, Membership};
 use crate::plan::{Fire, Scaled};
-use crate::relation::{Better, Relation};
+use crate::relation::{Better, Relation, greatest_last, least_first};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -68,17 +68,17 @@ impl RicochetGroups {
             LooksAt::Recovered { .. } => {
                 let y = Axis::linear("lost packets recovered by FEC, %").spanning(90.0, 100.0);
                 Figure::new("recovered", "Recovered by repairs", d(), y)
-                    .ours("ours", line(&|point| point.recovered_percent()))
+                    .ours("Carom", line(&|point| point.recovered_percent()))
             }
             LooksAt::Delay { .. } => {
                 let y = Axis::linear("mean recovery delay, ms").spanning(0.0, 50.0);
                 Figure::new("delay", "Delay from the multicast to the recovery", d(), y)
-                    .ours("ours", line(&|point| point.delay_ms()))
+                    .ours("Carom", line(&|point| point.delay_ms()))
             }
             LooksAt::Xors { at_most } => {
                 let y = Axis::linear("XORs per data packet").spanning(0.0, at_most + 1.0);
-                Figure::new("xors", "XORs for each data packet received", d(), y)
-                    .ours("ours", line(&|point| point.outcome.xors_per_packet))
+                Figure::new("xors", "XORs per data packet received", d(), y)
+                    .ours("Carom", line(&|point| point.outcome.xors_per_packet))
             }
             LooksAt::Histogram { bar_ms, .. } => histogram(points, bar_ms),
         }
@@ -87,19 +87,21 @@ impl RicochetGroups {
     fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
         let worst = |value: &dyn Fn(&Point<'_>) -> f64| {
             let values = points.iter().map(|point| (value(point), point.d));
-            values.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0))
+            values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, 0))
         };
         match self.looks_at {
             LooksAt::Recovered { at_least_percent, spread_points, .. } => {
-                let (low, at) = worst(&|point| -point.recovered_percent());
+                let shares = points.iter().map(|point| (point.recovered_percent(), point.d));
+                let low = shares.min_by(|a, b| least_first(&a.0, &b.0));
+                let (low, at) = low.unwrap_or((f64::NAN, 0));
                 let (high, _) = worst(&|point| point.recovered_percent());
-                let claim = "recovered by FEC at every d";
+                let claim = "share recovered by FEC at every d";
                 vec![
-                    Relation::at_least(claim, -low, at_least_percent, "%")
-                        .noted(format!("least at d = {at}")),
+                    Relation::at_least(claim, low, at_least_percent, "%")
+                        .noted(format!("minimum at d = {at}")),
                     Relation::at_most(
-                        "largest less smallest share",
-                        high + low,
+                        "difference between the largest and the smallest share",
+                        high - low,
                         spread_points,
                         "points",
                     ),
@@ -109,18 +111,21 @@ impl RicochetGroups {
                 let (delay, at) = worst(&|point| point.delay_ms());
                 vec![
                     Relation::at_most("mean recovery delay at every d", delay, at_most_ms, "ms")
-                        .noted(format!("most at d = {at}")),
+                        .noted(format!("maximum at d = {at}")),
                 ]
             }
             LooksAt::Histogram { p99_at_most_ms, .. } => {
                 let (p99, at) = worst(&|point| point.outcome.all().fec.quantile_ms(0.99));
-                let claim = "99 % of recovery delays are at most";
+                let claim = "99th percentile of recovery delays";
                 vec![Relation::at_most(claim, p99, p99_at_most_ms, "ms").noted(format!("d = {at}"))]
             }
             LooksAt::Xors { at_most } => {
                 let (xors, at) = worst(&|point| point.outcome.xors_per_packet);
-                let claim = "XORs for each data packet at every d";
-                vec![Relation::at_most(claim, xors, at_most, "").noted(format!("most at d = {at}"))]
+                let claim = "XORs per data packet at every d";
+                vec![
+                    Relation::at_most(claim, xors, at_most, "")
+                        .noted(format!("maximum at d = {at}")),
+                ]
             }
         }
     }
@@ -130,7 +135,7 @@ impl RicochetGroups {
         let d = last.d;
         match self.looks_at {
             LooksAt::Recovered { papers_percent, .. } => {
-                let what = format!("recovered by FEC at d = {d}");
+                let what = format!("share recovered by FEC at d = {d}");
                 Better::if_higher(what, last.recovered_percent(), papers_percent, "%")
             }
             LooksAt::Delay { at_most_ms } => {
@@ -139,7 +144,7 @@ impl RicochetGroups {
             }
             LooksAt::Histogram { p99_at_most_ms, .. } => {
                 let longest = last.outcome.all().fec.quantile_ms(1.0);
-                Better::if_lower("the longest delay of all", longest, p99_at_most_ms, "ms")
+                Better::if_lower("maximum recovery delay", longest, p99_at_most_ms, "ms")
             }
             LooksAt::Xors { .. } => None,
         }
@@ -161,7 +166,7 @@ fn histogram(points: &[Point<'_>], bar_ms: f64) -> Figure {
             let count = delays.up_to_ms(to) - delays.up_to_ms(from);
             (from, 100.0 * count as f64 / delays.len() as f64)
         };
-        let label = format!("ours, d = {}", point.d);
+        let label = format!("Carom, d = {}", point.d);
         let bars = (0..bars).map(share).collect();
         figure = figure.with(label, crate::figure::Kind::Ours, Shape::Bars(bar_ms), bars);
     }
@@ -174,10 +179,7 @@ impl Experiment for RicochetGroups {
         for quick in [false, true] {
             check_list("groups_per_node", self.groups_per_node.at(quick), 1, 1 << 14)?;
         }
-        if self.mean_size < 2 || self.mean_size > self.bed.network.hosts() {
-            return Err(format!("groups of {} on average cannot be", self.mean_size));
-        }
-        Ok(())
+        check_list("mean_size", &[self.mean_size], 2, self.bed.network.hosts())
     }
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {

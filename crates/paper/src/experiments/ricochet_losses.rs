@@ -112,11 +112,11 @@ impl Model {
 impl fmt::Display for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.variant {
-            Variant::Papers => "as in the papers",
-            Variant::NothingPending => "nothing pending",
-            Variant::Carom => "as Carom does it",
+            Variant::Papers => "papers' settings",
+            Variant::NothingPending => "no pending repairs",
+            Variant::Carom => "Carom's settings",
         };
-        write!(f, "{name}, {:.0}/s each", 1.0 / self.interval.0.as_secs_f64())
+        write!(f, "{name}, {:.0}/s per node", 1.0 / self.interval.0.as_secs_f64())
     }
 }
 
@@ -180,7 +180,7 @@ impl RicochetLosses {
     /// swept quantity.
     fn line_of(&self, place: Place) -> String {
         let of_losses = match self.sweeps {
-            Sweeps::BurstLength => format!("{} % lost", significant(100.0 * place.rate)),
+            Sweeps::BurstLength => format!("{} % loss", significant(100.0 * place.rate)),
             Sweeps::Rate | Sweeps::Stagger => place.model.name(),
         };
         if self.nodes.len() == 1 { of_losses } else { format!("{of_losses}, {}", place.nodes) }
@@ -189,7 +189,7 @@ impl RicochetLosses {
     fn figures(&self, points: &[Point<'_>]) -> Vec<Figure> {
         let x = || match self.sweeps {
             Sweeps::Rate => Axis::linear("loss, %"),
-            Sweeps::BurstLength => Axis::linear("packets in a burst of losses"),
+            Sweeps::BurstLength => Axis::linear("packets per loss burst"),
             Sweeps::Stagger => Axis::linear("stagger"),
         };
         let y = Axis::linear("lost packets recovered by FEC, %").spanning(0.0, 105.0);
@@ -251,7 +251,7 @@ impl Holds {
                 let expected: u64 =
                     points.iter().filter_map(|point| Some(point.with_naks?.expected)).sum();
                 let missing = if runs > 0 { missing as f64 } else { f64::NAN };
-                let claim = "with NAKs everything is delivered: packets missing in the end";
+                let claim = "packets not delivered in runs with NAKs";
                 let note = format!("of {expected} in {runs} runs");
                 vec![Relation::at_most(claim, missing, 0.0, "packets").noted(note)]
             }
@@ -298,7 +298,7 @@ impl Holds {
 fn distribution(points: &[Point<'_>]) -> Figure {
     let mut figure = Figure::new(
         "distribution",
-        "Lost packets delivered after their multicast, NAKs from 25 ms after the discovery on",
+        "Delivery of lost packets after their multicast, with NAKs 25 ms after discovery",
         Axis::log("ms from the multicast", 10.0),
         Axis::linear("lost packets, %").spanning(0.0, 105.0),
     );
@@ -314,8 +314,8 @@ fn distribution(points: &[Point<'_>]) -> Figure {
         };
         let lost = significant(100.0 * point.place.rate);
         figure = figure
-            .with(format!("FEC and NAK, {lost} % lost"), Kind::Ours, Shape::Curve, curve(true))
-            .with(format!("FEC alone, {lost} % lost"), Kind::Bound, Shape::Curve, curve(false));
+            .with(format!("FEC and NAK, {lost} % loss"), Kind::Ours, Shape::Curve, curve(true))
+            .with(format!("FEC alone, {lost} % loss"), Kind::Bound, Shape::Curve, curve(false));
     }
     figure
 }
@@ -326,13 +326,14 @@ impl Experiment for RicochetLosses {
         for quick in [false, true] {
             check_list("staggers", self.staggers.at(quick), 1, 64)?;
             if self.places(quick).is_empty() {
-                return Err("there are no points".to_owned());
+                return Err("rates, models, staggers or nodes is empty".to_owned());
             }
             let invalid = |place: &Place| !place.model.at(place.rate).is_valid();
             let invalid = self.places(quick).into_iter().find(invalid);
             if let Some(place) = invalid {
                 let name = place.model.name();
-                return Err(format!("{} % lost cannot be {name}", 100.0 * place.rate));
+                let percent = 100.0 * place.rate;
+                return Err(format!("a loss of {percent} % is impossible in the model '{name}'"));
             }
         }
         Ok(())

@@ -57,7 +57,7 @@ impl Experiment for RicochetModel {
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         if self.model.is_empty() {
-            return Err("the model says nothing".to_owned());
+            return Err("model is empty".to_owned());
         }
         Ok(())
     }
@@ -115,25 +115,25 @@ impl Experiment for RicochetModel {
             }
             let off = (recovered - expected.recovered_percent).abs();
             let within = self.recovered_within_points;
-            let note = format!("{recovered:.2} %, the model {} %", expected.recovered_percent);
-            let claim = format!("d = {d}: recovered off the model's by");
+            let note = format!("{recovered:.2} %, model {} %", expected.recovered_percent);
+            let claim = format!("d = {d}: distance of the recovered share from the model");
             relations.push(Relation::at_most(claim, off, within, "points").noted(note));
             let off = percent_outside(delay, expected.mean_delay_ms);
-            let note = format!("{delay:.2} ms, the model {low} to {high} ms");
-            let claim = format!("d = {d}: mean delay outside of the model's range by");
+            let note = format!("{delay:.2} ms, model {low} to {high} ms");
+            let claim = format!("d = {d}: distance of the mean delay from the model's range");
             relations.push(Relation::at_most(claim, off, self.within_percent, "%").noted(note));
             if let Some(xors) = expected.xors_per_packet {
                 let off = percent_outside(outcome.xors_per_packet, (xors, xors));
-                let note = format!("{:.3}, the model {xors}", outcome.xors_per_packet);
-                let claim = format!("d = {d}: XORs per packet off the model's by");
+                let note = format!("{:.3}, model {xors}", outcome.xors_per_packet);
+                let claim = format!("d = {d}: distance of XORs per packet from the model");
                 relations.push(Relation::at_most(claim, off, self.within_percent, "%").noted(note));
             }
         }
         let y = Axis::linear("mean recovery delay, ms").spanning(0.0, 10.0);
         let x = Axis::log("groups per node", 2.0);
         let figure = Figure::new("delay", "Delay from the multicast to the recovery", x, y)
-            .with("the independent model", Kind::Bound, Shape::Line, lines.1)
-            .ours("ours", lines.0);
+            .with("independent model", Kind::Bound, Shape::Line, lines.1)
+            .ours("Carom", lines.0);
         Findings { table, figures: vec![figure], relations, ..Findings::default() }
     }
 }

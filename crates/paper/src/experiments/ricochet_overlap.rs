@@ -7,7 +7,7 @@ use super::{Experiment, RunScale};
 use crate::figure::{Axis, Figure};
 use crate::lateral::{GroupOutcome, Membership};
 use crate::plan::{Fire, Scaled};
-use crate::relation::{Better, Relation};
+use crate::relation::{Better, Relation, least_first};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -60,15 +60,16 @@ impl RicochetOverlap {
         let mut relations: Vec<Relation> = (0..2)
             .map(|group| {
                 let values = || points.iter().map(|point| point.overhead_percent(group));
-                let low = values().fold(f64::INFINITY, f64::min);
+                let low = values().min_by(least_first).unwrap_or(f64::NAN);
                 let high = values().fold(f64::NEG_INFINITY, f64::max);
-                let claim = format!("overhead of group {} constant within", NAMES[group]);
+                let claim = format!("variation of the overhead of group {}", NAMES[group]);
                 Relation::at_most(claim, high - low, self.overhead_within_points, "points")
                     .noted(format!("{low:.2} to {high:.2} %"))
             })
             .collect();
         if let (Some(first), Some(last)) = (points.first(), points.last()) {
-            let claim = format!("mean delay with {} nodes in both below that with none", last.both);
+            let (few, many) = (first.both, last.both);
+            let claim = format!("mean delay with {many} nodes in both, limited by that with {few}");
             let (without, with) = (first.mean_delay_ms(), last.mean_delay_ms());
             relations.push(Relation::at_most(claim, with, without, "ms"));
         }
@@ -81,7 +82,7 @@ impl RicochetOverlap {
         };
         let x = || Axis::linear("nodes in both groups");
         let y = Axis::linear("%").spanning(0.0, 105.0);
-        let title = "Recovered by repairs, and repairs of all packets";
+        let title = "Share recovered by repairs, and overhead";
         let mut ratios = Figure::new("ratios", title, x(), y);
         let y = Axis::linear("mean recovery delay, ms");
         let title = "Delay from the multicast to the recovery";
@@ -102,13 +103,16 @@ impl Experiment for RicochetOverlap {
         self.bed.check()?;
         let (hosts, a, b) = (self.bed.network.hosts(), self.group_a.0, self.group_b.0);
         if a.r != b.r {
-            return Err(format!("the groups have {a} and {b}: all groups of a node have one r"));
+            return Err(format!("group_a {a} and group_b {b} have different r: expected equal r"));
         }
         for quick in [false, true] {
             let in_both = self.in_both.at(quick);
             check_list("in_both", in_both, 0, hosts)?;
             if in_both.iter().any(|both| (hosts - both) % 2 == 1) {
-                return Err("the nodes that are not in both must be even in number".to_owned());
+                return Err(format!(
+                    "in_both {in_both:?} is invalid: an even number of the {hosts} nodes must be \
+                     in only one group"
+                ));
             }
         }
         Ok(())
@@ -154,7 +158,7 @@ impl Experiment for RicochetOverlap {
         let papers = self.papers_recovered_percent;
         let better = points.first().and_then(|point| {
             let ours = point.recovered_percent(0);
-            Better::if_higher("recovered in group A, no node in both", ours, papers, "%")
+            Better::if_higher("share recovered in group A, no node in both", ours, papers, "%")
         });
         Findings {
             table,

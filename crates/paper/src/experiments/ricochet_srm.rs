@@ -101,10 +101,10 @@ impl Experiment for RicochetSrm {
         let last = points.last();
         let d = last.map_or(0, |point| point.d);
         let times = last.map_or(f64::NAN, Point::times);
-        let claim = format!("SRM's mean recovery at d = {d} takes so many times Ricochet's");
+        let claim = format!("SRM's mean recovery delay at d = {d}, relative to Ricochet's");
         let better = last.and_then(|point| {
             let ours = point.ricochet.all().fec.mean_ms();
-            Better::if_lower("Ricochet's mean recovery", ours, self.papers_ricochet_ms, "ms")
+            Better::if_lower("Ricochet's mean recovery delay", ours, self.papers_ricochet_ms, "ms")
         });
         Findings {
             table,

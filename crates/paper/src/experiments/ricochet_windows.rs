@@ -100,15 +100,15 @@ impl Experiment for RicochetWindows {
             let window = windows.quantile_ms(percent / 100.0);
             let within = 100.0 * windows.up_to_ms(*ms) as f64 / updates as f64;
             table.push(vec![(*percent).into(), (*ms).into(), window.into(), within.into()]);
-            let claim = format!("{percent} % of updates are at all replicas within");
-            let note = format!("{within:.3} % are within {ms} ms");
+            let claim = format!("time until {percent} % of updates are at all replicas");
+            let note = format!("{within:.3} % within {ms} ms");
             relations.push(Relation::at_most(claim, window, *ms, "ms").noted(note));
             let what = format!("window of {percent} % of updates");
             better.extend(Better::if_lower(what, window, *ms, "ms"));
         }
-        let claim = "updates that some replica has not applied in the end";
+        let claim = "updates not applied by every replica";
         relations.push(Relation::at_most(claim, outcome.incomplete as f64, 0.0, "updates"));
-        let claim = "groups whose replicas differ in the end";
+        let claim = "groups with different final values at replicas";
         relations.push(Relation::at_most(claim, outcome.disagreeing as f64, 0.0, "groups"));
         let bars = (windows.quantile_ms(1.0) / self.bar_ms).ceil().max(0.0) as usize;
         let share = |bar: usize| {
@@ -120,7 +120,7 @@ impl Experiment for RicochetWindows {
         let y = Axis::log("updates, %", 10.0).spanning(0.001, 150.0);
         let bars = (0..bars).map(share).filter(|(_, percent)| *percent > 0.0).collect();
         let figure = Figure::new("windows", "Windows of inconsistency", x, y).with(
-            "ours",
+            "Carom",
             Kind::Ours,
             Shape::Bars(self.bar_ms),
             bars,
@@ -131,8 +131,8 @@ impl Experiment for RicochetWindows {
             relations,
             better,
             notes: vec![format!(
-                "{updates} updates. Of all datagrams that arrived {:.1} % were repairs and {:.1} % \
-                 control, heartbeats above all.",
+                "{updates} updates. Of all datagrams received, {:.1} % were repairs and {:.1} % \
+                 control datagrams, mostly heartbeats.",
                 100.0 * outcome.repairs_share,
                 100.0 * outcome.control_share
             )],

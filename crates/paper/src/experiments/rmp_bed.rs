@@ -47,13 +47,20 @@ impl Bed {
     /// Checks the settings, and returns a description of the first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=100_000).contains(&self.megabits_per_second) {
-            return Err(format!("a cable of {} Mbit/s", self.megabits_per_second));
+            let given = self.megabits_per_second;
+            return Err(format!("megabits_per_second {given} is invalid: expected 1 to 100000"));
         }
         if self.interface.0 < LEAST_INTERFACE_BYTES {
-            return Err(format!("an interface of {} bytes", self.interface.0));
+            return Err(format!(
+                "interface of {} bytes is too small: expected at least {LEAST_INTERFACE_BYTES}",
+                self.interface.0
+            ));
         }
         if self.cpu_per_datagram.0 > MOST_CPU {
-            return Err(format!("hosts that need {:?} a datagram", self.cpu_per_datagram.0));
+            return Err(format!(
+                "cpu_per_datagram {:?} is too long: expected at most {MOST_CPU:?}",
+                self.cpu_per_datagram.0
+            ));
         }
         Ok(())
     }
@@ -78,7 +85,12 @@ impl TryFrom<String> for Level {
             "all" => Qos::TotallyResilient,
             number => match number.parse() {
                 Ok(k) if k > 0 => Qos::Resilient(k),
-                _ => return Err(format!("'{text}' is no level of service")),
+                _ => {
+                    return Err(format!(
+                        "unknown level of service '{text}': expected unreliable, unordered, \
+                         source, total, majority, all, or a number above 0"
+                    ));
+                }
             },
         };
         Ok(Self(qos))

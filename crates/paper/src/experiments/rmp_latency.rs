@@ -9,7 +9,7 @@ use super::{Experiment, RunScale};
 use crate::figure::{Axis, Figure};
 use crate::ordered::{LEAST_BYTES, PingPongOutcome, PingPongRun};
 use crate::plan::{Scaled, Size, Span};
-use crate::relation::Relation;
+use crate::relation::{Relation, greatest_last, least_first};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -93,8 +93,8 @@ impl RmpLatency {
                     |it: &&Point<'_>| it.qos == lower && it.destinations == total.destinations;
                 Some((total.ms() / points.iter().find(same)?.ms(), total.destinations))
             });
-            let worst = ratios.max_by(|a, b| a.0.total_cmp(&b.0));
-            let claim = format!("totally ordered beside {lower}");
+            let worst = ratios.max_by(|a, b| greatest_last(&a.0, &b.0));
+            let claim = format!("latency of totally ordered messages, relative to {lower}");
             let measured = worst.map_or(f64::NAN, |(ratio, _)| ratio);
             let note = worst.map_or(String::new(), |(_, at)| format!("{at} destination(s)"));
             let limit = holds.total_at_most_times;
@@ -102,9 +102,9 @@ impl RmpLatency {
         }
         let steps = resilience(points);
         let steps = steps.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0));
-        let least = steps.min_by(f64::total_cmp).unwrap_or(f64::NAN);
+        let least = steps.min_by(least_first).unwrap_or(f64::NAN);
         let limit = holds.each_holder_costs_at_least.0.as_secs_f64() * 1e3;
-        let claim = "each further member that must hold a message takes its time";
+        let claim = "latency added by each further member that must hold a message";
         relations.push(Relation::at_least(claim, least, limit, "ms"));
         relations
     }
@@ -114,13 +114,13 @@ impl RmpLatency {
         let spread = |level: &Level| {
             let line = || points.iter().filter(|it| it.qos == level.0 && it.is_independent());
             let low = line().map(Point::ms).min_by(f64::total_cmp)?;
-            let high = line().map(Point::ms).max_by(f64::total_cmp)?;
+            let high = line().map(Point::ms).max_by(greatest_last)?;
             Some((100.0 * (high - low) / low, level.0))
         };
-        let worst = self.levels.iter().filter_map(spread).max_by(|a, b| a.0.total_cmp(&b.0));
-        let claim = "the number of destinations does not matter: longest less shortest";
+        let worst = self.levels.iter().filter_map(spread).max_by(|a, b| greatest_last(&a.0, &b.0));
+        let claim = "variation of the latency over the number of destinations";
         let measured = worst.map_or(f64::NAN, |(spread, _)| spread);
-        let note = worst.map_or(String::new(), |(_, qos)| format!("the worst is {qos}"));
+        let note = worst.map_or(String::new(), |(_, qos)| format!("maximum: {qos}"));
         Relation::at_most(claim, measured, self.holds.flat_within_percent, "%").noted(note)
     }
 }
@@ -153,7 +153,7 @@ impl Experiment for RmpLatency {
         check_list("message", &[self.message.0], LEAST_BYTES, 1024)?;
         let needed = [Qos::Unordered, Qos::SourceOrdered, Qos::TotallyOrdered, Qos::Resilient(1)];
         match needed.into_iter().find(|qos| !self.levels.iter().any(|level| level.0 == *qos)) {
-            Some(qos) => Err(format!("the levels lack '{qos}', which is compared")),
+            Some(qos) => Err(format!("levels must contain '{qos}' for the relations")),
             None => Ok(()),
         }
     }
@@ -180,10 +180,10 @@ impl Experiment for RmpLatency {
             let line = line.map(|point| (f64::from(point.destinations), point.ms())).collect();
             latency = latency.ours(level.0.to_string(), line);
         }
-        let x = Axis::linear("others that must hold the message");
+        let x = Axis::linear("other members that must hold the message");
         let y = Axis::linear("from application to application, ms");
         let resilient = Figure::new("resilience", "Latency and resilience", x, y)
-            .ours("the most destinations", resilience(&points));
+            .ours("maximum number of destinations", resilience(&points));
         Findings {
             table,
             figures: vec![latency, resilient],
@@ -219,7 +219,7 @@ const COLUMNS: [&str; 8] = [
     "null_acks",
 ];
 
-const NOTE: &str = "Majority and total resilience wait for more members where there are more, so \
-                    that they are not flat by what they promise; K resilience is compared where \
-                    there are more than K destinations.";
+const NOTE: &str = "With majority and total resilience, the latency grows with the number of \
+                    members by design. K resilience is compared where there are more than K \
+                    destinations.";
 const MAX_DESTINATIONS: u32 = 63;

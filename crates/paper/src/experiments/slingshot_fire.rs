@@ -8,7 +8,7 @@ use super::bed::Bed;
 use super::{Experiment, Modelled, RunScale};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::lateral::{LateralOutcome, Membership};
-use crate::relation::{Better, Relation};
+use crate::relation::{Better, Relation, greatest_last, least_first};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -89,13 +89,13 @@ impl SlingshotFire {
         let recovered = Figure::new("recovered", "Recovered by repairs", axis(), percent)
             .with("analysis, upper bound", Kind::Bound, Shape::Line, upper)
             .with("analysis, lower bound", Kind::Bound, Shape::Line, lower)
-            .ours("ours", line(&|point| point.recovered_percent()));
+            .ours("Carom", line(&|point| point.recovered_percent()));
         let y = Axis::linear("mean recovery delay, ms");
         let delay = Figure::new("delay", "Delay from the multicast to the recovery", axis(), y)
-            .ours("ours", line(&|point| point.delay_ms()));
-        let y = Axis::linear("repairs of all packets, %").spanning(0.0, 60.0);
+            .ours("Carom", line(&|point| point.delay_ms()));
+        let y = Axis::linear("repairs among all packets, %").spanning(0.0, 60.0);
         let overhead = Figure::new("overhead", "Overhead", axis(), y)
-            .ours("ours", line(&|point| 100.0 * point.outcome.overhead));
+            .ours("Carom", line(&|point| 100.0 * point.outcome.overhead));
         vec![recovered, delay, overhead]
     }
 
@@ -124,21 +124,26 @@ impl SlingshotFire {
         });
         let (above, at_above) = least(above);
         let (below, at_below) = least(below);
-        let (off, at_off) = off.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0.0));
+        let (off, at_off) = off.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, 0.0));
         vec![
-            Relation::at_least("recovered above the lower bound by", above, 0.0, "points")
-                .noted(format!("least at c = {at_above}")),
-            Relation::at_least("recovered below the upper bound by", below, 0.0, "points")
-                .noted(format!("least at c = {at_below}")),
-            Relation::at_most("overhead off c(1-p)/(r+c(1-p)) by", off, 1.0, "% of it")
-                .noted(format!("most at c = {at_off}")),
+            Relation::at_least("share recovered above the lower bound", above, 0.0, "points")
+                .noted(format!("minimum at c = {at_above}")),
+            Relation::at_least("share recovered below the upper bound", below, 0.0, "points")
+                .noted(format!("minimum at c = {at_below}")),
+            Relation::at_most(
+                "relative difference of the overhead from c(1-p)/(r+c(1-p))",
+                off,
+                1.0,
+                "%",
+            )
+            .noted(format!("maximum at c = {at_off}")),
         ]
     }
 }
 
 /// Returns the pair with the smallest first value. The second value is its position.
 fn least(values: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
-    values.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0.0))
+    values.min_by(|a, b| least_first(&a.0, &b.0)).unwrap_or((f64::NAN, 0.0))
 }
 
 fn monotone(points: &[Point<'_>]) -> Vec<Relation> {
@@ -149,16 +154,15 @@ fn monotone(points: &[Point<'_>]) -> Vec<Relation> {
     };
     let (recovered, at_recovered) = steps(&|point| point.recovered_percent());
     let (delay, at_delay) = steps(&|point| point.delay_ms());
-    let overheads = points.iter().map(|point| 100.0 * point.outcome.overhead);
-    let (low, high) = overheads.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-        (low.min(value), high.max(value))
-    });
+    let overheads = || points.iter().map(|point| 100.0 * point.outcome.overhead);
+    let low = overheads().min_by(least_first).unwrap_or(f64::NAN);
+    let high = overheads().fold(f64::NEG_INFINITY, f64::max);
     vec![
-        Relation::at_least("recovered grows with each r by", recovered, 0.0, "points")
-            .noted(format!("least to r = {at_recovered}")),
-        Relation::at_least("the mean delay grows with each r by", delay, 0.0, "ms")
-            .noted(format!("least to r = {at_delay}")),
-        Relation::at_most("overhead is the same at every r within", high - low, 1.0, "points"),
+        Relation::at_least("growth of the share recovered with each r", recovered, 0.0, "points")
+            .noted(format!("minimum at r = {at_recovered}")),
+        Relation::at_least("growth of the mean delay with each r", delay, 0.0, "ms")
+            .noted(format!("minimum at r = {at_delay}")),
+        Relation::at_most("variation of the overhead over r", high - low, 1.0, "points"),
     ]
 }
 
@@ -167,8 +171,9 @@ impl Experiment for SlingshotFire {
         self.bed.check()?;
         for (r, twice_c) in &self.rates {
             RateOfFire::new(*r, *twice_c).validate().map_err(|error| error.to_string())?;
-            if u32::from(twice_c.div_ceil(2)) >= self.bed.network.hosts() {
-                return Err(format!("c = {}/2 is more than there are others", twice_c));
+            let hosts = self.bed.network.hosts();
+            if u32::from(twice_c.div_ceil(2)) >= hosts {
+                return Err(format!("c = {twice_c}/2 is too large: expected less than {hosts}"));
             }
         }
         super::bed::check_list("rates", &self.rates, (1, 1), (RateOfFire::MAX_R, u8::MAX))
@@ -214,7 +219,7 @@ impl Experiment for SlingshotFire {
         let usual = points.iter().find(|point| (point.r, point.c) == (8, 5.0));
         let better = usual.and_then(|point| {
             let papers = self.papers_recovered_percent;
-            Better::if_higher("recovered at (8,5)", point.recovered_percent(), papers, "%")
+            Better::if_higher("share recovered at (8,5)", point.recovered_percent(), papers, "%")
         });
         Findings {
             table,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{Experiment, Loaded, Modelled, RunScale, built_in};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::plan::Share;
-use crate::relation::Relation;
+use crate::relation::{Relation, greatest_last};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -82,7 +82,7 @@ impl SlingshotModel {
 impl Experiment for SlingshotModel {
     fn check(&self) -> Result<(), String> {
         if let Some(unknown) = self.simulated.iter().find(|name| built_in(name).is_none()) {
-            return Err(format!("there is no experiment '{unknown}'"));
+            return Err(format!("unknown experiment '{unknown}'"));
         }
         let wrong = self.settings().iter().find_map(|setting| setting.recovered().err());
         wrong.map_or(Ok(()), |error| Err(error.to_string()))
@@ -128,10 +128,10 @@ impl SlingshotModel {
                 };
                 points.iter().map(point).collect::<Vec<_>>()
             };
-            let label = |side| format!("{side}, {} % lost", 100.0 * loss.0);
+            let label = |side| format!("{side}, {} % loss", 100.0 * loss.0);
             let upper = line(|bounds| bounds.upper);
-            figure = figure.with(label("at most"), Kind::Bound, Shape::Line, upper);
-            figure = figure.ours(label("at least"), line(|bounds| bounds.lower));
+            figure = figure.with(label("upper bound"), Kind::Bound, Shape::Line, upper);
+            figure = figure.ours(label("lower bound"), line(|bounds| bounds.lower));
         }
         figure
     }
@@ -144,11 +144,11 @@ impl SlingshotModel {
             let outside = (bounds.lower - point.recovered).max(point.recovered - bounds.upper);
             (outside / point.sigma, point.label.clone())
         };
-        let worst = points.iter().map(outside).max_by(|a, b| a.0.total_cmp(&b.0));
+        let worst = points.iter().map(outside).max_by(|a, b| greatest_last(&a.0, &b.0));
         let (outside, label) = worst.unwrap_or((f64::NAN, String::new()));
-        let claim = "every simulated point lies between the bounds; the worst is outside by";
+        let claim = "distance of the worst simulated point outside the bounds";
         Relation::at_most(claim, outside, self.sigmas, "standard deviations")
-            .noted(format!("of {} points: {label}", points.len()))
+            .noted(format!("worst of {} points: {label}", points.len()))
     }
 }
 
@@ -158,7 +158,7 @@ impl Golden {
             (bounds.lower * 100.0 - lower).abs().max((bounds.upper * 100.0 - upper).abs())
         };
         let worst = self.bounds.iter().zip(points).map(off).fold(0.0, f64::max);
-        let claim = "the bounds are those that the evaluation is held to, within";
+        let claim = "difference of the bounds from the expected values";
         Relation::at_most(claim, worst, self.within_points, "points")
     }
 }

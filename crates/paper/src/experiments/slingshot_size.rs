@@ -8,7 +8,7 @@ use super::{Experiment, Modelled, RunScale};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::lateral::Membership;
 use crate::plan::{Fire, Scaled};
-use crate::relation::{Better, Relation};
+use crate::relation::{Better, Relation, least_first};
 use crate::report::Findings;
 use crate::table::Table;
 use crate::work::{Job, Outcome};
@@ -61,7 +61,10 @@ impl Experiment for SlingshotSize {
             for setting in self.settings(quick) {
                 setting.recovered().map_err(|error| error.to_string())?;
                 if setting.group_size > hosts {
-                    return Err(format!("a group of {} among {hosts} hosts", setting.group_size));
+                    let size = setting.group_size;
+                    return Err(format!(
+                        "group_size {size} is too large: expected at most {hosts}"
+                    ));
                 }
             }
         }
@@ -107,20 +110,20 @@ impl Experiment for SlingshotSize {
             }
         }
         let values = || points.iter().map(|(_, recovered)| *recovered);
-        let (low, high) =
-            (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+        let low = values().min_by(least_first).unwrap_or(f64::NAN);
+        let high = values().fold(f64::NEG_INFINITY, f64::max);
         let x = match self.sweeps {
-            Sweeps::GroupSize => "nodes in the group",
-            Sweeps::ViewSize => "nodes in a partial view",
+            Sweeps::GroupSize => "group size",
+            Sweeps::ViewSize => "size of partial views",
         };
         let y = Axis::linear("lost packets recovered, %").spanning(84.0, 100.0);
         let figure = Figure::new("recovered", "Recovered by repairs", Axis::linear(x), y)
             .with("analysis, upper bound", Kind::Bound, Shape::Line, bounds.1)
             .with("analysis, lower bound", Kind::Bound, Shape::Line, bounds.0)
-            .ours("ours", points.clone());
-        let claim = "recovered is flat: largest less smallest share";
+            .ours("Carom", points.clone());
+        let claim = "difference between the largest and the smallest share recovered";
         let papers = self.papers_recovered_percent;
-        let better = Better::if_higher("recovered at the worst size", low, papers, "%");
+        let better = Better::if_higher("share recovered at the worst size", low, papers, "%");
         Findings {
             table,
             figures: vec![figure],

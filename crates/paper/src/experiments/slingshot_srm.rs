@@ -68,10 +68,10 @@ fn curves<'a>(outcomes: &[&'a Outcome]) -> [Curve<'a>; 4] {
     };
     let overhead = slingshot.overhead;
     [
-        Curve { label: "Slingshot, ours", delays: &all.fec, lost: all.lost, overhead },
-        of_srm("SRM discovery, ours", &srm.discovery, srm),
-        of_srm("SRM recovery, ours", &srm.recovery, srm),
-        of_srm("SRM set for a data center, recovery", &tuned.recovery, tuned),
+        Curve { label: "Slingshot", delays: &all.fec, lost: all.lost, overhead },
+        of_srm("SRM, discovery", &srm.discovery, srm),
+        of_srm("SRM, recovery", &srm.recovery, srm),
+        of_srm("SRM for data centers, recovery", &tuned.recovery, tuned),
     ]
 }
 
@@ -137,7 +137,7 @@ impl Experiment for SlingshotSrm {
             format!("medians: Slingshot {:.2} ms, SRM {:.0} ms", median(slingshot), median(srm));
         let papers = &self.papers;
         let better = [
-            Better::if_higher("recovered by FEC", recovered, papers.recovered_percent, "%"),
+            Better::if_higher("share recovered by FEC", recovered, papers.recovered_percent, "%"),
             Better::if_lower(
                 "overhead of Slingshot",
                 100.0 * slingshot.overhead,
@@ -145,7 +145,7 @@ impl Experiment for SlingshotSrm {
                 "%",
             ),
         ];
-        let claim = "SRM's median recovery takes so many times Slingshot's";
+        let claim = "SRM's median recovery delay, relative to Slingshot's";
         Findings {
             table,
             figures: vec![distribution(&curves)],
@@ -155,14 +155,14 @@ impl Experiment for SlingshotSrm {
             better: better.into_iter().flatten().collect(),
             notes: vec![
                 format!(
-                    "SRM discovers half of its losses within {:.1} ms: with the sender's next \
+                    "SRM discovers half of its losses within {:.1} ms, with the sender's next \
                      packet.",
                     median(discovery)
                 ),
                 format!(
-                    "SRM set for a data center (adaptive timers, distances measured) recovers \
-                     half within {:.1} ms, {:.0} times Slingshot's: it cannot be faster than its \
-                     discovery.",
+                    "SRM with settings for data centers (adaptive timers, measured distances) \
+                     recovers half of its losses within {:.1} ms, {:.0} times Slingshot's median. \
+                     Discovery is the lower limit.",
                     median(tuned),
                     median(tuned) / median(slingshot)
                 ),

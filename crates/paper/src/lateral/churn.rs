@@ -264,7 +264,7 @@ impl<E: Engine> Changes<'_, E> {
 impl fmt::Display for Churn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = 100.0 * self.replaced_per_minute;
-        write!(f, "{percent} % replaced a minute, views {}", self.views)
+        write!(f, "{percent} % replaced per minute, views {}", self.views)
     }
 }
 
@@ -272,7 +272,7 @@ impl fmt::Display for Views {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Told { failures, others } => {
-                write!(f, "told after {:?}, failures {:?} later", others.0, failures.0)
+                write!(f, "reported within {:?}, failures {:?} later", others.0, failures.0)
             }
             Self::Gossip => f.write_str("by gossip"),
         }

@@ -319,8 +319,8 @@ impl fmt::Display for LateralRun {
         }
         match self.variant {
             Variant::Papers => {}
-            Variant::NothingPending => f.write_str(", nothing pending")?,
-            Variant::Carom => f.write_str(", as Carom does it")?,
+            Variant::NothingPending => f.write_str(", no pending repairs")?,
+            Variant::Carom => f.write_str(", Carom's settings")?,
         }
         if let Some(churn) = &self.churn {
             write!(f, ", {churn}")?;

@@ -108,7 +108,7 @@ impl Ring {
         let end = self.world.now() + JOINING;
         while !(0..=member).all(|it| self.view_of(it).is_some_and(|it| it.len() > member as usize))
         {
-            assert!(self.world.now() < end, "the ring has not come together");
+            assert!(self.world.now() < end, "the ring did not form in time");
             self.step(ends)?;
         }
         Some(())
@@ -127,7 +127,7 @@ impl Ring {
                 return None;
             }
         }
-        assert!(self.world.step(), "something is missing, and nothing is left to happen");
+        assert!(self.world.step(), "the run is incomplete, but no event is left");
         Some(())
     }
 

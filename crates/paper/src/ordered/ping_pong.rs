@@ -76,7 +76,11 @@ impl PingPongRun {
                     return Some(next);
                 }
             }
-            assert!(ring.world.now() < end, "a message of level {} has not come", self.qos);
+            assert!(
+                ring.world.now() < end,
+                "a message of level {} did not arrive in time",
+                self.qos
+            );
             ring.step(ends)?;
         }
     }

@@ -115,6 +115,6 @@ impl TransferOutcome {
 
 impl fmt::Display for TransferRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "files of {} sources to {} members", self.sources, self.destinations())
+        write!(f, "files from {} sources to {} members", self.sources, self.destinations())
     }
 }

@@ -154,16 +154,16 @@ pub enum AskFirst {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// `path_mtu` leaves no room for a message.
-    #[error("path_mtu {0} leaves no room for a message beside r = 32; at least 700 is needed")]
+    #[error("path_mtu {0} is invalid: expected at least 700 bytes")]
     PathMtu(u16),
     /// `stagger` is 0.
-    #[error("stagger is 0; 1 turns staggering off")]
+    #[error("stagger must not be 0: 1 disables staggering")]
     Stagger,
     /// A setting that must be positive is 0.
-    #[error("{0} is 0")]
+    #[error("{0} must not be 0")]
     Zero(&'static str),
     /// `max_gap` is too large. A number that is farther ahead is taken for an old one.
-    #[error("max_gap {0}: at most 16777216")]
+    #[error("max_gap {0} is invalid: expected at most 16777216")]
     MaxGap(u32),
     /// A time is neither 0 nor from 1 us to 24 h.
     #[error("{0} must be from 1 us to 24 h")]

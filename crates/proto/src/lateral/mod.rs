@@ -141,7 +141,7 @@ impl Lateral {
         let origin = origin.into();
         let id = origin.node;
         if let Err(error) = config.validate() {
-            panic!("the lateral engine was given a configuration that cannot work: {error}");
+            panic!("the configuration of the lateral engine is invalid: {error}");
         }
         let mut rng = Rng::new(seed);
         let mut nonces = Rng::new(seed ^ NONCE_SEED);

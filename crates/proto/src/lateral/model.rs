@@ -67,10 +67,12 @@ pub struct Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// The group has fewer than 2 nodes.
-    #[error("a group of {0}, where at least 2 nodes are needed")]
+    #[error("group of {0} is invalid: expected at least 2 nodes")]
     GroupSize(u32),
     /// A view has its own node and at least one other, and no more than the group.
-    #[error("views of {view_size} nodes in a group of {group_size}: a view has 2 to {group_size}")]
+    #[error(
+        "views of {view_size} nodes are invalid: expected 2 to {group_size}, the size of the group"
+    )]
     ViewSize {
         /// Invalid view size.
         view_size: u32,
@@ -78,10 +80,13 @@ pub enum ModelError {
         group_size: u32,
     },
     /// r or c is out of bounds.
-    #[error("rate-of-fire {0}: r must be 1 to {max}", max = RateOfFire::MAX_R)]
+    #[error("rate-of-fire {0} is invalid: expected r from 1 to {max}", max = RateOfFire::MAX_R)]
     RateOfFire(RateOfFire),
     /// c exceeds the number of other nodes in the view.
-    #[error("c = {c}, but a view of {view_size} nodes has {others} others", others = view_size - 1)]
+    #[error(
+        "c = {c} is too large: a view of {view_size} nodes has {others} others",
+        others = view_size - 1
+    )]
     TooManyTargets {
         /// c of the rate-of-fire.
         c: u8,
@@ -89,7 +94,7 @@ pub enum ModelError {
         view_size: u32,
     },
     /// The loss is not a probability.
-    #[error("a loss of {0}, which is no probability from 0 to 1")]
+    #[error("loss {0} is invalid: expected a probability from 0 to 1")]
     Loss(f64),
 }
 
@@ -232,7 +237,7 @@ mod tests {
         assert!(refused(setting(8, 9, (8, 1), 0.01)).contains("views of 9 nodes"));
         assert!(refused(setting(8, 4, (8, 4), 0.01)).contains("has 3 others"));
         assert!(refused(setting(8, 4, (0, 1), 0.01)).contains("rate-of-fire"));
-        assert!(refused(setting(8, 4, (8, 1), f64::NAN)).contains("no probability"));
+        assert!(refused(setting(8, 4, (8, 1), f64::NAN)).contains("a probability"));
         assert_eq!(setting(8, 8, (8, 5), 1.5).overhead(), Err(ModelError::Loss(1.5)));
     }
 

@@ -19,10 +19,10 @@ impl TimerKey {
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Heartbeat(_) => "heartbeat",
-            Self::Patience(_) => "patience with slow members",
+            Self::Patience(_) => "lagging members",
             Self::Open(_) => "open a stream",
-            Self::Assembly(_) => "message in pieces",
-            Self::Pace => "pace of pieces",
+            Self::Assembly(_) => "reassembly of a message",
+            Self::Pace => "pacing of fragments",
             Self::Joiners(_) => "end of the stream for joiners",
         }
     }

@@ -90,12 +90,12 @@ pub enum LinkEnd {
 impl fmt::Display for LinkEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Refused => "nobody listens there",
-            Self::Unreachable => "no answer",
-            Self::ByPeer => "closed by the other end",
-            Self::Broken => "broken",
-            Self::TooSlow => "the other end does not read",
-            Self::NoRoom => "no room for another link",
+            Self::Refused => "connection refused",
+            Self::Unreachable => "unreachable",
+            Self::ByPeer => "closed by the peer",
+            Self::Broken => "connection lost",
+            Self::TooSlow => "the peer does not read",
+            Self::NoRoom => "no room for another connection",
         })
     }
 }

@@ -246,11 +246,11 @@ impl Node {
                     self.events.push_back(NodeEvent::Settled);
                 }
                 MembershipEvent::Away => {
-                    tracing::info!(node = %self.id(), "the membership service is away");
+                    tracing::info!(node = %self.id(), "the membership service is unreachable");
                     self.events.push_back(NodeEvent::Away);
                 }
                 MembershipEvent::Returned => {
-                    tracing::info!(node = %self.id(), "the membership service is back");
+                    tracing::info!(node = %self.id(), "the membership service is reachable again");
                     self.events.push_back(NodeEvent::Returned);
                 }
                 MembershipEvent::Refused(group, error) => {
@@ -337,7 +337,7 @@ impl Node {
         let (settings, options) = (joined.settings, joined.options);
         // The profile fits and the group is new to the engine, so it cannot refuse.
         if let Err(error) = self.ordered.join_with(now, group, settings, options) {
-            tracing::error!(node = %self.id(), %group, %error, "the ring engine refuses");
+            tracing::error!(node = %self.id(), %group, %error, "the ring engine refused the join");
         }
         self.enter(now, group);
     }

@@ -100,16 +100,16 @@ pub enum Refusal {
     #[error("another node sends in the group")]
     HasSender = 2,
     /// The sender has no place in the topology.
-    #[error("the sender has no place in the topology")]
+    #[error("the topology has no host for the sender")]
     NoHost = 3,
     /// Places in this topology do not fit into the sender's packets.
-    #[error("places in this topology do not fit the packets")]
+    #[error("places in this topology do not fit into packets")]
     Ports = 4,
     /// The maximum number of groups is open.
     #[error("the multicast manager has no room for another group")]
     Full = 5,
     /// The request refers to an unknown opening.
-    #[error("the multicast manager does not know of this sender")]
+    #[error("the multicast manager does not know this sender")]
     Unknown = 6,
 }
 

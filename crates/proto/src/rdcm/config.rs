@@ -177,10 +177,10 @@ impl Network {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// The path MTU is too small.
-    #[error("a path MTU of {0} bytes: at least {LEAST_MTU} are needed")]
+    #[error("path_mtu {0} is invalid: expected at least {LEAST_MTU} bytes")]
     PathMtu(u16),
     /// The largest message is too large.
-    #[error("messages of {0} bytes: at most {MAX_MESSAGE_BYTES} are possible")]
+    #[error("message_bytes {0} is invalid: expected at most {MAX_MESSAGE_BYTES}")]
     MessageBytes(usize),
     /// A buffer does not hold the largest message.
     #[error("{0} is too small for the largest message")]
@@ -192,19 +192,19 @@ pub enum ConfigError {
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
     /// The tolerated loss is not a share.
-    #[error("{0} is no share of losses that could be tolerated")]
+    #[error("tolerated_loss {0} is invalid: expected at least 0 and less than 1")]
     Share(f64),
     /// The share of the slowest receiver's rate is out of bounds.
-    #[error("a slowest share of {0}: it must be above 0 and below 1")]
+    #[error("slowest {0} is invalid: expected a share above 0% and below 100%")]
     Slowest(Slowest),
     /// More unicast copies than a receiver's place can list.
-    #[error("{0} receivers to relay to: at most {MAX_RELAYS} are possible")]
+    #[error("relay_children {0} is invalid: expected at most {MAX_RELAYS}")]
     Relays(usize),
     /// A node is mapped to a vertex that is not a host.
-    #[error("a node is said to be at {0}, which is no host of the topology")]
+    #[error("a node is mapped to {0}, which is not a host of the topology")]
     NoHost(Vertex),
     /// More links at one vertex than a receiver's place can list.
-    #[error("{links} links at one point of the topology: at most {most} fit the packets")]
+    #[error("{links} links at one host or switch of the topology: expected at most {most}")]
     Ports {
         /// Largest number of links at one vertex.
         links: usize,

@@ -101,7 +101,7 @@ impl Management {
                 self.at = At::Beside(Box::new(seating));
             }
             // The sender had a place in the same network when the stream began.
-            Err(error) => tracing::error!(group = %self.group, %error, "no manager of its own"),
+            Err(error) => tracing::error!(group = %self.group, %error, "no local manager"),
         }
     }
 

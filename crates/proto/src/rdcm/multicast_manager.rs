@@ -82,19 +82,19 @@ pub struct LinkReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManagerError {
     /// The group was not opened.
-    #[error("there is no sender in this group")]
+    #[error("the group has no sender")]
     NoGroup,
     /// The group already has a sender.
-    #[error("the group has a sender already: {0}")]
+    #[error("the group already has a sender: {0}")]
     HasSender(Vertex),
     /// The vertex is not a host of the topology.
-    #[error("{0} is no host of the topology")]
+    #[error("{0} is not a host of the topology")]
     NoHost(Vertex),
     /// The sender of a group cannot be a receiver in it.
     #[error("{0} is the sender of the group")]
     IsSender(Vertex),
     /// There is no path from the sender to the receiver, not even over dead links.
-    #[error("there is no way from the sender to {0}")]
+    #[error("there is no path from the sender to {0}")]
     NoWay(Vertex),
 }
 

@@ -319,7 +319,7 @@ impl Placing {
     /// does not answer.
     pub(super) fn turn_beside(&mut self, around: &mut Around<'_>) {
         if self.management.is_at_service() {
-            tracing::warn!(group = %self.group, "goes on with a multicast manager of its own");
+            tracing::warn!(group = %self.group, "continues with a local multicast manager");
             let receivers = self.placed();
             self.management.turn_beside(around, &receivers);
             self.tell_changes(around);

@@ -101,7 +101,7 @@ impl Seating {
             let Some(members) = self.groups.get(&group) else { return };
             let is_new = !members.contains(node);
             let Some(vertex) = self.sites.settle(network, *node) else {
-                tracing::warn!(%node, %group, "no host of the topology: left out");
+                tracing::warn!(%node, %group, "receiver left out: not a host of the topology");
                 continue;
             };
             if is_new {
@@ -132,7 +132,7 @@ impl Seating {
         let Some(successor) = self.sites.host(successor) else { return 0 };
         let dead = self.manager.report(now, LinkReport { group, ring: Vertex(ring), successor });
         if !dead.is_empty() {
-            tracing::info!(%group, links = dead.len(), "links are believed dead");
+            tracing::info!(%group, links = dead.len(), "links are presumed dead");
         }
         dead.len()
     }

@@ -47,13 +47,13 @@ pub enum TopologyError {
         given: u32,
     },
     /// The topology would have more hosts and switches than [`MAX_VERTICES`].
-    #[error("a topology has at most {MAX_VERTICES} hosts and switches")]
+    #[error("the topology is too large: expected at most {MAX_VERTICES} hosts and switches")]
     TooLarge,
     /// A link to a vertex that does not exist, or from a vertex to itself.
-    #[error("a link must join two of the topology's hosts and switches, not {0} and {1}")]
+    #[error("a link must connect two hosts or switches of the topology, not {0} and {1}")]
     Link(Vertex, Vertex),
     /// Visitors need a switch.
-    #[error("the topology has no switch that others could be linked to")]
+    #[error("the topology has no switch for undeclared hosts")]
     NoSwitch,
 }
 
@@ -118,7 +118,7 @@ impl Topology {
     /// # Errors
     /// Fails if `ports` is below 2, or if the topology is too large.
     pub fn bcube(ports: u32, k: u32) -> Result<Self, TopologyError> {
-        at_least("the number of a switch's ports", ports, 2)?;
+        at_least("the number of ports of a switch", ports, 2)?;
         let servers = power(ports, k.checked_add(1).ok_or(TopologyError::TooLarge)?)?;
         let per_level = servers / ports;
         let switches = (k + 1).checked_mul(per_level).ok_or(TopologyError::TooLarge)?;
@@ -152,7 +152,7 @@ impl Topology {
     /// # Errors
     /// Fails if `ports` is odd or zero, or if the topology is too large.
     pub fn fat_tree(ports: u32) -> Result<Self, TopologyError> {
-        even("the number of a switch's ports", ports)?;
+        even("the number of ports of a switch", ports)?;
         let half = ports / 2;
         let (wide, core) = (u64::from(half), u64::from(half).saturating_mul(half.into()));
         let pods = core.saturating_add(2 * wide).saturating_mul(ports.into());
@@ -196,8 +196,8 @@ impl Topology {
         intermediate_ports: u32,
         per_rack: u32,
     ) -> Result<Self, TopologyError> {
-        even("the number of an aggregation switch's ports", aggregation_ports)?;
-        even("the number of an intermediate switch's ports", intermediate_ports)?;
+        even("the number of ports of an aggregation switch", aggregation_ports)?;
+        even("the number of ports of an intermediate switch", intermediate_ports)?;
         at_least("the number of hosts in a rack", per_rack, 1)?;
         let (half, aggregations) = (aggregation_ports / 2, intermediate_ports);
         let racks = u64::from(half) * u64::from(aggregations / 2);
@@ -389,7 +389,11 @@ fn at_least(what: &'static str, given: u32, least: u32) -> Result<(), TopologyEr
 
 fn even(what: &'static str, given: u32) -> Result<(), TopologyError> {
     let is_even = given > 0 && given.is_multiple_of(2);
-    if is_even { Ok(()) } else { Err(TopologyError::Shape { what, must: "even and not 0", given }) }
+    if is_even {
+        Ok(())
+    } else {
+        Err(TopologyError::Shape { what, must: "even and at least 2", given })
+    }
 }
 
 fn power(base: u32, exponent: u32) -> Result<u32, TopologyError> {

@@ -53,7 +53,10 @@ fn a_tree_and_racks_have_one_way_between_any_two() {
 #[test]
 fn numbers_that_make_no_topology_are_refused() {
     let odd = Topology::fat_tree(5).expect_err("odd");
-    assert_eq!(odd.to_string(), "the number of a switch's ports must be even and not 0, not 5");
+    assert_eq!(
+        odd.to_string(),
+        "the number of ports of a switch must be even and at least 2, not 5"
+    );
     assert!(matches!(Topology::bcube(1, 1), Err(TopologyError::Shape { given: 1, .. })));
     assert!(matches!(Topology::vl2(4, 4, 0), Err(TopologyError::Shape { .. })));
     assert!(matches!(Topology::tree(&[]), Err(TopologyError::Shape { .. })));

@@ -128,7 +128,7 @@ impl Around<'_> {
     /// fragment of it.
     pub(super) fn give_up(&mut self, source: Process, message: Option<SeqNo>) {
         self.counters.messages_given_up += 1;
-        tracing::info!(group = %self.group, ?source, ?message, "a message is given up");
+        tracing::info!(group = %self.group, ?source, ?message, "a message was given up");
         if let Some(number) = message {
             let (group, sender, cause) = (self.group, source.node, LossCause::AttemptsSpent);
             let lost = Lost { group, sender, first: number, last: number, cause };

@@ -110,7 +110,7 @@ pub enum RequestError {
     #[error("this node is leaving the group")]
     Leaving,
     /// The request is larger than the maximum message size.
-    #[error("request of {bytes} bytes, where at most {limit} fit")]
+    #[error("request of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
         /// Size of the request in bytes.
         bytes: usize,
@@ -118,19 +118,19 @@ pub enum RequestError {
         limit: usize,
     },
     /// The group does not provide this guarantee.
-    #[error("this group cannot promise that a request is {asked}")]
+    #[error("this group does not support quality of service '{asked}' for requests")]
     Qos {
         /// The guarantee of the request.
         asked: Qos,
     },
     /// Too many requests wait for their answers.
-    #[error("{waiting} requests to the group wait for their answers already")]
+    #[error("too many requests: {waiting} are already waiting for replies")]
     TooMany {
         /// Number of requests that wait.
         waiting: usize,
     },
     /// The send queue is full.
-    #[error("{waiting_bytes} bytes wait to be sent already")]
+    #[error("the send queue is full: {waiting_bytes} bytes are waiting")]
     QueueFull {
         /// Bytes of messages that wait.
         waiting_bytes: usize,
@@ -148,7 +148,7 @@ pub enum ReplyError {
     #[error("the request is not open")]
     NotOpen,
     /// The reply is larger than the maximum message size.
-    #[error("reply of {bytes} bytes, where at most {limit} fit")]
+    #[error("reply of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
         /// Size of the reply in bytes.
         bytes: usize,
@@ -156,7 +156,7 @@ pub enum ReplyError {
         limit: usize,
     },
     /// The send queue is full.
-    #[error("{waiting_bytes} bytes wait to be sent already")]
+    #[error("the send queue is full: {waiting_bytes} bytes are waiting")]
     QueueFull {
         /// Bytes of messages that wait.
         waiting_bytes: usize,

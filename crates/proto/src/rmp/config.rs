@@ -236,25 +236,25 @@ impl Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Too small for the largest packet that cannot be split.
-    #[error("path_mtu {0}: at least 576")]
+    #[error("path_mtu {0} is invalid: expected at least 576 bytes")]
     PathMtu(u16),
     /// Too small for what a request adds to its message, or larger than packets can number.
-    #[error("message_bytes: 64 bytes to 16 MiB")]
+    #[error("message_bytes must be from 64 bytes to 16 MiB")]
     MessageBytes,
     /// The window is smaller than one packet, so nothing could be sent.
-    #[error("window_bytes: at least one path MTU")]
+    #[error("window_bytes must be at least one path MTU")]
     WindowBytes,
     /// An interval between two tries is zero.
-    #[error("{0}: more than zero")]
+    #[error("{0} must not be zero")]
     Zero(&'static str),
     /// A time is out of range.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
     /// A reformation would hardly ever begin after this number of tries.
-    #[error("{0}: at most 1000")]
+    #[error("{0} must be at most 1000")]
     Tries(&'static str),
     /// A batch of 0 orders nothing. A larger one keeps sources waiting for the next ACK.
-    #[error("batch: 1 to 64")]
+    #[error("batch must be from 1 to 64")]
     Batch,
 }
 

@@ -68,7 +68,7 @@ impl Group {
         *cx.lives += 1;
         self.me = Process { node: cx.node, life: *cx.lives };
         self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
-        tracing::info!(me = ?self.me, group = %cx.group, "begins a ring");
+        tracing::info!(me = ?self.me, group = %cx.group, "starts a ring");
         let first = cx.config.first_number;
         let ring = Ring::founded_by(self.member(), self.terms.name_check, first);
         self.enter(cx, ring);

@@ -64,7 +64,7 @@ impl Group {
         let is_later = token != change.process && !token.follows(change.process);
         if token.node == sender && is_later {
             // A quiet ring does not wait for the token, and no other member can take it.
-            self.suspect(cx, "the token site begins another life");
+            self.suspect(cx, "the token site has restarted");
         }
         let Some(ring) = &self.ring else { return };
         let former = ring.view().process_of(sender);
@@ -447,7 +447,7 @@ impl Group {
         self.refresh_reach(cx);
         self.watch_strangers(cx);
         if self.ring.as_ref().is_some_and(|ring| ring.view().process_of(node).is_some()) {
-            self.suspect(cx, "the membership says so");
+            self.suspect(cx, "the membership reported a failure");
         }
     }
 

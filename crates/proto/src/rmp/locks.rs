@@ -71,13 +71,13 @@ pub enum LockError {
     #[error("this node is not in the group")]
     NotJoined,
     /// This node holds the lock, or has requested it.
-    #[error("this node holds the lock or has asked for it already")]
+    #[error("this node already holds the lock or has requested it")]
     AlreadyAsked,
     /// This node has not requested the lock.
-    #[error("this node has not asked for the lock")]
+    #[error("this node has not requested the lock")]
     NotAsked,
     /// This node holds, waits for or releases too many locks.
-    #[error("this node has asked for {asked} locks already")]
+    #[error("too many lock requests: this node already has {asked}")]
     TooMany {
         /// Number of these locks, or of queued change requests.
         asked: usize,

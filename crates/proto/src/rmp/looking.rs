@@ -61,7 +61,7 @@ pub struct Looked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
     /// Too many queries are in progress or were not [fetched](Rmp::poll_looked).
-    #[error("{open} looks at groups are not over or were not fetched")]
+    #[error("too many ring queries: {open} are in progress or not fetched")]
     TooMany {
         /// Number of these queries.
         open: usize,

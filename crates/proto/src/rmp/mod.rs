@@ -449,7 +449,7 @@ impl Engine for Rmp {
 
     fn poll_timeout(&self) -> Option<Wakeup> {
         let rings = self.timers.next_due().map(|at| Wakeup { at, reason: "token ring" });
-        let looks = self.looks.due().map(|at| Wakeup { at, reason: "look at a ring" });
+        let looks = self.looks.due().map(|at| Wakeup { at, reason: "query a ring" });
         Wakeup::earlier(rings, looks)
     }
 

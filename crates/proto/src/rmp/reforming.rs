@@ -199,7 +199,7 @@ impl Group {
     /// Begins a reformation, if the ring works: a packet got no answer after all its retries (4.4).
     pub(super) fn suspect(&mut self, cx: &mut Around<'_>, why: &'static str) {
         if self.reforming.is_idle() && self.ring.as_ref().is_some_and(|it| it.view().len() > 1) {
-            tracing::info!(me = ?self.me, group = %cx.group, why, "begins a reformation");
+            tracing::info!(me = ?self.me, group = %cx.group, why, "starts a reformation");
             self.initiate(cx);
         }
     }

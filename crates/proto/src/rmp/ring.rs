@@ -233,7 +233,7 @@ impl Ring {
         self.admit_guests();
         let round = self.log.ready()?;
         if !self.is_possible(round) {
-            tracing::warn!(?round, view = ?self.view, "a round that cannot be");
+            tracing::warn!(?round, view = ?self.view, "invalid round");
             *impossible += 1;
             self.log.reject();
             return None;

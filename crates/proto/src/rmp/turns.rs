@@ -292,7 +292,7 @@ impl Group {
         self.tries.ask += 1;
         let named_tries = cx.config.tries.min(ring.view().len() as u32);
         if self.tries.ask > cx.config.tries + named_tries {
-            return self.suspect(cx, "what is missing was not sent again");
+            return self.suspect(cx, "a missing packet was not retransmitted");
         }
         let mut lacks = ring.lacks();
         if lacks.is_empty() {

@@ -121,11 +121,11 @@ impl Partition {
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AtLeast(1) => f.write_str("every partition goes on"),
-            Self::AtLeast(least) => write!(f, "{least} go on"),
+            Self::AtLeast(1) => f.write_str("no quorum"),
+            Self::AtLeast(least) => write!(f, "at least {least} members"),
             Self::QuorumOf(voters) => write!(f, "quorum of {voters}"),
-            Self::Majority => f.write_str("a majority goes on"),
-            Self::All => f.write_str("all or none go on"),
+            Self::Majority => f.write_str("majority"),
+            Self::All => f.write_str("all members"),
         }
     }
 }

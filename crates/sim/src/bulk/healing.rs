@@ -138,7 +138,7 @@ impl Player<'_> {
     fn describe(&self, host: HostIx) -> String {
         let node = self.id(host).expect("members are alive");
         let sender = self.engine(host).and_then(|engine| engine.sender(self.group));
-        format!("{host} is node {node} and takes {sender:?} for the sender")
+        format!("{host} is node {node} and considers {sender:?} the sender")
     }
 
     /// Advances time until `is_well`, by at most `most`.

@@ -365,7 +365,7 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { hosts, delay, loss, kinds, .. } = self;
         let hosts: Vec<u32> = hosts.iter().map(|host| host.0).collect();
-        writeln!(f, "hosts {hosts:?}, views within {delay:?}, loss {loss}")?;
+        writeln!(f, "hosts {hosts:?}, view delay {delay:?}, loss {loss}")?;
         writeln!(f, "kinds of faults: {kinds:?}")?;
         for (at, deed) in &self.deeds {
             match deed {

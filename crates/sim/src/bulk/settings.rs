@@ -279,9 +279,9 @@ impl fmt::Display for Settings {
         let Self { shape, is_known, link, receive_buffer, deaf, config, keeps_ids, .. } = self;
         let known = if *is_known { "known" } else { "unknown" };
         let deaf: Vec<u32> = deaf.iter().map(|host| host.0).collect();
-        write!(f, "{shape:?}, {known}, {link:?}, buffers of {receive_buffer}, ")?;
+        write!(f, "{shape:?}, {known}, {link:?}, receive buffers of {receive_buffer}, ")?;
         let ids = if *keeps_ids { "kept" } else { "new" };
-        write!(f, "ids of starts {ids}, without multicast {deaf:?}, {config:?}")
+        write!(f, "{ids} ids after restarts, without multicast {deaf:?}, {config:?}")
     }
 }
 

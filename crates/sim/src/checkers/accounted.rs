@@ -6,7 +6,7 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
     for (id, sent) in &ledger.sent {
         for node in ledger.owed(id, sent) {
             if !ledger.got.contains_key(&(node, *id)) {
-                let what = format!("{node}: {id} was neither delivered nor reported lost");
+                let what = format!("{node}: {id} was neither delivered nor reported as lost");
                 found.push(Violation::new("delivered or reported lost", what));
             }
         }

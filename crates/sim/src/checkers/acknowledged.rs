@@ -4,7 +4,7 @@ use super::{Ledger, Violation};
 
 pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
     for (group, node) in &ledger.unstored {
-        let what = format!("{node} was told that it is in {group}, which is not stored");
-        found.push(Violation::new("acknowledged when stored", what));
+        let what = format!("{node}: join of {group} was acknowledged, but not stored");
+        found.push(Violation::new("joins are stored before acknowledgment", what));
     }
 }

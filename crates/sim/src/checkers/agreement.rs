@@ -20,7 +20,8 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
             if view != others {
                 let missing: Vec<&NodeId> = others.difference(&view).collect();
                 let strange: Vec<&NodeId> = view.difference(&others).collect();
-                let what = format!("{node} in {group}: lacks {missing:?}, has {strange:?}");
+                let what =
+                    format!("{node} in {group}: missing {missing:?}, unexpected {strange:?}");
                 found.push(Violation::new("views agree", what));
             }
         }
@@ -42,7 +43,7 @@ fn stored(ledger: &Ledger, found: &mut Vec<Violation>) {
         if members != *stored && !(may_hear_nobody && members.is_subset(stored)) {
             let missing: Vec<&NodeId> = members.difference(stored).collect();
             let strange: Vec<&NodeId> = stored.difference(&members).collect();
-            let what = format!("the store's {group}: lacks {missing:?}, has {strange:?}");
+            let what = format!("the store's {group}: missing {missing:?}, unexpected {strange:?}");
             found.push(Violation::new("views agree", what));
         }
     }

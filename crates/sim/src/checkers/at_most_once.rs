@@ -8,7 +8,8 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
     for ((node, id), got) in &ledger.got {
         let Got { delivered, lost, .. } = *got;
         if delivered + lost > 1 {
-            let what = format!("{node}: {id} was delivered {delivered} times, lost {lost} times");
+            let what =
+                format!("{node}: {id} was delivered {delivered} times and lost {lost} times");
             found.push(Violation::new(RULE, what));
         }
     }
@@ -19,7 +20,7 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
         }
         let got = ledger.got.get(&(*node, *id)).copied().unwrap_or_default();
         if got.delivered > 0 {
-            let what = format!("{node}: {id} was delivered and parts of it lost");
+            let what = format!("{node}: {id} was delivered, but fragments of it were lost");
             found.push(Violation::new(RULE, what));
         }
     }

@@ -10,11 +10,11 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
             let what = format!("{node}: {id} was never sent");
             found.push(Violation::new("no invention", what));
         } else if got.is_altered {
-            let what = format!("{node}: {id} was delivered with another payload");
+            let what = format!("{node}: {id} was delivered with a different payload");
             found.push(Violation::new("no invention", what));
         }
         if id.sender.node == node.node {
-            let what = format!("{node}: its own {id} came back to it");
+            let what = format!("{node}: received its own {id}");
             found.push(Violation::new("no invention", what));
         }
     }

@@ -3,15 +3,15 @@
 
 use super::{Ledger, Violation};
 
-const RULE: &str = "alive once healed";
+const RULE: &str = "live after recovery";
 
 pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
     let Some(healed) = ledger.healed else { return };
     for (node, group) in &ledger.held_back {
-        found.push(Violation::new(RULE, format!("{node} is still held back in {group}")));
+        found.push(Violation::new(RULE, format!("{node} still cannot send in {group}")));
     }
     for node in &ledger.unsettled {
-        let what = format!("{node} waits for its membership service");
+        let what = format!("{node} is not connected to its membership service");
         found.push(Violation::new(RULE, what));
     }
     for ((node, group), _) in ledger.awaited.iter().filter(|(_, awaited)| !awaited.is_there) {

@@ -4,6 +4,6 @@ use super::{Ledger, Violation};
 
 pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
     for (node, promise) in &ledger.broken {
-        found.push(Violation::new("the protocol's own promises", format!("{node}: {promise}")));
+        found.push(Violation::new("protocol guarantees", format!("{node}: {promise}")));
     }
 }

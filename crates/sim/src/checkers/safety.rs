@@ -4,7 +4,7 @@ use super::{Ledger, Violation};
 
 pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
     for (node, id) in &ledger.not_safe {
-        let what = format!("{id} was called settled at {node}, which had not got it");
+        let what = format!("{id} was confirmed, but not settled at {node}");
         found.push(Violation::new("confirmed means settled", what));
     }
 }

@@ -144,12 +144,12 @@ fn what_is_lost_unconfirmed_or_held_back_in_the_healed_world_is_found() {
     ledger.healed(Time(4), true);
     ledger.sent(Time(5), id(2), b"two".to_vec(), false);
     ledger.told(Time(6), B, lost(2));
-    assert_eq!(rules(&ledger), ["alive once healed"]);
+    assert_eq!(rules(&ledger), ["live after recovery"]);
     ledger.awaits(A, GROUP);
     ledger.told(Time(7), A, safe(1));
     assert!(!ledger.is_all_confirmed(), "that is the answer to an earlier question");
     ledger.held_back(B, GROUP);
-    assert_eq!(rules(&ledger), ["alive once healed"; 3]);
+    assert_eq!(rules(&ledger), ["live after recovery"; 3]);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn too_much_memory_and_a_broken_promise_are_found() {
     ledger.keeps(11, 10);
     ledger.keeps(5, 10);
     ledger.breaks(A, "too many repairs".to_owned());
-    assert_eq!(rules(&ledger), ["memory is bounded", "the protocol's own promises"]);
+    assert_eq!(rules(&ledger), ["memory is bounded", "protocol guarantees"]);
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl<M: Machine> Machine for Resident<M> {
         match (self, command) {
             (Self::Member(member), Order::Member(command)) => member.handle_command(now, command),
             (Self::Process(process), Order::Process(news)) => process.handle_news(now, news),
-            _ => panic!("an order for somebody else"),
+            _ => panic!("a command for another kind of machine"),
         }
     }
 

@@ -81,7 +81,10 @@ impl Services {
     /// Panics if there is no host, or if there are several without a shared store.
     pub fn new(config: ServicesConfig, seed: u64) -> Self {
         let is_one = config.hosts.len() == 1;
-        assert!(is_one || config.store_at.is_some() && !config.hosts.is_empty(), "whose store?");
+        assert!(
+            is_one || config.store_at.is_some() && !config.hosts.is_empty(),
+            "store_at is required unless there is one host"
+        );
         let mut agenda = Agenda::new();
         if config.store_at.is_some() {
             agenda.add(Time::ZERO, Op::Renew);

@@ -59,11 +59,11 @@ pub(crate) fn write_scenario<'a>(
     acts: impl Iterator<Item = (Duration, &'a dyn Debug)>,
 ) -> fmt::Result {
     let Cast { hosts, groups, loss, keeps_ids, distance } = cast;
-    writeln!(f, "{hosts} hosts, {groups} groups, views by {views:?}, loss {loss}")?;
+    writeln!(f, "{hosts} hosts, {groups} groups, views from {views:?}, loss {loss}")?;
     let ids = if keeps_ids { "kept" } else { "new" };
-    writeln!(f, "kinds of faults: {kinds:?}; ids of starts: {ids}")?;
+    writeln!(f, "kinds of faults: {kinds:?}; {ids} ids after restarts")?;
     if !distance.is_zero() {
-        writeln!(f, "hosts {distance:?} apart")?;
+        writeln!(f, "one-way delay between hosts {distance:?}")?;
     }
     for (at, act) in acts {
         writeln!(f, "  {:>10.3} ms  {act:?}", at.as_secs_f64() * 1e3)?;
@@ -90,7 +90,7 @@ pub(crate) fn explore<P: Play>(
     if violations.is_empty() && seed.is_multiple_of(16) {
         let again = checked(scenario, play);
         if again.history != history {
-            let what = format!("{history:016x} became {:016x}", again.history);
+            let what = format!("history {history:016x} became {:016x}", again.history);
             violations.push(Violation::new("same seed, same history", what));
         }
     }

@@ -384,7 +384,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
             self.take_events();
             let seconds = self.world.now().since(self.start).as_secs();
             let most = MAX_STEPS.max(seconds * self.steps_per_second);
-            assert!(self.world.counters().steps < most, "too much happens");
+            assert!(self.world.counters().steps < most, "the scenario exceeds {most} steps");
         }
         self.world.run_until(end, &mut |_| {});
     }

@@ -20,10 +20,10 @@ impl<M: Machine> World<M> {
         let host = &mut self.hosts[ix.0 as usize];
         let fate = if self.cuts.between(source, ix) {
             self.counters.cut_off += 1;
-            Some("cut off")
+            Some("partitioned")
         } else if host.tenant.is_none() {
             self.counters.nobody_there += 1;
-            Some("nobody there")
+            Some("no node on the host")
         } else if self.lossy.concerns(class) && host.loss.drops_next() {
             self.counters.lost_at_host += 1;
             Some("lost at the host")

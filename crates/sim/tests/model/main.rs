@@ -71,13 +71,13 @@ fn three() -> Scenario {
     }
 }
 
-const ALL_TOLD: Reached = Reached("all members are told all messages", |scenario, members| {
+const ALL_TOLD: Reached = Reached("all members receive all messages", |scenario, members| {
     members.iter().all(|member| member.told.len() == scenario.sends.len())
 });
 const ALL_IN: Reached = Reached("all three are in one ring", |_, members| {
     members.iter().all(|member| member.view().len() == 3)
 });
-const TWO_LEFT: Reached = Reached("two go on without the third", |_, members| {
+const TWO_LEFT: Reached = Reached("two members continue without the third", |_, members| {
     members.iter().filter(|member| reforms(member) > 0 && member.view().len() == 2).count() == 2
 });
 const TWICE: Reached = Reached("a ring is reformed twice", |_, members| {

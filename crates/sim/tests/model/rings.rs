@@ -369,7 +369,7 @@ impl Model for Rings {
 }
 
 /// Rule that every state recovers.
-pub(crate) const ENDS_WELL: &str = "all comes well once nothing more goes wrong";
+pub(crate) const ENDS_WELL: &str = "every state recovers without further faults";
 
 impl Rings {
     fn keeps(&self, rule: &'static str, state: &State) -> bool {

@@ -15,11 +15,11 @@ pub(crate) const ONE_ROUND: &str = "one round for each place";
 /// All members that receive a message at a place receive the same one.
 pub(crate) const ONE_MESSAGE: &str = "one message at each place";
 /// A resilient message is delivered only when enough members have it.
-pub(crate) const HELD: &str = "resilient messages are with as many as they ask for";
+pub(crate) const HELD: &str = "resilient messages are held by enough members";
 /// A ring does not have two successors that are each entered by as many members as they require.
-pub(crate) const ONE_RING: &str = "one ring goes on";
+pub(crate) const ONE_RING: &str = "one ring continues";
 /// A member that receives messages is in the ring, and all members of the ring agree.
-pub(crate) const IN_OR_OUT: &str = "a member is in the ring or out of it";
+pub(crate) const IN_OR_OUT: &str = "a member is in the ring or outside";
 /// The checkers of simulated runs find no violation.
 pub(crate) const STORY: &str = "the rules of simulated runs";
 

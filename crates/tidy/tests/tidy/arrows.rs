@@ -85,18 +85,18 @@ pub(crate) fn missing_lints(tree: &Tree) -> Vec<String> {
         lints.and_then(Value::as_bool) == Some(true)
     };
     let without = tree.manifests.iter().filter(|manifest| !takes_them(manifest));
-    without.map(|m| format!("{}:1: every crate says `[lints] workspace = true`", m.path)).collect()
+    without.map(|m| format!("{}:1: missing `[lints] workspace = true`", m.path)).collect()
 }
 
 fn check(manifest: &Manifest, workspace: &Table) -> Vec<String> {
     let name = manifest.name();
     let Some(arrow) = ARROWS.iter().find(|arrow| arrow.name == name) else {
-        let rule = "every crate has its place in the table of arrows";
+        let rule = "every crate is listed in `ARROWS`";
         return vec![format!("{}:1: {rule} (here: {name})", manifest.path)];
     };
     let mut found = Vec::new();
     if manifest.path != format!("crates/{}/Cargo.toml", arrow.folder) {
-        found.push(format!("{}:1: {name} lives in crates/{}", manifest.path, arrow.folder));
+        found.push(format!("{}:1: {name} must be in crates/{}", manifest.path, arrow.folder));
     }
     for table in tables(&manifest.toml, &["dependencies", "build-dependencies"]) {
         for (key, dependency) in table {
@@ -105,14 +105,14 @@ fn check(manifest: &Manifest, workspace: &Table) -> Vec<String> {
             if is_ours(&import) && !arrow.imports.contains(&import.as_str()) {
                 found.push(format!("{}:1: {name} must not import {import}", manifest.path));
             } else if OPTIONAL.contains(&(name, import.as_str())) && !optional {
-                found.push(format!("{}:1: {name} imports {import} as an option", manifest.path));
+                found.push(format!("{}:1: {name} must import {import} as optional", manifest.path));
             }
         }
     }
     let tests = tables(&manifest.toml, &["dev-dependencies"]).into_iter().flatten();
     let imports: BTreeSet<String> = tests.map(|(key, dep)| package(key, dep, workspace)).collect();
     for leaf in LEAVES.iter().filter(|leaf| imports.contains(**leaf)) {
-        found.push(format!("{}:1: nobody imports {leaf}", manifest.path));
+        found.push(format!("{}:1: no crate may import {leaf}", manifest.path));
     }
     found
 }

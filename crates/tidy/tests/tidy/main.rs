@@ -31,7 +31,7 @@ fn no_line_is_wider_than_100_columns() {
 #[test]
 fn property_tests_draw_from_a_seed_that_is_set() {
     let seed = std::env::var("PROPTEST_RNG_SEED");
-    assert!(seed.is_ok(), ".cargo/config.toml does not reach the tests: run them with cargo");
+    assert!(seed.is_ok(), ".cargo/config.toml is not in effect: run the tests with cargo");
 }
 
 #[test]

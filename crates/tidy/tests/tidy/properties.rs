@@ -13,7 +13,7 @@ pub(crate) fn left_out(long: &str, source: &Source) -> Vec<String> {
     if !source.masked.code.contains("proptest!") || long.contains(&option) {
         return Vec::new();
     }
-    vec![finding(source, 1, "`.ci/long` runs all property tests", &format!("no `{option}`"))]
+    vec![finding(source, 1, "`.ci/long` must run all property tests", &format!("no `{option}`"))]
 }
 
 /// Finds numbers of cases that override the environment.
@@ -22,7 +22,7 @@ pub(crate) fn fixed_cases(source: &Source) -> Vec<String> {
     let set = sets.iter().find(|set| source.masked.code.contains(**set));
     let is_asked = source.text.contains("\"PROPTEST_CASES\"");
     let set = set.filter(|_| !is_asked);
-    let rule = "a number of cases is used only if `PROPTEST_CASES` is not set";
+    let rule = "`PROPTEST_CASES` must override a fixed number of cases";
     set.map(|set| finding(source, 1, rule, &format!("`{set}`"))).into_iter().collect()
 }
 

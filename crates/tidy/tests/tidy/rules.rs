@@ -45,7 +45,7 @@ pub(crate) fn long_files(source: &Source) -> Vec<String> {
 pub(crate) fn empty_names(source: &Source) -> Vec<String> {
     let parts = source.path.split('/').map(|part| part.trim_end_matches(".rs"));
     let empty = parts.filter(|part| EMPTY_NAMES.contains(part));
-    let rule = "a file or folder is named after what it holds";
+    let rule = "a file or folder is named after its content";
     empty.map(|part| finding(source, 1, rule, &format!("`{part}`"))).collect()
 }
 
@@ -57,12 +57,12 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
         .flat_map(|word| lines_with(code, word).into_iter().chain(lines_with(comments, word)));
     let mut found: Vec<String> = unfinished
         .chain(marks)
-        .map(|(line, word)| finding(source, line, "nothing is left unfinished", &word))
+        .map(|(line, word)| finding(source, line, "no code is left unfinished", &word))
         .collect();
     found.extend(
         lines_with_attribute(code, "ignore")
             .into_iter()
-            .map(|line| finding(source, line, "every test runs", &"#[ignore]")),
+            .map(|line| finding(source, line, "no test is ignored", &"#[ignore]")),
     );
     found
 }

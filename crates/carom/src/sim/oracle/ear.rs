@@ -172,7 +172,7 @@ impl Membership for Hearer {
     /// Returns an immediate wake-up if there is unhandled news.
     fn poll_timeout(&self) -> Option<Wakeup> {
         let is_due = !self.events.is_empty() || !Ear::lock(&self.ear).heard.is_empty();
-        is_due.then_some(Wakeup { at: Time::ZERO, reason: "the oracle spoke" })
+        is_due.then_some(Wakeup { at: Time::ZERO, reason: "news of the oracle" })
     }
 
     fn nodes(&self) -> Vec<(NodeId, Endpoint)> {

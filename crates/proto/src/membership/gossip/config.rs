@@ -138,10 +138,10 @@ impl Config {
 
     pub(super) fn validate(&self) {
         let detection = self.detection_time >= Duration::from_millis(100);
-        assert!(detection, "a detection time below 100 ms was asked for");
-        assert!(self.local_health <= 8, "a node may take nine times as long at most");
+        assert!(detection, "detection_time must be at least 100 ms");
+        assert!(self.local_health <= 8, "local_health must be at most 8");
         let bytes = (256..=crate::wire::MAX_DATAGRAM_BYTES).contains(&self.max_datagram_bytes);
-        assert!(bytes, "membership datagrams need at least 256 bytes and fit into UDP");
+        assert!(bytes, "max_datagram_bytes must be from 256 to 65507");
         let pauses = [
             self.hello_first_pause,
             self.hello_last_pause,
@@ -150,7 +150,7 @@ impl Config {
             self.push_pause,
         ];
         let positive = pauses.iter().all(|pause| !pause.is_zero());
-        assert!(positive, "a pause of zero would leave no time between two datagrams");
+        assert!(positive, "the intervals between two datagrams must not be zero");
     }
 
     pub(super) fn swim(&self) -> foca::Config {

@@ -114,7 +114,7 @@ impl Views {
         let is_old = now.since(ours.joined_at) >= REFUSABLE;
         if has_members || is_old || (ours.joined_at, self.id) < (theirs.joined_at, node) {
             self.contradictions_ignored += 1;
-            tracing::warn!(%group, member = %node, "has other settings, and is in no view");
+            tracing::warn!(%group, member = %node, "a member has other settings");
             return false;
         }
         self.own.remove(&group);

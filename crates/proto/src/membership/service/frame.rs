@@ -235,7 +235,7 @@ pub struct Welcome {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The versions of the protocol differ.
-    #[error("the service speaks version {ours} of its protocol, this program version {theirs}")]
+    #[error("the service uses protocol version {ours}, this program version {theirs}")]
     Version {
         /// Version of the control process.
         ours: u16,
@@ -243,16 +243,16 @@ pub enum Refusal {
         theirs: u16,
     },
     /// The control process serves another cluster.
-    #[error("the service is that of cluster {ours:?}")]
+    #[error("the service belongs to cluster {ours:?}")]
     Cluster {
         /// Name of the served cluster.
         ours: String,
     },
     /// The control process has the maximum number of connections.
-    #[error("the service has no room for another link")]
+    #[error("the service has no room for another connection")]
     Full,
     /// The bytes were not a frame, or the frame was not allowed at this point.
-    #[error("the service did not understand what it was sent")]
+    #[error("the service received an invalid frame")]
     Nonsense,
 }
 
@@ -282,17 +282,17 @@ pub enum Unserved {
     #[error("its store failed")]
     StoreFailed,
     /// The node is in the maximum number of groups.
-    #[error("the node is in as many groups as the service allows")]
+    #[error("the node is in the maximum number of groups")]
     TooManyGroups,
     /// The group has the maximum number of members.
-    #[error("the group has as many members as the service allows")]
+    #[error("the group has the maximum number of members")]
     TooManyMembers,
     /// Too many requests are in flight.
-    #[error("the service has too much to do")]
+    #[error("the service is overloaded")]
     Busy,
     /// The settings of the join, or those of the group, are unknown to the service or to this
     /// program. One of the two is an older version.
-    #[error("the group's settings are of another version of Carom")]
+    #[error("the group's settings are from another version of Carom")]
     Settings,
 }
 
@@ -408,7 +408,7 @@ pub enum FrameError {
     #[error("not the membership protocol")]
     Magic,
     /// A hello of another version.
-    #[error("version {given} of the protocol, where {VERSION} is known")]
+    #[error("protocol version {given} is not supported: expected {VERSION}")]
     Version {
         /// The version.
         given: u16,
@@ -417,11 +417,11 @@ pub enum FrameError {
     #[error("unknown kind of frame")]
     Kind,
     /// A field has an impossible value.
-    #[error("impossible value")]
+    #[error("invalid value")]
     Value,
     /// The frame is complete, but has group settings of a later version. The frames after it can be
     /// decoded.
-    #[error("settings of a group that this program does not know")]
+    #[error("unknown group settings")]
     Settings(UnknownSettings),
 }
 

@@ -232,7 +232,7 @@ impl Server {
         if !ledger.is_owned {
             return;
         }
-        tracing::info!(partition, "does not own a partition any more");
+        tracing::info!(partition, "no longer owns a partition");
         self.counters.partitions_lost += 1;
         let groups = ledger.state.groups().clone();
         for request in ledger.give_up() {

@@ -90,9 +90,9 @@ impl Ways {
     /// # Panics
     /// There is no address, or an interval is zero.
     pub(super) fn new(settings: WaySettings, hello: Hello, seed: u64) -> Self {
-        assert!(!settings.addresses.is_empty(), "a service without an address");
+        assert!(!settings.addresses.is_empty(), "the service must have at least one address");
         let is_patient = !settings.retry_after.is_zero() && !settings.greeting_time.is_zero();
-        assert!(is_patient, "a pause of zero would leave no time between two attempts");
+        assert!(is_patient, "retry_after and greeting_time must not be zero");
         let mut ways = Self {
             hello,
             rng: Rng::new(seed),
@@ -234,7 +234,7 @@ impl Ways {
                 Ok(Some(frame)) => self.on_frame(now, address, frame),
                 Ok(None) => return,
                 Err(FrameError::Settings(UnknownSettings::Snapshot { group })) => {
-                    tracing::warn!(%address, %group, "settings that are unknown");
+                    tracing::warn!(%address, %group, "unknown group settings");
                     self.counters.settings_unknown += 1;
                 }
                 Err(error) => {

@@ -44,7 +44,7 @@ impl Sending {
         let behind = u32::try_from(self.next - state.next.min(self.next)).unwrap_or(u32::MAX);
         let is_new = self.placing.leave_behind(around, node, why);
         if is_new {
-            tracing::info!(group = %around.group, %node, behind, "left behind");
+            tracing::info!(group = %around.group, %node, behind, "evicted");
             let slow = Slow { group: around.group, node, behind };
             around.events.push_back(Event::Slow(slow));
             self.take_children(around.config);

@@ -30,7 +30,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
                 _ => false,
             };
             if !is_explained {
-                found.push(Violation::new(RULE, format!("{account}: {lost:?}")));
+                found.push(Violation::new(RULE, format!("{account}: unexplained {lost:?}")));
             }
         }
     }
@@ -58,7 +58,7 @@ fn check_silent_end(story: &Story, id: StreamId, stream: &Stream, found: &mut Ve
         let had = order::had(story, owed, id, *at).unwrap_or(0);
         if had < stream.end {
             let what =
-                format!("{id} ends at {}, and nobody was told: {owed} has {had}", stream.end);
+                format!("{id} ends at {} without a loss report: {owed} has {had}", stream.end);
             found.push(Violation::new(RULE, what));
         }
     }

@@ -8,7 +8,7 @@ use super::order;
 use super::story::{Account, Story, Stream, StreamId};
 use crate::checkers::Violation;
 
-const RULE: &str = "confirmed is delivered";
+const RULE: &str = "confirmed messages are delivered";
 
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     for (id, stream) in &story.streams {
@@ -44,7 +44,7 @@ fn check_account(
     let up_to = u64::from(safe.up_to.0);
     let had = order::had(story, account, id, at).unwrap_or(0);
     if had <= up_to {
-        let what = format!("{account}: {id} is confirmed to {up_to}, it has got it to {had}");
+        let what = format!("{account}: {id} is confirmed to {up_to}, but received to {had}");
         found.push(Violation::new(RULE, what));
     }
 }
@@ -53,6 +53,6 @@ fn check_members(id: StreamId, stream: &Stream, safe: &Safe, found: &mut Vec<Vio
     let named: BTreeSet<NodeId> = safe.incomplete.iter().map(|(node, _)| *node).collect();
     if named.len() < safe.incomplete.len() || !stream.asked.contains(&(u64::from(safe.up_to.0) + 1))
     {
-        found.push(Violation::new(RULE, format!("{id}: {safe:?}")));
+        found.push(Violation::new(RULE, format!("{id}: invalid confirmation {safe:?}")));
     }
 }

@@ -9,7 +9,7 @@ use super::order;
 use super::story::{Account, Story, StreamId, Told};
 use crate::checkers::Violation;
 
-const RULE: &str = "the end of a stream that was left is told";
+const RULE: &str = "the end of an abandoned stream is reported";
 
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     let Some(Ok(healed)) = &story.outcome else { return };
@@ -29,7 +29,8 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
         for account in receivers {
             let told = told_to(story, account, *id);
             if end.is_some_and(|end| told < end) {
-                let what = format!("{account}: {id} is told to {told}, others have it to {end:?}");
+                let what =
+                    format!("{account}: {id} is reported to {told}, others have it to {end:?}");
                 found.push(Violation::new(RULE, what));
             }
         }

@@ -4,25 +4,25 @@
 use super::story::{Healed, Position, Story};
 use crate::checkers::Violation;
 
-const RULE: &str = "all is well once healed";
+const RULE: &str = "complete recovery";
 
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     let mut complain = |what: String| found.push(Violation::new(RULE, what));
     story.refused.iter().for_each(|what| complain(what.clone()));
     let healed = match &story.outcome {
         Some(Ok(healed)) => healed,
-        Some(Err(who)) => return complain(format!("nobody can send: {who}")),
+        Some(Err(who)) => return complain(format!("no member can send: {who}")),
         None => return,
     };
     let Healed { sender, senders, receivers, unconfirmed, waiting, .. } = healed;
     if senders != &[*sender] {
-        complain(format!("these send: {senders:?}, and node {sender} was to"));
+        complain(format!("the senders are {senders:?} instead of only node {sender}"));
     }
     if *waiting > 0 {
-        complain(format!("{waiting} bytes wait to be taken"));
+        complain(format!("{waiting} bytes are not taken by applications"));
     }
     if !unconfirmed.is_empty() {
-        complain(format!("node {sender} does not know that these have all: {unconfirmed:?}"));
+        complain(format!("node {sender} has no full confirmation from {unconfirmed:?}"));
     }
     let Some(end) = story.end_of(*sender) else {
         return complain(format!("node {sender} has sent nothing"));
@@ -30,12 +30,12 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     for node in receivers {
         let position = story.position(*node);
         if position != Position::At(end) {
-            complain(format!("node {node} is at {position:?}, the end is {end:?}"));
+            complain(format!("node {node} is at {position:?}, but the end is {end:?}"));
         }
     }
     let stream = &story.streams[&end.stream];
     if let Some(asked) = stream.unanswered() {
-        complain(format!("{}: no confirmation to {asked}", end.stream));
+        complain(format!("{}: no confirmation up to {asked}", end.stream));
     }
     if let Some((_, safe)) = stream.confirmed.last()
         && safe.members != receivers.len()

@@ -35,7 +35,7 @@ pub fn all(story: &Story) -> Vec<Violation> {
     ends::check(story, &mut found);
     let (most, limit) = story.memory;
     if most > limit {
-        let what = format!("{most} bytes were kept, {limit} are allowed");
+        let what = format!("{most} bytes are held: at most {limit} are allowed");
         found.push(Violation::new("memory is bounded", what));
     }
     found

@@ -12,7 +12,7 @@ use crate::checkers::Violation;
 
 const ONCE: &str = "at most once";
 const ORDER: &str = "in order";
-const GAPS: &str = "gaps are told exactly";
+const GAPS: &str = "gaps are reported exactly";
 const INVENTION: &str = "no invention";
 
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
                 self.complain(ONCE, format!("{stream}: {first} after {}", mark.next));
             } else if first != expected {
                 let lost = &self.lost;
-                let what = format!("{stream}: {first} came, {expected} is next; lost {lost:?}");
+                let what = format!("{stream}: got {first} instead of {expected}; lost {lost:?}");
                 self.complain(GAPS, what);
             }
         } else {
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         }
         let of_sender = self.left.keys().filter(|it| it.sender == stream.sender);
         if of_sender.max().is_some_and(|last| last.number > stream.number) {
-            self.complain(ORDER, format!("{stream} came after a later one"));
+            self.complain(ORDER, format!("{stream} began after a later one"));
         }
         if let Some(next) = self.left.get(&stream).filter(|next| first < **next) {
             self.complain(ONCE, format!("{stream}: {first} after {next}"));
@@ -134,7 +134,8 @@ impl<'a> Reader<'a> {
                 self.given_up.get(&stream).is_some_and(|next| first == self.after_losses(*next));
             if first != expected && !goes_on {
                 let lost = &self.lost;
-                let what = format!("{stream} begins with {first}, not {expected}; lost {lost:?}");
+                let what =
+                    format!("{stream} begins with {first} instead of {expected}; lost {lost:?}");
                 self.complain(GAPS, what);
             }
         }
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
             && first != expected
             && !is_of_later(mark)
         {
-            let what = format!("{}: {lost:?} though {expected} is next", mark.stream);
+            let what = format!("{}: {lost:?}, but {expected} was expected next", mark.stream);
             self.complain(GAPS, what);
         }
         self.lost.push((at, lost));

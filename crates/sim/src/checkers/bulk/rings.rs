@@ -9,7 +9,7 @@ use carom_proto::rdcm::packet::Seat;
 use super::story::{Healed, Story};
 use crate::checkers::Violation;
 
-const RULE: &str = "rings are closed, and nobody serves more than two";
+const RULE: &str = "rings are closed, and no receiver serves more than two";
 
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     let Some(Ok(healed)) = &story.outcome else { return };
@@ -21,7 +21,10 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
         for seat in seats.into_iter().flatten() {
             rings.entry(seat.ring).or_default().insert(*node, seat);
             if !names.insert(seat.ring) {
-                found.push(Violation::new(RULE, format!("node {node} is twice in {}", seat.ring)));
+                found.push(Violation::new(
+                    RULE,
+                    format!("node {node} is twice in ring {}", seat.ring),
+                ));
             }
         }
     }
@@ -30,7 +33,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
     for (ring, seats) in &rings {
         if !is_closed(seats) {
-            found.push(Violation::new(RULE, format!("ring {ring}: {seats:?}")));
+            found.push(Violation::new(RULE, format!("ring {ring} is not closed: {seats:?}")));
         }
     }
 }

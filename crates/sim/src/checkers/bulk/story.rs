@@ -206,7 +206,7 @@ impl Story {
 
     /// Records a message that was refused although there is no other sender, and there is room.
     pub fn refused(&mut self, node: NodeId, error: &SendError) {
-        self.refused.push(format!("node {node} may not send: {error}"));
+        self.refused.push(format!("node {node} cannot send: {error}"));
     }
 
     /// Records that the sender requests confirmation of everything sent so far.
@@ -322,7 +322,7 @@ impl Story {
         let is_it = |number: &&u64| self.sent[number].payload == message.payload;
         here.into_iter().flatten().rev().find(is_it).copied().ok_or_else(|| {
             let bytes = message.payload.len();
-            format!("{bytes} bytes as number {first} of node {}", message.sender)
+            format!("{bytes} unknown bytes as number {first} of node {}", message.sender)
         })
     }
 }
@@ -367,6 +367,6 @@ impl fmt::Display for StreamId {
 
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {}, a member since {:.3} s", self.node, self.begun.0 as f64 / 1e9)
+        write!(f, "node {} (member since {:.3} s)", self.node, self.begun.0 as f64 / 1e9)
     }
 }

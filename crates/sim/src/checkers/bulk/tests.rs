@@ -111,18 +111,18 @@ fn a_gap_that_is_not_told_and_one_that_is_told_wrongly_are_found() {
     let mut run = Run::new(3);
     run.deliver(1, 1);
     run.deliver(3, 5);
-    assert_eq!(run.rules(), ["gaps are told exactly"]);
+    assert_eq!(run.rules(), ["gaps are reported exactly"]);
     for (first, last) in [(3, 3), (1, 4), (4, 4), (3, 5)] {
         let mut run = Run::new(3);
         run.deliver(1, 1);
         run.leave_behind();
         run.lose(first, last, LossCause::TooFarBehind);
         run.deliver(3, 5);
-        assert!(run.rules().contains(&"gaps are told exactly"), "{first} to {last}");
+        assert!(run.rules().contains(&"gaps are reported exactly"), "{first} to {last}");
     }
     let mut run = Run::new(2);
     run.deliver(2, 3);
-    assert_eq!(run.rules(), ["gaps are told exactly"], "it was owed the first one");
+    assert_eq!(run.rules(), ["gaps are reported exactly"], "it was owed the first one");
 }
 
 #[test]
@@ -213,9 +213,9 @@ fn what_is_confirmed_and_did_not_come_is_found() {
     let mut run = Run::new(2);
     run.deliver(1, 1);
     run.confirm(4);
-    assert_eq!(run.rules(), ["confirmed is delivered"]);
+    assert_eq!(run.rules(), ["confirmed messages are delivered"]);
     run.deliver(2, 3);
-    assert_eq!(run.rules(), ["confirmed is delivered"], "it came too late");
+    assert_eq!(run.rules(), ["confirmed messages are delivered"], "it came too late");
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn who_lacks_something_in_the_healed_world_or_has_no_place_is_found() {
         waiting: 0,
         places: std::collections::BTreeMap::new(),
     });
-    let rings = "rings are closed, and nobody serves more than two";
-    assert_eq!(run.rules(), ["all is well once healed", rings]);
+    let rings = "rings are closed, and no receiver serves more than two";
+    assert_eq!(run.rules(), ["complete recovery", rings]);
     run.deliver(2, 3);
     assert_eq!(run.rules(), [rings]);
 }

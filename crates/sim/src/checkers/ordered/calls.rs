@@ -21,11 +21,11 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
         let is_open = call.answers.is_empty();
         let may_be_open = story.roll_calls.is_empty() || story.is_caller_dead(*id, call);
         if call.answers.len() > 1 || (is_open && !may_be_open) {
-            let what = format!("{id:?} in {group} got {:?}", call.answers);
+            let what = format!("{id:?} in {group} got the answers {:?}", call.answers);
             found.push(Violation::new(RULE, what));
         }
         for outcome in call.answers.iter().filter(|outcome| !is_right(call, outcome)) {
-            let what = format!("{id:?} in {group} got {outcome:?}");
+            let what = format!("{id:?} in {group} got the wrong answer {outcome:?}");
             found.push(Violation::new(RULE, what));
         }
     }

@@ -33,14 +33,14 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
             for (number, sent) in owed {
                 let is_own = sent.sender == *node && sent.life == ix;
                 let rule = match life.end {
-                    None if works(*group) => "delivered once healed",
+                    None if works(*group) => "delivered after recovery",
                     Some(End::Removed(unsent)) if is_own && !is_in(sent, unsent) => {
                         "delivered or reported"
                     }
                     _ => continue,
                 };
                 let what = format!(
-                    "{node} in life {ix} was not told message {number} ({}) of {} in life {}",
+                    "{node} in life {ix} did not receive message {number} ({}) of {} in life {}",
                     sent.qos, sent.sender, sent.life
                 );
                 found.push(Violation::new(rule, what));

@@ -19,7 +19,9 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
                     Told::Message(heard) => {
                         let (number, sender) = (heard.number, heard.sender);
                         if !heard.is_true {
-                            let what = format!("{node} in {group} was told {number:x} by {sender}");
+                            let what = format!(
+                                "{node} in {group} received unknown message {number:x} of {sender}"
+                            );
                             found.push(Violation::new(RULE, what));
                             continue;
                         }
@@ -27,8 +29,8 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
                         let is_in = view.is_some_and(|view| view.process_of(sender).is_some());
                         if !is_in && !is_unreliable {
                             let what = format!(
-                                "{node} in {group} was told message {number} by {sender}, who is \
-                                 not in its view"
+                                "{node} in {group} received message {number} of {sender}, which \
+                                 is not in its view"
                             );
                             found.push(Violation::new(RULE, what));
                         }

@@ -21,7 +21,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
             let rings: BTreeMap<NodeId, Option<String>> =
                 standings.iter().map(|it| (it.node, it.view.as_ref().map(describe))).collect();
             let what = format!("{group}: {rings:?}");
-            found.push(Violation::new("one ring once healed", what));
+            found.push(Violation::new("one ring after recovery", what));
         }
     }
 }

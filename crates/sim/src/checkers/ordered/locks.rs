@@ -14,7 +14,7 @@ use super::majority::is_by_majority;
 use super::story::{Account, name};
 use crate::checkers::Violation;
 
-const RULE: &str = "one holder of each lock";
+const RULE: &str = "one holder per lock";
 
 pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     granted(accounts, found);
@@ -24,7 +24,10 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             for lock in all {
                 let queue = view.locks.holder(lock).into_iter().chain(view.locks.waiting(lock));
                 for strange in queue.filter(|process| !view.contains(*process)) {
-                    let what = format!("{account}: {lock} is {strange:?}'s in {}", name(view));
+                    let what = format!(
+                        "{account}: {lock} in {} names {strange:?}, which is not a member",
+                        name(view)
+                    );
                     found.push(Violation::new(RULE, what));
                 }
             }
@@ -36,7 +39,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                 let is_free = !event.view.contains(holder) || is_given_back(event, lock, holder);
                 if next != Some(holder) && !is_free {
                     let what = format!(
-                        "{account}: {lock} went from {holder:?} to {next:?} in {}",
+                        "{account}: {lock} passed unreleased from {holder:?} to {next:?} in {}",
                         name(&event.view)
                     );
                     found.push(Violation::new(RULE, what));
@@ -58,7 +61,10 @@ fn granted(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             for (lock, fence) in &chapter.granted {
                 let holder = view.locks.holder(*lock).map(|process| process.node);
                 if holder != Some(account.node) {
-                    let what = format!("{account}: {lock} is {holder:?}'s in {}", name(view));
+                    let what = format!(
+                        "{account}: {lock} was granted, but {holder:?} holds it in {}",
+                        name(view)
+                    );
                     found.push(Violation::new(RULE, what));
                 }
                 let before = last.insert((view.origin, *lock), *fence);
@@ -66,9 +72,9 @@ fn granted(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                 let other = grants.insert((view.origin, *lock, *fence), account.node);
                 if !is_later || (other.is_some() && has_one_lineage) {
                     let what = format!(
-                        "{account}: {lock} at {fence:?} after {before:?}, granted to {other:?} too"
+                        "{account}: {lock} has fence {fence:?} after {before:?}, also of {other:?}"
                     );
-                    found.push(Violation::new("fences grow", what));
+                    found.push(Violation::new("fences increase", what));
                 }
             }
         }

@@ -29,13 +29,13 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             let went_on = last.voters_among(&went_on);
             if went_on < last.least() && !next.is_forced && !goes_on_without_joiner(event, next) {
                 let what = format!(
-                    "{account}: {} of {} members of {} went on, where {} must",
+                    "{account}: {} of {} members of {} continued: {} are required",
                     went_on,
                     last.voters().count(),
                     name(last),
                     last.least()
                 );
-                found.push(Violation::new("a minority does not go on", what));
+                found.push(Violation::new("a minority does not continue", what));
             }
             if 2 * last.least() <= last.voters().count() || next.is_forced {
                 continue;
@@ -65,13 +65,13 @@ fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Vec<Violatio
                 continue;
             }
             let what = format!(
-                "after {epoch:?} came {} for {} others and {}; in both {:?}",
+                "{epoch:?} was followed by {} with {} members and by {}; in both: {:?}",
                 name(first),
                 went.len(),
                 name(second),
                 torn.map(|account| account.to_string())
             );
-            found.push(Violation::new("one ring goes on", what));
+            found.push(Violation::new("one ring continues", what));
         }
     }
 }
@@ -107,7 +107,7 @@ fn agreed_order(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             let common: Vec<usize> =
                 messages.iter().filter_map(|number| places.get(number).copied()).collect();
             if !common.is_sorted() {
-                let what = format!("{} and {second} disagree", accounts[ix]);
+                let what = format!("{} and {second} have different orders", accounts[ix]);
                 found.push(Violation::new("one order for all partitions", what));
             }
         }

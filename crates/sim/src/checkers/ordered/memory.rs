@@ -5,7 +5,7 @@ use crate::checkers::Violation;
 
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     if let Some((bytes, limit)) = story.memory.filter(|(bytes, limit)| bytes > limit) {
-        let what = format!("{bytes} bytes were kept where {limit} are allowed");
+        let what = format!("{bytes} bytes are held: at most {limit} are allowed");
         found.push(Violation::new("memory is bounded", what));
     }
 }

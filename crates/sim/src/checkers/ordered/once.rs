@@ -10,7 +10,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
         let mut seen = BTreeSet::new();
         let heard = account.chapters.iter().flat_map(|chapter| &chapter.heard);
         for (number, _) in heard.filter(|(number, _)| !seen.insert(*number)) {
-            let what = format!("{account} was told message {number} twice");
+            let what = format!("{account} received message {number} twice");
             found.push(Violation::new("at most once", what));
         }
     }

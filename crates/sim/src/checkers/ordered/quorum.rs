@@ -25,8 +25,10 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             // noticed, like any dead voter.
             let count = view.voters().count();
             if count < quorum {
-                let what =
-                    format!("{account}: {} worked with {count} of {quorum} voters", name(view));
+                let what = format!(
+                    "{account}: {} worked with {count} of {quorum} required voters",
+                    name(view)
+                );
                 found.push(Violation::new("no work without a quorum", what));
             }
             let voters = view.voters().map(|voter| host_of(voter.node)).collect();
@@ -37,7 +39,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     for (at, (voters, view)) in rings.iter().enumerate() {
         for (_, other) in rings[at + 1..].iter().filter(|(others, _)| others.is_disjoint(voters)) {
             let what = format!("{} and {} worked without a common voter", name(view), name(other));
-            found.push(Violation::new("one ring of an electorate", what));
+            found.push(Violation::new("one ring per electorate", what));
         }
     }
 }

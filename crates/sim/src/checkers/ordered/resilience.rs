@@ -32,8 +32,8 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                         continue;
                     }
                     let what = format!(
-                        "{witness} was told message {number} ({}) in {:?}, {survivor} not, though \
-                         only {gone} were gone",
+                        "{witness} received message {number} ({}) in {:?}, but {survivor} did not, \
+                         although only {gone} were gone",
                         sent.qos, way[0]
                     );
                     found.push(Violation::new("resilience", what));

@@ -29,7 +29,7 @@ pub(super) fn check(story: &Story, accounts: &[Account<'_>], found: &mut Vec<Vio
             let all = &sent[&source(message)];
             let next = all.partition_point(|it| *it <= before);
             if all.get(next) != Some(number) {
-                let what = format!("{account} was told message {number} next after {before}");
+                let what = format!("{account} received message {number} directly after {before}");
                 found.push(Violation::new(RULE, what));
             }
         }

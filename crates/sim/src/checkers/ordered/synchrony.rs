@@ -45,7 +45,7 @@ fn ordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             if !is_enough || messages[..] != longest[..messages.len()] {
                 let at = messages.iter().zip(longest).take_while(|(one, two)| one == two).count();
                 let what = format!(
-                    "{account} and {longest_of} in {}: {:?} and {:?} at place {at}",
+                    "{account} and {longest_of} in {} have {:?} and {:?} at place {at}",
                     name(view),
                     messages.get(at),
                     longest.get(at)
@@ -82,9 +82,10 @@ fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                 let missing = numbers_of(owed).next();
                 if let Some(number) = missing {
                     let what = format!(
-                        "between {from:?} and {to:?} {one} was told message {number}, {other} not"
+                        "between {from:?} and {to:?}, {one} received message {number}, but \
+                         {other} did not"
                     );
-                    found.push(Violation::new("the same set of messages before a new ring", what));
+                    found.push(Violation::new("same messages before a new ring", what));
                 }
             }
         }

@@ -200,7 +200,7 @@ fn a_source_ordered_message_that_one_lacks_before_a_new_ring_is_found() {
     let second = ring(SECOND, &[A, B, C], Partition::Majority);
     run.tell(B, [message(1), view(&second, &[])]);
     run.tell(C, [view(&second, &[]), message(1)]);
-    assert_eq!(run.rules(), ["the same set of messages before a new ring"]);
+    assert_eq!(run.rules(), ["same messages before a new ring"]);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn the_last_words_of_a_life_that_was_replaced_may_be_lost_to_some() {
     let mut second = ring(SECOND, &[A, B, C], Partition::Majority);
     second.members[0].process = next;
     [A, B, C].into_iter().for_each(|node| run.tell(node, [view(&second, &[])]));
-    assert!(!run.rules().contains(&"the same set of messages before a new ring"));
+    assert!(!run.rules().contains(&"same messages before a new ring"));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn last_words_may_be_lost_though_the_next_life_joins_a_later_ring() {
         let mut second = ring(SECOND, &[A, B, C], Partition::Majority);
         second.members[0].process = Process { life: 2, ..process(A) };
         [A, B, C].into_iter().for_each(|node| run.tell(node, [view(&second, &[])]));
-        run.rules().contains(&"the same set of messages before a new ring")
+        run.rules().contains(&"same messages before a new ring")
     };
     assert!(!is_found(true));
     assert!(is_found(false), "a member that leaves waits until its messages have places");
@@ -282,11 +282,11 @@ fn a_survivor_that_lacks_what_a_dead_member_was_told_is_found() {
 fn a_minority_that_goes_on_and_two_rings_after_one_are_found() {
     let mut run = Run::of(Partition::Majority, &[]);
     run.tell(C, [view(&ring(SECOND, &[C], Partition::Majority), &[A, B])]);
-    assert_eq!(run.rules(), ["a minority does not go on"]);
+    assert_eq!(run.rules(), ["a minority does not continue"]);
     let mut run = Run::of(Partition::Majority, &[]);
     run.tell(B, [view(&ring(SECOND, &[A, B], Partition::Majority), &[C])]);
     run.tell(C, [view(&ring(THIRD, &[B, C], Partition::Majority), &[A])]);
-    assert_eq!(run.rules(), ["one ring goes on"]);
+    assert_eq!(run.rules(), ["one ring continues"]);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_ring_of_which_only_some_knew_may_be_followed_by_one_of_a_majority_of_its_me
         run.rules()
     };
     assert_eq!(go_on(&[A], &[B, C]), Vec::<&str>::new());
-    assert_eq!(go_on(&[A, B], &[C]), ["one ring goes on"], "B was to be in the other");
+    assert_eq!(go_on(&[A, B], &[C]), ["one ring continues"], "B was to be in the other");
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_lock_of_somebody_who_is_gone_and_one_that_changes_hands_are_found() {
     let mut run = Run::of(Partition::AtLeast(1), &[]);
     let second = RingView { epoch: SECOND, ..locked(&[A, B], C) };
     run.tell(A, [view(&second, &[C])]);
-    assert_eq!(run.rules(), ["one holder of each lock"]);
+    assert_eq!(run.rules(), ["one holder per lock"]);
 
     for is_given_back in [true, false] {
         let mut run = Run::of(Partition::AtLeast(1), &[]);
@@ -360,10 +360,10 @@ fn a_lock_granted_to_somebody_else_than_its_holder_and_a_fence_used_twice_are_fo
     run.tell(A, [view(&locked, &[]), granted(5)]);
     assert_eq!(run.rules(), [""; 0]);
     run.tell(A, [granted(5)]);
-    assert_eq!(run.rules(), ["fences grow"]);
+    assert_eq!(run.rules(), ["fences increase"]);
     let mut run = Run::of(Partition::Majority, &[]);
     run.tell(B, [view(&locked, &[]), granted(5)]);
-    assert_eq!(run.rules(), ["one holder of each lock"]);
+    assert_eq!(run.rules(), ["one holder per lock"]);
 }
 
 #[test]
@@ -383,20 +383,20 @@ fn members_without_a_ring_are_found_unless_those_who_are_gone_were_needed() {
     let three = ring(FIRST, &[A, B, C], Partition::Majority);
     let two = ring(SECOND, &[A, B], Partition::Majority);
     assert_eq!(rules(&[A, B, C], &[&three; 3]), [""; 0]);
-    assert_eq!(rules(&[A, B, C], &[&two, &two, &three]), ["one ring once healed"]);
-    assert_eq!(rules(&[A, B], &[&three; 2]), ["one ring once healed"], "C is gone from it");
+    assert_eq!(rules(&[A, B, C], &[&two, &two, &three]), ["one ring after recovery"]);
+    assert_eq!(rules(&[A, B], &[&three; 2]), ["one ring after recovery"], "C is gone from it");
     assert_eq!(rules(&[A], &[&three]), [""; 0], "it may not go on alone");
     // A ring of an electorate with too few remaining voters waits, and so does a single voter.
     let electorate = Partition::QuorumOf(3);
     let held = ring(FIRST, &[A, B, D], electorate);
     let alone = ring(SECOND, &[C], electorate);
     assert_eq!(rules(&[A, C], &[&held, &alone]), [""; 0]);
-    assert_eq!(rules(&[A, B, C], &[&held, &held, &alone]), ["one ring once healed"]);
+    assert_eq!(rules(&[A, B, C], &[&held, &held, &alone]), ["one ring after recovery"]);
     // B continued with D, which is gone for good, and does not return to the ring that A is in.
     let [earlier, later] =
         [(FIRST, A), (THIRD, D)].map(|(epoch, it)| ring(epoch, &[B, it], Partition::Majority));
     assert_eq!(rules(&[A, B], &[&earlier, &later]), [""; 0]);
-    assert_eq!(rules(&[A, B, D], &[&earlier, &later, &later]), ["one ring once healed"]);
+    assert_eq!(rules(&[A, B, D], &[&earlier, &later, &later]), ["one ring after recovery"]);
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn what_is_not_delivered_in_the_healed_world_is_found() {
     run.story.calls_the_roll([A, B, C].map(standing).into());
     run.tell(A, [message(1)]);
     run.tell(B, [message(1)]);
-    assert_eq!(run.rules(), ["delivered once healed"], "C lacks it");
+    assert_eq!(run.rules(), ["delivered after recovery"], "C lacks it");
     run.tell(C, [message(1)]);
     assert_eq!(run.rules(), [""; 0]);
 }

@@ -16,7 +16,10 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
         for view in account.chapters.iter().map(|chapter| &chapter.event.view) {
             let first = *known.entry((view.epoch, view.version)).or_insert(view);
             if first != view {
-                let what = format!("{account}: {} is {view:?}, elsewhere {first:?}", name(view));
+                let what = format!(
+                    "{account}: {} is {view:?}, but {first:?} at another member",
+                    name(view)
+                );
                 found.push(Violation::new(RULE, what));
             }
         }
@@ -29,7 +32,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             let is_next =
                 event.view.epoch != before.epoch || event.view.version == before.version + 1;
             if expected != members || !is_next || event.view.origin != before.origin {
-                let what = format!("{account}: after {} came {event:?}", name(before));
+                let what = format!("{account}: {} was followed by {event:?}", name(before));
                 found.push(Violation::new(RULE, what));
             }
         }

@@ -48,12 +48,15 @@ impl Default for ServiceConfig {
 
 impl ServiceConfig {
     pub(super) fn validate(&self) {
-        assert!(!self.addresses.is_empty(), "a service without an address");
+        assert!(!self.addresses.is_empty(), "the service must have at least one address");
         let texts = self.cluster.len().max(self.rack.len());
-        assert!(texts <= MAX_TEXT_BYTES, "the name of a cluster or rack is too long");
+        assert!(
+            texts <= MAX_TEXT_BYTES,
+            "the name of a cluster or rack must have at most {MAX_TEXT_BYTES} bytes"
+        );
         let pauses = [self.greeting_time, self.first_pause, self.last_pause, self.away_after];
         let positive = pauses.iter().all(|pause| !pause.is_zero());
-        assert!(positive, "a pause of zero would leave no time between two attempts");
-        assert!(self.max_open_requests > 0, "no request could ever be sent");
+        assert!(positive, "the intervals of a connection must not be zero");
+        assert!(self.max_open_requests > 0, "max_open_requests must not be 0");
     }
 }

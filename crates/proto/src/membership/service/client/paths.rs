@@ -181,7 +181,7 @@ impl Service {
     /// Processes a frame about a group with settings of a later version. Only this group is
     /// unusable.
     fn on_unknown(&mut self, now: Time, address: Endpoint, unknown: UnknownSettings) {
-        tracing::warn!(node = %self.member.node, %address, ?unknown, "settings that are unknown");
+        tracing::warn!(node = %self.member.node, %address, ?unknown, "unknown group settings");
         self.counters.frames_received += 1;
         self.counters.settings_unknown += 1;
         match unknown {
@@ -256,7 +256,7 @@ impl Service {
     pub(super) fn on_closed(&mut self, now: Time, address: Endpoint, why: Option<LinkEnd>) {
         let Some(path) = self.paths.get_mut(&address) else { return };
         let was_ready = path.is_ready();
-        tracing::debug!(node = %self.member.node, %address, ?why, was_ready, "a link is gone");
+        tracing::debug!(node = %self.member.node, %address, ?why, was_ready, "connection closed");
         path.state = State::Pausing;
         let pause = path.pause;
         path.pause = (pause * 3 / 2).min(self.config.last_pause);

@@ -359,7 +359,7 @@ impl Service {
             return;
         }
         self.counters.expiries += 1;
-        tracing::info!(node = %self.member.node, incarnation, "was taken for dead and comes back");
+        tracing::info!(node = %self.member.node, incarnation, "rejoins after being declared dead");
         // The service has already removed the node from the groups that it was leaving.
         self.leaving.clear();
         self.come_back(now, incarnation);

@@ -89,15 +89,26 @@ impl Default for ServerConfig {
 
 impl ServerConfig {
     pub(super) fn validate(&self) {
-        assert!(self.cluster.len() <= MAX_TEXT_BYTES, "the cluster's name is too long");
+        assert!(
+            self.cluster.len() <= MAX_TEXT_BYTES,
+            "the name of a cluster must have at most {MAX_TEXT_BYTES} bytes"
+        );
         let partitions = (1..=MAX_PARTITIONS).contains(&self.partitions);
-        assert!(partitions, "{} partitions were asked for", self.partitions);
+        assert!(
+            partitions,
+            "partitions must be from 1 to {MAX_PARTITIONS}, not {}",
+            self.partitions
+        );
         let detection = self.detection_time >= Duration::from_millis(100);
-        assert!(detection, "a detection time below 100 ms was asked for");
+        assert!(detection, "detection_time must be at least 100 ms");
         let ring = self.ring_time.is_none_or(|time| time >= Duration::from_millis(100));
-        assert!(ring, "a ring that is to notice within less than 100 ms was asked for");
-        assert!(!self.retry_after.is_zero(), "a pause of zero would leave the store no rest");
+        assert!(ring, "ring_time must be at least 100 ms");
+        assert!(!self.retry_after.is_zero(), "retry_after must not be zero");
         let changes = (1..=10_000).contains(&self.max_commit_changes);
-        assert!(changes, "commits of {} changes", self.max_commit_changes);
+        assert!(
+            changes,
+            "max_commit_changes must be from 1 to 10000, not {}",
+            self.max_commit_changes
+        );
     }
 }

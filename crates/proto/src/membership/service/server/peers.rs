@@ -76,7 +76,7 @@ impl Server {
     }
 
     pub(super) fn refuse(&mut self, link: LinkId, why: Refusal) {
-        tracing::debug!(%link, %why, "a link is refused");
+        tracing::debug!(%link, %why, "connection refused");
         self.counters.links_refused += 1;
         self.outbox.send(link, &Frame::Refused(why));
         self.end_link(link);
@@ -327,7 +327,7 @@ impl Server {
         let lease = self.config.detection_time;
         let late = self.timers.next_due().map_or(Duration::ZERO, |due| now.since(due));
         if late > lease / 6 {
-            tracing::warn!(late_ms = late.as_millis() as u64, "the service stood still");
+            tracing::warn!(late_ms = late.as_millis() as u64, "the service was stalled");
             self.counters.stalls += 1;
             self.sessions.put_off_ends(now, lease, late + lease / 3);
         }
@@ -357,7 +357,7 @@ impl Server {
         let is_silent = now.since(self.sessions.last_heard) * 2 >= self.config.detection_time;
         let is_cut_off = is_silent && linked.count() == 2;
         if is_cut_off && !self.sessions.is_cut_off {
-            tracing::warn!("nothing is heard from any node: this process may be cut off");
+            tracing::warn!("received nothing from any node: this process may be disconnected");
             self.counters.times_cut_off += 1;
             self.sessions.is_cut_off = true;
         }
@@ -368,7 +368,7 @@ impl Server {
     pub(super) fn expire(&mut self, node: NodeId) {
         let Some(session) = self.sessions.nodes.get(&node) else { return };
         let (incarnation, link) = (session.member.incarnation, session.link);
-        tracing::info!(%node, incarnation, "the lease of a node has ended");
+        tracing::info!(%node, incarnation, "the lease of a node has expired");
         self.counters.sessions_expired += 1;
         if let Some(link) = link {
             self.outbox.send(link, &Frame::Expired { incarnation });

@@ -20,7 +20,7 @@ fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
         run.story.calls_the_roll(vec![inside(A, &held), inside(C, &alone), outside]);
         run.rules()
     };
-    assert_eq!(rules(true), ["one ring once healed"]);
+    assert_eq!(rules(true), ["one ring after recovery"]);
     assert_eq!(rules(false), [""; 0]);
 }
 
@@ -42,7 +42,7 @@ fn ring_that_waits_for_a_member_that_left_is_found() {
         run.story.calls_the_roll(vec![alone]);
         run.rules()
     };
-    assert_eq!(rules(true), ["one ring once healed"]);
+    assert_eq!(rules(true), ["one ring after recovery"]);
     assert_eq!(rules(false), [""; 0], "B may have left while A did not hear it");
 }
 
@@ -63,7 +63,7 @@ fn report_of_a_minority_holds_until_the_next_view() {
         run.story.calls_the_roll(vec![standing.clone(), Standing { node: B, ..standing }]);
         run.rules()
     };
-    assert_eq!(rules(true), ["one ring once healed"]);
+    assert_eq!(rules(true), ["one ring after recovery"]);
     assert_eq!(rules(false), [""; 0], "C may have continued with what A and B accepted");
 }
 
@@ -91,10 +91,10 @@ fn parted(electorate: Partition, forced: bool) -> Run {
 fn rings_of_one_electorate_that_both_work_are_found() {
     let rules = parted(Partition::QuorumOf(3), false).rules();
     assert!(rules.contains(&"no work without a quorum"), "{rules:?}");
-    assert!(rules.contains(&"one ring of an electorate"), "{rules:?}");
+    assert!(rules.contains(&"one ring per electorate"), "{rules:?}");
     // An electorate that is too small for its voters.
     let rules = parted(Partition::QuorumOf(1), false).rules();
-    assert_eq!(rules, ["one ring of an electorate"]);
+    assert_eq!(rules, ["one ring per electorate"]);
 }
 
 #[test]
