@@ -12,7 +12,7 @@ pub struct Table {
 /// Value in a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Whole number.
+    /// Integer.
     Count(u64),
     /// Number. It is written as an empty text if it is not finite.
     Number(f64),

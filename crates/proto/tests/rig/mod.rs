@@ -1,6 +1,6 @@
 //! Small test network of lateral engines: virtual time, seeded delay and loss.
 //!
-//! Whole experiments run in the simulator crate. This one only connects engines.
+//! The simulator crate runs complete experiments. This rig only connects engines.
 
 #![allow(dead_code, reason = "every test file uses its own part of the rig")]
 

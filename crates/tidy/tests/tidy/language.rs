@@ -1,7 +1,7 @@
 //! Rules about the English of comments, as far as a program can check them.
 
 use crate::mask::is_word;
-use crate::rules::finding;
+use crate::rules::{finding, has_word};
 use crate::tree::Source;
 
 /// Words with which no summary line begins: its subject is a thing or the function itself.
@@ -43,7 +43,7 @@ pub(crate) fn homemade_words(source: &Source) -> Vec<String> {
             is_code = !is_code;
         }
         let prose = if is_code { String::new() } else { without_code(line).to_lowercase() };
-        for (word, better) in HOMEMADE.iter().filter(|(word, _)| has_words(&prose, word)) {
+        for (word, better) in HOMEMADE.iter().filter(|(word, _)| has_word(&prose, word)) {
             found.push(finding(source, index + 1, &format!("write \"{better}\""), word));
         }
     }
@@ -64,14 +64,6 @@ fn first_word(text: &str) -> &str {
 /// Returns the line without what is in backticks: names are as they are.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
-}
-
-fn has_words(line: &str, words: &str) -> bool {
-    line.match_indices(words).any(|(at, _)| {
-        let before = line[..at].chars().next_back();
-        let after = line[at + words.len()..].chars().next();
-        !before.is_some_and(is_word) && !after.is_some_and(is_word)
-    })
 }
 
 #[cfg(test)]

@@ -173,14 +173,17 @@ fn is_test_only(before: &[char]) -> bool {
 
 /// Returns the lines that contain `word` as a whole word, together with the word.
 fn lines_with(text: &str, word: &str) -> Vec<(usize, String)> {
-    let stands_alone = |line: &str, at: usize| {
+    let lines = text.lines().enumerate().filter(|(_, line)| has_word(line, word));
+    lines.map(|(index, _)| (index + 1, word.to_string())).collect()
+}
+
+/// Returns `true` if `word`, or a phrase, stands by itself on the line.
+pub(crate) fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + word.len()..].chars().next();
         !before.is_some_and(is_word) && (word.ends_with('!') || !after.is_some_and(is_word))
-    };
-    let has_word = |line: &str| line.match_indices(word).any(|(at, _)| stands_alone(line, at));
-    let lines = text.lines().enumerate().filter(|(_, line)| has_word(line));
-    lines.map(|(index, _)| (index + 1, word.to_string())).collect()
+    })
 }
 
 /// Returns the lines on which the attribute `name` begins, with or without an argument.
