@@ -49,6 +49,18 @@ impl Rig {
         self.bins.check();
     }
 
+    /// Returns the copies of packets of `group` that bins owe. A target that is owed stands for a
+    /// batch of r packets, of which each of the bin's groups has an equal share.
+    fn owed(&self, group: GroupIx) -> f64 {
+        let fills = self.bins.lanes.iter().flat_map(|lane| lane.fills.iter().zip(&self.bins.bins));
+        let of_group = fills.filter(|(_, bin)| bin.regions > 0 && bin.groups.contains(&group));
+        let owed = of_group.map(|(fill, bin)| {
+            let targets: f64 = fill.sources.iter().map(|source| source.owed).sum();
+            targets * f64::from(self.bins.r) / bin.groups.len() as f64
+        });
+        owed.sum()
+    }
+
     /// Returns the receivers of each packet of `group`, one for each copy.
     fn copies(&self, group: GroupIx) -> BTreeMap<u32, Vec<NodeId>> {
         let mut copies: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
@@ -174,28 +186,55 @@ fn a_change_elsewhere_leaves_a_bin_alone() {
     assert_eq!(rig.sent[0].1.len(), 8);
 }
 
-/// Runs random packets over random memberships. Returns the mean number of copies of a packet of
-/// each group.
-fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (Rig, Vec<f64>) {
+/// Runs random packets over random memberships. Returns the copies of the packets of each group.
+fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (Rig, Vec<Copies>) {
     let mut rig = Rig::new(RepairScope::Regions, stagger, None, 4);
     cs.iter().zip(0..).for_each(|(c, group)| rig.bins.set_c(GroupIx(group), *c));
     for (node, group) in memberships {
         rig.bins.add_node(NodeId(*node), GroupIx(*group));
     }
     let mut rng = Rng::new(9);
-    let mut sent_in = vec![0; cs.len()];
+    let mut numbers = vec![Vec::new(); cs.len()];
     for _ in 0..packets {
         let group = rng.below(cs.len());
-        sent_in[group] += 1;
         rig.accept(Time(0), GroupIx(group as u32));
+        numbers[group].push(rig.next);
     }
-    let means = (0..cs.len())
-        .map(|group| {
-            let copies: usize = rig.copies(GroupIx(group as u32)).values().map(Vec::len).sum();
-            copies as f64 / f64::from(sent_in[group].max(1))
-        })
-        .collect();
-    (rig, means)
+    let copies = numbers.iter().zip((0..).map(GroupIx)).map(|(numbers, group)| {
+        let copies = rig.copies(group);
+        let of_packet = numbers.iter().map(|number| copies.get(number).map_or(0, Vec::len) as f64);
+        Copies { owed: rig.owed(group), of_packet: of_packet.collect() }
+    });
+    let copies = copies.collect();
+    (rig, copies)
+}
+
+/// Copies of the packets of one group.
+struct Copies {
+    /// Number of copies of each packet, in order.
+    of_packet: Vec<f64>,
+    /// Copies that the bins still owe at the end.
+    owed: f64,
+}
+
+impl Copies {
+    /// Returns the mean number of copies of a packet, with those that are owed.
+    fn mean(&self) -> f64 {
+        (self.of_packet.iter().sum::<f64>() + self.owed) / self.of_packet.len() as f64
+    }
+
+    /// Returns the standard error of the mean, from the means of 100 runs of packets. Copies of
+    /// successive packets are correlated, because they share batches and debts.
+    fn standard_error(&self) -> f64 {
+        let run = self.of_packet.len() / 100;
+        let runs = self.of_packet.chunks_exact(run);
+        let means: Vec<f64> = runs.map(|run| run.iter().sum::<f64>() / run.len() as f64).collect();
+        let count = means.len() as f64;
+        let mean = means.iter().sum::<f64>() / count;
+        let variance =
+            means.iter().map(|it| (it - mean) * (it - mean)).sum::<f64>() / (count - 1.0);
+        (variance / count).sqrt()
+    }
 }
 
 /// 24 cases, because each is 40,000 packets, unless the environment sets a number.
@@ -209,8 +248,8 @@ proptest! {
 
     /// The guarantees of section 3 for random memberships. A packet of A goes to c_A members on
     /// average, or to all if there are fewer. If no group of the node wants more than four fifths
-    /// of its members, duplicate copies are rare. The tolerance is five standard deviations of the
-    /// mean: each member of the group is drawn or not for a batch of 4 packets.
+    /// of its members, duplicate copies are rare. The tolerance is six standard errors of the mean,
+    /// and a copy of every hundredth packet where the number of copies hardly varies.
     #[test]
     fn a_packet_goes_to_c_members_on_average_and_hardly_ever_twice(
         memberships in prop::collection::vec((0..24_u64, 0..4_u32), 40..90),
@@ -226,14 +265,14 @@ fn assert_mean_and_repeats(
     cs: &[u8],
     stagger: u8,
 ) -> Result<(), TestCaseError> {
-    let (rig, means) = run(memberships, cs, stagger, 40_000);
+    let (rig, copies) = run(memberships, cs, stagger, 40_000);
     let size = |group: usize| {
         let of_group = |(_, other): &&(u64, u32)| *other == group as u32;
         memberships.iter().filter(of_group).collect::<BTreeSet<_>>().len()
     };
-    for (group, mean) in means.iter().enumerate() {
+    for (group, copies) in copies.iter().enumerate() {
         let target = size(group).min(usize::from(cs[group])) as f64;
-        let tolerance = 5.0 * (size(group) as f64 * 0.25 * 4.0 / 10_000.0).sqrt();
+        let (mean, tolerance) = (copies.mean(), 6.0 * copies.standard_error() + 0.01);
         prop_assert!((mean - target).abs() <= tolerance, "{group}: {mean} of {target}");
     }
     let (copies, repeats) = copies_and_repeats(&rig, cs.len());
@@ -271,6 +310,21 @@ fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError
     assert_mean_and_repeats(&MEMBERSHIPS, &[4, 2, 3, 3], 2)
 }
 
+/// Regression: a test that took each draw for independent of the others, and left out what was
+/// owed, found 2.891 of 3 copies in group 2. Its copies vary more, and the bins owed some at the
+/// end.
+#[test]
+fn the_mean_holds_in_a_group_that_wants_three_of_four_members() -> Result<(), TestCaseError> {
+    #[rustfmt::skip]
+    const MEMBERSHIPS: [(u64, u32); 37] = [
+        (1, 2), (3, 3), (1, 1), (11, 1), (11, 0), (8, 1), (15, 1), (14, 1), (9, 3), (0, 0),
+        (22, 3), (7, 0), (9, 1), (23, 2), (6, 3), (7, 3), (4, 0), (10, 1), (16, 3), (12, 0),
+        (22, 0), (4, 1), (1, 0), (2, 3), (19, 2), (2, 0), (5, 1), (0, 3), (20, 1), (19, 1),
+        (1, 3), (2, 1), (12, 2), (12, 1), (7, 1), (13, 1), (23, 0),
+    ];
+    assert_mean_and_repeats(&MEMBERSHIPS, &[2, 3, 3, 3], 2)
+}
+
 #[test]
 fn the_papers_example_keeps_both_guarantees() {
     let populations: [(&[u32], u64); 7] = [
@@ -290,9 +344,9 @@ fn the_papers_example_keeps_both_guarantees() {
             memberships.extend(groups.iter().map(|group| (node, *group)));
         }
     }
-    let (rig, means) = run(&memberships, &[5, 4, 3], 1, 40_000);
-    for (mean, c) in means.iter().zip([5.0, 4.0, 3.0]) {
-        assert!((mean - c).abs() < 0.05, "{means:?}");
+    let (rig, copies) = run(&memberships, &[5, 4, 3], 1, 40_000);
+    for (mean, c) in copies.iter().map(Copies::mean).zip([5.0, 4.0, 3.0]) {
+        assert!((mean - c).abs() < 0.05, "{mean} of {c}");
     }
     // The shares of the regions are those of figure 6: 2.5 of A's five targets are in abc.
     let in_abc = rig.copies(A).values().flatten().filter(|node| node.0 > 23).count();
