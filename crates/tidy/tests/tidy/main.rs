@@ -5,8 +5,11 @@
 //! tarball.
 
 mod arrows;
+mod circles;
+mod impls;
 mod language;
 mod mask;
+mod modules;
 mod properties;
 mod rules;
 mod tree;
@@ -77,6 +80,16 @@ fn crates_import_only_what_the_arrows_allow() {
     let mut found = arrows::between_manifests(&tree);
     found.extend(tree.sources.iter().flat_map(arrows::in_source));
     assert_none(&found);
+}
+
+#[test]
+fn files_of_a_folder_do_not_import_each_other_in_a_circle() {
+    assert_none(&circles::circles(&Tree::read().sources));
+}
+
+#[test]
+fn no_type_has_inherent_impls_in_more_than_three_files() {
+    assert_none(&impls::slices(&Tree::read().sources));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::tree::Source;
 const MAX_COLUMNS: usize = 100;
 const MAX_FUNCTION_LINES: usize = 70;
 const MAX_FILE_LINES: usize = 500;
+const MAX_TEST_NAME: usize = 60;
 
 /// Names of files and folders that do not describe the content.
 const EMPTY_NAMES: [&str; 6] = ["common", "util", "utils", "helpers", "core", "manager"];
@@ -47,6 +48,34 @@ pub(crate) fn empty_names(source: &Source) -> Vec<String> {
     let empty = parts.filter(|part| EMPTY_NAMES.contains(part));
     let rule = "a file or folder is named after its content";
     empty.map(|part| finding(source, 1, rule, &format!("`{part}`"))).collect()
+}
+
+pub(crate) fn long_test_names(source: &Source) -> Vec<String> {
+    let chars: Vec<char> = source.masked.code.chars().collect();
+    let rule = format!("a test's name has at most {MAX_TEST_NAME} characters");
+    let mut found = Vec::new();
+    let mut is_test = false;
+    for at in words(&chars) {
+        match word_at(&chars, at).as_str() {
+            "test" if is_attribute(&chars[..at]) => is_test = true,
+            "fn" if is_test => {
+                is_test = false;
+                let name = name_after(&chars, at);
+                if name.len() > MAX_TEST_NAME {
+                    let is = format!("`{name}` has {}", name.len());
+                    found.push(finding(source, line_of(&chars, at), &rule, &is));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns `true` if the text before `test` makes it an attribute: `#[test]` or `#[tokio::test]`.
+fn is_attribute(before: &[char]) -> bool {
+    let tail: String = before[before.len().saturating_sub(9)..].iter().collect();
+    tail.ends_with("#[") || tail == "#[tokio::"
 }
 
 pub(crate) fn leftovers(source: &Source) -> Vec<String> {
@@ -94,18 +123,27 @@ impl Function {
 /// it.
 fn functions(code: &str) -> Vec<Function> {
     let chars: Vec<char> = code.chars().collect();
-    let line_of = |place: usize| 1 + chars[..place].iter().filter(|char| **char == '\n').count();
     let mut functions = Vec::new();
     for at in words(&chars).filter(|at| word_at(&chars, *at) == "fn") {
-        let blanks = chars[at + 2..].iter().take_while(|char| char.is_whitespace()).count();
-        // A function pointer type, `fn(..)`, has no name.
-        let name = word_at(&chars, at + 2 + blanks);
+        let name = name_after(&chars, at);
         if let (false, Some(body)) = (name.is_empty(), body_start(&chars, at)) {
-            let (first_line, last_line) = (line_of(at), line_of(closing_brace(&chars, body)));
+            let first_line = line_of(&chars, at);
+            let last_line = line_of(&chars, closing_brace(&chars, body));
             functions.push(Function { name, first_line, last_line });
         }
     }
     functions
+}
+
+/// Returns the name of the function whose `fn` is at `at`. A function pointer type, `fn(..)`, has
+/// none.
+fn name_after(chars: &[char], at: usize) -> String {
+    let blanks = chars[at + 2..].iter().take_while(|char| char.is_whitespace()).count();
+    word_at(chars, at + 2 + blanks)
+}
+
+fn line_of(chars: &[char], at: usize) -> usize {
+    1 + chars[..at].iter().filter(|char| **char == '\n').count()
 }
 
 /// Returns the start of the body of the function at `from`, or `None` if it is only declared.
@@ -278,6 +316,24 @@ mod tests {
         let declared = "#[cfg(test)]\nmod tests;\n";
         assert_eq!(long_files(&source(&format!("{declared}{code}"))).len(), 1);
         assert_eq!(production_lines(&source("#[cfg(test)]\nfn f() {\n}\nmod m {\n}\n")), 5);
+    }
+
+    #[test]
+    fn names_of_tests_may_have_60_characters() {
+        let named = |attribute: &str, length: usize| {
+            let text = format!("#[{attribute}]\n#[cfg(unix)]\nfn {}() {{}}", "a".repeat(length));
+            long_test_names(&source(&text)).len()
+        };
+        for attribute in ["test", "tokio::test", "tokio::test(flavor = \"multi_thread\")"] {
+            assert_eq!((named(attribute, 60), named(attribute, 61)), (0, 1), "{attribute}");
+        }
+        assert_eq!(named("cfg(test)", 61), 0);
+        let within =
+            format!("proptest! {{\n#[test]\nfn {}(x in any::<u8>()) {{}}}}", "a".repeat(61));
+        let rule = "a test's name has at most 60 characters";
+        let is = format!("`{}` has 61", "a".repeat(61));
+        let expected = [format!("crates/x/src/x.rs:3: {rule} (here: {is})")];
+        assert_eq!(long_test_names(&source(&within)), expected);
     }
 
     #[test]
