@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Attribute, ImplItemFn, Item, ItemImpl, ItemMod, ItemUse, Macro, Type, UseTree};
-use syn::{Meta, Visibility};
+use syn::{
+    Attribute, ImplItemFn, Item, ItemImpl, ItemMod, ItemUse, Macro, Meta, Type, UseTree, Visibility,
+};
 
 use crate::tree::Source;
 
@@ -67,7 +68,7 @@ impl Crate {
             let code = syn::parse_file(&files[file.as_str()].text);
             let code = code.unwrap_or_else(|error| panic!("{file}: {error}"));
             let mut reader = Reader { path, modules: BTreeMap::new() };
-            reader.module().file.clone_from(&file);
+            reader.module();
             reader.visit_file(&code);
             for (path, module) in &mut reader.modules {
                 module.file.clone_from(&file);
