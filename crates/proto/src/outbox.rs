@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_come_out_in_order_and_without_the_one_that_was_taken_back() {
+    fn datagrams_leave_in_order_without_the_one_taken_back() {
         let mut outbox = Outbox::default();
         assert_eq!(outbox.push(to(1), |out| out.extend([1, 1])), 2);
         outbox.push(to(2), |out| out.extend([2, 2, 2]));

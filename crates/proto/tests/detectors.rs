@@ -284,7 +284,7 @@ fn a_detector_that_failed_is_replaced_by_the_one_before_it() {
 }
 
 #[test]
-fn a_node_that_the_detector_finds_silent_is_out_of_all_views_before_its_lease_ends() {
+fn silent_node_leaves_all_views_before_its_lease_ends() {
     for detection_ms in [100, 500] {
         let detection_time = Duration::from_millis(detection_ms);
         let mut lab = Lab::new(4, Some(detection_time));

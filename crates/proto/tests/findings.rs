@@ -122,7 +122,7 @@ fn what_was_overtaken_by_far_is_not_both_reported_and_delivered() {
 }
 
 #[test]
-fn who_leaves_and_joins_again_before_it_was_noticed_gets_nothing_twice() {
+fn member_that_rejoins_unnoticed_receives_nothing_twice() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
     for number in 0..50 {
@@ -146,7 +146,7 @@ fn who_leaves_and_joins_again_before_it_was_noticed_gets_nothing_twice() {
 }
 
 #[test]
-fn packets_that_wait_for_the_limit_of_naks_do_not_keep_the_node_busy() {
+fn packets_waiting_for_the_nak_limit_do_not_keep_node_busy() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
     let (now, engine) = (world.now, &mut world.hosts[0].engine);
@@ -196,7 +196,7 @@ fn senders_that_have_gone_make_room_for_new_ones() {
 }
 
 #[test]
-fn who_holds_back_is_asked_again_though_all_confirmed_what_was_to_be_safe() {
+fn sender_held_back_requests_acks_although_all_is_confirmed() {
     let config = Config { window: 8, ..Config::default() };
     let mut world = World::new(3, &config, Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
@@ -229,7 +229,7 @@ fn who_holds_back_is_asked_again_though_all_confirmed_what_was_to_be_safe() {
 }
 
 #[test]
-fn who_was_cut_off_for_long_learns_what_it_lost_though_nothing_follows() {
+fn long_cut_off_member_learns_its_losses_without_new_packets() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
     world.send(0, GROUP, b"first").expect("nobody holds back");
@@ -262,7 +262,7 @@ fn what_was_sent_before_a_long_partition_is_owed_when_it_ends() {
 }
 
 #[test]
-fn the_packet_that_revealed_a_jump_is_owed_though_it_was_doubted() {
+fn packet_that_reveals_a_doubted_jump_is_delivered() {
     // Found by the simulator: packets after the jump were given up together with those before it.
     let config = Config { max_gap: 5, ..Config::default() };
     let mut world = World::new(2, &config, Loss::None, 1);
@@ -280,7 +280,7 @@ fn the_packet_that_revealed_a_jump_is_owed_though_it_was_doubted() {
 }
 
 #[test]
-fn a_jump_that_is_believed_notices_no_more_missing_packets_than_there_is_room_for() {
+fn believed_jump_adds_only_as_many_missing_as_there_is_room() {
     let config = Config { nak: None, ..Config::default() };
     let mut world = World::new(7, &config, Loss::None, 1);
     (0..7).for_each(|host| world.join(host, GROUP, RATE));
@@ -313,7 +313,7 @@ fn admit(engine: &mut Lateral, now: Time, node: u64) {
 }
 
 #[test]
-fn a_packet_overtaken_by_its_repair_enters_bins_and_is_no_duplicate() {
+fn packet_overtaken_by_its_repair_is_binned_as_no_duplicate() {
     let now = Time(1_000_000_000);
     let mut engine = engine_with_two_members(now, &Config::default());
     let block = Block::of_message(&mut Arena::default(), now, None, b"x");

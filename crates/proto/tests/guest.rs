@@ -89,7 +89,7 @@ fn datagram(group: GroupId) -> Vec<u8> {
 }
 
 #[test]
-fn a_node_without_a_guest_refuses_its_groups_and_does_not_know_its_datagrams() {
+fn node_without_guest_refuses_its_groups_and_datagrams() {
     let mut node = plain_node();
     let refused = node.join(NOW, "prices", Profile::Guest);
     assert_eq!(refused, Err(JoinError::NoEngine { profile: Profile::Guest }));
@@ -174,7 +174,7 @@ impl Membership for Listener {
 }
 
 #[test]
-fn the_membership_is_told_of_every_sender_whose_datagram_is_whole() {
+fn membership_hears_the_sender_of_every_valid_datagram() {
     let ((listener, heard), (scribe, _calls)) = (mpsc::channel(), mpsc::channel());
     let membership = Box::new(Listener(listener));
     let node = Node::new(NodeId(1), lateral::Config::default(), membership, 5);

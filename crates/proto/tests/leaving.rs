@@ -62,7 +62,7 @@ impl Pair {
 
 /// The driver receives the group's multicast until [`NodeEvent::Out`] is reported.
 #[test]
-fn a_group_that_is_being_left_is_out_when_joining_it_again_is_refused() {
+fn refused_rejoin_still_reports_the_left_group_as_out() {
     let mut pair = Pair::new();
     let profile = Profile::Ordered(Partition::Majority);
     let now = pair.now;

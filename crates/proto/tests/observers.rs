@@ -261,7 +261,7 @@ fn an_observer_of_one_group_is_told_of_no_other() {
 }
 
 #[test]
-fn what_was_told_last_stays_while_a_process_is_away_and_differences_are_told_after_it() {
+fn observer_keeps_an_old_view_until_the_process_returns() {
     let mut lab = Lab::new(None, None);
     for node in [1, 2] {
         lab.hello(0, node);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configured_order_decides_whom_to_ask_first_and_who_has_gone_is_left_out() {
+    fn nak_targets_follow_the_configured_order_without_gone_nodes() {
         let order = |first| [0, 1, 2].map(|attempt| asked(first, attempt).0);
         assert_eq!(order(AskFirst::RepairSender), [4, 3, 2]);
         assert_eq!(order(AskFirst::DataSender), [2, 4, 3]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn later_attempts_turn_to_the_sender_and_to_random_members_that_were_there() {
+    fn later_attempts_alternate_between_sender_and_random_members() {
         let mut rng = Rng::new(1);
         for (noticed_at, asked) in [(9, &MEMBERS[..]), (5, &MEMBERS[..3])] {
             let mut others = std::collections::BTreeSet::new();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_limit_lets_through_its_rate_and_no_more_than_a_tenth_second_at_once() {
+    fn rate_limit_admits_its_rate_in_bursts_of_a_tenth_second() {
         let mut limit = RateLimit::new(1000);
         let start = Time(1_000_000_000);
         let at_once = (0..500).filter(|_| limit.take(start)).count();

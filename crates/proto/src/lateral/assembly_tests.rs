@@ -29,7 +29,7 @@ fn add(all: &mut Assemblies, now: u64, index: u32, came: (How, u64)) -> Added {
 }
 
 #[test]
-fn pieces_in_any_order_make_the_message_and_the_one_longest_missing_says_how_it_came() {
+fn whole_message_reports_how_its_longest_missing_piece_arrived() {
     let mut all = opened(1000, None);
     assert!(matches!(add(&mut all, 6, 2, (How::Direct, 0)), Added::Open));
     assert!(matches!(add(&mut all, 7, 0, (How::Recovered(NodeId(4)), 30)), Added::Open));
@@ -44,7 +44,7 @@ fn pieces_in_any_order_make_the_message_and_the_one_longest_missing_says_how_it_
 }
 
 #[test]
-fn an_open_message_is_found_by_each_of_its_numbers_and_by_no_other() {
+fn open_message_is_found_by_its_own_sequence_numbers_only() {
     let all = opened(1000, None);
     let numbers = [FIRST.minus(1), FIRST, SeqNo(0), SeqNo(1), SeqNo(2)];
     let found = numbers.map(|seqno| all.containing(STREAM, seqno).is_some());
@@ -53,7 +53,7 @@ fn an_open_message_is_found_by_each_of_its_numbers_and_by_no_other() {
 }
 
 #[test]
-fn the_time_of_a_message_is_over_when_nothing_comes_or_its_deadline_has_passed() {
+fn message_expires_when_nothing_arrives_or_its_deadline_passes() {
     let mut all = opened(1000, None);
     let at = |all: &Assemblies, now| all.over_at(Time(now), STREAM, SECOND);
     assert_eq!(at(&all, 6), (Vec::new(), Some(Time(5) + SECOND)));
@@ -92,7 +92,7 @@ fn the_oldest_message_is_in_the_way_where_there_is_no_room() {
 }
 
 #[test]
-fn messages_that_end_in_time_leave_no_trace_of_when_they_were_begun() {
+fn start_times_of_completed_messages_are_forgotten() {
     let mut all = Assemblies::new(1000);
     for number in 0..1000 {
         let first = FIRST.plus(3 * number);

@@ -139,7 +139,7 @@ fn stagger_spreads_a_burst_over_as_many_repairs() {
 }
 
 #[test]
-fn a_part_filled_bin_is_sent_when_its_oldest_packet_is_old_enough() {
+fn partly_filled_bin_is_flushed_when_its_oldest_packet_is_due() {
     let after = Duration::from_millis(30);
     let mut rig = Rig::new(RepairScope::PerGroup, 1, Some(after), 8).with_group(A, 3, 1..=9);
     rig.accept(Time(1_000), A);

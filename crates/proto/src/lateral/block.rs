@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_too_short_or_too_long_for_the_field_are_clipped_not_dropped() {
+    fn deadlines_outside_of_the_field_are_clipped() {
         let mut arena = Arena::default();
         let mut round = |span| Block::of_message(&mut arena, Time(0), Some(span), b"").deadline();
         assert_eq!(round(Duration::from_nanos(1)), Some(Duration::from_micros(1)));

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_lets_a_burst_through_and_then_so_many_bytes_in_each_train() {
+    fn pace_allows_a_burst_then_a_fixed_number_of_bytes_per_train() {
         let mut pace = Pace { bytes_per_second: 1_000_000, used_up_to: Time::ZERO };
         let mut now = Time(1_000_000_000);
         let mut train = |now| {

@@ -202,7 +202,7 @@ mod tests {
     use crate::SeqNo;
 
     #[test]
-    fn a_partial_view_is_a_uniform_sample_of_the_members_whatever_came_and_went() {
+    fn partial_view_is_a_uniform_sample_of_the_current_members() {
         let mut chosen = [0; 30];
         for seed in 0..6_000 {
             let mut rng = Rng::new(seed);

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_of_a_group_that_is_remembered_goes_on_from_its_own_start() {
+    fn remembered_group_resumes_its_stream_at_its_own_start() {
         let least = Position::of_first(SeqNo(1));
         let mut own = OwnStream::new(least.plus(7));
         own.take_number();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn full_views_of_64_nodes_have_the_bounds_that_the_evaluation_is_held_to() {
+    fn full_views_of_64_nodes_have_the_bounds_of_the_evaluation() {
         let golden = [
             (1, 58.5, 60.2),
             (2, 80.5, 84.3),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closed_form_is_the_papers_sum_and_the_views_size_cancels_out() {
+    fn closed_form_equals_the_papers_sum_for_every_view_size() {
         for (group_size, view_size) in [(2, 2), (12, 4), (12, 12), (20, 7)] {
             for (r, c, loss) in [(8, 1, 0.01), (3, 1, 0.2), (8, 3, 0.05)] {
                 if u32::from(c) < view_size {

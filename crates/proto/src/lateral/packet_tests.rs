@@ -87,7 +87,7 @@ fn raw_datagram(kind: u8, body: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn any_body_under_a_right_header_decodes_to_itself_or_to_an_error(
+    fn body_under_a_valid_header_decodes_to_itself_or_an_error(
         kind in 0..12_u8,
         body in prop::collection::vec(any::<u8>(), 0..120),
     ) {

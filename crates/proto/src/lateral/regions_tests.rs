@@ -176,7 +176,7 @@ fn nodes_take_their_region_along_if_all_of_them_move_on() {
 }
 
 #[test]
-fn nodes_that_come_to_many_groups_before_the_next_packet_move_once() {
+fn nodes_that_join_many_groups_between_packets_move_once() {
     const GROUPS: u32 = 100;
     let mut regions = with_c(RepairScope::Regions, &[1; GROUPS as usize]);
     for group in (0..GROUPS).map(GroupIx) {

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_member_holds_back_until_it_confirms_or_patience_ends() {
+    fn slowest_member_holds_back_until_it_confirms_or_is_given_up() {
         let mut own = stream();
         send(&mut own, WINDOW);
         own.on_ack(NodeId(1), SeqNo(81), 0, WINDOW);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_comes_while_packets_wait_is_owed_nothing_of_their_messages() {
+    fn joiner_is_owed_nothing_of_messages_already_queued() {
         let mut own = stream();
         send(&mut own, 5);
         own.taken_to = own.next.plus(100);

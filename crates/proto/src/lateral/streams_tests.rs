@@ -56,7 +56,7 @@ fn what_is_given_up_is_settled() {
 }
 
 #[test]
-fn the_oldest_packets_go_when_there_are_too_many_bytes_or_they_are_too_old() {
+fn oldest_packets_are_evicted_by_bytes_and_by_age() {
     let mut rig = Rig::new(70_000);
     for number in 0..100 {
         rig.hold(Time(number), SeqNo(u32::MAX - 1).plus(number as u32));

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_takes_a_fifth_and_the_search_comes_back_fast_then_slowly() {
+    fn loss_takes_a_fifth_and_growth_returns_fast_then_slowly() {
         let mut bic = Bic::new(1000, 1 << 20);
         assert!(bic.on_loss(500, 600, u32::MAX));
         assert_eq!(bic.window(), 799);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_not_used_does_not_grow_and_a_loss_takes_from_what_was_used() {
+    fn unused_window_does_not_grow_and_loss_shrinks_the_used_part() {
         let mut bic = Bic::new(32, 1 << 20);
         (0..10_000).for_each(|_| bic.on_arrival(128));
         assert_eq!(bic.window(), 256, "used by half, or nearly");

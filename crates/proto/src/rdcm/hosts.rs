@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_where_its_id_its_port_or_its_address_says_in_this_order() {
+    fn node_is_placed_by_its_id_then_port_then_address() {
         let at = |port| Endpoint(([10, 0, 0, 1], port).into());
         let mut hosts = Hosts::default();
         hosts.place_address(at(0).0.ip(), None, Vertex(0));

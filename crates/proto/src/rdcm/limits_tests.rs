@@ -122,7 +122,7 @@ fn a_node_takes_no_place_of_another_at_its_address() {
 }
 
 #[test]
-fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_given_up() {
+fn restarted_sender_is_followed_and_a_silent_one_given_up() {
     let mut engine = engine(NodeId(2), [1]);
     hear(&mut engine, SENDER, &place());
     hear(&mut engine, SENDER, &Packet::Announce { epoch: 0, end: 3 });
@@ -147,7 +147,7 @@ fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_g
 /// A wrong view reports the sender as failed. The sender still keeps the packets that this receiver
 /// gave up.
 #[test]
-fn what_was_reported_as_lost_does_not_come_when_the_sender_is_back() {
+fn packets_reported_lost_are_not_delivered_when_sender_returns() {
     let mut engine = engine(NodeId(2), [1]);
     let data = |number| {
         let piece =

@@ -202,7 +202,7 @@ fn the_service_places_the_receivers_and_the_sender_tells_them() {
 }
 
 #[test]
-fn a_sender_whose_service_is_lost_goes_on_by_itself_and_comes_back_with_higher_epochs() {
+fn sender_that_loses_the_service_returns_with_higher_epochs() {
     let mut service = ManagerService::new(network(), 2);
     let mut sender = Sender::new(1, &[2, 3, 4, 5]);
     sender.reach();
@@ -227,7 +227,7 @@ fn a_sender_whose_service_is_lost_goes_on_by_itself_and_comes_back_with_higher_e
 }
 
 #[test]
-fn answers_that_come_too_late_change_nothing_and_the_service_is_asked_again() {
+fn late_answers_are_ignored_and_the_service_is_tried_again() {
     let mut service = ManagerService::new(network(), 3);
     let mut sender = Sender::new(1, &[2, 3, 4]);
     sender.reach();

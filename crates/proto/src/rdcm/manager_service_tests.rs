@@ -52,7 +52,7 @@ fn refusal(answers: &[Answer]) -> Option<Refusal> {
 }
 
 #[test]
-fn every_request_is_answered_with_the_places_that_it_has_changed_above_the_given_epoch() {
+fn every_request_returns_the_changed_places_above_the_epoch() {
     let mut service = service();
     let opened = service.ask(1, 1, open(41));
     assert_eq!((opened.len(), opened[0].number, placed(&opened)), (1, 1, Vec::new()));

@@ -160,7 +160,7 @@ fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
 }
 
 #[test]
-fn a_thousand_receivers_in_bcube_have_an_overlay_within_the_bounds() {
+fn overlay_of_a_thousand_receivers_in_bcube_is_within_bounds() {
     let (topology, tree) = a_thousand_in_bcube(5);
     check(&tree, &Overlay::of_tree(&tree, None, &mut Rng::new(5)), &topology);
 }
@@ -187,7 +187,7 @@ fn hops_below(overlay: &Overlay, proxy: Vertex, branch: &BTreeSet<Vertex>) -> us
 }
 
 #[test]
-fn repairs_come_to_a_branch_sooner_than_in_the_order_of_branches() {
+fn arranged_rings_reach_a_branch_in_fewer_hops_than_sorted_ones() {
     let (_, tree) = a_thousand_in_bcube(7);
     let arranged = Overlay::of_tree(&tree, None, &mut Rng::new(5));
     let mut plain = arranged.clone();

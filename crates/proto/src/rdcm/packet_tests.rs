@@ -51,7 +51,7 @@ fn a_data_packet_on_the_wire_is_this() {
 }
 
 #[test]
-fn what_is_relayed_is_a_packet_of_its_own_kind_that_keeps_how_many_were_under_way() {
+fn relayed_packet_has_its_own_kind_and_the_in_flight_count() {
     let way = Way::Tree { doublings: 9 };
     let data = DataPacket { number: 0x0A0B, piece: piece(&[0xEE]), way, is_relayed: true };
     let datagram = encode(&Packet::Data(data.clone()));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_reached_over_as_few_hops_as_can_be_whoever_comes_and_goes() {
+    fn all_receivers_are_reached_in_minimal_hops_despite_churn() {
         for degree in [1, 2, 3, 16] {
             let mut rng = Rng::new(degree as u64);
             let mut tree = RelayTree::new(degree);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_chain_cannot_be_moved_to_where_nobody_depends_on_it() {
+    fn last_receiver_of_a_chain_cannot_be_moved_to_a_leaf() {
         let mut rng = Rng::new(1);
         let mut tree = RelayTree::new(1);
         tree.arrange(&receivers(0..4));

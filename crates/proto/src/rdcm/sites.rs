@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_of_an_unknown_network_get_hosts_as_they_come_and_leave_them_to_others() {
+    fn nodes_of_an_unknown_network_get_hosts_and_free_them() {
         let network = Network::Unknown;
         let (topology, mut sites) = Sites::of(&network, 100);
         let first = sites.settle(&network, NodeId(7)).expect("a host");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn visitors_of_a_known_network_and_second_nodes_of_a_host_get_places_of_their_own() {
+    fn visitors_and_second_nodes_of_a_host_get_places_of_their_own() {
         let topology = Topology::racks(&[2, 2]).and_then(Topology::with_visitors).expect("racks");
         let network = known(topology, &[(5, 3), (9, 3)]);
         let (topology, mut sites) = Sites::of(&network, 100);

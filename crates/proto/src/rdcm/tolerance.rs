@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_too_much_at_once_and_nothing_is_tolerated_where_nothing_is_to_be() {
+    fn burst_exceeds_tolerance_and_zero_tolerates_nothing() {
         assert!(Tolerance::new(0.02).on_arrival(30));
         assert!(!Tolerance::new(0.02).on_arrival(10));
         assert!(Tolerance::new(0.0).on_arrival(1));

@@ -19,7 +19,7 @@ fn the_figures_of_the_paper_connect_16_servers() {
 }
 
 #[test]
-fn a_bcube_switch_has_the_servers_that_differ_in_its_level_alone() {
+fn bcube_switch_connects_servers_that_differ_in_its_level() {
     let bcube = Topology::bcube(8, 3).expect("a topology");
     assert_eq!((bcube.hosts(), bcube.len(), bcube.links().len()), (4096, 6144, 16384));
     for switch in 4096..6144 {
@@ -77,7 +77,7 @@ fn numbers_that_make_no_topology_are_refused() {
 }
 
 #[test]
-fn visitors_come_in_at_the_top_and_leave_the_numbers_of_all_others_as_they_are() {
+fn visitors_enter_at_the_top_and_renumber_no_other_vertex() {
     for (known, top) in [
         (Topology::racks(&[2, 3]), "core"),
         (Topology::fat_tree(4), "core 0.0"),

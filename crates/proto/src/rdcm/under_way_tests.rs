@@ -32,7 +32,7 @@ fn a_repair_is_lost_when_some_that_were_sent_later_have_come() {
 }
 
 #[test]
-fn an_acknowledgement_is_late_by_the_round_trips_that_were_measured() {
+fn acknowledgment_is_late_after_the_measured_round_trip() {
     let mut under_way = UnderWay::new(at(0));
     for number in 0..50 {
         let sent_at = at(1000 * number);

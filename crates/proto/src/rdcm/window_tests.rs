@@ -55,7 +55,7 @@ fn repairs(window: &mut RepairWindow, ms: u64) -> Vec<(NodeId, u64)> {
 }
 
 #[test]
-fn a_packet_is_kept_until_all_who_are_served_have_it_and_one_child_has() {
+fn packet_is_kept_until_successors_and_one_child_have_it() {
     let mut window = window_of(10, &[(RING, NEXT), (UPPER, OTHER)], true);
     window.on_ack(at(1), NEXT, &ack(RING, 10, &[], 10), false);
     window.on_ack(at(1), OTHER, &ack(UPPER, 8, &[], 8), false);
@@ -69,7 +69,7 @@ fn a_packet_is_kept_until_all_who_are_served_have_it_and_one_child_has() {
 }
 
 #[test]
-fn who_gets_everything_by_repair_is_not_waited_for_longer_each_time() {
+fn repair_delay_does_not_grow_for_successor_fed_by_repairs() {
     let mut window = window_of(0, &[(RING, NEXT)], false);
     for number in 0..20 {
         let ms = 20 * number;
@@ -96,7 +96,7 @@ fn a_packet_is_kept_until_the_application_has_taken_it() {
 }
 
 #[test]
-fn what_is_known_to_be_missing_is_repaired_soon_and_what_nothing_is_known_of_later() {
+fn known_losses_are_repaired_sooner_than_unreported_packets() {
     let mut window = window_of(4, &[(RING, NEXT)], false);
     window.on_ack(at(1), NEXT, &ack(RING, 1, &[2], 3), false);
     assert_eq!(window.next_repair(), Some(at(5)));
@@ -117,7 +117,7 @@ fn an_acknowledgement_counts_in_its_ring_only() {
 }
 
 #[test]
-fn who_gets_a_repair_passes_it_on_at_once_to_those_who_are_known_to_lack_it() {
+fn repair_is_passed_on_at_once_to_successors_known_to_lack_it() {
     let mut window = window_of(0, &[(RING, NEXT), (UPPER, OTHER)], false);
     window.on_ack(at(0), OTHER, &ack(UPPER, 0, &[7], 8), false);
     assert_eq!(window.on_packet(at(1), 5, packet(5)), Arrival::New);
@@ -156,7 +156,7 @@ fn who_is_served_is_sent_as_much_as_comes() {
 }
 
 #[test]
-fn somebody_new_is_served_with_all_that_is_kept_and_a_former_successor_for_a_while() {
+fn new_successor_gets_all_and_the_former_is_served_briefly() {
     let mut window = window_of(10, &[(RING, NEXT)], false);
     window.on_ack(at(0), NEXT, &ack(RING, 7, &[], 7), false);
     serve(&mut window, 5, &[(RING, OTHER)], true);
@@ -173,7 +173,7 @@ fn somebody_new_is_served_with_all_that_is_kept_and_a_former_successor_for_a_whi
 }
 
 #[test]
-fn a_former_successor_that_acknowledges_is_served_until_somebody_else_serves_it() {
+fn former_successor_is_served_until_another_node_takes_over() {
     let mut window = window_of(10, &[(RING, NEXT)], false);
     window.on_ack(at(0), NEXT, &ack(RING, 3, &[], 10), false);
     serve(&mut window, 150, &[], false);
@@ -201,7 +201,7 @@ fn a_former_successor_is_not_served_for_ever() {
 }
 
 #[test]
-fn a_successor_may_say_that_somebody_else_serves_it_before_that_is_known_here() {
+fn release_may_precede_the_change_of_successor() {
     let mut window = window_of(10, &[(RING, NEXT)], false);
     window.on_release(NEXT, RING, 100, 0);
     assert_eq!(window.kept_bytes(), 10 * 8, "it is served");
@@ -250,7 +250,7 @@ fn what_there_is_no_room_for_is_refused_and_can_come_again() {
 }
 
 #[test]
-fn the_tree_does_not_reach_who_gets_all_by_repair_while_its_predecessor_does_not() {
+fn successor_is_cut_off_if_only_its_predecessor_gets_the_tree() {
     let cut_after = Duration::from_millis(200);
     let mut window = window_of(50, &[(RING, NEXT)], false);
     let is_cut = |window: &mut RepairWindow, ms, by_tree| {

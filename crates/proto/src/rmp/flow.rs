@@ -248,7 +248,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_window_grows_by_a_packet_with_each_ack_until_the_last_congestion() {
+    fn window_grows_by_a_packet_per_ack_up_to_last_congestion() {
         let mut flow = VanJacobson::new(LIMITS);
         assert_eq!(flow.window_bytes(), 64_000, "the first window");
         (0..8).for_each(|_| flow.on_ack(1000, Some(MS)));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn window_grows_no_more_when_queues_take_half_of_the_largest_timeout() {
+    fn window_stops_growing_when_queues_take_half_the_timeout() {
         let mut flow = VanJacobson::new(LIMITS);
         flow.on_ack(1000, Some(MS));
         (0..40).for_each(|_| flow.on_ack(1000, Some(1500 * MS)));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_at_most_half_a_window_until_they_are_as_large_as_can_be() {
+    fn packet_size_is_at_most_half_the_window_or_the_maximum() {
         let size = |offered, available, window| packet_bytes(offered, available, window, 100, 1400);
         assert_eq!(size(9000, 400, 400), Some(200));
         assert_eq!(size(9000, 8000, 8000), Some(1400));

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_first_holds_the_lock_and_the_others_follow_in_order() {
+    fn locks_are_granted_in_the_order_of_requests() {
         let mut locks = Locks::default();
         [3, 1, 2, 1].into_iter().for_each(|node| locks.ask(LOCK, process(node)));
         assert_eq!(locks.holder(LOCK), Some(process(3)));

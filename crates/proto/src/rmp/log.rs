@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_begins_within_another_is_dropped_when_that_one_is_applied() {
+    fn round_inside_another_is_dropped_when_the_outer_is_applied() {
         let mut log = Log::new(Timestamp(1));
         [ack(2, 0), ack(3, 4), ack(4, 0)].into_iter().for_each(|round| _ = log.offer(round));
         log.offer(ack(1, 2));

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_packet_of_the_same_sender_takes_the_place_of_one_that_lost_parts() {
+    fn new_packet_replaces_an_incomplete_one_of_its_sender() {
         let mut parts = Parts::default();
         let old = cut(1, &[1; 20], 10).next().expect("two parts");
         assert_eq!(parts.take(NodeId(1), old), None);

@@ -55,7 +55,7 @@ mod tests {
     use crate::NodeId;
 
     #[test]
-    fn what_several_ask_for_is_sent_to_one_and_then_to_all_and_then_not_for_a_while() {
+    fn repair_goes_to_one_then_to_all_then_pauses() {
         let mut repairs = Repairs::default();
         let packet = (Process { node: NodeId(1), life: 1 }, SeqNo(7));
         let span = Duration::from_nanos(100);

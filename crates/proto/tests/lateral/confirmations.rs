@@ -59,7 +59,7 @@ fn a_dead_member_is_named_while_it_is_waited_for() {
 }
 
 #[test]
-fn a_dead_member_holds_a_sender_back_for_its_patience_and_no_longer() {
+fn dead_member_holds_a_sender_back_for_its_patience_only() {
     let config = Config { window: 64, ..Config::default() };
     let mut world = World::new(3, &config, Loss::None, 9);
     (0..3).for_each(|host| world.join(host, group(0), RATE));

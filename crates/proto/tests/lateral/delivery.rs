@@ -54,7 +54,7 @@ fn assert_complete(world: &World) {
 }
 
 #[test]
-fn at_one_percent_loss_everything_is_delivered_once_and_nearly_all_by_repairs() {
+fn at_one_percent_loss_repairs_recover_nearly_everything() {
     let world = exchange(&Config::default(), Loss::Uniform(0.01), 8, 400, 1);
     assert_complete(&world);
     let total = world.total();
@@ -84,7 +84,7 @@ fn payloads_come_as_they_were_sent() {
 }
 
 #[test]
-fn everything_is_delivered_at_twenty_percent_loss_and_in_bursts_of_twenty() {
+fn everything_is_delivered_at_heavy_and_bursty_loss() {
     for seed in 0..3 {
         let world = exchange(&Config::default(), Loss::Uniform(0.2), 8, 100, seed);
         assert_complete(&world);
@@ -129,7 +129,7 @@ fn every_way_to_set_the_engine_delivers_everything() {
 }
 
 #[test]
-fn the_papers_settings_leave_to_phase_one_what_it_can_do_and_report_the_rest() {
+fn papers_settings_recover_most_losses_and_report_the_rest() {
     let config = Config { nak: None, give_up_after: SECOND, ..Config::as_in_the_papers() };
     let world = exchange(&config, Loss::Uniform(0.02), 8, 400, 3);
     let total = world.total();

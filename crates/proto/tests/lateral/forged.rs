@@ -253,7 +253,7 @@ fn claimed_while_no_member(mut world: World, ahead: u32, span: Duration) -> Worl
 }
 
 #[test]
-fn numbers_forged_while_their_sender_was_no_member_are_taken_back() {
+fn numbers_forged_while_the_sender_was_gone_are_taken_back() {
     for ahead in [50, 200, 5_000] {
         let mut world = claimed_while_no_member(world(100), ahead, 60 * SECOND);
         world.run_for(SECOND);

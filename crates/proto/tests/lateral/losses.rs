@@ -58,7 +58,7 @@ fn a_node_too_far_behind_says_so_and_goes_on() {
 }
 
 #[test]
-fn what_was_owed_from_before_and_is_given_up_together_is_told_as_one() {
+fn losses_from_before_that_expire_together_are_reported_once() {
     let config = Config { nak: None, ..Config::default() };
     let mut world = World::new(2, &config, Loss::None, 1);
     (0..2).for_each(|host| world.join(host, group(0), RATE));
@@ -77,7 +77,7 @@ fn what_was_owed_from_before_and_is_given_up_together_is_told_as_one() {
 }
 
 #[test]
-fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
+fn packets_before_the_first_heard_wait_for_the_senders_answer() {
     let mut world = World::new(2, &Config::default(), Loss::None, 1);
     (0..2).for_each(|host| world.join(host, group(0), RATE));
     world.filter = Box::new(|_, _, _| false);
@@ -127,7 +127,7 @@ fn data(world: &mut World, number: u32) {
 }
 
 #[test]
-fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
+fn answer_about_queued_messages_makes_nothing_arrive_twice() {
     let mut world = cut_off();
     inject(&mut world, heartbeat(SeqNo(101)));
     // The sender has accepted messages up to 119 that are still queued, and owes none of them.
@@ -145,7 +145,7 @@ fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
 
 /// A delivered packet counts as sent even after the data buffer has evicted it.
 #[test]
-fn answer_that_comes_after_what_was_sent_since_makes_nothing_come_twice() {
+fn answer_after_later_packets_makes_nothing_arrive_twice() {
     for buffer_bytes in [0, 1 << 20] {
         let mut world = cut_off_with(&Config { buffer_bytes, ..Config::default() });
         inject(&mut world, heartbeat(SeqNo(101)));

@@ -8,7 +8,7 @@ use crate::rig::{MILLISECOND, SECOND, World, payload, payload_of};
 use crate::{RATE, group};
 
 #[test]
-fn a_joiner_gets_everything_from_its_join_on_and_asks_for_nothing_before() {
+fn joiner_gets_everything_since_its_join_and_nothing_before() {
     for seed in 0..5 {
         let mut world = World::new(4, &Config::default(), Loss::Uniform(0.2), seed);
         (0..3).for_each(|host| world.join(host, group(0), RATE));
@@ -57,7 +57,7 @@ fn a_joiner_is_not_asked_for_what_was_lost_before_it_came() {
 }
 
 #[test]
-fn a_group_can_be_left_and_joined_again_without_repeating_anything() {
+fn rejoining_a_group_repeats_no_message() {
     let mut world = World::new(3, &Config::default(), Loss::Uniform(0.05), 4);
     (0..3).for_each(|host| world.join(host, group(0), RATE));
     for round in 0..4 {
@@ -102,7 +102,7 @@ fn what_a_crashed_sender_left_behind_is_repaired_by_the_others() {
 
 /// Host 1 leaves and returns at once while large messages arrive. The others are not notified.
 #[test]
-fn member_that_leaves_and_returns_within_a_message_loses_none_twice() {
+fn member_that_rejoins_mid_message_reports_no_packet_twice() {
     let variants = [(0, 1 << 16), (64 << 20, 5), (64 << 20, 1 << 16)];
     for (seed, (buffer_bytes, max_gap)) in (0..60).flat_map(|seed| variants.map(|it| (seed, it))) {
         let config = Config {

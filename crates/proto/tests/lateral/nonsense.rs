@@ -46,7 +46,7 @@ fn a_million_random_and_mutated_datagrams_change_nothing() {
 }
 
 #[test]
-fn a_repair_that_names_a_packet_twice_is_dropped_and_spoils_no_equation() {
+fn repair_that_names_a_packet_twice_is_dropped_harmlessly() {
     let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
     let mut world = World::new(2, &config, Loss::None, 1);
     (0..2).for_each(|host| world.join(host, group(0), RATE));

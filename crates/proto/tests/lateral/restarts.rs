@@ -163,7 +163,7 @@ fn near_numbers_of_two_starts_are_not_taken_for_one_stream() {
 /// A member that left the group and came back receives packets of another incarnation of a sender,
 /// which falls silent. Then it receives repairs of packets that it was given before it left.
 #[test]
-fn late_repairs_of_a_start_heard_before_the_group_was_left_repeat_nothing() {
+fn late_repairs_from_before_leaving_the_group_repeat_nothing() {
     for (former, latter) in (21..29).map(|it| (it, it + 1)) {
         let mut world = World::new(3, &Config::default(), Loss::None, 7);
         (0..3).for_each(|host| world.join(host, group(0), RATE));

@@ -54,7 +54,7 @@ fn every_message_arrives_once_across_the_wrap() {
 }
 
 #[test]
-fn joiner_and_returning_member_are_owed_the_rest_across_the_wrap() {
+fn joiner_and_rejoiner_receive_the_rest_across_the_wrap() {
     for first in FIRST_NUMBERS {
         let mut world = world(first, 3, 0.1);
         let mut sent = Vec::new();

@@ -25,7 +25,7 @@ fn failures(net: &Net, host: usize) -> Vec<Time> {
 }
 
 #[test]
-fn a_node_that_is_heard_is_not_suspected_though_it_does_not_answer() {
+fn heard_node_is_not_suspected_though_it_does_not_answer() {
     for (heartbeats, seed) in [(true, 1), (true, 2), (false, 3)] {
         let mut net = pair(&Config { heartbeats, ..with_seeds(&[0]) }, seed);
         net.hosts[1].paused = true;

@@ -394,7 +394,7 @@ fn nobody_takes_the_address_of_a_node_that_answers() {
 }
 
 #[test]
-fn datagrams_of_engines_in_the_name_of_a_dead_node_keep_it_in_no_view() {
+fn forged_engine_datagrams_keep_a_dead_node_in_no_view() {
     let mut forger = Forger::new();
     forger.net.hosts[1].crashed = true;
     for _ in 0..60 {
@@ -408,7 +408,7 @@ fn datagrams_of_engines_in_the_name_of_a_dead_node_keep_it_in_no_view() {
 }
 
 #[test]
-fn a_node_that_was_silent_is_a_member_again_whatever_was_forged_meanwhile() {
+fn silent_node_rejoins_despite_forged_gossip_about_it() {
     for (state, bump) in
         [(Some(0), u32::MAX), (Some(2), u32::MAX), (Some(0), 7), (Some(2), 9), (None, u32::MAX)]
     {
@@ -427,7 +427,7 @@ fn a_node_that_was_silent_is_a_member_again_whatever_was_forged_meanwhile() {
 }
 
 #[test]
-fn subscriptions_forged_while_their_owner_was_silent_give_way_to_its_own() {
+fn owners_subscriptions_replace_those_forged_in_its_silence() {
     let other = GroupSettings::new("all", Profile::Bulk);
     for (row, bump) in [(None, 1), (Some(other), 1), (None, 7)] {
         let mut forger = Forger::new();
@@ -443,7 +443,7 @@ fn subscriptions_forged_while_their_owner_was_silent_give_way_to_its_own() {
 }
 
 #[test]
-fn a_node_is_a_member_whatever_goodbye_was_forged_before_it_was_heard() {
+fn goodbye_forged_before_a_node_is_heard_does_not_exclude_it() {
     let mut forger = Forger::new();
     let goodbye = of_known_start(datagram(6, 0, node_id(4), &node_id(4).0.to_be_bytes()));
     forger.send(&goodbye);
@@ -454,7 +454,7 @@ fn a_node_is_a_member_whatever_goodbye_was_forged_before_it_was_heard() {
 }
 
 #[test]
-fn a_node_is_a_member_again_whatever_goodbye_was_forged_while_it_was_silent() {
+fn goodbye_forged_while_a_node_is_silent_does_not_exclude_it() {
     let mut forger = Forger::new();
     let there = identity(node_id(1), 1, endpoint(ATTACKER));
     forger.send_while_silent(|to| vec![of_known_start(gossip(there.clone(), node_id(to), 9, &[]))]);
@@ -467,7 +467,7 @@ fn a_node_is_a_member_again_whatever_goodbye_was_forged_while_it_was_silent() {
 }
 
 #[test]
-fn settings_of_a_newcomer_close_no_group_that_one_member_has_for_long() {
+fn newcomers_settings_do_not_close_an_old_group_of_one_member() {
     let mut forger = Forger::new();
     let group = settings("lonely");
     forger.net.join(0, "lonely").unwrap();

@@ -240,7 +240,7 @@ fn a_paused_node_comes_back_as_itself() {
 }
 
 #[test]
-fn a_node_that_was_cut_off_comes_back_even_if_all_think_each_other_dead() {
+fn node_cut_off_rejoins_though_all_declared_each_other_dead() {
     for seed in 0..4 {
         let mut net = agreed(4, 0.0, seed);
         net.islands[2] = 1;
@@ -450,7 +450,7 @@ fn sixty_four_nodes_with_two_hundred_groups_each_converge() {
 }
 
 #[test]
-fn a_node_that_stops_while_it_waits_for_subscriptions_waits_no_more() {
+fn stopped_node_no_longer_waits_for_subscriptions() {
     // Found by the simulator.
     let mut net = agreed(4, 0.0, 1);
     let joiner = net.add(with_seeds(&[0]));

@@ -31,7 +31,7 @@ fn bounced(net: &mut Net, incarnation: u64) {
 }
 
 #[test]
-fn node_of_another_network_at_the_address_of_a_member_is_ignored() {
+fn node_of_another_network_at_a_members_address_is_ignored() {
     let mut net = agreed(3, 0.0, 6);
     let id = NodeId(77);
     let other = Config { network: 1, ..with_seeds(&[0]) };

@@ -11,7 +11,7 @@ use crate::rig::{MILLISECOND, SECOND, World, payload_of};
 use crate::{DATA, GROUP, KIND, RATE, piece_bytes, send, seqno_of, world};
 
 #[test]
-fn each_piece_is_repaired_alone_whichever_is_lost_and_however_repairs_are_set() {
+fn each_lost_piece_is_repaired_alone_under_every_setting() {
     const PIECES: usize = 12;
     let asks = |first| Some(NakConfig { first, ..NakConfig::default() });
     let settings = [
@@ -114,7 +114,7 @@ fn messages_of_all_sizes_come_once_and_whole_under_every_loss() {
 }
 
 #[test]
-fn messages_of_all_sizes_come_through_a_small_window_and_a_slow_pace() {
+fn messages_of_all_sizes_pass_a_small_window_and_a_slow_pace() {
     let settings = [
         Config { window: 1, ..Config::default() },
         Config { window: 8, flight: 3, ..Config::default() },
@@ -127,7 +127,7 @@ fn messages_of_all_sizes_come_through_a_small_window_and_a_slow_pace() {
 }
 
 #[test]
-fn the_largest_message_comes_whole_to_three_members_that_lose_a_twentieth() {
+fn largest_message_reaches_three_members_at_five_percent_loss() {
     let mut world = world(4, &Config::default(), Loss::Uniform(0.05), 5);
     let message = payload_of(3, 16 << 20);
     assert_eq!(send(&mut world, 0, &message), SeqNo(1));

@@ -11,7 +11,7 @@ use crate::rig::SECOND;
 use crate::{DATA, GROUP, KIND, REPAIR, accounts, message_of, send, seqno_of, told_lost, world};
 
 #[test]
-fn a_message_of_which_a_piece_is_given_up_is_lost_as_a_whole_and_told_once() {
+fn message_with_a_given_up_piece_is_reported_lost_once() {
     let settings = Config { nak: None, give_up_after: SECOND, ..Config::default() };
     for lost in [[1, 1], [3, 5], [1, 9], [9, 9], [1, 10]] {
         let mut world = world(3, &settings, Loss::None, 1);
@@ -36,7 +36,7 @@ fn a_message_of_which_a_piece_is_given_up_is_lost_as_a_whole_and_told_once() {
 }
 
 #[test]
-fn pieces_that_come_after_the_first_was_given_up_tell_the_rest_as_lost() {
+fn late_pieces_of_a_given_up_message_report_the_rest_as_lost() {
     let settings = Config { nak: None, give_up_after: SECOND, ..Config::default() };
     let mut world = world(3, &settings, Loss::None, 1);
     send(&mut world, 0, b"before");

@@ -10,7 +10,7 @@ use crate::rig::{MILLISECOND, SECOND, World};
 use crate::{GROUP, KIND, OPEN, RATE, message_of, send, told_lost, world};
 
 #[test]
-fn who_joins_in_the_middle_of_a_message_gets_no_half_of_it_and_is_told_of_no_loss() {
+fn joiner_in_mid_message_gets_no_part_and_reports_no_loss() {
     for seed in 0..20 {
         for loss in [Loss::None, Loss::Uniform(0.1)] {
             let mut world = World::new(4, &Config::default(), loss, seed);
@@ -32,7 +32,7 @@ fn who_joins_in_the_middle_of_a_message_gets_no_half_of_it_and_is_told_of_no_los
 }
 
 #[test]
-fn a_joiner_that_is_not_answered_tells_of_no_loss_of_what_began_before() {
+fn unanswered_joiner_reports_no_loss_of_earlier_messages() {
     let config = Config { give_up_after: SECOND, ..Config::default() };
     let mut world = World::new(3, &config, Loss::None, 1);
     (0..2).for_each(|host| world.join(host, GROUP, RATE));
@@ -48,7 +48,7 @@ fn a_joiner_that_is_not_answered_tells_of_no_loss_of_what_began_before() {
 }
 
 #[test]
-fn what_a_sender_that_crashed_left_half_sent_is_told_as_lost_and_forgotten() {
+fn half_sent_message_of_a_crashed_sender_is_reported_lost() {
     let mut world = world(4, &Config::default(), Loss::Uniform(0.05), 3);
     let message = message_of(1, 1000);
     send(&mut world, 0, &message);
@@ -70,7 +70,7 @@ fn what_a_sender_that_crashed_left_half_sent_is_told_as_lost_and_forgotten() {
 }
 
 #[test]
-fn a_group_can_be_left_and_joined_again_in_the_middle_of_messages() {
+fn group_can_be_left_and_rejoined_in_the_middle_of_messages() {
     for seed in 0..10 {
         let mut world = world(4, &Config::default(), Loss::Uniform(0.05), seed);
         let mut rng = Rng::new(seed);

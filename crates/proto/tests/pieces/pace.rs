@@ -31,7 +31,7 @@ fn pieces_leave_at_their_pace_and_other_groups_go_on_meanwhile() {
 }
 
 #[test]
-fn what_waits_behind_a_large_message_is_bounded_and_refused_beyond() {
+fn queue_behind_a_large_message_is_bounded() {
     let config = Config { queue_bytes: 100_000, ..Config::default() };
     let mut world = world(2, &config, Loss::None, 1);
     let large = message_of(1, 400);
@@ -52,7 +52,7 @@ fn what_waits_behind_a_large_message_is_bounded_and_refused_beyond() {
 }
 
 #[test]
-fn a_dead_member_holds_a_large_message_back_for_the_patience_and_no_longer() {
+fn dead_member_delays_a_large_message_for_its_patience_only() {
     let mut world = world(3, &Config::default(), Loss::None, 1);
     world.crash(2);
     let message = message_of(1, 3000);

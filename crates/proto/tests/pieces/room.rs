@@ -14,7 +14,7 @@ use crate::rig::{MILLISECOND, SECOND, payload_of};
 use crate::{GROUP, RATE, accounts, message_of, send, told_lost, world};
 
 #[test]
-fn halves_of_messages_take_up_no_more_than_their_share_of_the_buffer() {
+fn partial_messages_stay_within_their_share_of_the_buffer() {
     let config = Config { buffer_bytes: 200_000, window: 0, nak: None, ..Config::default() };
     let mut world = world(2, &config, Loss::None, 1);
     // Nothing is carried, so that host 1 cannot answer that it has sent nothing.
@@ -49,7 +49,7 @@ fn halves_of_messages_take_up_no_more_than_their_share_of_the_buffer() {
 }
 
 #[test]
-fn a_node_without_room_tells_each_message_once_and_before_the_sender_calls_it_safe() {
+fn node_without_room_reports_losses_before_messages_are_safe() {
     for seed in 0..60 {
         let assembly_bytes = [2_000, 6_000][seed as usize % 2];
         let config = Config { assembly_bytes, ..Config::default() };
@@ -68,7 +68,7 @@ fn a_node_without_room_tells_each_message_once_and_before_the_sender_calls_it_sa
 }
 
 #[test]
-fn what_was_told_before_a_node_left_is_not_told_again_when_it_is_back() {
+fn losses_reported_before_leaving_are_not_repeated_on_return() {
     let config = Config { assembly_bytes: 2_000, nak: None, ..Config::default() };
     let slow = Config { pace_bytes_per_second: 1 << 20, ..config };
     for seed in 0..10 {

@@ -50,7 +50,7 @@ fn repliers(world: &World, number: usize) -> Vec<NodeId> {
 const HANDLER: LockName = LockName(0);
 
 #[test]
-fn the_holder_of_the_handler_replies_to_a_member_and_to_who_is_none() {
+fn handler_replies_to_members_and_guests_alike() {
     let mut world = joined(3, 1, 1);
     world.lock(1, HANDLER, true);
     world.run_for(50 * MS);
@@ -160,7 +160,7 @@ fn a_joiner_serves_requests_from_before_its_time() {
 }
 
 #[test]
-fn requests_that_are_repeated_are_handled_once_while_later_ones_wait() {
+fn repeated_requests_are_handled_once_while_later_ones_wait() {
     let mut world = joined(3, 1, 1);
     world.lock(1, HANDLER, true);
     world.run_for(50 * MS);

@@ -96,7 +96,7 @@ impl Subscriber for Log {
 }
 
 #[test]
-fn forced_quorum_is_logged_with_the_operator_and_the_lost_voters() {
+fn forced_quorum_is_logged_with_operator_and_lost_voters() {
     let mut world = world(3, 3, 1, &[0; 3]);
     (0..3).for_each(|number| world.join(number));
     world.run_for(3000 * MS);

@@ -7,7 +7,7 @@ use crate::checks;
 use crate::rig::{GROUP, MS, Told, World};
 
 #[test]
-fn a_member_of_a_ring_that_works_does_not_leave_it_for_one_that_may_not_go_on() {
+fn member_of_a_working_ring_does_not_join_a_stopped_one() {
     for seed in 0..20 {
         let mut world = World::new(6, Partition::All, seed);
         (0..4).for_each(|number| world.join(number));
@@ -34,7 +34,7 @@ fn a_member_of_a_ring_that_works_does_not_leave_it_for_one_that_may_not_go_on() 
 }
 
 #[test]
-fn all_who_ask_a_ring_that_may_not_go_on_are_told_that_there_is_one() {
+fn joiners_of_a_stopped_ring_begin_no_ring_of_their_own() {
     let mut world = World::new(9, Partition::Majority, 1);
     (0..2).for_each(|number| world.join(number));
     world.run_for(1000 * MS);
@@ -49,7 +49,7 @@ fn all_who_ask_a_ring_that_may_not_go_on_are_told_that_there_is_one() {
 }
 
 #[test]
-fn a_token_site_that_begins_another_life_in_a_quiet_ring_is_let_in_again() {
+fn restarted_token_site_of_a_quiet_ring_is_readmitted() {
     for seed in 0..10 {
         let mut world = World::new(3, Partition::Majority, seed);
         (0..3).for_each(|number| world.join(number));
@@ -72,7 +72,7 @@ fn a_token_site_that_begins_another_life_in_a_quiet_ring_is_let_in_again() {
 /// list has all the acknowledgments that it needs, the last of the three is cut off from its
 /// initiator, and receives from the first two.
 #[test]
-fn who_has_accepted_a_later_list_does_not_go_back_to_the_one_before() {
+fn member_that_accepted_a_later_list_does_not_revert() {
     let (mut torn, mut undecided) = (0, 0);
     for seed in 0..40 {
         let mut world = World::new(5, Partition::Majority, seed);

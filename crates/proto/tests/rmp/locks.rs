@@ -140,7 +140,7 @@ fn a_lock_is_asked_for_once_and_given_back_once() {
 /// A member that has released a lock and requested it again is not notified of the grant of its
 /// first request.
 #[test]
-fn a_grant_that_comes_late_is_not_taken_for_that_of_a_later_request() {
+fn late_grant_is_not_taken_for_that_of_a_later_request() {
     let name = LockName::of_name("leader");
     let mut world = joined(3, 3);
     for number in [1, 2] {

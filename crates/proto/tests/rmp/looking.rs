@@ -71,7 +71,7 @@ fn a_look_shows_view_turn_and_locks_and_the_ring_is_as_it_was() {
 }
 
 #[test]
-fn a_group_that_is_not_there_is_seen_as_none_when_the_patience_is_over() {
+fn missing_group_is_seen_as_none_after_the_patience() {
     let mut world = World::new(1, Partition::Majority, 1);
     let start = world.now;
     assert_eq!(look(&mut world, 0), []);
@@ -94,7 +94,7 @@ fn a_ring_that_is_busy_is_seen_although_packets_are_lost() {
 }
 
 #[test]
-fn of_a_group_in_parts_each_part_is_seen_and_which_of_them_goes_on() {
+fn each_part_of_a_split_group_is_seen_with_its_state() {
     let mut world = joined(5, 1);
     (3..5).for_each(|number| world.part[number] = 1);
     world.send(0, Qos::TotallyOrdered, 50);

@@ -64,7 +64,7 @@ fn all_members_deliver_the_same_messages_in_the_same_order() {
 }
 
 #[test]
-fn unreliable_messages_come_at_once_and_nobody_misses_those_that_do_not() {
+fn unreliable_messages_arrive_at_once_and_are_not_repaired() {
     let mut world = joined(4, 3);
     for turn in 0..100 {
         world.send(0, Qos::TotallyOrdered, 100);
@@ -252,7 +252,7 @@ fn who_does_not_want_to_come_back_is_out_when_it_was_removed() {
 }
 
 #[test]
-fn who_was_let_in_without_hearing_of_it_is_another_in_a_ring_of_its_own() {
+fn unaware_joiner_begins_a_new_life_in_a_ring_of_its_own() {
     let mut world = World::new(2, Partition::Majority, 1);
     world.join(0);
     world.run_for(1000 * MS);

@@ -89,7 +89,7 @@ fn two_groups_with_one_id_have_nothing_to_do_with_each_other() {
 }
 
 #[test]
-fn who_would_have_another_part_go_on_is_not_let_in_and_begins_no_ring() {
+fn joiner_with_another_quorum_is_refused_and_founds_no_ring() {
     let mut world = World::new(2, Partition::Majority, 3);
     world.join(0);
     world.run_for(1000 * MS);
@@ -147,7 +147,7 @@ fn a_message_that_is_too_large_or_promised_too_much_is_refused() {
 }
 
 #[test]
-fn a_request_that_is_promised_more_than_the_group_gives_is_not_delivered() {
+fn request_promised_more_than_the_group_gives_is_dropped() {
     let mut world = World::new(2, Partition::AtLeast(1), 6);
     world.join(0);
     world.run_for(1000 * MS);
@@ -159,7 +159,7 @@ fn a_request_that_is_promised_more_than_the_group_gives_is_not_delivered() {
 }
 
 #[test]
-fn a_snapshot_of_a_ring_that_this_node_is_not_in_makes_it_no_member() {
+fn snapshot_of_a_foreign_ring_makes_no_member() {
     let world = busy(7);
     let record = world.record.as_ref().expect("it was kept");
     let snapshots = record.iter().filter(|datagram| {
@@ -181,7 +181,7 @@ fn a_snapshot_of_a_ring_that_this_node_is_not_in_makes_it_no_member() {
 
 /// No ballot could exceed the highest possible version.
 #[test]
-fn member_that_names_the_highest_version_does_not_end_all_reformations() {
+fn forged_highest_version_does_not_end_all_reformations() {
     for is_abort in [false, true] {
         let mut world = World::new(3, Partition::Majority, 1);
         (0..3).for_each(|number| world.join(number));
@@ -208,7 +208,7 @@ fn member_that_names_the_highest_version_does_not_end_all_reformations() {
 
 /// A node has left its ring for a larger one, which stops at once and never continues.
 #[test]
-fn node_that_waits_in_vain_for_a_larger_ring_joins_a_smaller_one() {
+fn node_waiting_in_vain_for_a_larger_ring_joins_a_smaller_one() {
     let mut world = World::new(3, Partition::Majority, 1);
     world.join(0);
     world.run_for(1000 * MS);

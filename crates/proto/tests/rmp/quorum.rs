@@ -290,7 +290,7 @@ fn far_members_leave_a_ring_without_a_quorum_together() {
 /// Two of three voters are cut off from each other. The third works with one of them, crashes, and
 /// is started again on the other side, without its memory.
 #[test]
-fn voter_started_again_makes_no_quorum_with_those_that_lack_what_it_knew() {
+fn restarted_voter_forms_no_quorum_without_what_it_knew() {
     for seed in 0..20 {
         let mut world = world(3, 3, seed, &[0; 3]);
         (0..2).for_each(|number| world.join(number));

@@ -7,7 +7,7 @@ use super::joined;
 use super::rig::{GROUP, MS, World, packet};
 
 #[test]
-fn the_round_by_which_a_member_learns_that_a_list_holds_is_not_lost() {
+fn round_that_reveals_a_list_in_force_is_not_lost() {
     let mut world = joined(4, 3);
     world.crash(3);
     let sum = |world: &World, pick: fn(&Counters) -> u64| -> u64 {
@@ -54,7 +54,7 @@ fn what_comes_after_a_list_was_accepted_stops_nobody() {
 }
 
 #[test]
-fn members_continue_when_the_initiator_of_a_list_that_may_hold_is_dead() {
+fn members_continue_when_the_initiator_of_a_new_list_dies() {
     let mut world = joined(4, 4);
     world.held_back = Some(Vec::new());
     let is_start = |packet: &Packet| matches!(packet, Packet::RecoveryStart { .. });

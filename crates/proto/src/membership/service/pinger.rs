@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_suspected_then_reported_at_the_detection_time() {
+    fn silent_node_is_suspected_then_reported_at_detection_time() {
         for detection in [3000, 100] {
             let mut pinger = Pinger::new(NodeId(1));
             pinger.set_detection_time(millis(detection));

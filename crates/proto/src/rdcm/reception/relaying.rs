@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_is_passed_on_once_whether_it_was_repaired_before_or_not() {
+    fn each_packet_is_relayed_once_even_if_repaired_before() {
         let mut relaying = Relaying::default();
         let mut takes = |arrival, number, way| relaying.takes(arrival, &data(number, way));
         assert!(takes(Arrival::New, 5, Way::tree(1)));

@@ -57,7 +57,7 @@ fn lives_that_ended_first_are_forgotten() {
 }
 
 #[test]
-fn founder_and_joiner_have_one_position_once_the_joiner_is_heard() {
+fn founder_and_joiner_share_a_position_once_joiner_is_heard() {
     let mut founder = ring();
     let process = Process { node: NodeId(2), life: 1 };
     let member = Member { process, ..founder.view.members[0] };

@@ -69,7 +69,7 @@ fn old_news_does_not_undo_what_is_newer() {
 }
 
 #[test]
-fn one_who_lags_too_far_gets_everything_and_forgets_what_is_not_in_it() {
+fn replica_too_far_behind_is_replaced_by_the_full_table() {
     let mut owner = Table::default();
     (0..3000).for_each(|group| owner.change(GroupId(group), Some(subscription(1))));
     let mut replica = Table::default();
@@ -87,7 +87,7 @@ fn one_who_lags_too_far_gets_everything_and_forgets_what_is_not_in_it() {
 }
 
 #[test]
-fn one_who_lags_too_far_catches_up_though_a_part_is_lost_and_another_lags_too() {
+fn replica_too_far_behind_catches_up_despite_lost_parts() {
     let mut owner = Table::default();
     (0..3000).for_each(|group| owner.change(GroupId(group), Some(subscription(1))));
     let mut replica = Table::default();

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manager_that_moves_is_lost_before_it_is_reached_and_what_it_said_before_is_forgotten() {
+    fn manager_that_moves_is_lost_before_the_new_one_is_reached() {
         let at = |port: u16| Endpoint(([127, 0, 0, 1], port).into());
         let (first, second) = (Some((at(1), LinkId(1))), Some((at(2), LinkId(2))));
         let mut path = ManagerPath::default();

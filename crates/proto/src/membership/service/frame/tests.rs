@@ -144,7 +144,7 @@ fn a_hello_of_another_version_says_which() {
 }
 
 #[test]
-fn a_count_that_the_frame_cannot_hold_is_refused_before_room_is_made() {
+fn oversized_count_is_refused_before_allocation() {
     let mut bytes = vec![19];
     bytes.extend_from_slice(&u32::MAX.to_be_bytes());
     bytes.extend_from_slice(&[0; 64]);
@@ -187,7 +187,7 @@ fn frames_come_out_of_a_stream_that_comes_in_single_bytes() {
 }
 
 #[test]
-fn frames_with_unknown_settings_are_named_and_the_next_one_is_read() {
+fn frame_with_unknown_settings_is_named_and_the_next_is_read() {
     let (request, group) = (5, GroupId(7));
     let why =
         JoinRefusal::Contradiction { existing: settings(8), given: settings(8), by: NodeId(2) };
