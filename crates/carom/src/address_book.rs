@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_only_heard_can_be_answered_until_the_membership_knows_better() {
+    fn heard_node_can_be_answered_until_membership_knows_better() {
         let mut book = AddressBook::new(1);
         let hear = |book: &mut AddressBook, node, source| {
             book.hear(Time::ZERO, NodeId(node), source, 54);

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_from_another_thread_is_waited_for_and_what_never_comes_is_not() {
+    fn blocking_wait_ends_with_the_value_or_at_the_time_limit() {
         let (sender, receiver) = async_channel::bounded(1);
         assert_eq!(within(Duration::from_millis(1), receiver.recv()), None);
         let other = thread::spawn(move || sender.send_blocking(7));

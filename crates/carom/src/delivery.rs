@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_slow_application_is_measured_in_bytes_as_well() {
+    fn backlog_of_a_slow_application_is_measured_in_bytes_too() {
         let (mut delivery, inlet) = Delivery::new(GROUP, 1000, true);
         (1..=2).for_each(|seqno| delivery.deliver(large(seqno)));
         assert_eq!(delivery.backlog(), 0.0, "the queue has room for two");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_takes_one_event_at_a_time_is_never_left_waiting() {
+    fn application_taking_single_events_is_never_left_waiting() {
         let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         let (ask, asked) = std::sync::mpsc::channel();
         const MESSAGES: u32 = 20_000;

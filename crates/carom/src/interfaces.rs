@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_leads_to_other_hosts_is_chosen_with_the_reason() {
+    fn first_interface_to_other_hosts_is_chosen_with_the_reason() {
         let lo = interface("lo", 1, true, false);
         let (a, b) = (interface("a", 2, false, true), interface("b", 3, false, true));
         let tunnel = interface("tun", 4, false, false);

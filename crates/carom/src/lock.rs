@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_lost_is_not_given_back_for_one_that_was_granted_by_the_same_number() {
+    fn lost_lock_does_not_release_its_successor_of_equal_number() {
         let now = Time(1_000_000_000);
         let mut locks = Locks::default();
         let (mut engine, mut later) = (engine(now), engine(now));

@@ -339,7 +339,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     #[test]
-    fn a_panic_of_the_driver_closes_everything_instead_of_leaving_it_hanging() {
+    fn panic_of_the_driver_closes_all_handles_instead_of_hanging() {
         let node = Node::builder().interface("127.0.0.1").port(0).static_members(Vec::new());
         let node = node.multicast_port(19_999).start().expect("a node");
         let group = node.join("prices", Profile::time_critical()).expect("a group");

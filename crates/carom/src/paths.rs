@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_hear_each_other_are_reached_by_multicast_at_once() {
+    fn members_that_hear_each_other_use_multicast_at_once() {
         let mut pair = Pair::new([true, true]);
         assert_eq!(pair.paths(), [MemberPath::Unknown; 2]);
         pair.run(Duration::from_millis(1));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_sends_no_multicast_says_no_hello_and_copies_for_everybody() {
+    fn node_without_multicast_sends_no_hello_and_only_copies() {
         let mut paths = Paths::new(A, false, 1500, 1);
         paths.meet(Time::ZERO, B);
         paths.handle_timeout(Time::ZERO);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_meant_for_an_earlier_process_changes_nothing() {
+    fn answer_meant_for_an_earlier_process_changes_nothing() {
         let mut paths = Paths::new(A, true, 1500, 1);
         paths.meet(Time::ZERO, B);
         let mut out = Vec::new();

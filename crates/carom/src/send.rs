@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_with_another_destination_a_longer_or_after_a_shorter_datagram() {
+    fn run_ends_at_another_destination_or_size_of_datagram() {
         let (a, b) = (Destination::Group(GroupId(1)), Destination::Node(NodeId(2)));
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
         let mut runs: Vec<Run> = Vec::new();
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_datagrams_wait_up_to_a_bound_and_the_rest_is_counted() {
+    fn blocked_datagrams_wait_up_to_a_bound_and_others_are_counted() {
         let (here, there) = (sockets(), sockets());
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
         sender.keep(there.endpoint, 1000, &[1; 2500]);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn address_that_does_not_answer_is_sent_twice_the_bytes_that_came() {
+    fn silent_address_is_sent_at_most_twice_the_received_bytes() {
         let mut strangers = Strangers::new(1);
         let at = address("10.0.0.1:7400");
         let (mut sent, mut came, mut now) = (0, 0, Time::ZERO);

@@ -85,7 +85,7 @@ fn send_all(groups: &[Group]) {
 }
 
 #[test]
-fn without_multicast_receivers_pass_on_what_the_sender_sends_to_two_of_them() {
+fn without_multicast_receivers_relay_what_two_of_them_get() {
     let port = network::free_ports::<1>()[0];
     let seed = format!("127.0.0.1:{port}");
     let (nodes, groups) = cluster(6, |which, builder| {
@@ -119,7 +119,7 @@ fn where_one_member_hears_no_multicast_it_alone_is_sent_a_copy() {
 }
 
 #[test]
-fn who_publishes_waits_for_an_application_that_takes_nothing_and_loses_nothing() {
+fn publisher_waits_for_an_idle_application_and_loses_nothing() {
     let (_nodes, groups) = cluster(3, |_, builder| builder.queue(16));
     thread::scope(|scope| {
         let [sender, sleeper, other] = &groups[..] else { panic!("three groups") };

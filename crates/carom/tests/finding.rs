@@ -87,7 +87,7 @@ fn seeds_of_which_none_answers_are_an_error_at_join() {
 }
 
 #[test]
-fn settings_that_contradict_those_of_the_members_are_an_error_at_join() {
+fn settings_that_contradict_the_group_are_an_error_at_join() {
     let port = multicast_port();
     let a = on_loopback(port).start().expect("a node");
     let _in_a = join(&a);

@@ -310,11 +310,11 @@ fn kill_token_sites(kills: usize, timers: &'static str) {
 }
 
 #[test]
-fn killing_the_token_site_a_hundred_times_leaves_one_order_without_a_hole() {
+fn hundred_killed_token_sites_leave_one_order_without_a_hole() {
     kill_token_sites(100, "short");
 }
 
 #[test]
-fn killing_the_token_site_with_the_timers_of_a_local_network_does_as_well() {
+fn killed_token_sites_leave_one_order_with_default_timers() {
     kill_token_sites(5, "default");
 }

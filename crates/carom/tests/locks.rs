@@ -42,7 +42,7 @@ async fn all(mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
 }
 
 #[test]
-fn only_one_task_of_all_nodes_holds_a_lock_and_each_has_its_turn() {
+fn one_task_at_a_time_holds_a_lock_and_each_has_its_turn() {
     let (mut world, nodes) = world(3, 1);
     let (inside, last_fence) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let turns = Rc::new(Cell::new(0));
@@ -70,7 +70,7 @@ fn only_one_task_of_all_nodes_holds_a_lock_and_each_has_its_turn() {
 }
 
 #[test]
-fn a_lock_that_is_held_is_refused_to_who_does_not_wait_and_says_by_whom() {
+fn held_lock_is_refused_without_waiting_and_names_its_holder() {
     let (mut world, nodes) = world(2, 2);
     let program = async {
         let groups = join_all(&nodes).await;
@@ -126,7 +126,7 @@ fn who_is_cut_off_loses_its_lock_and_is_told_so() {
 }
 
 #[test]
-fn a_lock_that_nobody_waits_for_any_more_is_not_asked_of_the_ring_either() {
+fn abandoned_lock_requests_are_withdrawn_from_the_ring() {
     let (mut world, nodes) = world(3, 5);
     let program = async {
         let groups = join_all(&nodes).await;
@@ -161,7 +161,7 @@ async fn first<T>(
 }
 
 #[test]
-fn the_handle_of_a_group_that_was_closed_does_nothing_in_the_group_as_it_was_joined_again() {
+fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
     let config = WorldConfig::new(Topology::lan(2, Link::default()), 6);
     let mut world = World::new(config);
     let start = |host| Node::builder().queue(100).start_on(host).expect("a node");

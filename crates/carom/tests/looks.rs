@@ -38,7 +38,7 @@ fn views(group: &Group) -> usize {
 }
 
 #[test]
-fn a_stranger_sees_the_ring_that_its_members_see_and_they_are_told_nothing() {
+fn stranger_sees_the_ring_of_the_members_without_any_event() {
     let config = WorldConfig::new(Topology::lan(4, Link::default()), 1);
     let mut world = World::new(WorldConfig { loss: Loss::Uniform(0.02), ..config });
     let nodes: [Node; 4] =

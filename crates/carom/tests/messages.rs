@@ -192,7 +192,7 @@ fn a_confirmation_that_does_not_come_names_who_is_waited_for() {
 }
 
 #[test]
-fn a_silent_member_holds_back_and_is_named_until_it_is_waited_for_no_more() {
+fn silent_member_that_holds_back_the_publisher_is_named() {
     let members = members::<2>();
     let patience = Duration::from_secs(3600);
     let node = on_loopback(multicast_port())
@@ -278,7 +278,7 @@ fn the_largest_message_of_one_packet_passes_and_its_repairs_too() {
 }
 
 #[test]
-fn sixteen_mebibytes_come_whole_to_three_members_that_lose_a_twentieth() {
+fn sixteen_mebibytes_reach_three_members_at_5_percent_loss() {
     let (nodes, groups) = cluster::<4>(|_, port| on_loopback(port).loss(Loss::Uniform(0.05)));
     let mut state = 1_u64;
     let mut next_byte = || {

@@ -132,7 +132,7 @@ fn the_same_store_counts_over_real_sockets() {
 }
 
 #[test]
-fn replicas_agree_on_all_that_was_added_while_messages_were_lost() {
+fn replicas_agree_on_all_additions_despite_lost_messages() {
     let mut replicas = Replicas::new(1);
     replicas.world.run_for(Duration::from_secs(5));
     replicas.converge();

@@ -263,7 +263,7 @@ fn the_same_map_is_shared_over_real_sockets() {
 }
 
 #[test]
-fn who_joins_while_others_write_gets_the_map_and_all_that_comes_after() {
+fn joiner_during_writes_gets_the_map_and_later_changes() {
     let mut replicas = Replicas::new(1);
     replicas.await_all_ready();
     replicas.world.run_for(Duration::from_secs(5));

@@ -52,7 +52,7 @@ fn text(answered: Result<Answered, NotAnswered>) -> String {
 }
 
 #[test]
-fn members_and_others_are_answered_by_the_handler_and_the_next_one_takes_over_when_it_dies() {
+fn handler_answers_all_callers_and_is_replaced_when_it_dies() {
     let mut world = world(5, 1);
     let served = Rc::new(RefCell::new(BTreeMap::<String, Vec<u32>>::new()));
     for server in 0..3 {
@@ -95,7 +95,7 @@ fn members_and_others_are_answered_by_the_handler_and_the_next_one_takes_over_wh
 }
 
 #[test]
-fn a_request_without_a_handler_is_acknowledged_and_one_that_nobody_serves_is_given_up() {
+fn request_to_all_is_acknowledged_and_an_unserved_one_ends() {
     let mut world = world(2, 2);
     let [member, stranger] =
         [0, 1].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
@@ -131,7 +131,7 @@ fn a_request_without_a_handler_is_acknowledged_and_one_that_nobody_serves_is_giv
 }
 
 #[test]
-fn a_node_that_is_not_in_the_group_is_answered_over_sockets_with_and_without_multicast() {
+fn outsider_is_answered_over_sockets_on_any_path() {
     for path in [carom::PathChoice::Auto, carom::PathChoice::Unicast] {
         let port = multicast_port();
         let server = on_loopback(port).path(path).start().expect("a node");

@@ -115,7 +115,7 @@ fn who_joins_is_given_the_state_and_goes_on_from_there() {
 }
 
 #[test]
-fn who_was_cut_off_forgets_its_state_and_is_given_that_of_the_others() {
+fn cut_off_member_replaces_its_state_with_that_of_the_others() {
     let mut world = world(3, 5);
     let replicas = Replicas::default();
     for place in 0..3 {
@@ -135,7 +135,7 @@ fn who_was_cut_off_forgets_its_state_and_is_given_that_of_the_others() {
 }
 
 #[test]
-fn who_is_not_given_the_state_keeps_only_so_much_and_is_given_it_when_it_joins_again() {
+fn joiner_without_state_keeps_a_bounded_queue_and_can_rejoin() {
     let mut world = world(2, 7);
     let [giver, taker] =
         [0, 1].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));

@@ -82,7 +82,7 @@ fn a_node_closes_although_others_go_on_to_publish() {
 }
 
 #[test]
-fn the_same_group_cannot_be_joined_twice_but_again_after_leaving() {
+fn group_is_joined_once_and_again_only_after_leaving() {
     let node = on_loopback(multicast_port()).static_members(Vec::new()).start().expect("a node");
     let group = node.join("prices", Profile::time_critical()).expect("a group");
     let again = node.join("prices", Profile::time_critical());

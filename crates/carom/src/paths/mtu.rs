@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_path_is_found_by_the_next_common_size_and_reported_once() {
+    fn narrow_path_gets_the_next_common_size_and_one_report() {
         let mut path = Path::new(1500, 1430);
         path.run(SOON);
         assert_eq!((path.mtu.least(), path.mtu.to(PEER)), (1420, 1420));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_does_not_answer_is_sent_nothing_large_and_changes_nothing() {
+    fn silent_member_gets_small_probes_and_changes_no_mtu() {
         let mut path = Path::new(1500, 1500);
         path.answers = false;
         path.run(Duration::from_secs(60));

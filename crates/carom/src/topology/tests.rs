@@ -45,7 +45,7 @@ store = "00000000000000ff"
 "#;
 
 #[test]
-fn a_file_says_switches_racks_hosts_and_links_and_which_node_is_where() {
+fn topology_file_lists_switches_racks_hosts_links_and_nodes() {
     let (topology, hosts) = known(LEAVES);
     assert_eq!(topology.hosts(), 4);
     let store = hosts.of(NodeId(255)).expect("it is placed");
@@ -103,7 +103,7 @@ fn what_is_no_toml_of_this_form_is_refused_with_its_line() {
 }
 
 #[test]
-fn names_that_are_not_there_and_links_that_lead_nowhere_are_refused() {
+fn unknown_names_and_links_to_nowhere_are_refused() {
     let wrong = LEAVES.replace("[\"store\", \"leaf b\"]", "[\"store\", \"leaf c\"]");
     let (line, cause, fix) = refused(&wrong);
     assert_eq!((line, cause.as_str()), (6, "unknown switch, rack or host 'leaf c'"));
@@ -151,7 +151,7 @@ fn a_network_in_parts_is_refused_with_what_is_not_reached() {
 }
 
 #[test]
-fn too_many_links_at_one_switch_are_refused_as_are_impossible_shapes() {
+fn too_many_links_and_impossible_topologies_are_refused() {
     let rack = |count: usize| {
         let nodes: Vec<String> = (0..count).map(|it| format!("'10.0.0.{it}'")).collect();
         format!("[racks]\nwide = [{}]\n", nodes.join(", "))

@@ -9,7 +9,7 @@ use carom::{Event, Loss, Node, NotDelivered, Profile, PublishError, Qos, Removal
 use crate::{PATIENCE, join_all, news, start, text, until, world};
 
 #[test]
-fn a_majority_goes_on_without_a_crashed_member_and_a_minority_says_that_it_may_not() {
+fn majority_continues_and_minority_reports_that_it_may_not() {
     let mut world = world(3, 8, Loss::None);
     let nodes: [Node; 3] = start(&world, Node::builder);
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
@@ -41,7 +41,7 @@ fn a_majority_goes_on_without_a_crashed_member_and_a_minority_says_that_it_may_n
 }
 
 #[test]
-fn who_was_cut_off_is_told_so_and_joins_again_unless_it_does_not_want_to() {
+fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
     for rejoins in [true, false] {
         let mut world = world(4, 9, Loss::None);
         let nodes: [Node; 4] = start(&world, Node::builder);
@@ -80,7 +80,7 @@ fn who_was_cut_off_is_told_so_and_joins_again_unless_it_does_not_want_to() {
 }
 
 #[test]
-fn an_application_that_takes_nothing_is_put_out_of_the_ring_and_told_so() {
+fn member_whose_application_takes_nothing_is_removed() {
     let mut world = world(3, 11, Loss::None);
     let nodes: [Node; 3] = start(&world, || Node::builder().queue(100));
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");

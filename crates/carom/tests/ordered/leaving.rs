@@ -12,7 +12,7 @@ use crate::network::{multicast_port, on_loopback};
 use crate::{PATIENCE, news, start, take, text, until, world};
 
 #[test]
-fn who_leaves_or_closes_sends_what_was_accepted_and_leaves_the_others_whole() {
+fn leaving_node_sends_accepted_messages_and_breaks_no_ring() {
     let mut world = world(3, 10, Loss::Uniform(0.05));
     let [a, b, c]: [Node; 3] = start(&world, Node::builder);
     let program = async {
@@ -96,7 +96,7 @@ impl Wake for Task {
 }
 
 #[test]
-fn a_node_that_is_closed_on_the_thread_of_its_own_driver_leaves_its_rings_in_order() {
+fn node_closed_on_its_driver_thread_leaves_rings_in_order() {
     let port = multicast_port();
     let [stays, goes] = [(), ()].map(|()| on_loopback(port).start().expect("a node"));
     let profile = Profile::ordered();

@@ -37,7 +37,7 @@ fn assert_one_order(given: &[Vec<String>], rounds: usize) {
 }
 
 #[test]
-fn all_members_are_given_the_same_messages_in_the_same_order_under_losses() {
+fn all_members_deliver_one_order_of_messages_under_losses() {
     for seed in 1..=5 {
         let mut world = world(4, seed, Loss::Uniform(0.05));
         let nodes: [Node; 4] = start(&world, Node::builder);
@@ -63,7 +63,7 @@ fn all_members_are_given_the_same_order_over_sockets() {
 }
 
 #[test]
-fn messages_say_their_places_and_it_is_told_what_all_members_have() {
+fn ordered_messages_carry_places_and_stability_is_reported() {
     let mut world = world(3, 15, Loss::Uniform(0.03));
     let nodes: [Node; 3] = start(&world, Node::builder);
     let program = async {

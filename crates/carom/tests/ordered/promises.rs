@@ -44,7 +44,7 @@ fn every_promise_is_kept_and_said_to_be() {
 }
 
 #[test]
-fn what_was_sent_is_confirmed_while_more_is_sent_and_who_is_waited_for_is_named() {
+fn confirmation_succeeds_under_load_or_names_missing_members() {
     let mut world = world(3, 14, Loss::Uniform(0.02));
     let nodes: [Node; 3] = start(&world, Node::builder);
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");

@@ -10,7 +10,7 @@ use carom::sim::{Fault, Troubles, World};
 use crate::{PATIENCE, config, join, join_with, messages, start};
 
 #[test]
-fn members_find_each_other_lose_a_crashed_one_and_meet_its_successor() {
+fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
     let mut world = World::new(config(3, 2));
     let [a, b, c] = start(&world);
     let (a_id, b_id, c_id) = (a.id(), b.id(), c.id());
@@ -74,7 +74,7 @@ fn a_partition_parts_the_members_and_heals() {
 }
 
 #[test]
-fn a_paused_host_stands_still_with_its_tasks_and_goes_on_where_it_was() {
+fn tasks_of_a_paused_host_stop_and_resume_where_they_were() {
     let mut world = World::new(config(2, 8));
     let host = world.host(0);
     let ticks = Rc::new(Cell::new(0));

@@ -63,7 +63,7 @@ fn bulk_messages_that_gave_way_are_not_safe_when_asked_later() {
 }
 
 #[test]
-fn bulk_messages_that_all_had_before_their_sender_yielded_are_safe() {
+fn bulk_messages_complete_before_their_sender_yielded_are_safe() {
     let mut world = World::new(config(3, 93));
     let nodes = start(&world, 3);
     let joined = world.block_on(PATIENCE, join_all(&nodes, Profile::bulk()));
@@ -89,7 +89,7 @@ fn bulk_messages_that_all_had_before_their_sender_yielded_are_safe() {
 }
 
 #[test]
-fn ordered_messages_of_a_removed_member_are_not_safe_when_asked_later() {
+fn ordered_messages_of_a_removed_member_are_not_safe_later() {
     let mut world = World::new(config(4, 92));
     let nodes = start(&world, 4);
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");

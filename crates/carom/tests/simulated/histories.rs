@@ -62,7 +62,7 @@ async fn both([a, b]: [Node; 2]) -> [Vec<u32>; 2] {
 }
 
 #[test]
-fn the_same_program_gives_the_same_result_on_sockets_and_in_a_simulated_world() {
+fn program_gives_the_same_result_on_sockets_and_simulated() {
     let lossy = |builder: Builder| builder.loss(Loss::Uniform(0.1));
     let port = multicast_port();
     let real = [(), ()].map(|()| lossy(on_loopback(port)).start().expect("a node"));
@@ -142,7 +142,7 @@ impl std::io::Write for Capture {
 }
 
 #[test]
-fn a_seed_gives_the_same_history_byte_for_byte_and_another_seed_another() {
+fn each_seed_gives_its_own_history_byte_for_byte() {
     for membership in [Membership::Gossip, Membership::Oracle { delay: Duration::from_millis(1) }] {
         let [once, again, other] = [11, 11, 12].map(|seed| busy(seed, membership));
         assert_eq!(once.0, again.0);

@@ -8,7 +8,7 @@ use carom::{JoinGroupError, Node, NodeId, NotSafe, Profile, StartError};
 use crate::{PATIENCE, config, join, messages, start};
 
 #[test]
-fn an_oracle_tells_views_after_its_delay_and_refuses_contradictions() {
+fn oracle_reports_views_after_its_delay_and_refuses_conflicts() {
     let delay = Duration::from_millis(250);
     let mut world = World::with_membership(config(3, 9), Membership::Oracle { delay });
     let nodes: [Node; 3] = start(&world);
@@ -36,7 +36,7 @@ fn an_oracle_tells_views_after_its_delay_and_refuses_contradictions() {
 }
 
 #[test]
-fn a_member_that_leaves_and_joins_again_before_it_is_told_sees_who_is_there() {
+fn member_that_rejoins_within_the_delay_sees_current_members() {
     let delay = Duration::from_millis(100);
     let mut world = World::with_membership(config(2, 10), Membership::Oracle { delay });
     let nodes: [Node; 2] = start(&world);
@@ -86,7 +86,7 @@ fn seeds_are_addresses_in_the_world_and_must_answer() {
 }
 
 #[test]
-fn members_that_join_later_do_not_confirm_what_they_were_not_sent() {
+fn late_members_do_not_confirm_messages_not_sent_to_them() {
     for profile in [Profile::time_critical(), Profile::ordered(), Profile::bulk()] {
         let mut world = World::new(config(2, 21));
         let nodes: [Node; 2] = start(&world);

@@ -9,7 +9,7 @@ use pollster::block_on;
 use crate::{PATIENCE, config, join, join_with, start};
 
 #[test]
-fn handles_that_outlive_their_host_or_their_world_find_the_node_closed() {
+fn handles_that_outlive_their_host_find_the_node_closed() {
     let mut world = World::new(config(1, 4));
     let host = world.host(0);
     let node = Node::builder().start_on(&host).expect("a node");
@@ -49,7 +49,7 @@ fn a_host_has_one_node_at_a_time() {
 }
 
 #[test]
-fn a_node_that_takes_a_paused_hosts_place_ends_the_one_before_it() {
+fn new_node_on_a_paused_host_ends_the_previous_one() {
     let delay = Duration::from_millis(5);
     let mut world = World::with_membership(config(2, 31), Membership::Oracle { delay });
     let [here, there] = start(&world);

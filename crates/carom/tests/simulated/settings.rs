@@ -330,7 +330,7 @@ proptest! {
 }
 
 #[test]
-fn values_that_the_wire_refuses_are_refused_with_what_is_allowed() {
+fn values_the_wire_cannot_carry_are_refused_with_the_range() {
     let mut world = World::new(config(1, 78));
     let [node] = start(&world);
     for least in [0, Partition::MAX_AT_LEAST + 1, u16::MAX] {

@@ -174,7 +174,7 @@ fn transfer_resumes_and_completes_when_members_come_and_die() {
 }
 
 #[test]
-fn next_holder_gives_the_state_when_the_giver_dies_during_a_transfer() {
+fn next_holder_gives_the_state_when_the_giver_dies() {
     let mut world = slow_world(3, 33);
     let replicas = Replicas::default();
     replicas.start(&mut world, 0, true);

@@ -15,7 +15,7 @@ use carom::{Node, Profile, TryPublishError};
 use crate::{PATIENCE, config, join};
 
 #[test]
-fn the_tasks_of_a_crashed_host_are_dropped_and_those_of_others_are_not() {
+fn crash_of_a_host_drops_its_own_tasks_only() {
     struct Told(Rc<Cell<u32>>);
     impl Drop for Told {
         fn drop(&mut self) {
@@ -85,7 +85,7 @@ fn a_task_that_never_waits_is_found_out() {
 }
 
 #[test]
-fn a_call_that_would_block_for_ever_panics_and_names_its_async_form() {
+fn call_that_would_block_forever_panics_with_its_async_form() {
     let mut world = World::new(config(1, 6));
     let node = Node::builder().start_on(&world.host(0)).expect("a node");
     let group = world.block_on(PATIENCE, join(&node)).expect("joined");
