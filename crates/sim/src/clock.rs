@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_back_stands_still_until_the_world_has_caught_up() {
+    fn clock_set_back_stands_still_until_the_world_catches_up() {
         let mut clock = Clock::default();
         assert_eq!(clock.show(Time(100)), Time(100));
         clock.step(-30);

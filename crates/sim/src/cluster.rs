@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_shortest_in_every_cluster_and_pass_only_who_forwards() {
+    fn cluster_routes_are_shortest_and_pass_forwarders_only() {
         for (name, cluster) in all_clusters() {
             let topology = Topology::cluster(&cluster, |_| Link::default());
             for from in 0..topology.hosts() {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ways_are_shared_out_among_the_sources_and_always_in_the_same_way() {
+    fn equal_routes_are_spread_over_sources_deterministically() {
         let cluster = Cluster::fat_tree(8).expect("there is such a tree");
         let topology = Topology::cluster(&cluster, |_| Link::default());
         let core = |from| {

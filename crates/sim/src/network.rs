@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_multicast_reaches_each_member_once_and_crosses_each_link_once() {
+    fn multicast_reaches_each_member_and_crosses_each_link_once() {
         let link = |micros| Link::of_delay(Duration::from_micros(micros));
         let mut network = Network::new(Topology::rack(2, 3, link(10), link(100)), 1);
         for host in [0, 1, 4, 5] {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capture_is_made_of_whole_blocks_and_the_packet_of_known_bytes() {
+    fn capture_has_whole_blocks_and_packets_of_known_bytes() {
         let written = Shared::default();
         let mut trace = Trace::new(Box::new(written.clone()), 2);
         trace.packet(&Captured {

@@ -203,7 +203,7 @@ impl Place {
 }
 
 #[test]
-fn nothing_is_lost_or_repeated_and_no_joiner_is_asked_for_what_was_before_it() {
+fn under_churn_nothing_is_lost_or_requested_from_new_joiners() {
     let (mut naks, mut changes) = (0, 0);
     for seed in 0..6 {
         let mut place = Place::new(Loss::Uniform([0.01, 0.05, 0.2][seed as usize % 3]), seed);

@@ -113,7 +113,7 @@ fn hosts_of_a_bcube_pass_on_and_those_of_a_fat_tree_do_not() {
 }
 
 #[test]
-fn a_tree_that_is_set_is_taken_until_another_is_set_or_it_is_cleared() {
+fn set_tree_is_used_until_it_is_replaced_or_cleared() {
     let cluster = bcube();
     let receivers = [1, 2, 5, 6, 9, 13, 15];
     let mut world = world(&cluster, &receivers);
@@ -143,7 +143,7 @@ fn a_tree_decides_the_way_and_subscription_who_hears() {
 }
 
 #[test]
-fn a_dead_link_takes_what_is_below_it_from_a_set_tree_and_other_ways_avoid_it() {
+fn dead_link_cuts_a_set_tree_and_other_routes_avoid_it() {
     let cluster = bcube();
     let receivers = [1, 2, 5, 6, 9, 13];
     let mut world = world(&cluster, &receivers);
@@ -181,7 +181,7 @@ fn a_dead_link_takes_what_is_below_it_from_a_set_tree_and_other_ways_avoid_it() 
 }
 
 #[test]
-fn a_host_whose_links_are_all_dead_is_unreachable_until_one_is_mended() {
+fn host_with_dead_links_is_unreachable_until_one_is_mended() {
     let cluster = Cluster::racks(&[2, 2]).expect("there is such a cluster");
     let mut world = world(&cluster, &[]);
     let (host, rack) = (Place::Host(3), Place::Switch(1));
@@ -193,7 +193,7 @@ fn a_host_whose_links_are_all_dead_is_unreachable_until_one_is_mended() {
 }
 
 #[test]
-fn what_is_under_way_when_a_link_dies_is_lost_where_it_comes_to_it() {
+fn packet_in_flight_is_lost_where_it_meets_a_dead_link() {
     let cluster = Cluster::racks(&[1, 1]).expect("there is such a cluster");
     let mut world = world(&cluster, &[]);
     world.command(HostIx(0), (Destination::Node(NodeId(2)), 100));
@@ -228,7 +228,7 @@ fn links_count_what_they_carry_and_the_sum_is_the_footprint() {
 }
 
 #[test]
-fn a_background_flow_is_in_the_way_of_what_is_sent_over_its_link() {
+fn background_flow_delays_datagrams_on_its_link() {
     let cluster = Cluster::racks(&[1, 1]).expect("there is such a cluster");
     let latency = |with_flow: bool| {
         let mut world = world(&cluster, &[]);

@@ -29,7 +29,7 @@ fn stalls(longest: Duration) -> Option<Stalls> {
 }
 
 #[test]
-fn crashes_are_seen_by_all_within_three_seconds_and_nothing_else_is_taken_for_one() {
+fn crashes_are_detected_within_three_seconds_and_nothing_else() {
     for loss in [0.01, 0.05, 0.2] {
         for seed in 0..8 {
             let outcome = play(&setting(loss, seed));
@@ -58,7 +58,7 @@ fn detection_in_a_tenth_of_a_second_holds_at_a_fifth_lost_too() {
 }
 
 #[test]
-fn nodes_that_stand_still_for_less_than_a_third_of_the_detection_time_stay_in_all_views() {
+fn nodes_paused_for_a_third_of_detection_time_stay_in_views() {
     for loss in [0.01, 0.05, 0.2] {
         for seed in 0..8 {
             let stalls = stalls(Duration::from_secs(1));
@@ -71,7 +71,7 @@ fn nodes_that_stand_still_for_less_than_a_third_of_the_detection_time_stay_in_al
 }
 
 #[test]
-fn nodes_that_stand_still_for_longer_than_the_detection_time_are_put_out_of_views() {
+fn nodes_paused_beyond_the_detection_time_leave_the_views() {
     let outcome = play(&Setting { stalls: stalls(Duration::from_secs(5)), ..setting(0.01, 1) });
     assert!(outcome.false_failures > 0, "what the other tests count is nothing: {outcome:?}");
 }

@@ -140,7 +140,7 @@ fn end(world: &mut World<Talker>, host: HostIx, link: LinkId) -> End {
 }
 
 #[test]
-fn a_link_is_opened_after_a_round_trip_and_bytes_take_half_of_it() {
+fn link_opens_in_a_round_trip_and_bytes_take_half_of_it() {
     let mut world = world(Loss::None, 1);
     let start = world.now();
     let link = at(&mut world, A, |it| it.open(B.endpoint()));

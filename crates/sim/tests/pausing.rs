@@ -83,7 +83,7 @@ fn commands_to_a_paused_host_wait_and_keep_their_order() {
 }
 
 #[test]
-fn a_command_that_falls_due_as_the_host_goes_on_does_not_overtake_one_that_waited() {
+fn command_due_at_resume_does_not_overtake_a_waiting_one() {
     let mut world = world(Topology::lan(2, Link::default()));
     world.apply(&Fault::Pause(HOST));
     world.command_at(world.now(), HOST, Order::Note("first"));
@@ -99,7 +99,7 @@ fn a_command_that_falls_due_as_the_host_goes_on_does_not_overtake_one_that_waite
 }
 
 #[test]
-fn a_machine_that_is_spawned_on_a_host_that_was_paused_while_empty_runs() {
+fn machine_spawned_on_an_empty_paused_host_runs() {
     let mut world = world(Topology::lan(1, Link::default()));
     world.kill(HOST);
     world.apply(&Fault::Pause(HOST));

@@ -84,7 +84,7 @@ fn all_holds_with_a_membership_service_whatever_fails() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_history_and_the_links_were_troubled() {
+fn same_seed_gives_the_same_history_with_troubled_links() {
     let mut seen = carom_sim::Counters::default();
     for seed in served(0).take(12) {
         let scenario = Scenario::of_seed(seed);

@@ -84,7 +84,7 @@ fn what_comes_twice_or_is_lost_besides_is_found() {
 }
 
 #[test]
-fn a_part_that_is_lost_of_a_message_that_was_delivered_or_lost_twice_is_found() {
+fn part_lost_twice_or_of_a_delivered_message_is_found() {
     let large: &[u8] = &[7; 350];
     let told = |events: &[Event]| {
         let mut ledger = ledger();
@@ -115,7 +115,7 @@ fn what_nobody_sent_so_is_found() {
 }
 
 #[test]
-fn a_message_of_which_nothing_is_heard_is_found_unless_one_of_the_two_went() {
+fn unreported_message_is_found_unless_either_node_left() {
     assert_eq!(rules(&ledger()), ["delivered or reported lost"]);
     for (observer, gone) in [(A, B), (B, A)] {
         let mut ledger = ledger();
@@ -138,7 +138,7 @@ fn views_that_differ_from_the_members_are_found_once_healed() {
 }
 
 #[test]
-fn what_is_lost_unconfirmed_or_held_back_in_the_healed_world_is_found() {
+fn losses_and_missing_confirmations_after_healing_are_found() {
     let mut ledger = ledger();
     ledger.told(Time(3), B, message(1, b"one"));
     ledger.healed(Time(4), true);
@@ -171,7 +171,7 @@ fn too_much_memory_and_a_broken_promise_are_found() {
 }
 
 #[test]
-fn start_of_a_node_is_owed_nothing_that_was_sent_to_the_one_before() {
+fn restarted_node_is_owed_nothing_sent_to_its_former_start() {
     let mut ledger = ledger();
     ledger.died(B);
     ledger.born(B);
@@ -188,7 +188,7 @@ fn start_of_a_node_is_owed_nothing_that_was_sent_to_the_one_before() {
 }
 
 #[test]
-fn message_of_a_new_start_is_not_that_of_the_old_one_with_its_number() {
+fn equal_numbers_of_two_starts_are_different_messages() {
     let mut ledger = ledger();
     ledger.told(Time(3), B, message(1, b"one"));
     ledger.died(A);

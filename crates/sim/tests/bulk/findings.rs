@@ -124,7 +124,7 @@ fn who_was_cut_off_when_the_stream_began_is_let_in_later() {
 }
 
 #[test]
-fn who_is_told_wrongly_that_its_sender_is_gone_continues_behind_what_it_lost() {
+fn receiver_misled_about_its_sender_resumes_after_its_losses() {
     let mut setup = Setup::rack(3, 1);
     setup.config.rate = Some(1_000_000);
     setup.config.linger = Duration::ZERO;
@@ -149,7 +149,7 @@ fn who_is_told_wrongly_that_its_sender_is_gone_continues_behind_what_it_lost() {
 }
 
 #[test]
-fn the_last_receiver_gets_the_rest_though_nobody_keeps_the_message_it_was_in() {
+fn last_receiver_resumes_after_a_message_that_is_kept_nowhere() {
     let mut setup = Setup::rack(2, 1);
     setup.config.rate = Some(1_000_000);
     setup.config.linger = Duration::ZERO;
@@ -175,7 +175,7 @@ fn the_last_receiver_gets_the_rest_though_nobody_keeps_the_message_it_was_in() {
 }
 
 #[test]
-fn another_sender_is_followed_at_once_when_the_former_has_left_and_joined_again() {
+fn new_sender_is_followed_at_once_after_the_former_rejoins() {
     let mut net = Net::new(Setup::rack(4, 1), &[0, 1, 2]);
     net.to_send = 1;
     net.run_until_all_have(&[1, 2], 1000);

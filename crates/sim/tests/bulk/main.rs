@@ -39,7 +39,7 @@ fn every_receiver_gets_every_message_in_order_whatever_is_lost() {
 }
 
 #[test]
-fn without_losses_nothing_is_repaired_and_few_packets_are_acknowledgements() {
+fn without_loss_nothing_is_repaired_and_acks_are_few() {
     let hosts: Vec<u32> = (0..32).collect();
     let mut setup = Setup::rack(32, 1);
     setup.config.rate = Some(800 * MBIT / 8);
@@ -168,7 +168,7 @@ fn a_late_joiner_gets_all_messages_from_one_on() {
 }
 
 #[test]
-fn of_two_senders_the_second_is_refused_and_may_send_when_the_first_is_gone() {
+fn second_sender_is_refused_until_the_first_has_left() {
     let mut net = Net::new(Setup::rack(3, 1), &[0, 1, 2]);
     net.to_send = 3;
     net.run(50);
@@ -194,7 +194,7 @@ fn of_two_who_begin_at_once_the_one_with_the_smaller_id_goes_on() {
 }
 
 #[test]
-fn a_sender_waits_for_an_application_that_takes_nothing_and_keeps_its_bounds() {
+fn sender_waits_within_bounds_for_an_idle_application() {
     let mut setup = Setup::rack(3, 1);
     setup.config.window_packets = 1000;
     setup.config.send_bytes = 4 << 20;
@@ -246,7 +246,7 @@ fn a_window_by_bic_finds_a_rate_that_the_links_carry() {
 }
 
 #[test]
-fn hardly_anything_is_repaired_twice_though_whole_branches_lose_it() {
+fn losses_of_whole_branches_are_rarely_repaired_twice() {
     let mut setup = Setup::bcube(4, 1, 4);
     setup.link.loss = Loss::Uniform(0.005);
     setup.config.detect_after = Duration::ZERO;

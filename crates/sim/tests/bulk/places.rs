@@ -29,7 +29,7 @@ fn overtaken(seed: u64) -> Net {
 }
 
 #[test]
-fn who_changes_rings_is_served_by_its_former_predecessor_until_the_new_one_can() {
+fn receiver_changing_rings_is_served_during_the_handover() {
     let mut asks = 0;
     for seed in 0..10 {
         let net = overtaken(seed);

@@ -21,7 +21,7 @@ fn a_relay(net: &Net, hosts: &[u32]) -> u32 {
 }
 
 #[test]
-fn nobody_sends_a_packet_more_often_than_to_its_children_and_the_way_is_short() {
+fn relays_send_one_copy_per_child_and_the_tree_is_shallow() {
     for (degree, hops) in [(1, 15), (2, 4), (3, 3), (16, 1)] {
         let hosts: Vec<u32> = (0..16).collect();
         let mut setup = Setup::without_multicast(16, 1);
@@ -49,7 +49,7 @@ fn nobody_sends_a_packet_more_often_than_to_its_children_and_the_way_is_short() 
 }
 
 #[test]
-fn every_receiver_gets_every_message_in_order_whatever_is_lost_on_the_way() {
+fn every_receiver_gets_all_in_order_despite_losses() {
     for seed in 0..10 {
         let mut setup = Setup::without_multicast(12, seed);
         setup.link.loss = Loss::Uniform(0.02);
@@ -64,7 +64,7 @@ fn every_receiver_gets_every_message_in_order_whatever_is_lost_on_the_way() {
 }
 
 #[test]
-fn the_links_of_a_rack_carry_the_stream_as_fast_as_two_copies_of_it() {
+fn relayed_stream_is_as_fast_as_two_copies_per_link() {
     let rate = |degree| {
         let mut setup = Setup::without_multicast(16, 2);
         setup.link = setup.link.with_bandwidth(400 * MBIT, 200_000);
@@ -83,7 +83,7 @@ fn the_links_of_a_rack_carry_the_stream_as_fast_as_two_copies_of_it() {
 }
 
 #[test]
-fn the_others_go_on_when_a_relay_is_killed_and_the_tree_closes_around_it() {
+fn others_continue_when_a_relay_dies_and_the_tree_closes() {
     for seed in 0..5 {
         let mut setup = Setup::without_multicast(10, seed);
         setup.config.rate = Some(200 * MBIT / 8);
@@ -105,7 +105,7 @@ fn the_others_go_on_when_a_relay_is_killed_and_the_tree_closes_around_it() {
 }
 
 #[test]
-fn a_late_joiner_is_relayed_to_and_gets_all_messages_from_one_on() {
+fn late_joiner_is_relayed_all_messages_from_one_on() {
     let mut setup = Setup::without_multicast(8, 5);
     setup.link.loss = Loss::Uniform(0.01);
     setup.config.rate = Some(300 * MBIT / 8);
@@ -151,7 +151,7 @@ fn where_multicast_reaches_some_the_others_get_it_from_relays() {
 }
 
 #[test]
-fn nobody_loses_anything_when_multicast_reaches_others_than_before() {
+fn changing_multicast_reach_loses_nothing() {
     for seed in 0..5 {
         let mut setup = Setup::rack(10, seed);
         setup.config.rate = Some(200 * MBIT / 8);
@@ -179,7 +179,7 @@ fn who_gets_nothing_from_its_relay_gets_another_one() {
 }
 
 #[test]
-fn the_last_of_a_chain_that_gets_nothing_from_the_one_before_it_changes_places_too() {
+fn last_of_a_chain_cut_from_its_relay_gets_another_one() {
     gets_another_relay(3, 1);
     gets_another_relay(6, 1);
 }
@@ -208,7 +208,7 @@ fn gets_another_relay(count: u32, degree: usize) {
 }
 
 #[test]
-fn two_of_a_chain_that_do_not_hear_each_other_change_places_ever_more_rarely() {
+fn chain_members_deaf_to_each_other_swap_ever_more_rarely() {
     let hosts = [0, 1, 2];
     let mut setup = Setup::without_multicast(3, 7);
     setup.config.rate = Some(30 * MBIT / 8);
@@ -226,7 +226,7 @@ fn two_of_a_chain_that_do_not_hear_each_other_change_places_ever_more_rarely() {
 }
 
 #[test]
-fn what_a_relay_whose_network_takes_nothing_cannot_pass_on_is_counted_and_repaired() {
+fn packets_stuck_at_a_blocked_relay_are_counted_and_repaired() {
     let hosts: Vec<u32> = (0..8).collect();
     let mut setup = Setup::without_multicast(8, 6);
     setup.config.rate = Some(400 * MBIT / 8);

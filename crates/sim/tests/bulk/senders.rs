@@ -6,7 +6,7 @@ use carom_sim::{Fault, HostIx};
 use crate::net::{MBIT, Net, Setup};
 
 #[test]
-fn receivers_that_follow_another_sender_are_told_the_end_of_the_first_stream() {
+fn receivers_of_a_new_sender_learn_the_end_of_the_old_stream() {
     let mut setup = Setup::rack(4, 3);
     setup.config.rate = Some(20 * MBIT / 8);
     let mut net = Net::new(setup, &[3, 0, 1, 2]);

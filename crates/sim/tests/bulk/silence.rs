@@ -69,7 +69,7 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
 }
 
 #[test]
-fn nobody_is_left_behind_because_a_host_does_not_run_for_a_while() {
+fn paused_hosts_cause_no_evictions() {
     // Host 0 sends. A busy machine delays one host, or several.
     for (stopped, ms) in [(&[0][..], 900), (&[0, 2], 1500), (&[2], 300), (&[1, 2, 3], 350)] {
         let mut setup = Setup::rack(5, 5);

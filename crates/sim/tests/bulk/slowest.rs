@@ -33,7 +33,7 @@ fn got_beside(policy: Slowest, running_ms: u64) -> (u64, Net) {
 }
 
 #[test]
-fn others_keep_nine_tenths_beside_a_receiver_that_runs_a_quarter_of_the_time() {
+fn others_keep_90_percent_beside_a_receiver_at_quarter_time() {
     let (alone, undisturbed) = got_beside(Slowest::default(), 100);
     assert_eq!((&undisturbed.limiting[..], &undisturbed.slow[..]), (&[][..], &[][..]));
     let (got, net) = got_beside(Slowest::default(), 25);
@@ -44,7 +44,7 @@ fn others_keep_nine_tenths_beside_a_receiver_that_runs_a_quarter_of_the_time() {
 }
 
 #[test]
-fn others_keep_nine_tenths_beside_a_receiver_that_stops_now_and_then() {
+fn others_keep_90_percent_beside_a_receiver_with_pauses() {
     let (alone, undisturbed) = got_beside(Slowest::LeaveBehind, 100);
     assert_eq!((&undisturbed.limiting[..], &undisturbed.slow[..]), (&[][..], &[][..]));
     for running_ms in [25, 50, 70] {
@@ -94,7 +94,7 @@ fn a_receiver_that_is_waited_for_is_named_and_gets_everything() {
 }
 
 #[test]
-fn a_receiver_with_most_of_the_median_rate_is_waited_for_unless_all_are_left_behind() {
+fn receiver_above_the_set_share_of_the_median_is_awaited() {
     let (_, net) = got_beside(Slowest::Share(0.3), 50);
     assert_eq!((&net.slow[..], &net.log(4).lost[..]), (&[][..], &[][..]));
     let (_, net) = got_beside(Slowest::LeaveBehind, 50);

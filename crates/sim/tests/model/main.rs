@@ -120,7 +120,7 @@ fn finds(scenario: Scenario, rule: &'static str) -> bool {
 }
 
 #[test]
-fn messages_have_one_order_though_datagrams_are_mixed_lost_and_repeated() {
+fn messages_have_one_order_on_an_unreliable_network() {
     let sends = vec![(0, Qos::TotallyOrdered), (1, Qos::TotallyOrdered)];
     let may = Budget { losses: 1, repeats: 1, ..Budget::default() };
     let scenario = Scenario { tries: 1, sends, is_unordered: true, may, ..three() };
@@ -181,7 +181,7 @@ fn messages_have_one_order_though_members_suspect_each_other() {
 }
 
 #[test]
-fn one_ring_goes_on_when_members_suspect_each_other_and_do_not_wait() {
+fn one_ring_continues_under_suspicions_and_early_timeouts() {
     let may = Budget { suspicions: 2, timeouts: 1, ..Budget::default() };
     assert_holds(Scenario { may, ..three() }, &[TWICE], 50_000);
 }

@@ -149,7 +149,7 @@ const HOSTS: usize = 8;
 const GROUPS: [&str; 3] = ["all", "a", "b"];
 
 #[test]
-fn a_join_is_told_once_to_all_members_and_a_joiner_is_told_of_all_before_it() {
+fn join_is_reported_once_and_joiner_learns_of_all_members() {
     for subject in SUBJECTS {
         for loss in [0.0, 0.05] {
             let mut cluster = Cluster::new(subject, loss, 1);
@@ -260,7 +260,7 @@ fn contradicting_settings_are_refused_with_both_values() {
 }
 
 #[test]
-fn a_group_that_was_left_can_be_joined_again_and_a_node_that_stopped_wants_nothing_more() {
+fn left_group_can_be_rejoined_and_a_stopped_node_is_gone() {
     for subject in SUBJECTS {
         let mut cluster = Cluster::agreed(subject, 0.0, 1);
         for _ in 0..3 {

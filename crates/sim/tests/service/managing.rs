@@ -69,7 +69,7 @@ fn placed(told: &[Told]) -> Vec<NodeId> {
 const OPEN: Asked = Asked::Open { above: 0, most_children: 128 };
 
 #[test]
-fn the_manager_is_at_the_owner_of_one_partition_and_is_lost_and_reached_when_that_moves() {
+fn manager_moves_with_its_partition_and_is_lost_then_reached() {
     let (mut rig, bulk) = rig(ServerConfig { network: Some(network()), ..super::default() });
     assert_eq!(news(&mut rig, 0), [ManagerNews::Reached]);
     assert_eq!(placed(&ask(&mut rig, 0, bulk, 1, OPEN)), []);

@@ -9,7 +9,7 @@ use super::rig::{self, Rig, group};
 use super::{agreed, all_settled, default, millis, seconds};
 
 #[test]
-fn a_process_that_stood_still_takes_nobody_for_dead_before_it_has_read_what_they_sent() {
+fn paused_process_reads_its_backlog_before_declaring_deaths() {
     let mut rig = agreed(1, 4, 5, default(), 17);
     rig.nodes[3].is_crashed = true;
     rig.stop(0);
@@ -28,7 +28,7 @@ fn a_process_that_stood_still_takes_nobody_for_dead_before_it_has_read_what_they
 }
 
 #[test]
-fn without_the_service_nodes_go_on_with_their_last_views_and_say_so() {
+fn without_the_service_nodes_keep_their_last_views() {
     let mut rig = agreed(1, 3, 5, default(), 11);
     rig.kill(0);
     rig.run_for(seconds(2));

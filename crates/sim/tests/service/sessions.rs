@@ -8,7 +8,7 @@ use super::rig::{Rig, endpoint, group, node_id};
 use super::{agreed, all_settled, default, millis, seconds};
 
 #[test]
-fn a_crashed_node_is_failed_in_every_view_within_the_detection_time() {
+fn crashed_node_fails_in_every_view_within_detection_time() {
     for (detection_time, slack) in [(seconds(3), 20), (millis(100), 20)] {
         let config = ServerConfig { detection_time, ..default() };
         let mut rig = agreed(2, 4, 5, config, 7);
@@ -66,7 +66,7 @@ fn a_node_that_was_paused_within_its_lease_comes_back_as_itself() {
 }
 
 #[test]
-fn a_node_that_was_paused_for_longer_comes_back_as_a_new_incarnation() {
+fn node_paused_beyond_its_lease_returns_as_new_incarnation() {
     let mut rig = agreed(2, 3, 5, default(), 10);
     rig.nodes[1].is_paused = true;
     rig.run_for(seconds(4));
@@ -115,7 +115,7 @@ fn node_that_has_its_address_back_is_still_there() {
 }
 
 #[test]
-fn in_the_ring_a_node_that_answers_no_ping_is_reported_but_lives_if_it_is_heard() {
+fn ring_reports_a_deaf_node_that_still_lives_by_its_link() {
     let config = ServerConfig { ring: true, ..default() };
     let mut rig = agreed(1, 4, 3, config, 17);
     rig.run_for(seconds(10));

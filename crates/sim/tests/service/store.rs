@@ -27,7 +27,7 @@ fn a_full_store_refuses_joins_with_a_reason_and_keeps_leaves() {
 }
 
 #[test]
-fn a_node_that_comes_and_goes_while_the_store_fails_is_removed_once() {
+fn flapping_node_is_removed_once_while_the_store_fails() {
     const GROUPS: usize = 50;
     let mut rig = agreed(1, 2, GROUPS, default(), 18);
     rig.store.failing = Some(CommitFailure::Failed);
@@ -46,7 +46,7 @@ fn a_node_that_comes_and_goes_while_the_store_fails_is_removed_once() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_asked_again_until_it_is_known() {
+fn unanswered_commits_are_repeated_until_their_fate_is_known() {
     let mut repeated = 0;
     for seed in 0..20 {
         let mut rig = Rig::new(2, default(), seed);
@@ -83,7 +83,7 @@ fn of_two_owners_of_a_partition_the_store_refuses_one() {
 }
 
 #[test]
-fn a_follower_keeps_up_with_the_stores_watch_until_there_is_a_gap() {
+fn follower_applies_watch_events_until_a_gap() {
     let mut rig = agreed(1, 2, 4, default(), 13);
     let part = partition(group(0));
     let state = rig.store.state(part).clone();

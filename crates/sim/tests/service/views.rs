@@ -14,7 +14,7 @@ use super::rig::{Rig, START, endpoint, group, node_id, partition, settings};
 use super::{agreed, all_settled, default, millis, seconds};
 
 #[test]
-fn eight_nodes_in_a_hundred_groups_agree_after_a_few_round_trips() {
+fn eight_nodes_in_100_groups_agree_in_a_few_round_trips() {
     for processes in [1, 2] {
         let rig = agreed(processes, 8, 100, default(), 1);
         assert!(rig.now < START + millis(30), "it took {:?}", rig.now.since(START));
@@ -60,7 +60,7 @@ fn joins_and_leaves_in_any_order_end_as_the_last_ones_say() {
 }
 
 #[test]
-fn a_gap_in_the_updates_is_noticed_and_the_group_is_asked_for_again() {
+fn gap_in_updates_is_noticed_and_the_group_is_resynced() {
     let mut rig = agreed(1, 2, 1, default(), 19);
     let it = group(0);
     let version = rig.store.state(partition(it)).version();
@@ -82,7 +82,7 @@ fn a_gap_in_the_updates_is_noticed_and_the_group_is_asked_for_again() {
 }
 
 #[test]
-fn a_partial_view_has_its_size_and_is_uniform_however_the_group_came_about() {
+fn partial_view_has_its_size_and_is_a_uniform_sample() {
     let view_size = NonZeroUsize::new(4);
     let mut shown: BTreeMap<NodeId, usize> = BTreeMap::new();
     let seeds = 150;

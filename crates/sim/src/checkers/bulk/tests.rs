@@ -107,7 +107,7 @@ fn a_message_that_comes_twice_or_that_nobody_sent_is_found() {
 }
 
 #[test]
-fn a_gap_that_is_not_told_and_one_that_is_told_wrongly_are_found() {
+fn unreported_and_wrongly_reported_gaps_are_found() {
     let mut run = Run::new(3);
     run.deliver(1, 1);
     run.deliver(3, 5);
@@ -142,7 +142,7 @@ fn later_start_of_a_receiver_is_not_owed_the_beginning() {
 }
 
 #[test]
-fn a_stream_that_goes_on_after_it_was_over_is_to_lack_what_was_told_and_nothing_else() {
+fn resumed_stream_may_lack_only_what_was_reported_lost() {
     for (first, is_well) in [(1, true), (3, true), (5, true), (7, false)] {
         let mut run = Run::new(4);
         run.leave_behind();
@@ -156,7 +156,7 @@ fn a_stream_that_goes_on_after_it_was_over_is_to_lack_what_was_told_and_nothing_
 }
 
 #[test]
-fn a_live_stream_may_be_over_only_soon_after_its_sender_was_gone() {
+fn live_stream_may_end_only_soon_after_its_sender_left() {
     for (within, is_found) in [(0, true), (100, false)] {
         let mut run = Run::new(0);
         run.story.over_within = core::time::Duration::from_nanos(within);
@@ -189,7 +189,7 @@ fn a_loss_without_a_cause_is_found() {
 }
 
 #[test]
-fn a_sender_that_gives_way_and_is_not_told_what_it_has_given_up_is_found() {
+fn yielding_sender_without_report_of_its_losses_is_found() {
     for (delivered, is_told, is_found) in
         [(2, false, false), (1, false, true), (1, true, false), (0, false, true)]
     {
@@ -219,7 +219,7 @@ fn what_is_confirmed_and_did_not_come_is_found() {
 }
 
 #[test]
-fn who_lacks_something_in_the_healed_world_or_has_no_place_is_found() {
+fn healed_receiver_with_gaps_or_without_place_is_found() {
     let mut run = Run::new(2);
     run.deliver(1, 1);
     run.story.healed(Healed {

@@ -144,7 +144,7 @@ fn what_comes_twice_is_found() {
 }
 
 #[test]
-fn what_nobody_sent_and_what_comes_from_outside_the_view_is_found() {
+fn unsent_messages_and_those_from_outside_a_view_are_found() {
     let mut run = Run::of(Partition::Majority, &[]);
     run.tell(B, [message(1)]);
     assert_eq!(run.rules(), ["no invention"]);
@@ -165,7 +165,7 @@ fn a_message_before_an_earlier_one_and_a_missing_one_are_found() {
 }
 
 #[test]
-fn two_views_of_one_name_and_a_view_that_does_not_follow_are_found() {
+fn conflicting_views_and_views_out_of_sequence_are_found() {
     let mut run = Run::of(Partition::AtLeast(1), &[]);
     run.tell(A, [view(&ring(SECOND, &[A, B], Partition::AtLeast(1)), &[C])]);
     run.tell(B, [view(&ring(SECOND, &[B, A], Partition::AtLeast(1)), &[C])]);
@@ -176,7 +176,7 @@ fn two_views_of_one_name_and_a_view_that_does_not_follow_are_found() {
 }
 
 #[test]
-fn another_order_is_found_and_so_is_what_one_lacks_before_the_next_view() {
+fn other_order_and_gaps_before_the_next_view_are_found() {
     let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered, Qos::SourceOrdered]);
     run.story.sent.entry(2).and_modify(|sent| (sent.sender, sent.qos) = (B, Qos::TotallyOrdered));
     let of_b = |event| match event {
@@ -195,7 +195,7 @@ fn another_order_is_found_and_so_is_what_one_lacks_before_the_next_view() {
 }
 
 #[test]
-fn a_source_ordered_message_that_one_lacks_before_a_new_ring_is_found() {
+fn source_ordered_gap_before_a_new_ring_is_found() {
     let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
     let second = ring(SECOND, &[A, B, C], Partition::Majority);
     run.tell(B, [message(1), view(&second, &[])]);
@@ -204,7 +204,7 @@ fn a_source_ordered_message_that_one_lacks_before_a_new_ring_is_found() {
 }
 
 #[test]
-fn the_last_words_of_a_life_that_was_replaced_may_be_lost_to_some() {
+fn last_messages_of_a_replaced_life_may_be_lost_to_some() {
     let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
     run.tell(B, [message(1)]);
     let next = Process { life: 2, ..process(A) };
@@ -221,7 +221,7 @@ fn the_last_words_of_a_life_that_was_replaced_may_be_lost_to_some() {
 }
 
 #[test]
-fn last_words_may_be_lost_though_the_next_life_joins_a_later_ring() {
+fn last_messages_may_be_lost_if_next_life_joins_a_later_ring() {
     let is_found = |dies: bool| {
         let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
         run.tell(B, [message(1)]);
@@ -244,7 +244,7 @@ fn last_words_may_be_lost_though_the_next_life_joins_a_later_ring() {
 }
 
 #[test]
-fn member_that_joined_without_the_knowledge_of_a_survivor_is_gone_as_well() {
+fn member_unknown_to_survivors_counts_among_the_dead() {
     let is_found = |joined: &[NodeId]| {
         let mut run = Run::of(Partition::AtLeast(1), &[Qos::Resilient(1)]);
         let mut wider = ring(FIRST, &[&[A, B, C], joined].concat(), Partition::AtLeast(1));
@@ -290,7 +290,7 @@ fn a_minority_that_goes_on_and_two_rings_after_one_are_found() {
 }
 
 #[test]
-fn a_ring_of_which_only_some_knew_may_be_followed_by_one_of_a_majority_of_its_members() {
+fn ring_known_to_some_may_be_followed_by_one_of_a_majority() {
     let go_on = |second: &[NodeId], third: &[NodeId]| {
         let mut run = Run::of(Partition::Majority, &[]);
         for node in second {
@@ -317,7 +317,7 @@ fn two_orders_of_what_a_majority_held_are_found() {
 }
 
 #[test]
-fn a_lock_of_somebody_who_is_gone_and_one_that_changes_hands_are_found() {
+fn lock_of_a_gone_holder_and_unreleased_transfer_are_found() {
     // The ring itself releases locks, so a view that has not done so is built by hand.
     let locked = |nodes: &[NodeId], holder: NodeId| {
         let mut view = ring(FIRST, nodes, Partition::AtLeast(1));
@@ -348,7 +348,7 @@ fn a_lock_of_somebody_who_is_gone_and_one_that_changes_hands_are_found() {
 }
 
 #[test]
-fn a_lock_granted_to_somebody_else_than_its_holder_and_a_fence_used_twice_are_found() {
+fn lock_granted_to_a_non_holder_and_reused_fence_are_found() {
     let granted = |fence| {
         let change = LockChange::Granted { fence: Timestamp(fence) };
         news(RingNews::Lock(LockNews { name: LockName(9), change }))
@@ -367,7 +367,7 @@ fn a_lock_granted_to_somebody_else_than_its_holder_and_a_fence_used_twice_are_fo
 }
 
 #[test]
-fn members_without_a_ring_are_found_unless_those_who_are_gone_were_needed() {
+fn members_without_a_ring_are_found_unless_quorum_is_lost() {
     let rules = |alive: &[NodeId], rings: &[&RingView]| {
         let mut run = Run::of(Partition::Majority, &[]);
         let standing = |(node, view): (&NodeId, &&RingView)| Standing {
