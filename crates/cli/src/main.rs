@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed_and_every_help_has_an_example() {
+    fn command_line_is_valid_and_every_help_has_an_example() {
         let mut command = Cli::command();
         command.clone().debug_assert();
         command.build();

@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_is_known_by_its_name_or_the_beginning_of_its_id() {
+    fn expected_offer_is_matched_by_name_or_start_of_id() {
         let offer = Offer {
             id: carom_files::TransferId([0xAB; 32]),
             addresses: Vec::new(),

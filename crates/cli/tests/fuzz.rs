@@ -17,7 +17,7 @@ fn report(args: &[&str]) -> Value {
 }
 
 #[test]
-fn nothing_is_found_and_the_history_does_not_depend_on_how_many_play() {
+fn fuzz_finds_nothing_and_ignores_the_number_of_jobs() {
     for (protocol, seeds) in [
         ("lateral", "60"),
         ("rmp", "32"),

@@ -57,7 +57,7 @@ fn wrong_use_is_refused_with_a_way_out() {
 }
 
 #[test]
-fn a_plan_with_an_unknown_key_is_refused_with_file_line_and_the_keys_that_are_known() {
+fn plan_with_an_unknown_key_is_refused_with_the_known_keys() {
     let folder = folder("unknown-key");
     let plan = small_plan(&folder);
     let text = fs::read_to_string(&plan).expect("it was just written");
@@ -114,7 +114,7 @@ fn all_experiments_are_listed() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_files_whatever_the_threads_and_json_says_the_same() {
+fn same_seed_gives_the_same_files_and_json_for_any_jobs() {
     let folder = folder("same-seed");
     let plan = small_plan(&folder);
     let run = |out: &str, seed: &str, jobs: &str| {

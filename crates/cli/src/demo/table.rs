@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_tells_what_happened_since_the_last_one_under_its_header() {
+    fn row_shows_the_changes_since_the_last_one_under_its_header() {
         let before = Totals { sent: 100, delivered: 600, losses_injected: 9, fec: 5, nak: 1 };
         let now = Totals { sent: 300, delivered: 1_800, losses_injected: 29, fec: 20, nak: 1 };
         let row = row(2, before, now, Some(12.34));

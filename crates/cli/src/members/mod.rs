@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_by_who_came_who_went_and_who_is_reached_otherwise() {
+    fn change_lists_new_gone_and_differently_reached_members() {
         let before = report(&[("a", "unknown"), ("b", "unicast")]);
         let after = report(&[("a", "multicast"), ("c", "unknown")]);
         let told = changes(&before, &after);

@@ -85,7 +85,7 @@ mod tests {
     use carom::{GroupId, NodeId, SeqNo};
 
     #[test]
-    fn an_end_without_confirmation_is_a_finding_and_names_who_is_missing() {
+    fn unconfirmed_end_is_a_finding_that_names_missing_members() {
         let not_safe = NotSafe::Timeout { waiting_for: vec![NodeId(0xabc)] };
         let confirmed = Confirmed::NotSafe(not_safe);
         assert!(confirmed.is_finding());

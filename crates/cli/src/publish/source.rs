@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_too_long_is_told_with_its_number_its_size_and_the_limit() {
+    fn overlong_line_is_reported_with_number_size_and_limit() {
         let (count, cause) = all(b"ok\n12345678\nnever sent\n", Framing::Lines, 4);
         let cause = cause.expect("it does not fit");
         assert_eq!(count, 1);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_called_by_the_name_of_the_only_receiver_on_its_host() {
+    fn node_has_the_name_of_the_only_receiver_on_its_host() {
         let ip = |last| IpAddr::from([10, 0, 0, last]);
         let receivers = [(ip(1), "one"), (ip(2), "two"), (ip(2), "more")];
         let called = |host| called("07", host, receivers.into_iter());

@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_says_too_much_has_failed_and_does_not_go_on_for_ever() {
+    fn command_with_too_much_output_fails_and_ends() {
         let reply = run(&["yes"], 1000);
         assert_eq!(reply.code, FAILED);
         assert!(reply.output.ends_with(b"more than 1000 bytes\n"));
     }
 
     #[test]
-    fn a_command_that_cannot_be_run_is_refused_before_anything_begins() {
+    fn unrunnable_command_is_refused_at_the_start() {
         let check = |name: &str| Program::check(&[OsString::from(name)]);
         assert!(check("sh").is_ok() && check("/bin/sh").is_ok());
         for (name, why) in [

@@ -227,7 +227,7 @@ mod tests {
     use carom_sim::fuzz::{Kind, Scenario, play};
 
     #[test]
-    fn the_same_seed_gives_the_same_history_with_every_engine_and_every_fault() {
+    fn same_seed_gives_same_history_for_every_engine_and_fault() {
         // Scenarios in which all kinds of faults can happen, with either source of views.
         let has_all = |seed: &u64| Scenario::of_seed(*seed).kinds.len() == Kind::ALL.len();
         let seeds: Vec<u64> = (0..).filter(has_all).take(8).collect();

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_engine_took_counts_when_all_packets_of_its_message_were_sent() {
+    fn bytes_count_as_sent_after_all_packets_of_their_message() {
         let mut ahead = Ahead::default();
         ahead.give(1, 0);
         ahead.give(42, 1000);

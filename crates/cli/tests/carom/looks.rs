@@ -38,7 +38,7 @@ fn two_doctors_tell_what_passes_between_them() {
 }
 
 #[test]
-fn the_doctor_gives_each_finding_a_cause_and_what_is_not_well_a_fix() {
+fn doctor_gives_each_finding_a_cause_and_each_problem_a_fix() {
     let output = run(&["doctor", "--interface", "127.0.0.1", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     let findings = report["findings"].as_array().expect("it is a list");

@@ -110,7 +110,7 @@ fn ctrl_c_ends_pub_and_sub_with_a_summary() {
 }
 
 #[test]
-fn interrupted_publisher_leaves_in_order_although_a_member_does_not_answer() {
+fn interrupted_publisher_leaves_in_order_despite_silent_member() {
     let (sub, mut publisher, mut stdin) = greeted("stopped", 17_431);
     sub.signal(Signal::SIGSTOP);
     writeln!(stdin, "unheard").expect("carom reads its input");
@@ -128,7 +128,7 @@ fn interrupted_publisher_leaves_in_order_although_a_member_does_not_answer() {
 
 /// `--wait-for 0` permits a run without members: it is reported, but is not a failure.
 #[test]
-fn publisher_that_waits_for_nobody_ends_with_code_0_and_is_not_safe() {
+fn publisher_waiting_for_no_member_ends_with_code_0_not_safe() {
     let ports = alone(17_423);
     let publish = ["pub", "nobody", "--wait-for", "0"];
     for (more, says) in [(&[][..], true), (&["--json"][..], false)] {

@@ -45,7 +45,7 @@ fn kill(mut victim: Node, others: &mut [Node]) {
 }
 
 #[test]
-fn a_node_that_is_killed_is_reported_by_the_detector_of_its_rack() {
+fn killed_node_is_reported_by_the_detector_of_its_rack() {
     let service = Service::start(&LONG_LEASE);
     let _detectors = ["r1", "r2"].map(|rack| detector(&service, rack, "1s"));
     let mut nodes: Vec<Node> = ["r1", "r1", "r2", "r2"]
@@ -73,7 +73,7 @@ fn a_node_that_is_killed_is_reported_by_the_detector_of_its_rack() {
 }
 
 #[test]
-fn the_rack_of_a_detector_that_hangs_or_is_killed_is_watched_by_another() {
+fn rack_of_a_hung_or_killed_detector_is_watched_by_another() {
     let service = Service::start(&LONG_LEASE);
     let mut hanging = detector(&service, "r1", "1s");
     let other = detector(&service, "r2", "1s");
@@ -122,7 +122,7 @@ fn detection_can_be_as_short_as_100_ms() {
 }
 
 #[test]
-fn in_the_ring_a_node_that_is_killed_is_reported_by_the_one_before_it() {
+fn killed_node_is_reported_by_its_predecessor_in_the_ring() {
     let service = Service::start(&[&LONG_LEASE[..], &["--ring", "--ring-time", "1s"]].concat());
     let mut nodes: Vec<Node> = (0..3).map(|_| service.node("numbers", &[])).collect();
     let status = service.await_status("a ring", |status| {

@@ -23,7 +23,7 @@ const SERVED: usize = 32;
 const QUEUED: usize = 128;
 
 #[test]
-fn every_join_that_was_acknowledged_is_there_after_the_service_was_killed() {
+fn acknowledged_joins_survive_the_kill_of_the_service() {
     let mut service = Service::start(&["--detection", "10min"]);
     let mut node = RawNode::open(&service.address, NodeId(0xA11));
     (0..WINDOW).for_each(|number| node.join(number));
@@ -117,7 +117,7 @@ fn nodes_go_on_while_the_service_is_killed_and_say_so() {
 }
 
 #[test]
-fn a_node_that_stood_still_within_its_lease_comes_back_as_itself() {
+fn node_paused_within_its_lease_returns_as_itself() {
     let service = Service::start(&["--detection", "10min"]);
     let mut sub = service.node("numbers", &[]);
     let (mut publisher, mut lines) = publisher(&service, "numbers");
@@ -141,7 +141,7 @@ fn a_node_that_stood_still_within_its_lease_comes_back_as_itself() {
 }
 
 #[test]
-fn a_node_that_stood_still_for_longer_comes_back_as_a_later_incarnation() {
+fn node_paused_beyond_its_lease_returns_as_later_incarnation() {
     let service = Service::start(&["--detection", "1s"]);
     let mut witness = service.node("numbers", &[]);
     let sleeper = service.node("numbers", &[]);

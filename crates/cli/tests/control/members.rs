@@ -39,7 +39,7 @@ fn members_of_one_group_or_of_all_are_shown_to_who_is_in_none() {
 }
 
 #[test]
-fn who_watches_is_told_each_change_and_whether_the_service_is_there() {
+fn watcher_sees_each_change_and_the_state_of_the_service() {
     let mut service = Service::start(&["--detection", "1s"]);
     let args = ["members", "numbers", "--control", &service.address, "--watch"];
     let mut told = start(&args);
@@ -78,7 +78,7 @@ fn is_change(line: &str, sign: &str, node: &Node, how: &str) -> bool {
 }
 
 #[test]
-fn members_of_a_service_that_is_not_there_or_another_are_refused() {
+fn members_of_an_absent_or_other_service_are_refused() {
     let service = Service::start(&["--cluster", "lab"]);
     let args = ["members", "--control", &service.address];
     assert_refused(&args, "belongs to cluster \"lab\"");

@@ -70,7 +70,7 @@ const RACKS: &str = "[racks]\nleft = ['127.0.0.1:23151', '127.0.0.1:23152']\n\
                      right = ['127.0.0.1:23153', '127.0.0.1:23154']\n";
 
 #[test]
-fn the_service_places_the_receivers_of_a_transfer_and_the_sender_goes_on_when_it_dies() {
+fn service_places_receivers_and_the_sender_survives_its_death() {
     let mut field = Field::new(RACKS, "23150");
     let data = field.write("data", 6_000_000);
     let mut receivers = [("a", "23152"), ("b", "23153"), ("c", "23154")]

@@ -46,7 +46,7 @@ fn fake_service(answer: Vec<u8>) -> String {
 }
 
 #[test]
-fn a_node_says_both_versions_where_the_service_speaks_another_one() {
+fn version_mismatch_with_the_service_names_both_versions() {
     let theirs = OTHER.to_be_bytes();
     let welcome = [&[0, 0, 0, 6, 2][..], &theirs, &[0xEE; 3]].concat();
     let mut refusal = Vec::new();

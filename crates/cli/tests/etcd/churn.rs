@@ -52,9 +52,8 @@ fn mortal(controls: [&str; 2], number: usize) -> Running {
 }
 
 #[test]
-fn all_views_are_what_was_acknowledged_after_a_member_of_etcd_and_a_control_process_died() {
-    let test =
-        "all_views_are_what_was_acknowledged_after_a_member_of_etcd_and_a_control_process_died";
+fn views_match_acknowledged_changes_after_etcd_and_control_die() {
+    let test = "views_match_acknowledged_changes_after_etcd_and_control_die";
     let Some(mut etcd) = Etcd::start(test, 3) else { return };
     let (mut first, second) = (Control::start(&etcd.urls()), Control::start(&etcd.urls()));
     super::await_shares(&first, &second);

@@ -58,8 +58,8 @@ fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
 }
 
 #[test]
-fn while_etcd_is_full_joins_are_refused_and_what_was_there_stays() {
-    let test = "while_etcd_is_full_joins_are_refused_and_what_was_there_stays";
+fn full_etcd_refuses_joins_and_keeps_stored_members() {
+    let test = "full_etcd_refuses_joins_and_keeps_stored_members";
     let Some(etcd) = Etcd::start_small(test, QUOTA) else { return };
     let mut control = Control::start_more_patient(&etcd.urls());
     control.await_owned(PARTITIONS);

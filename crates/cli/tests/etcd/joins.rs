@@ -87,8 +87,8 @@ impl Streams {
 }
 
 #[test]
-fn every_acknowledged_join_is_in_etcd_after_its_members_and_all_processes_were_killed() {
-    let test = "every_acknowledged_join_is_in_etcd_after_its_members_and_all_processes_were_killed";
+fn acknowledged_joins_survive_the_kill_of_etcd_and_services() {
+    let test = "acknowledged_joins_survive_the_kill_of_etcd_and_services";
     let Some(mut etcd) = Etcd::start(test, 3) else { return };
     let mut first = Control::start_patient(&etcd.urls());
     let mut second = Control::start_patient(&etcd.urls());

@@ -53,7 +53,7 @@ fn await_shares(one: &Control, other: &Control) {
 }
 
 #[test]
-fn an_etcd_that_does_not_answer_is_an_error_with_its_addresses_and_code_2() {
+fn silent_etcd_is_an_error_with_its_addresses_and_code_2() {
     let mut refused = Running::start(command("http://127.0.0.1:1,http://127.0.0.1:2", &[]));
     refused.end_with(2);
     let said = &refused.said.seen;
@@ -66,8 +66,8 @@ fn an_etcd_that_does_not_answer_is_an_error_with_its_addresses_and_code_2() {
 }
 
 #[test]
-fn a_cluster_of_other_partitions_is_refused_and_one_of_another_name_is_another() {
-    let test = "a_cluster_of_other_partitions_is_refused_and_one_of_another_name_is_another";
+fn other_partition_count_is_refused_and_other_name_is_separate() {
+    let test = "other_partition_count_is_refused_and_other_name_is_separate";
     let Some(etcd) = Etcd::start(test, 1) else { return };
     let first = Control::start(&etcd.urls());
     first.await_owned(PARTITIONS);
@@ -84,8 +84,8 @@ fn a_cluster_of_other_partitions_is_refused_and_one_of_another_name_is_another()
 }
 
 #[test]
-fn partitions_move_to_who_comes_and_back_from_who_stops_or_is_killed() {
-    let test = "partitions_move_to_who_comes_and_back_from_who_stops_or_is_killed";
+fn partitions_move_to_new_and_from_stopped_processes() {
+    let test = "partitions_move_to_new_and_from_stopped_processes";
     let Some(etcd) = Etcd::start(test, 1) else { return };
     let first = Control::start(&etcd.urls());
     first.await_owned(PARTITIONS);
@@ -118,8 +118,8 @@ fn partitions_move_to_who_comes_and_back_from_who_stops_or_is_killed() {
 }
 
 #[test]
-fn a_process_that_stood_still_past_its_lease_is_deposed_and_comes_back() {
-    let test = "a_process_that_stood_still_past_its_lease_is_deposed_and_comes_back";
+fn process_paused_beyond_its_lease_is_deposed_and_returns() {
+    let test = "process_paused_beyond_its_lease_is_deposed_and_returns";
     let Some(etcd) = Etcd::start(test, 1) else { return };
     let (first, second) = (Control::start(&etcd.urls()), Control::start(&etcd.urls()));
     await_shares(&first, &second);
@@ -188,8 +188,8 @@ fn who_cannot_read_what_is_there_says_so_and_serves_when_it_can() {
 }
 
 #[test]
-fn who_stops_while_its_member_of_etcd_hangs_gives_its_partitions_back_by_another() {
-    let test = "who_stops_while_its_member_of_etcd_hangs_gives_its_partitions_back_by_another";
+fn process_stopped_at_a_hung_etcd_releases_its_partitions() {
+    let test = "process_stopped_at_a_hung_etcd_releases_its_partitions";
     let Some(etcd) = Etcd::start(test, 1) else { return };
     let relay = Relay::start(&etcd.urls());
     let mut first = Control::start_leased_for_long(&format!("{},{}", relay.url(), etcd.urls()));
@@ -202,8 +202,8 @@ fn who_stops_while_its_member_of_etcd_hangs_gives_its_partitions_back_by_another
 }
 
 #[test]
-fn who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused() {
-    let test = "who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused";
+fn etcd_password_is_used_and_anonymous_access_is_refused() {
+    let test = "etcd_password_is_used_and_anonymous_access_is_refused";
     let Some(mut etcd) = Etcd::start(test, 1) else { return };
     let root = json!({ "name": "root", "password": "secret", "user": "root", "role": "root" });
     for what in ["auth/user/add", "auth/role/add", "auth/user/grant", "auth/enable"] {
@@ -237,8 +237,8 @@ fn who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused() {
 }
 
 #[test]
-fn tls_needs_who_signed_etcd_and_serves_with_certificates_of_both_sides() {
-    let test = "tls_needs_who_signed_etcd_and_serves_with_certificates_of_both_sides";
+fn etcd_over_tls_requires_the_ca_and_client_certificates() {
+    let test = "etcd_over_tls_requires_the_ca_and_client_certificates";
     let Some(certificates) = Certificates::make(test) else { return };
     let Certificates { ca, certificate, key, .. } = &certificates;
     let (ca, certificate, key) = (ca.clone(), certificate.clone(), key.clone());

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::{Net, Running, assert_says, code, noise, summary};
 
 #[test]
-fn a_file_and_a_directory_reach_all_receivers_though_datagrams_are_lost() {
+fn file_and_directory_reach_all_receivers_despite_losses() {
     let net = Net::new(23_101);
     let big = noise(9_000_000, 1);
     net.write("big.bin", &big);
@@ -67,7 +67,7 @@ fn the_same_again_is_had_by_those_who_have_it() {
 }
 
 #[test]
-fn a_transfer_goes_over_the_network_that_a_file_describes_and_tells_whom_it_does_not_name() {
+fn transfer_uses_the_topology_file_and_names_unlisted_hosts() {
     let net = Net::new(23_121);
     let data = noise(3_000_000, 7);
     net.write("data", &data);

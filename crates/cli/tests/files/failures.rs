@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{Net, assert_says, code, noise, objects, summary};
 
 #[test]
-fn a_receiver_that_has_such_a_file_already_fails_and_is_named_and_the_others_finish() {
+fn receiver_with_existing_file_fails_and_the_others_finish() {
     let net = Net::new(23_103);
     net.write("data", &noise(300_000, 2));
     fs::create_dir(net.path("a")).expect("a directory");
@@ -29,7 +29,7 @@ fn a_receiver_that_has_such_a_file_already_fails_and_is_named_and_the_others_fin
 }
 
 #[test]
-fn one_that_failed_is_told_though_another_of_its_name_and_host_finishes() {
+fn failed_receiver_is_listed_beside_a_namesake_that_finishes() {
     let net = Net::new(23_142);
     net.write("data", &noise(300_000, 9));
     fs::create_dir(net.path("a")).expect("a directory");
@@ -48,7 +48,7 @@ fn one_that_failed_is_told_though_another_of_its_name_and_host_finishes() {
 }
 
 #[test]
-fn a_sender_whose_receivers_all_fail_before_it_begins_ends_and_names_them() {
+fn sender_ends_and_names_receivers_that_all_fail_early() {
     let net = Net::new(23_143);
     net.write("data", &noise(300_000, 10));
     fs::create_dir(net.path("a")).expect("a directory");
@@ -70,7 +70,7 @@ fn a_sender_whose_receivers_all_fail_before_it_begins_ends_and_names_them() {
 }
 
 #[test]
-fn a_directory_in_the_way_is_not_said_to_be_replaced_by_overwrite() {
+fn fix_for_a_directory_in_the_way_is_not_overwrite() {
     let net = Net::new(23_148);
     net.write("data", &noise(300_000, 14));
     fs::create_dir_all(net.path("a/data")).expect("a directory");
@@ -84,7 +84,7 @@ fn a_directory_in_the_way_is_not_said_to_be_replaced_by_overwrite() {
 /// Pieces of two versions of a file are of no use, so nothing is kept, and the fix must not promise
 /// that a later transfer continues from it.
 #[test]
-fn receivers_of_a_source_that_changed_are_told_that_nothing_is_kept() {
+fn receivers_of_a_changed_source_keep_nothing_and_report_it() {
     let net = Net::new(23_157);
     net.write("data", &noise(300_000, 15));
     let sender = net.start(&["send", "data", "--to", "g", "--receivers", "2"]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::{Net, Running, assert_says, code, has_journal, noise, objects, summary};
 
 #[test]
-fn a_sender_and_a_receiver_that_were_killed_go_on_from_where_they_were() {
+fn killed_sender_and_receiver_resume_where_they_stopped() {
     let net = Net::new(23_104);
     let big = noise(24_000_000, 3);
     net.write("big.bin", &big);
@@ -34,7 +34,7 @@ fn a_sender_and_a_receiver_that_were_killed_go_on_from_where_they_were() {
 }
 
 #[test]
-fn ctrl_c_ends_a_receiver_that_waits_and_a_sender_that_nobody_hears() {
+fn ctrl_c_ends_a_waiting_receiver_and_an_unheard_sender() {
     let net = Net::new(23_107);
     net.write("data", b"1");
     for args in
@@ -65,7 +65,7 @@ fn ctrl_c_ends_a_sender_that_reads_its_sources() {
 }
 
 #[test]
-fn a_receiver_that_is_ended_in_between_says_what_it_keeps_and_how_to_go_on() {
+fn interrupted_receiver_reports_kept_data_and_how_to_resume() {
     let net = Net::new(23_149);
     net.write("data", &noise(24_000_000, 15));
     let receiver = net.recv("a", &[]);

@@ -36,7 +36,7 @@ fn a_sender_that_waits_says_for_how_many() {
 }
 
 #[test]
-fn progress_is_what_was_multicast_and_an_end_in_between_says_what_is_kept() {
+fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
     let net = Net::new(23_146);
     net.write("data", &noise(24_000_000, 13));
     let receiver = net.recv("a", &[]);

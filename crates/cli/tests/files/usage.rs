@@ -69,7 +69,7 @@ fn a_second_sender_in_a_group_is_told_so() {
 }
 
 #[test]
-fn a_topology_that_is_none_is_refused_with_its_line_and_what_helps() {
+fn invalid_topology_is_refused_with_its_line_and_a_fix() {
     let net = Net::new(23_122);
     net.write("data", b"some");
     net.write(

@@ -11,7 +11,7 @@ use crate::lab::{Host, Lab, Running, lacking};
 use crate::{MTU, PAYLOAD, all_counters, assert_wrote, number, numbered, publish, subscribe};
 
 #[test]
-fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
+fn hosts_meet_by_multicast_and_lose_nothing_at_5_percent() {
     let test = "hosts find each other by multicast";
     let Some(lab) = Lab::new(test, 4, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
@@ -29,13 +29,13 @@ fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
 }
 
 #[test]
-fn a_host_whose_address_changes_says_so_and_goes_on_sending_and_receiving() {
+fn host_with_a_changed_address_continues_and_reports_it() {
     let Some(lab) = Lab::new("a host whose address changes", 2, MTU) else { return };
     assert_goes_on_elsewhere(&lab, &[]);
 }
 
 #[test]
-fn a_host_whose_address_changes_is_met_there_by_way_of_the_service() {
+fn host_with_a_changed_address_is_met_through_the_service() {
     let Some(lab) = Lab::new("an address changes at the service", 2, MTU) else { return };
     let dir = TempDir::new().expect("a directory");
     let store = dir.path().to_str().expect("a name of letters");
@@ -95,7 +95,7 @@ fn where_multicast_vanishes_members_found_by_a_seed_get_copies() {
 }
 
 #[test]
-fn where_a_firewall_refuses_multicast_members_found_by_a_seed_get_copies() {
+fn members_behind_a_multicast_firewall_get_copies() {
     let test = "a firewall refuses multicast";
     let Some(lab) = Lab::new(test, 4, MTU) else { return };
     if let Err(why) = lab.hosts().iter().try_for_each(Host::forbid_multicast) {

@@ -16,7 +16,7 @@ fn lock(host: &Host) -> Running {
 }
 
 #[test]
-fn machines_that_start_apart_neither_order_nor_lock_until_they_meet() {
+fn machines_started_apart_order_and_lock_only_after_meeting() {
     let test = "machines start apart";
     let Some(lab) = Lab::new(test, 2, MTU) else { return };
     lab.at(2).unplug();

@@ -4,7 +4,7 @@ use crate::MTU;
 use crate::lab::{Lab, Running};
 
 #[test]
-fn seeds_that_do_not_answer_and_interfaces_that_are_not_there_are_refused() {
+fn silent_seeds_and_missing_interfaces_are_refused() {
     let test = "seeds that do not answer";
     let Some(lab) = Lab::new(test, 2, MTU) else { return };
     // One address belongs to no host. The host at the other one rejects the datagrams.

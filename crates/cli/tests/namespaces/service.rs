@@ -48,7 +48,7 @@ fn traffic_goes_on_while_the_host_of_the_service_is_cut_off() {
 }
 
 #[test]
-fn with_partial_views_losses_are_repaired_and_views_are_refreshed() {
+fn partial_views_repair_losses_and_are_refreshed() {
     let Some(lab) = Lab::new("partial views", 9, MTU) else { return };
     let [serving, receivers @ .., sender] = lab.hosts() else { panic!("there are nine") };
     let (_service, _folder) = serve(serving, &["--view-size", "5"]);

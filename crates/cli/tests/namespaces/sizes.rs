@@ -4,7 +4,7 @@ use crate::lab::{Host, Lab, skipped};
 use crate::{MTU, all_counters, assert_wrote, numbered, subscribe};
 
 #[test]
-fn the_packets_of_large_messages_and_their_repairs_are_never_fragmented() {
+fn large_messages_and_repairs_are_never_fragmented() {
     assert_never_fragmented("large messages", MTU);
 }
 
@@ -65,7 +65,7 @@ fn an_interface_that_becomes_narrower_is_followed() {
 }
 
 #[test]
-fn a_buffer_that_is_not_granted_is_told_once_with_the_sysctl_that_helps() {
+fn small_receive_buffer_is_reported_once_with_the_sysctl() {
     let test = "a buffer that is not granted";
     let Some(lab) = Lab::new(test, 1, MTU) else { return };
     let host = lab.at(1);

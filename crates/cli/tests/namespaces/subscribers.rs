@@ -7,7 +7,7 @@ use crate::lab::Lab;
 use crate::{MTU, PAYLOAD, assert_wrote, number, numbered, read_to_the_last, subscribe};
 
 #[test]
-fn a_subscriber_that_is_killed_half_way_costs_the_others_nothing() {
+fn killed_subscriber_costs_the_others_nothing() {
     let test = "a subscriber is killed";
     let Some(lab) = Lab::new(test, 4, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
@@ -33,7 +33,7 @@ fn a_subscriber_that_is_killed_half_way_costs_the_others_nothing() {
 }
 
 #[test]
-fn what_was_sent_to_nobody_but_a_subscriber_that_was_killed_is_not_safe() {
+fn messages_to_a_killed_only_subscriber_are_not_safe() {
     let Some(lab) = Lab::new("the only subscriber is killed", 2, MTU) else { return };
     let [receiver, sender] = lab.hosts() else { panic!("there are two") };
     let mut victim = subscribe(std::slice::from_ref(receiver), &[]).remove(0);
@@ -47,7 +47,7 @@ fn what_was_sent_to_nobody_but_a_subscriber_that_was_killed_is_not_safe() {
 }
 
 #[test]
-fn a_subscriber_that_joins_half_way_gets_everything_from_then_on() {
+fn late_subscriber_gets_everything_from_its_join_on() {
     let test = "a subscriber joins half-way";
     let Some(lab) = Lab::new(test, 3, MTU) else { return };
     let [early, late, sender] = lab.hosts() else { panic!("there are three") };

@@ -41,7 +41,7 @@ fn the_output_of_the_handlers_command_is_the_reply() {
 }
 
 #[test]
-fn every_call_gets_one_reply_although_the_server_that_replies_is_killed() {
+fn every_call_gets_one_reply_although_its_server_is_killed() {
     let lan = Lan::new("17472");
     let command = "echo began >&2; sleep 0.3; cat";
     let mut first = serve(&lan, &["--jobs", "2"], command);
@@ -75,7 +75,7 @@ fn every_call_gets_one_reply_although_the_server_that_replies_is_killed() {
 }
 
 #[test]
-fn a_server_and_a_caller_go_on_though_their_standard_error_is_full() {
+fn server_and_caller_continue_with_a_full_standard_error() {
     let lan = Lan::new("17479");
     let server = ["serve", "quotes", "--", "sh", "-c", "cat; exit 3"];
     let mut server = lan.start_unheard(&server);
@@ -121,7 +121,7 @@ fn a_call_to_a_group_in_which_nobody_is_says_so() {
 }
 
 #[test]
-fn a_call_whose_server_was_killed_does_not_claim_that_nothing_was_done() {
+fn call_to_a_killed_server_admits_possible_execution() {
     let lan = Lan::new("17483");
     let mut server = serve(&lan, &[], "echo began >&2; sleep 12");
     server.said.wait_for("serving handler 0 of quotes");
@@ -152,7 +152,7 @@ fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
 }
 
 #[test]
-fn a_server_whose_program_cannot_be_executed_leaves_its_place_to_the_next() {
+fn server_with_an_unrunnable_program_yields_to_the_next() {
     let lan = Lan::new("17482");
     let folder = tempfile::tempdir().expect("a folder for the test");
     let program = folder.path().join("reply");
@@ -172,7 +172,7 @@ fn a_server_whose_program_cannot_be_executed_leaves_its_place_to_the_next() {
 }
 
 #[test]
-fn a_command_that_takes_too_long_is_ended_with_all_that_it_started_and_the_caller_is_told() {
+fn timed_out_command_is_killed_with_its_children() {
     let lan = Lan::new("17475");
     // A child process of the command holds its output open.
     let commands = ["echo so far; sleep 1000 & wait", "trap '' TERM; sleep 1000 & wait"];

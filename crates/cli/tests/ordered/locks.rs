@@ -97,7 +97,7 @@ fn ctrl_c_ends_the_command_and_gives_the_lock_back() {
 }
 
 #[test]
-fn a_command_that_has_lost_its_lock_is_ended_unless_it_is_to_run_on() {
+fn command_that_lost_its_lock_ends_unless_kept_running() {
     for (port, flag, code) in [("17465", "--kill-after=5s", 143), ("17466", "--keep-running", 0)] {
         let lan = Lan::new(port);
         let mut subs: [Running; 2] = lan.subs(&[]);
@@ -124,7 +124,7 @@ fn a_command_that_has_lost_its_lock_is_ended_unless_it_is_to_run_on() {
 }
 
 #[test]
-fn a_command_that_has_lost_its_lock_is_ended_though_standard_error_is_full() {
+fn command_that_lost_its_lock_ends_with_full_standard_error() {
     let lan = Lan::new("17468");
     let mut subs: [Running; 2] = lan.subs(&[]);
     let args = ["lock", "accounts", "nightly", "--", "sh", "-c", HOLD];
@@ -147,7 +147,7 @@ fn a_command_that_has_lost_its_lock_is_ended_though_standard_error_is_full() {
 }
 
 #[test]
-fn the_end_of_the_command_is_the_end_of_what_it_started_where_there_is_no_terminal() {
+fn command_without_terminal_ends_with_its_child_processes() {
     let lan = Lan::new("17467");
     let child = "trap 'echo child ended; exit' TERM; echo held 0; while :; do sleep 0.1; done";
     let command = format!("sh -c \"{child}\" & wait");

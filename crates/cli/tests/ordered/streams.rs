@@ -7,7 +7,7 @@ use crate::process::Running;
 use crate::{Lan, output};
 
 #[test]
-fn all_subscribers_write_the_lines_of_all_publishers_in_one_order() {
+fn all_subscribers_write_all_lines_in_one_order() {
     let lan = Lan::new("17453");
     let subs: [Running; 3] = lan.subs(&["--count", "600", "--loss", "5%"]);
     let args = ["pub", "accounts", "--order", "total", "--wait-for", "3"];
@@ -79,7 +79,7 @@ fn who_ends_with_ctrl_c_has_left_and_who_is_killed_has_failed() {
 }
 
 #[test]
-fn a_publisher_in_a_minority_says_that_its_messages_are_not_known() {
+fn publisher_in_a_minority_reports_unknown_messages() {
     let lan = Lan::new("17456");
     let mut subs: [Running; 2] = lan.subs(&[]);
     let args = ["pub", "accounts", "--ordered", "--wait-for", "2", "--linger", "500ms"];
@@ -95,7 +95,7 @@ fn a_publisher_in_a_minority_says_that_its_messages_are_not_known() {
 }
 
 #[test]
-fn who_was_away_is_told_that_the_ring_went_on_and_joins_again_or_ends() {
+fn removed_subscriber_is_notified_and_rejoins_or_ends() {
     let lan = Lan::new("17457");
     let [mut first, mut second] = lan.subs(&[]);
     let mut away = [lan.sub(&["--json"]), lan.sub(&["--no-rejoin"])];
@@ -126,7 +126,7 @@ fn who_was_away_is_told_that_the_ring_went_on_and_joins_again_or_ends() {
 }
 
 #[test]
-fn the_ring_is_shown_in_the_order_of_its_turns_and_its_members_hear_nothing_of_it() {
+fn ring_is_shown_in_token_order_without_events_at_members() {
     let lan = Lan::new("17458");
     let mut subs = [(); 3].map(|()| lan.sub(&["--json"]));
     lan.await_ring(3);
@@ -171,7 +171,7 @@ fn the_ring_is_shown_in_the_order_of_its_turns_and_its_members_hear_nothing_of_i
 }
 
 #[test]
-fn a_publisher_that_is_interrupted_while_it_waits_for_a_ring_has_code_130() {
+fn publisher_interrupted_while_awaiting_a_ring_has_code_130() {
     let lan = Lan::new("17484");
     let mut publisher = lan.start(&["pub", "numbers", "--quorum-of", "3"]);
     publisher.said.wait_for("waiting for quorum");
@@ -180,7 +180,7 @@ fn a_publisher_that_is_interrupted_while_it_waits_for_a_ring_has_code_130() {
 }
 
 #[test]
-fn a_message_comes_though_the_standard_error_of_both_sides_is_full() {
+fn message_arrives_although_both_standard_errors_are_full() {
     let lan = Lan::new("17480");
     let sub = lan.start_unheard(&["sub", "numbers", "--count", "1"]);
     let mut publisher = lan.start_unheard(&["pub", "numbers"]);

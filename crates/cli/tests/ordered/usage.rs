@@ -21,7 +21,7 @@ fn wrong_use_is_a_cause_a_fix_and_code_2() {
 }
 
 #[test]
-fn who_joins_otherwise_than_the_members_is_told_with_which_flags_they_did() {
+fn joiner_with_other_settings_is_shown_the_members_flags() {
     let lan = Lan::new("17452");
     let mut sub = lan.sub(&["--partition", "all"]);
     // A node that only queries the ring does not need its settings.

@@ -62,8 +62,8 @@ fn noise(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn without_multicast_a_chain_of_receivers_has_the_senders_link_carry_one_copy() {
-    let test = "without_multicast_a_chain_of_receivers_has_the_senders_link_carry_one_copy";
+fn chain_of_receivers_loads_the_senders_link_with_one_copy() {
+    let test = "chain_of_receivers_loads_the_senders_link_with_one_copy";
     let Some(lab) = lab(test, 5, 200) else { return };
     lab.hosts().iter().for_each(|host| host.deafen());
     let dir = TempDir::new().expect("a directory");
@@ -131,7 +131,7 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
 /// One of four receivers runs a quarter of the time. It is named and evicted, and the others do not
 /// wait for its patience.
 #[test]
-fn a_receiver_that_runs_a_quarter_of_the_time_is_named_and_the_others_continue() {
+fn receiver_at_quarter_time_is_named_and_others_continue() {
     let Some(lab) = lab("a quarter of the time", 5, 200) else { return };
     let dir = TempDir::new().expect("a directory");
     let (file, bytes) = (dir.path().join("image"), noise(96 * MIB));

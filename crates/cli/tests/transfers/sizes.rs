@@ -41,7 +41,7 @@ fn number(of: &Value, name: &str) -> u64 {
 /// The port of one receiver drops packets of more than 1300 bytes. Earlier versions sent that
 /// receiver nothing through the stream, and it fetched everything after 10 s.
 #[test]
-fn a_hop_that_is_narrower_than_the_interface_is_found_and_the_stream_fits_it() {
+fn stream_fits_a_hop_narrower_than_the_interface() {
     let Some(lab) = Lab::new("a narrow hop", 3, 1500) else { return };
     lab.hosts().iter().for_each(|host| host.cut_at_once());
     lab.at(2).narrow(1300);
