@@ -144,7 +144,7 @@ fn a_commit_that_is_made_again_changes_nothing() {
 }
 
 #[test]
-fn a_commit_that_does_not_follow_what_is_stored_is_refused_whole() {
+fn commit_out_of_sequence_is_refused_as_a_whole() {
     let disk = Disk::of_bytes(64 << 20);
     let mut store = disk.store().expect("it opens");
     let good = commit(2, 0, &[join(2, 1)]);
@@ -167,7 +167,7 @@ fn errors_of_the_database_have_their_fix_and_no_system_numbers() {
 }
 
 #[test]
-fn a_full_disk_refuses_the_commit_keeps_what_was_there_and_takes_more_when_there_is_room() {
+fn full_disk_refuses_commits_until_there_is_room_again() {
     let disk = Disk::of_bytes(64 << 20);
     let mut store = disk.store().expect("it opens");
     disk.set_capacity(disk.used());
@@ -192,7 +192,7 @@ fn a_full_disk_refuses_the_commit_keeps_what_was_there_and_takes_more_when_there
 }
 
 #[test]
-fn a_store_is_one_process_one_clusters_and_of_one_number_of_partitions() {
+fn store_belongs_to_one_process_cluster_and_partition_count() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = open(folder.path()).expect("it opens");
     let again = open(folder.path());
@@ -261,7 +261,7 @@ fn damaged_bytes_anywhere_are_an_error_or_change_nothing() {
 }
 
 #[test]
-fn a_store_that_is_emptied_or_gone_is_begun_anew_only_where_that_is_asked_for() {
+fn lost_store_is_recreated_only_on_request() {
     for is_emptied in [true, false] {
         let folder = filled();
         let path = folder.path().join(DATABASE);
@@ -280,7 +280,7 @@ fn a_store_that_is_emptied_or_gone_is_begun_anew_only_where_that_is_asked_for() 
 }
 
 #[test]
-fn a_damaged_store_is_put_aside_and_a_sound_one_kept_when_a_new_one_is_asked_for() {
+fn request_for_a_new_store_sets_aside_only_a_damaged_one() {
     let folder = filled();
     let store = open_anew(folder.path()).expect("it is sound");
     assert_ne!(store.load(1).expect("it is read"), PartitionState::default());
@@ -314,7 +314,7 @@ fn a_file_that_is_no_database_is_a_damaged_store() {
 }
 
 #[test]
-fn a_first_start_that_fails_leaves_nothing_that_hinders_the_second() {
+fn failed_first_start_does_not_hinder_the_second() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let marker = folder.path().join(MARKER);
     std::os::unix::fs::symlink(folder.path().join("nowhere/else"), &marker).expect("it is ours");

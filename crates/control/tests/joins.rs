@@ -34,7 +34,7 @@ fn join_all(nodes: &[Arc<Node>]) -> Vec<Group> {
 }
 
 #[test]
-fn twelve_nodes_that_join_three_hundred_groups_at_once_are_all_in_all_views() {
+fn twelve_nodes_joining_300_groups_at_once_are_in_all_views() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let options = Options { listen: any_port, http: None, ..Options::new(folder.path()) };

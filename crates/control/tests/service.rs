@@ -52,7 +52,7 @@ fn next_message(group: &Group) -> Vec<u8> {
 }
 
 #[test]
-fn members_know_each_other_by_the_service_alone_and_messages_get_there() {
+fn members_meet_through_the_service_and_exchange_messages() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let control = control(folder.path(), any_port());
     let nodes = [(); 3].map(|()| node(control.address()));
@@ -70,7 +70,7 @@ fn members_know_each_other_by_the_service_alone_and_messages_get_there() {
 }
 
 #[test]
-fn nodes_go_on_without_the_service_and_are_right_again_when_it_is_back() {
+fn nodes_continue_without_the_service_and_catch_up_later() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let first = control(folder.path(), any_port());
     let address = first.address();
@@ -114,7 +114,7 @@ fn a_group_keeps_the_settings_of_its_first_join_over_a_restart() {
 }
 
 #[test]
-fn a_service_that_is_not_there_or_serves_another_cluster_is_an_error_that_says_so() {
+fn absent_service_or_other_cluster_is_an_error_with_its_cause() {
     let unused = std::net::TcpListener::bind(any_port()).and_then(|it| it.local_addr());
     let nobody = node(unused.expect("a port that nobody listens at"));
     let error = nobody.join("prices", Profile::time_critical()).expect_err("nobody is there");

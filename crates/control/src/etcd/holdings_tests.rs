@@ -54,7 +54,7 @@ fn owner_of_all() -> Holdings {
 }
 
 #[test]
-fn a_free_partition_is_asked_for_once_and_owned_when_the_watch_says_so() {
+fn free_partition_is_taken_once_and_owned_when_watch_confirms() {
     let now = Instant::now();
     let mut holdings = holdings(&[OURS, THEIRS]);
     assert_eq!(holdings.tend(now), [], "who has no lease takes nothing");
@@ -79,7 +79,7 @@ fn a_free_partition_is_asked_for_once_and_owned_when_the_watch_says_so() {
 }
 
 #[test]
-fn what_a_dead_process_owned_is_taken_when_its_lease_is_over_and_not_before() {
+fn partitions_of_a_dead_process_are_taken_after_its_lease() {
     let now = Instant::now();
     let mut holdings = Holdings::new(PARTITIONS);
     let dead = PartitionSnapshot { owner: Some(owner(THEIRS, 5)), ..Default::default() };
@@ -109,7 +109,7 @@ fn a_request_in_vain_is_made_again_after_a_pause() {
 }
 
 #[test]
-fn a_partition_is_handed_over_after_the_commit_that_is_on_its_way() {
+fn partition_is_handed_over_after_its_pending_commit() {
     let now = Instant::now();
     let mut holdings = owner_of_all();
     let theirs = (0..PARTITIONS).filter(|partition| !is_ours(*partition));
@@ -163,7 +163,7 @@ fn owned(holdings: &mut Holdings) -> Vec<u16> {
 }
 
 #[test]
-fn a_partition_is_not_owned_again_while_its_own_gift_is_on_its_way() {
+fn partition_is_not_owned_again_during_its_own_handover() {
     let now = Instant::now();
     let (mut holdings, [given, kept]) = giver_that_is_the_heir_again(now);
     assert!(owned(&mut holdings).is_empty(), "the keys may go");
@@ -182,7 +182,7 @@ fn a_partition_is_not_owned_again_while_its_own_gift_is_on_its_way() {
 }
 
 #[test]
-fn a_lapse_loses_everything_at_once_and_names_no_owner_that_is_not_alive() {
+fn lapsed_lease_loses_all_partitions_and_names_no_owner() {
     let mut holdings = owner_of_all();
     let _ = holdings.begin_commit(0, CommitId(7)).expect("it is owned");
     holdings.lapse();
@@ -197,7 +197,7 @@ fn a_lapse_loses_everything_at_once_and_names_no_owner_that_is_not_alive() {
 }
 
 #[test]
-fn a_commit_whose_fate_is_unknown_is_made_again_as_one_that_may_be_there() {
+fn commit_of_unknown_fate_is_repeated_as_unsure() {
     let mut holdings = owner_of_all();
     let first = holdings.begin_commit(0, CommitId(7)).expect("it is owned");
     holdings.end_commit(0, CommitId(7), Err(CommitFailure::Unknown));

@@ -77,7 +77,7 @@ fn whatever_is_committed_the_keys_hold_what_the_state_does() {
 }
 
 #[test]
-fn no_key_is_written_twice_and_a_full_commit_fits_into_a_transaction() {
+fn full_commit_fits_a_transaction_and_writes_each_key_once() {
     let keys = Keys::new("test");
     let most = super::super::MAX_COMMIT_CHANGES as u32;
     let changes: Vec<Change> = (1..=most).map(|group| join(group, 5, 1)).collect();

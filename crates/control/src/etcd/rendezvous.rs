@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn every_process_gets_a_share_and_one_that_goes_moves_only_its_own() {
+    fn every_process_has_a_share_and_a_leave_moves_only_its_own() {
         let three = processes(3);
         let before: Vec<i64> = (0..256).filter_map(|it| entitled(it, &three)).collect();
         for lease in three.keys() {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_started_again_gets_the_old_share_while_its_old_lease_still_runs() {
+    fn restarted_process_gets_its_share_during_the_old_lease() {
         let mut processes = processes(3);
         let before: Vec<Option<i64>> = (0..64).map(|it| entitled(it, &processes)).collect();
         let again = Registered { since: 9, ..processes[&2] };
