@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_is_read_as_it_was_written_and_not_before_it_is_whole() {
+    fn frame_is_decoded_as_encoded_and_only_when_complete() {
         let id = TransferId([7; 32]);
         round_trip(Opening::Hello {
             version: 1,

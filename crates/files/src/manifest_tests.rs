@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_changed_in_a_manifest_it_is_refused_or_another_one(
+    fn changed_manifest_is_refused_or_decodes_to_another_one(
         manifest in manifests(), at: prop::sample::Index, change in 1_u8..,
     ) {
         let mut encoded = manifest.encode();

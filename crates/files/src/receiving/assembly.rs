@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_there_is_no_room_the_piece_that_was_silent_for_longest_is_given_up() {
+    fn full_assembly_gives_up_the_piece_silent_for_longest() {
         let mut assembly = Assembly::new(9, 2);
         assert_eq!(assembly.put(0, 4, 0, &Bytes::from_static(b"a")), Put::Kept(None));
         assert_eq!(assembly.put(1, 4, 0, &Bytes::from_static(b"a")), Put::Kept(None));
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_in_any_order_and_number_make_the_piece_when_none_is_missing(
+        fn parts_in_any_order_make_the_piece_once_complete(
             cuts in prop::collection::vec((0_usize..40, 1_usize..20), 0..60),
         ) {
             let piece: Vec<u8> = (1..=40).collect();

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_well_is_written_whole_blocks_at_a_time_and_the_rest_is_left() {
+    fn aligned_data_is_written_in_whole_blocks_without_the_rest() {
         let dir = tempfile::TempDir::new().expect("a directory");
         let folder = Folder::named(dir.path()).expect("it is there");
         let name = OsStr::new("file");

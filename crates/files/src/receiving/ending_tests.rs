@@ -18,7 +18,7 @@ fn shared(sent: &Sent) -> Shared {
 }
 
 #[test]
-fn when_the_last_piece_comes_as_the_sender_ends_it_everything_is_published_or_removed() {
+fn last_piece_racing_with_an_abort_publishes_all_or_nothing() {
     for _ in 0..200 {
         let sent = Sent::new();
         let shared = shared(&sent);
@@ -52,7 +52,7 @@ fn when_the_last_piece_comes_as_the_sender_ends_it_everything_is_published_or_re
 }
 
 #[test]
-fn what_was_ended_is_not_published_by_a_piece_that_was_under_way() {
+fn piece_in_flight_does_not_publish_an_aborted_transfer() {
     let sent = Sent::new();
     let shared = shared(&sent);
     for piece in 0..shared.manifest().pieces() {

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_broken_off_is_told_with_its_size_and_what_is_finished_is_not() {
+    fn unfinished_transfer_is_listed_with_its_size_until_done() {
         let sent = large();
         let bytes = sent.content.read(0).expect("it is there");
         let store = sent.store(false).expect("it can be received");

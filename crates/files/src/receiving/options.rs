@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_the_same_before_and_after_it_is_made_and_however_it_is_written() {
+    fn place_is_equal_for_all_spellings_of_a_directory() {
         let folder = tempfile::tempdir().expect("a directory");
         let place = |name: &str| ReceiveOptions::new(folder.path().join(name)).place();
         let before = place("a/b");

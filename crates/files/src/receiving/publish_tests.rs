@@ -126,7 +126,7 @@ fn after_each_step_it_goes_on_from_there() {
 }
 
 #[test]
-fn in_the_middle_of_building_and_of_moving_it_goes_on_from_there() {
+fn publication_resumes_amid_building_and_moving() {
     let sent = Sent::new();
     let store = sent.complete(false);
     let stage = sent.stage();

@@ -70,7 +70,7 @@ fn assert_large(sent: &Sent) {
 }
 
 #[test]
-fn a_piece_that_was_damaged_while_the_tree_was_built_is_got_again_and_the_others_are_kept() {
+fn piece_damaged_during_building_is_fetched_again_alone() {
     for (steps, tree) in [(BUILDING, "tree"), (NOTED, "tree")] {
         let sent = large();
         died_after(&sent, steps, false);
@@ -133,7 +133,7 @@ fn what_is_gone_from_the_target_before_the_end_is_got_again() {
 }
 
 #[test]
-fn what_was_changed_in_the_target_before_the_end_is_not_told_to_be_finished() {
+fn target_changed_before_the_end_is_not_reported_finished() {
     let sent = large();
     died_after(&sent, MOVED, false);
     let published = sent.to().join("large");
@@ -221,7 +221,7 @@ fn nothing_but_a_hole_has_its_size_from_the_beginning() {
 }
 
 #[test]
-fn an_empty_directory_that_has_taken_the_place_beside_the_target_stays() {
+fn empty_directory_in_place_of_the_stage_is_not_removed() {
     let sent = large();
     let store = sent.complete(false);
     fs::rename(sent.stage(), sent.folder.path().join("aside")).expect("it is there");
@@ -271,7 +271,7 @@ fn with_modes_that_hold(run: impl FnOnce() + Send) {
 }
 
 #[test]
-fn what_has_its_mode_already_and_is_closed_to_its_owner_is_finished() {
+fn entries_closed_to_their_owner_are_still_published() {
     for overwrite in [false, true] {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let root = folder.path().join("from/tree");
@@ -307,7 +307,7 @@ fn what_has_its_mode_already_and_is_closed_to_its_owner_is_finished() {
 }
 
 #[test]
-fn of_many_that_begin_at_once_one_receives_and_the_others_harm_it_not() {
+fn one_of_many_simultaneous_receivers_wins_unharmed() {
     const STARTS: usize = 8;
     for _ in 0..50 {
         let sent = large();
@@ -338,7 +338,7 @@ fn of_many_that_begin_at_once_one_receives_and_the_others_harm_it_not() {
 }
 
 #[test]
-fn who_begins_while_another_ends_finds_nothing_of_it_or_everything() {
+fn receiver_started_at_anothers_end_finds_busy_or_complete() {
     for _ in 0..50 {
         let sent = large();
         let store = sent.complete(false);
@@ -363,7 +363,7 @@ fn who_begins_while_another_ends_finds_nothing_of_it_or_everything() {
 }
 
 #[test]
-fn what_was_recovered_before_its_offer_came_is_had_when_it_comes() {
+fn transfer_recovered_before_its_offer_is_complete() {
     for sent in [Sent::new(), large()] {
         died_after(&sent, NOTED, false);
         let recovered = recover(&sent.to(), false);

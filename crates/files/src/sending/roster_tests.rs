@@ -115,7 +115,7 @@ fn the_load_is_spread_and_bounded() {
 }
 
 #[test]
-fn a_receiver_gets_no_more_at_a_time_than_it_fetches_and_nothing_twice() {
+fn receiver_gets_a_bounded_number_of_fetches_without_repeats() {
     let mut told = Told::new(&[PIECES, 0]);
     told.assign(100, 8);
     told.assign(100, 8);
@@ -144,7 +144,7 @@ fn the_sender_gives_only_what_nobody_has() {
 }
 
 #[test]
-fn who_gave_something_wrong_to_one_is_not_asked_by_it_and_to_two_by_nobody() {
+fn source_of_wrong_data_is_avoided_by_one_then_by_all() {
     let mut told = Told::new(&[PIECES, 0, 0, 0]);
     told.assign(2, 0);
     let (_, first) = told.fetches();
@@ -193,7 +193,7 @@ fn what_is_wrong_even_from_the_sender_is_not_to_be_had() {
 }
 
 #[test]
-fn who_is_lost_frees_those_it_asked_and_is_known_when_it_comes_back() {
+fn lost_receiver_frees_its_fetches_and_keeps_its_row() {
     let mut told = Told::new(&[PIECES, 0, 0]);
     told.assign(1, 0);
     let (_, first) = told.fetches();
@@ -222,7 +222,7 @@ fn one_that_failed_early_is_the_same_when_it_tries_again() {
 }
 
 #[test]
-fn what_one_failed_of_is_not_forgotten_when_another_of_its_name_and_host_comes() {
+fn failure_stays_listed_when_a_namesake_on_the_host_joins() {
     let mut told = Told::new(&[]);
     told.fail_early();
     assert_eq!(told.ready(1, 0), 1);
@@ -234,7 +234,7 @@ fn what_one_failed_of_is_not_forgotten_when_another_of_its_name_and_host_comes()
 }
 
 #[test]
-fn one_that_is_lost_before_it_was_ready_is_known_once_and_the_same_when_it_comes_back() {
+fn receiver_lost_before_it_was_ready_has_one_row_on_return() {
     let mut told = Told::new(&[]);
     // The receiver has connected again before the loss of its first connection was noticed.
     told.prepare(50, 0);
@@ -252,7 +252,7 @@ fn one_that_is_lost_before_it_was_ready_is_known_once_and_the_same_when_it_comes
 }
 
 #[test]
-fn who_is_not_ready_in_time_has_failed_whether_it_says_anything_or_not() {
+fn receiver_not_ready_in_time_has_failed() {
     let mut told = Told::new(&[]);
     told.prepare(50, 0);
     let roster = &mut told.roster;

@@ -61,7 +61,7 @@ fn too_little_space_is_known_before_anything_is_received() {
 }
 
 #[test]
-fn a_disk_that_fills_up_on_the_way_is_told_to_the_sender_and_can_be_gone_on_from() {
+fn receiver_with_a_full_disk_is_named_and_can_resume() {
     let places = Places::new();
     let _disk = match SmallDisk::mount(&places.folder(0)) {
         Ok(disk) => disk,

@@ -93,7 +93,7 @@ fn blocks_that_come_twice_or_in_another_order_change_nothing() {
 }
 
 #[test]
-fn a_piece_with_a_wrong_block_is_counted_and_fetched_from_somebody_else() {
+fn piece_with_a_wrong_block_is_counted_and_fetched_again() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let wire = Wire::with(|listener, number, block| {
@@ -134,7 +134,7 @@ fn nonsense_in_the_stream_is_counted_and_harmless() {
 }
 
 #[test]
-fn incomplete_pieces_beyond_the_bound_are_dropped_counted_and_fetched() {
+fn incomplete_pieces_beyond_the_bound_are_counted_and_fetched() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     // The last block of each piece arrives after all other blocks.
@@ -165,7 +165,7 @@ fn incomplete_pieces_beyond_the_bound_are_dropped_counted_and_fetched() {
 }
 
 #[test]
-fn a_source_that_changes_meanwhile_ends_the_transfer_for_all_and_finishes_nothing() {
+fn source_changed_in_mid_transfer_ends_it_and_keeps_nothing() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(2));
@@ -211,7 +211,7 @@ fn what_is_of_no_use_any_more_is_removed_before_the_end_is_told() {
 }
 
 #[test]
-fn a_source_that_vanishes_ends_the_transfer_and_receivers_keep_what_they_have() {
+fn vanished_source_ends_the_transfer_and_data_is_kept() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(1));
@@ -239,7 +239,7 @@ fn a_source_that_vanishes_ends_the_transfer_and_receivers_keep_what_they_have() 
 }
 
 #[test]
-fn a_stream_that_closes_ends_the_transfer_and_receivers_keep_what_they_have() {
+fn closed_stream_ends_the_transfer_and_data_is_kept() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(1));

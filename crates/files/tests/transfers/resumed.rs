@@ -67,7 +67,7 @@ fn send_again(places: &Places, listeners: Listeners, told: &[Arc<Receiving>]) ->
 }
 
 #[test]
-fn a_sender_that_was_killed_goes_on_with_receivers_that_kept_running() {
+fn killed_sender_resumes_with_running_receivers() {
     let places = Places::new();
     let (_, listeners, receiving) = killed_half_way(&places, 2);
     let summary = send_again(&places, listeners, &receiving);
@@ -80,7 +80,7 @@ fn a_sender_that_was_killed_goes_on_with_receivers_that_kept_running() {
 }
 
 #[test]
-fn a_sender_that_was_killed_goes_on_with_receivers_that_were_killed_too() {
+fn killed_sender_resumes_with_killed_receivers() {
     let places = Places::new();
     let (offer, listeners, receiving) = killed_half_way(&places, 2);
     listeners.lock().expect("no panic").clear();
@@ -160,7 +160,7 @@ fn what_a_journal_names_and_the_disk_lost_is_got_again() {
 }
 
 #[test]
-fn a_transfer_that_all_have_already_is_finished_without_being_sent() {
+fn transfer_that_all_have_is_finished_without_sending() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(1));
@@ -184,7 +184,7 @@ fn a_transfer_that_all_have_already_is_finished_without_being_sent() {
 }
 
 #[test]
-fn a_receiver_that_has_its_name_already_takes_part_and_gives_to_the_others() {
+fn receiver_with_the_finished_file_serves_the_others() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     fs::create_dir_all(places.folder(0)).expect("it can be made");

@@ -177,7 +177,7 @@ fn what_leads_out_of_the_tree_or_is_no_file_is_not_sent() {
 }
 
 #[test]
-fn what_is_there_already_is_an_error_before_anything_is_received() {
+fn existing_target_is_an_error_before_anything_is_received() {
     let places = Places::new();
     let file = places.file("data", 2 << 20);
     fs::create_dir(places.folder(1)).expect("it is new");
@@ -222,7 +222,7 @@ fn with_overwrite_files_are_replaced_and_directories_merged() {
 }
 
 #[test]
-fn with_overwrite_a_directory_and_a_file_do_not_replace_each_other() {
+fn overwrite_replaces_no_directory_by_a_file_or_vice_versa() {
     let places = Places::new();
     let root = tree(&places);
     let sending = open(&[&root], with_receivers(1));
@@ -256,7 +256,7 @@ fn no_symlink_of_the_receivers_is_followed() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_named_and_left_out_only_if_that_is_asked_for() {
+fn unsendable_entries_are_named_and_skipped_only_on_request() {
     let places = Places::new();
     let root = tree(&places);
     symlink("/etc/passwd", root.join("absolute")).expect("it is new");

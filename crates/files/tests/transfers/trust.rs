@@ -96,7 +96,7 @@ fn read_manifest(mut stream: &TcpStream) -> Manifest {
 }
 
 #[test]
-fn a_peer_that_gives_wrong_bytes_is_not_asked_again_and_harms_nobody() {
+fn peer_with_wrong_bytes_is_not_asked_again_and_does_no_harm() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(3));
@@ -260,7 +260,7 @@ impl Idle {
 }
 
 #[test]
-fn who_gets_nothing_any_more_has_failed_when_the_patience_is_over() {
+fn receiver_without_progress_fails_after_the_patience() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
@@ -356,7 +356,7 @@ fn who_is_gone_at_the_end_is_named() {
 }
 
 #[test]
-fn who_has_everything_does_not_wait_for_one_that_has_fallen_silent() {
+fn complete_receiver_does_not_wait_for_a_silent_one() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(2));

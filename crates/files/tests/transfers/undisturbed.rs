@@ -43,7 +43,7 @@ fn what_a_reader_gives_is_sent_as_a_file() {
 }
 
 #[test]
-fn a_late_joiner_gets_the_rest_of_the_stream_and_what_it_missed_from_the_others() {
+fn late_joiner_gets_the_rest_by_stream_and_gaps_from_peers() {
     let places = Places::new();
     let file = places.file("data", 8 << 20);
     let sending = open(&[&file], with_receivers(2));
@@ -122,7 +122,7 @@ fn without_receivers_when_the_time_has_passed_there_is_an_error() {
 }
 
 #[test]
-fn the_stream_begins_with_fewer_receivers_when_the_time_has_passed() {
+fn stream_begins_with_fewer_receivers_after_the_set_time() {
     let places = Places::new();
     let file = places.file("data", 100);
     let start = StartWhen { receivers: Some(5), after: Some(Duration::from_millis(300)) };
@@ -162,7 +162,7 @@ fn an_offer_that_nobody_stands_behind_is_an_error() {
 }
 
 #[test]
-fn a_transfer_that_is_cancelled_ends_for_everybody_and_leaves_nothing_half_done() {
+fn canceled_transfer_ends_for_all_and_publishes_nothing() {
     let places = Places::new();
     let file = places.file("data", 3 << 20);
     let sending = open(&[&file], with_receivers(1));
