@@ -157,7 +157,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn any_body_under_a_right_header_decodes_to_itself_or_to_an_error(
+        fn body_under_a_valid_header_decodes_to_itself_or_an_error(
             kind in 0..64_u8,
             body in prop::collection::vec(any::<u8>(), 0..120),
         ) {

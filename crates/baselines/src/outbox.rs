@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_come_out_in_order_and_what_finds_no_room_is_counted() {
+    fn datagrams_leave_in_order_and_overflow_is_counted() {
         let mut outbox = Outbox::default();
         for byte in 0..MAX_WAITING + 3 {
             outbox.push(Class::Control, Destination::Lan, |out| out.push(byte as u8));

@@ -38,7 +38,7 @@ fn delivered(reception: &mut Reception) -> Vec<(u32, Duration)> {
 }
 
 #[test]
-fn a_receiver_is_owed_a_stream_from_the_first_that_it_hears_or_from_the_very_first() {
+fn stream_is_owed_from_the_first_heard_or_the_very_first() {
     let mut reception = joined(TERMS);
     assert!(reception.on_block(Time(0), id(SENDER, 3), &block(), How::Recovered(SENDER)).is_none());
     assert!(reception.on_data(Time(0), id(SENDER, 4), &block()).is_some());
@@ -51,7 +51,7 @@ fn a_receiver_is_owed_a_stream_from_the_first_that_it_hears_or_from_the_very_fir
 }
 
 #[test]
-fn what_was_missing_is_delivered_once_with_the_time_it_was_known_to_be() {
+fn missing_packet_is_delivered_once_with_its_waiting_time() {
     let mut reception = joined(TERMS);
     reception.on_data(Time(0), id(SENDER, 1), &block());
     reception.on_announced(Time(5), GROUP, SENDER, SeqNo(3));
@@ -84,7 +84,7 @@ fn what_does_not_come_is_reported_lost_in_time() {
 }
 
 #[test]
-fn nothing_is_delivered_again_to_who_comes_back_and_numbers_go_on() {
+fn rejoining_member_gets_nothing_twice_and_numbers_continue() {
     let mut reception = joined(TERMS);
     reception.on_data(Time(0), id(SENDER, 1), &block());
     reception.on_data(Time(0), id(SENDER, 2), &block());
@@ -99,7 +99,7 @@ fn nothing_is_delivered_again_to_who_comes_back_and_numbers_go_on() {
 }
 
 #[test]
-fn streams_of_those_who_have_gone_make_room_and_others_are_refused() {
+fn streams_of_gone_senders_make_room_and_others_are_refused() {
     let mut reception = joined(TERMS);
     let joins = |node| ViewChange { group: GROUP, node, kind: ViewChangeKind::Joined, version: 1 };
     assert!(reception.handle_view(&joins(NodeId(2))));

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_much_is_lost_the_oldest_first_and_told_in_ranges() {
+    fn excess_missing_packets_are_lost_oldest_first_in_ranges() {
         let mut stream = Stream::owed_from(SeqNo(1));
         stream.reach(Time(0), SeqNo(3), 4);
         let gap = stream.reach(Time(1), SeqNo(10), 4);

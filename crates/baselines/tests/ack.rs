@@ -106,7 +106,7 @@ fn a_member_that_comes_back_under_load_is_waited_for_again() {
 }
 
 #[test]
-fn past_its_deadline_a_message_is_not_sent_again_and_reported_lost() {
+fn expired_message_is_not_resent_and_is_reported_lost() {
     let mut world = world(2, Config::default(), Loss::None, 6);
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
     let options = SendOptions { deadline: Some(10 * MILLISECOND), qos: None };
@@ -130,7 +130,7 @@ fn a_first_message_that_was_sent_again_is_delivered_as_such() {
 }
 
 #[test]
-fn a_timeout_below_the_round_trip_grows_until_one_can_be_measured() {
+fn timeout_below_the_round_trip_grows_until_one_is_measured() {
     let timeouts = Timeouts { initial: 10 * MILLISECOND, ..Config::default().timeouts };
     let config = Config { timeouts, ..Config::default() };
     let mut world = world(2, config, Loss::None, 8);

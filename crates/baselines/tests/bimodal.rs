@@ -44,7 +44,7 @@ fn the_multicast_may_reach_nobody_and_gossip_reaches_all() {
 }
 
 #[test]
-fn a_round_sends_no_more_again_than_its_limit_the_most_recent_first() {
+fn round_retransmits_up_to_its_limit_most_recent_first() {
     let config = Config { retransmissions_per_round: 3, give_up_rounds: 200, ..Config::default() };
     let config = Config { history_rounds: 200, ..config };
     let mut world = world(2, config, Loss::None, 3);

@@ -108,7 +108,7 @@ fn every_message_arrives_once_whatever_the_domains() {
 }
 
 #[test]
-fn a_head_repairs_what_its_domain_lost_and_the_sender_is_not_asked() {
+fn head_repairs_losses_of_its_domain_without_the_sender() {
     for protocol in ALL {
         let mut world = world(protocol, domains(three_domains()), 0.0, 3);
         world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 5);
@@ -129,7 +129,7 @@ fn a_head_repairs_what_its_domain_lost_and_the_sender_is_not_asked() {
 }
 
 #[test]
-fn what_a_whole_domain_lost_goes_to_its_head_and_from_there_to_the_others() {
+fn loss_of_a_whole_domain_is_repaired_through_its_head() {
     for protocol in ALL {
         let mut world = world(protocol, domains(three_domains()), 0.0, 4);
         world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 4);
@@ -208,7 +208,7 @@ fn what_nobody_has_is_reported_lost() {
 }
 
 #[test]
-fn one_packet_goes_by_unicast_or_multicast_as_crosses_fewer_links_or_by_a_threshold() {
+fn repair_is_unicast_or_multicast_by_link_count_or_threshold() {
     let copies = |protocol, repair_by, lacking: usize| {
         let mut world = world_by(protocol, domains(three_domains()), repair_by, 0.0, 10);
         world.filter = Box::new(move |_, to, class, _| class != Class::Data || to < 8 - lacking);

@@ -84,7 +84,7 @@ fn a_last_message_that_is_lost_is_noticed_by_a_heartbeat() {
 /// Models a link that loses in bursts. A burst lasts for a number of datagrams, and between the
 /// last heartbeats there are no other datagrams to end it.
 #[test]
-fn a_last_message_is_reported_lost_after_the_first_heartbeat_that_comes_through() {
+fn lost_last_message_is_reported_after_the_next_heartbeat() {
     let config = Config { c: 0, ..Config::default() };
     let give_up_after = config.give_up_after;
     let mut world = world(2, config, Loss::None, 5);
@@ -114,7 +114,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 #[test]
-fn sets_that_make_room_for_those_of_another_sender_are_counted_each() {
+fn each_set_dropped_for_another_sender_is_counted() {
     let config = Config { max_streams: 1, give_up_after: SECOND, ..Config::default() };
     let mut world = world(1, config, Loss::None, 9);
     let parity = |world: &mut World, sender: u64, first: u32| {

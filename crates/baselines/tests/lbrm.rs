@@ -19,7 +19,7 @@ fn config(hierarchy: Hierarchy) -> Config {
 }
 
 #[test]
-fn heartbeats_come_soon_after_a_message_and_then_at_longer_and_longer_pauses() {
+fn heartbeats_after_a_message_come_at_growing_intervals() {
     let mut world = world(2, config(Hierarchy::flat()));
     world.sends(0, 0..1);
     // The first heartbeat follows after 250 ms, the next ones after 500 ms, 1, 2, 4, 8, 16 and 32 s
@@ -48,7 +48,7 @@ fn the_loss_of_a_last_message_is_told_by_the_first_heartbeat() {
 }
 
 #[test]
-fn the_primary_logger_has_what_the_secondary_ones_lack_and_asks_the_source_itself() {
+fn primary_logger_serves_secondaries_and_asks_the_source() {
     // 2 is the primary logger and 3 a secondary one. 1 sends, and is in no domain.
     let place = |node| Place { node: NodeId(node), links: 2 };
     let domain = |head, members: &[u64]| {

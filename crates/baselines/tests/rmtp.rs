@@ -63,7 +63,7 @@ fn acknowledgements_are_few_and_tell_of_many_packets() {
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_is_counted_and_nothing_else() {
+fn acknowledgment_of_unsent_packets_is_counted_and_ignored() {
     let mut world = world(2, config());
     world.sends(0, 0..1);
     let mut forged = Vec::new();

@@ -160,7 +160,7 @@ fn sender_based_fec_settles_everything_on_real_sockets() {
 }
 
 #[test]
-fn acknowledgements_and_timeouts_deliver_everything_on_real_sockets() {
+fn ack_timeouts_deliver_everything_on_real_sockets() {
     let (lost, nodes) = run(|id, seed| {
         let config = ack::Config { owed: Owed::First, ..ack::Config::default() };
         Box::new(ack::AckTimeout::new(id, config, seed))

@@ -36,7 +36,7 @@ fn every_message_arrives_once_whatever_the_timers() {
 }
 
 #[test]
-fn a_loss_is_discovered_by_the_next_packet_and_recovered_a_few_timers_later() {
+fn loss_is_found_by_the_next_packet_and_recovered_by_timers() {
     // Session messages are rare, so that they hardly ever reveal a loss.
     let (session_interval, max_session_interval) = (SECOND * 20, SECOND * 20);
     let config =
@@ -83,7 +83,7 @@ fn distances_are_measured_and_recovery_takes_a_few_of_them() {
 }
 
 #[test]
-fn a_gap_counts_as_a_loss_at_once_or_after_the_delay_that_is_set() {
+fn gap_counts_as_a_loss_at_once_or_after_the_set_delay() {
     for detect_after in [Duration::ZERO, 4 * MILLISECOND] {
         let config = Config {
             timing: Timing::Fixed { c1: 2.0, c2: 0.0, d1: 1.0, d2: 0.0 },
@@ -188,7 +188,7 @@ fn the_same_seed_gives_the_same_history_and_another_one_another() {
 }
 
 #[test]
-fn session_messages_of_a_large_group_take_turns_with_their_reports() {
+fn session_messages_of_a_large_group_rotate_their_reports() {
     let mut world = world(80, Config::ns2_fixed(), 0.0, 10);
     for number in 0..80 {
         world.send(number, &payload(number, 0)).expect("there is room");

@@ -66,7 +66,7 @@ fn a_manager_sees_to_its_own_children_and_the_sender_does_not() {
 }
 
 #[test]
-fn the_slowest_child_holds_a_sender_for_a_while_and_is_told_when_it_is_back() {
+fn slowest_child_holds_a_sender_briefly_and_later_catches_up() {
     let mut world = world(3, Config { window: 4, ..config() });
     world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
     world.sends(0, 0..4);

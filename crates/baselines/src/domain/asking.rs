@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_does_not_answer_delays_no_request_to_another_node() {
+    fn silent_head_delays_no_request_to_another_node() {
         let mut asking = Asking::new(TIMEOUTS);
         let mut lose = |seqno, at: u64| {
             asking.add(id(3, seqno), Time(at));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_answers_after_the_next_one_was_asked_is_waited_for_at_the_next_loss() {
+    fn late_answer_of_a_head_lengthens_the_wait_at_the_next_loss() {
         let mut asking = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
         asking.settle(Time(130), id(3, 0), Some(NodeId(30)));
         asking.add(id(3, 1), Time(1000));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_got_the_packet_late_itself_is_not_taken_for_as_slow() {
+    fn head_that_got_a_packet_late_is_not_considered_slow() {
         let mut asking = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
         asking.settle(Time(1_000_000), id(3, 0), Some(NodeId(30)));
         for seqno in 10..30 {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_the_next_one_before_as_well_does_not_know_how_long_it_waited() {
+    fn ambiguous_answer_after_repeated_requests_is_not_measured() {
         let mut asking = Asking::new(TIMEOUTS);
         let ask = |asking: &mut Asking, at, of| {
             let asked = asking.pop_due(Time(at), |_| true, |_, _, _| Some(NodeId(of)));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_given_up_a_head_does_not_wait_for_what_others_ask_it_for() {
+    fn requests_to_a_given_up_head_do_not_delay_a_member() {
         let mut asking = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
         let again = asking.next_due();
         assert!(!asking.put_off(Time(150), id(3, 0), NodeId(30), Duration::ZERO));

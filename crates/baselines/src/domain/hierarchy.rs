@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_asks_its_head_and_then_those_above_and_the_source_at_last() {
+    fn member_requests_from_its_head_then_above_then_the_source() {
         let (hierarchy, all) = (declared(), view(&[1, 2, 3, 5, 6, 7, 8]));
         let asked = |source, climbs| parent(&hierarchy, 4, &all, source, climbs);
         assert_eq!([asked(1, 0), asked(1, 1), asked(1, 2), asked(1, 9)], [2, 1, 1, 1]);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_but_the_source_is_the_child_of_one_whoever_is_there() {
+    fn every_node_but_the_source_has_exactly_one_parent() {
         let by_id = Hierarchy::by_id(3).expect("it is some");
         for hierarchy in [Hierarchy::flat(), by_id, declared()] {
             for gone in 0..=8_u64 {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_served_when_it_comes_and_not_waited_for_without_end() {
+    fn absent_packet_is_served_on_arrival_or_given_up() {
         let mut serving = serving();
         request(&mut serving, Time(0), id(1), 1, false);
         request(&mut serving, Time(0), id(2), 1, false);
