@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_holds_the_figure_the_papers_points_and_each_relation_with_its_margin() {
+    fn page_has_the_figure_the_papers_points_and_all_relations() {
         let holds = Relation::at_least("at least 97 %", 98.5, 97.0, "%").noted("at d = 2");
         let fails = Relation::at_most("below 5 ms", 8.25, 5.0, "ms");
         let page = page(&[report(vec![holds, fails])]);

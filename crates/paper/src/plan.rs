@@ -229,7 +229,7 @@ fire = "8,5"
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_its_line_and_the_keys_that_are_known() {
+    fn unknown_key_is_refused_with_its_line_and_the_known_keys() {
         let wrong = PLAN.replace("loss =", "los =");
         let error = Plan::<Setup>::read("x.toml", &wrong).expect_err("los is no key");
         assert_eq!(error.to_string(), "x.toml:9: unknown key 'los'");

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replicas_agree_in_the_end_and_the_seed_decides_how_long_it_takes() {
+    fn replicas_agree_in_a_time_set_by_the_seed() {
         let rate = RateOfFire::new(8, 5);
         let run = ServiceRun {
             wiring: Wiring::rack(1, 8),

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_without_points_are_drawn_empty_and_no_figures_not_at_all() {
+    fn figures_without_points_are_drawn_empty() {
         let empty = Figure::new("f", "Nothing", Axis::linear("x"), Axis::log("y", 10.0));
         assert!(draw(&[empty]).contains("Nothing"));
         assert_eq!(draw(&[]), "");

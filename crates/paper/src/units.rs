@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bandwidth_is_in_bits_or_bytes_a_second_or_left_to_the_network() {
+    fn bandwidth_is_bits_or_bytes_per_second_or_automatic() {
         assert_eq!(bandwidth("auto"), Ok(Bandwidth::Auto));
         assert_eq!(bandwidth("1Gbit"), Ok(Bandwidth::BytesPerSecond(125_000_000)));
         assert_eq!(bandwidth("1Gbit/s"), bandwidth("125MB"));

@@ -44,7 +44,7 @@ mod tests {
         [Protocol::Srm, Protocol::Lbrm, Protocol::Tmtp, Protocol::Rmtp, Protocol::Rdcm];
 
     #[test]
-    fn without_losses_every_protocol_fills_the_link_and_repairs_nothing() {
+    fn lossless_runs_fill_the_link_and_repair_nothing() {
         for protocol in ALL {
             let run = BulkRun { setting: setting(0.0), protocol, packets: 300 };
             let outcome = run.run(&|| false).expect("nobody ends it");

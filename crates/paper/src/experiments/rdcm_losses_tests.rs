@@ -26,7 +26,7 @@ fn holding(relations: &[Relation]) -> Vec<bool> {
 }
 
 #[test]
-fn the_order_must_hold_at_every_detection_time_and_the_limits_at_once() {
+fn order_is_checked_at_every_delay_and_limits_without_delay() {
     let at_once = [(40.0, 9), (80.0, 3), (70.0, 4), (93.0, 2)].map(|(a, b)| outcome(a, b));
     let later = [(30.0, 9), (50.0, 3), (45.0, 4), (55.0, 2)].map(|(a, b)| outcome(a, b));
     let right = points(&at_once, &later);

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_joins_its_number_of_distinct_groups_of_ten_members_on_average() {
+    fn every_node_joins_its_number_of_distinct_groups() {
         let membership = Membership::Random { groups_per_node: 64, mean_size: 10, rate: RATE };
         let groups = membership.draw(64, &mut Rng::new(1));
         assert_eq!(groups.count(), 410);

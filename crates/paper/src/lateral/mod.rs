@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_come_and_go_are_repaired_as_others_are_whoever_tells_of_them() {
+    fn churning_nodes_are_repaired_with_any_source_of_views() {
         let [failures, others] = [1000, 100].map(|ms| crate::plan::Span(Duration::from_millis(ms)));
         for views in [Views::Told { failures, others }, Views::Gossip] {
             let membership = Membership::Random { groups_per_node: 8, mean_size: 8, rate: USUAL };

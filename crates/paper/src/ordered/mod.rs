@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn every_destination_gets_the_files_and_the_seed_decides_how_long_it_takes() {
+    fn every_destination_gets_the_files_in_a_time_set_by_the_seed() {
         let run = TransferRun {
             setting: setting(3),
             sources: 2,
