@@ -50,6 +50,11 @@ fn no_function_is_longer_than_70_lines() {
 }
 
 #[test]
+fn no_test_has_a_name_longer_than_60_characters() {
+    assert_none(&findings(rules::long_test_names));
+}
+
+#[test]
 fn no_file_has_more_than_500_lines_of_production_code() {
     assert_none(&findings(rules::long_files));
 }
