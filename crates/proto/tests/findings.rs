@@ -38,7 +38,7 @@ fn nonce_of(engine: &mut Lateral) -> u64 {
 }
 
 #[test]
-fn a_data_packet_as_long_as_udp_allows_panics_nobody() {
+fn data_packet_of_the_largest_udp_size_causes_no_panic() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
     let longest = 65_507 - DATA_BYTES - BLOCK_HEADER_BYTES;
@@ -49,7 +49,7 @@ fn a_data_packet_as_long_as_udp_allows_panics_nobody() {
 }
 
 #[test]
-fn a_repair_that_names_a_packet_twice_panics_nobody() {
+fn repair_that_names_a_packet_twice_causes_no_panic() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
     world.run_for(MILLISECOND);
@@ -64,7 +64,7 @@ fn a_repair_that_names_a_packet_twice_panics_nobody() {
 }
 
 #[test]
-fn a_message_lost_to_its_deadline_is_told_to_the_sender() {
+fn loss_by_deadline_is_reported_to_the_sender() {
     let mut world = World::new(2, &Config::default(), Loss::None, 1);
     (0..2).for_each(|host| world.join(host, GROUP, RATE));
     world.filter = Box::new(|_, _, datagram| datagram[4] != 1);
@@ -80,7 +80,7 @@ fn a_message_lost_to_its_deadline_is_told_to_the_sender() {
 }
 
 #[test]
-fn with_a_window_of_one_who_has_everything_is_not_slow() {
+fn member_with_everything_is_not_slow_at_a_window_of_one() {
     let config = Config { window: 1, ..Config::default() };
     let mut world = World::new(3, &config, Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
@@ -93,7 +93,7 @@ fn with_a_window_of_one_who_has_everything_is_not_slow() {
 }
 
 #[test]
-fn what_was_overtaken_by_far_is_not_both_reported_and_delivered() {
+fn late_packet_is_not_both_reported_and_delivered() {
     let config = Config { max_gap: 50, ..Config::default() };
     let mut engine = Lateral::new(NodeId(1), config, 1);
     let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
@@ -244,7 +244,7 @@ fn long_cut_off_member_learns_its_losses_without_new_packets() {
 }
 
 #[test]
-fn what_was_sent_before_a_long_partition_is_owed_when_it_ends() {
+fn packets_from_before_a_long_partition_are_owed_after_it() {
     // Found by the simulator: a receiver whose opens were not answered for 3 s took the first
     // packet that it had received for the start of the stream.
     let mut world = World::new(2, &Config::default(), Loss::None, 1);

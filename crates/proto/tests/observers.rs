@@ -219,7 +219,7 @@ impl Lab {
 const STEP: Duration = Duration::from_millis(100);
 
 #[test]
-fn an_observer_is_told_who_is_in_every_group_and_each_change() {
+fn observer_sees_all_members_of_all_groups_and_each_change() {
     // Each node is shown one other member. An observer sees all of them.
     let mut lab = Lab::new(None, Some(1));
     for node in [1, 2, 3] {
@@ -247,7 +247,7 @@ fn an_observer_is_told_who_is_in_every_group_and_each_change() {
 }
 
 #[test]
-fn an_observer_of_one_group_is_told_of_no_other() {
+fn observer_of_one_group_sees_no_other() {
     let mut lab = Lab::new(Some(2), None);
     lab.run_for(STEP, &[]);
     assert!(lab.observer.is_current(), "a group without members is known, too");
@@ -288,7 +288,7 @@ fn observer_keeps_an_old_view_until_the_process_returns() {
 }
 
 #[test]
-fn a_partition_that_goes_to_another_process_is_told_by_that_one() {
+fn moved_partition_is_reported_by_its_new_process() {
     let mut lab = Lab::new(None, None);
     lab.hello(0, 1);
     lab.join(0, 1, 2);
@@ -305,7 +305,7 @@ fn a_partition_that_goes_to_another_process_is_told_by_that_one() {
 }
 
 #[test]
-fn an_observer_that_says_nothing_for_a_lease_is_let_go() {
+fn observer_that_is_silent_for_a_lease_is_dropped() {
     let mut lab = Lab::new(None, None);
     lab.run_for(STEP, &[]);
     let stat = |server: &Server, name: &str| {

@@ -74,7 +74,7 @@ fn pieces_that_contradict_each_other_are_found() {
 }
 
 #[test]
-fn the_oldest_message_is_in_the_way_where_there_is_no_room() {
+fn oldest_open_message_is_named_when_there_is_no_room() {
     let mut all = opened(3 * (10 + OVERHEAD_BYTES), None);
     assert!(all.can_hold(10) && !all.can_hold(3 * (10 + OVERHEAD_BYTES) as u32));
     for number in 1..200 {
@@ -103,7 +103,7 @@ fn start_times_of_completed_messages_are_forgotten() {
 }
 
 #[test]
-fn what_is_unwanted_is_so_until_it_is_known_of() {
+fn unwanted_numbers_stay_unwanted_until_forgotten() {
     let mut all = Assemblies::new(1000);
     all.set_unwanted(STREAM, FIRST, SeqNo(3));
     let numbers = [FIRST.minus(1), FIRST, SeqNo(2), SeqNo(3)];

@@ -431,7 +431,7 @@ proptest! {
 
     /// Many groups: every node has its own region, and every bin one region.
     #[test]
-    fn so_are_those_of_nodes_in_many_groups(
+    fn bins_of_nodes_in_many_groups_are_those_made_from_scratch(
         changes in prop::collection::vec((0..10_u64, 0..60_u32, 0..5_u32), 200..500),
         cs in prop::collection::vec(1..6_u8, 60),
         stagger in 1..3_u8,

@@ -446,7 +446,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_not_a_block_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn invalid_blocks_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let mut arena = Arena::default();
             prop_assert!(Block::from_repair(&mut arena, &bytes).is_err());
             if let Ok(block) = Block::from_datagram(&mut arena, &bytes) {

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_that_was_left_wanted_to_send_is_counted() {
+    fn queued_messages_of_a_left_group_are_counted() {
         let mut cutter = Cutter::new(0);
         cutter.push(GROUP, message(25, 10));
         cutter.push(GROUP, message(3, 10));

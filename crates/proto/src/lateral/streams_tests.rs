@@ -45,7 +45,7 @@ fn a_window_follows_the_numbers_across_their_wrap() {
 }
 
 #[test]
-fn what_is_given_up_is_settled() {
+fn packets_given_up_are_settled() {
     let mut rig = Rig::new(1 << 20);
     rig.streams.get_mut(rig.stream).push_missing(MissingIx(0));
     rig.hold(Time(0), SeqNo(u32::MAX));

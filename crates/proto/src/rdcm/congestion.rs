@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_way_before_its_maximum_aims_lower() {
+    fn loss_before_the_last_maximum_lowers_the_maximum() {
         let mut alone = Bic::new(1000, 1 << 20);
         alone.on_loss(0, 0, u32::MAX);
         assert_eq!(alone.last_max, 1000);

@@ -70,7 +70,7 @@ fn alone() -> Place {
 }
 
 #[test]
-fn many_who_join_at_once_are_told_their_places_once() {
+fn joiners_at_once_are_sent_their_places_once() {
     let mut engine = engine(SENDER, [2]);
     send(&mut engine, b"something").expect("there is room");
     (3..303).for_each(|node| join(&mut engine, node));
@@ -179,7 +179,7 @@ fn packets_reported_lost_are_not_delivered_when_sender_returns() {
 }
 
 #[test]
-fn nobody_waits_for_who_has_no_place_in_the_network() {
+fn node_without_a_place_in_the_network_is_evicted_at_once() {
     let topology = Topology::racks(&[4]).expect("a rack");
     let hosts = [1, 2, 4].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
     let network = Network::Known { topology: topology.into(), hosts: hosts.into_iter().collect() };

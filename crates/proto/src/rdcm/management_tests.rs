@@ -173,7 +173,7 @@ fn carry(service: &mut ManagerService, senders: &mut [&mut Sender]) {
 }
 
 #[test]
-fn the_service_places_the_receivers_and_the_sender_tells_them() {
+fn sender_announces_the_places_given_by_the_service() {
     let mut service = ManagerService::new(network(), 1);
     let mut sender = Sender::new(1, &[2, 4, 5]);
     sender.reach();
@@ -298,7 +298,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
 }
 
 #[test]
-fn who_is_refused_goes_on_by_itself_and_nonsense_is_counted() {
+fn refused_sender_continues_alone_and_counts_nonsense() {
     let mut sender = Sender::new(1, &[2, 3]);
     sender.reach();
     sender.send();
@@ -320,7 +320,7 @@ fn who_is_refused_goes_on_by_itself_and_nonsense_is_counted() {
 }
 
 #[test]
-fn who_relays_to_whom_is_settled_without_the_service() {
+fn relay_tree_is_arranged_without_the_service() {
     let mut service = ManagerService::new(network(), 5);
     let mut sender = Sender::new(1, &[2, 3, 4, 5, 6]);
     sender.engine.set_unreached(sender.now, (2..=6).map(NodeId).collect());

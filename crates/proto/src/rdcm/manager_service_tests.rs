@@ -86,7 +86,7 @@ fn one_sender_has_a_group_until_it_is_gone() {
 }
 
 #[test]
-fn what_makes_no_sense_or_does_not_fit_is_counted_and_refused() {
+fn malformed_and_unfit_requests_are_counted_and_refused() {
     let mut service = service();
     service.handle(NOW, NodeId(1), endpoint(1), b"no request");
     assert_eq!((service.counters().requests_malformed, service.poll_answer()), (1, None));

@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn who_comes_and_goes_changes_rings_on_the_way_to_it_alone(
+    fn joins_and_leaves_change_rings_on_their_own_path_only(
         group in any_group(), seed in any::<u64>(),
     ) {
         let mut rng = Rng::new(seed);

@@ -174,7 +174,7 @@ fn impossible_values_are_refused() {
 }
 
 #[test]
-fn a_packet_tells_roughly_how_many_are_under_way() {
+fn packet_carries_a_rough_count_of_packets_in_flight() {
     let doublings = [0, 1, 2, 3, 4, 1000, u64::MAX].map(Way::tree);
     let expected = [0, 0, 1, 1, 2, 9, 15].map(|doublings| Way::Tree { doublings });
     assert_eq!(doublings, expected);

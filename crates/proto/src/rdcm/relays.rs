@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_or_goes_changes_the_places_of_few() {
+    fn joins_and_leaves_change_the_places_of_few() {
         let mut tree = RelayTree::new(2);
         let mut wanted = receivers(0..100);
         tree.arrange(&wanted);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_moved_has_another_parent_and_nobody_to_serve() {
+    fn moved_receiver_has_another_parent_and_no_children() {
         let mut tree = RelayTree::new(2);
         tree.arrange(&receivers(0..30));
         let mut rng = Rng::new(1);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_chain_whoever_is_moved_has_another_parent() {
+    fn moved_receiver_of_a_chain_has_another_parent() {
         let mut rng = Rng::new(1);
         for count in 2..6 {
             let mut tree = RelayTree::new(1);

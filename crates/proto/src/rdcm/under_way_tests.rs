@@ -53,7 +53,7 @@ fn acknowledgment_is_late_after_the_measured_round_trip() {
 }
 
 #[test]
-fn losses_halve_what_may_be_under_way_and_what_comes_widens_it() {
+fn losses_halve_the_window_and_arrivals_widen_it() {
     let mut under_way = under_way(32);
     assert!(!under_way.has_room(MOST));
     assert_eq!(under_way.on_ack(at(132), &having(32, &[]), MOST), []);

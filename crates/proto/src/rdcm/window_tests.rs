@@ -130,7 +130,7 @@ fn repair_is_passed_on_at_once_to_successors_known_to_lack_it() {
 }
 
 #[test]
-fn who_does_not_answer_is_not_flooded() {
+fn silent_successor_is_not_flooded_with_repairs() {
     let mut window = window_of(100, &[(RING, NEXT)], false);
     assert_eq!(repairs(&mut window, 10).len(), 20);
     assert_eq!(repairs(&mut window, 17), []);
@@ -141,7 +141,7 @@ fn who_does_not_answer_is_not_flooded() {
 }
 
 #[test]
-fn who_is_served_is_sent_as_much_as_comes() {
+fn repairs_to_a_successor_follow_its_acknowledgments() {
     let mut window = window_of(100, &[(RING, NEXT)], false);
     window.on_ack(at(0), NEXT, &ack(RING, 0, &[], 100), false);
     assert_eq!(repairs(&mut window, 4), (0..20).map(|it| (NEXT, it)).collect::<Vec<_>>());
@@ -211,7 +211,7 @@ fn release_may_precede_the_change_of_successor() {
 }
 
 #[test]
-fn what_was_said_of_an_earlier_place_counts_no_more() {
+fn releases_of_an_earlier_epoch_are_ignored() {
     let mut window = window_of(10, &[(RING, NEXT)], false);
     window.on_release(NEXT, RING, 100, 0);
     serve(&mut window, 150, &[(RING, NEXT)], false);
@@ -235,7 +235,7 @@ fn a_former_successor_that_was_not_heard_holds_nothing() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused_and_can_come_again() {
+fn packet_without_room_is_refused_and_accepted_later() {
     let mut window = RepairWindow::new(1000, 2, PATIENCE);
     serve(&mut window, 0, &[(RING, NEXT)], false);
     assert_eq!(window.on_packet(at(0), 999, packet(9)), Arrival::Known);
@@ -272,7 +272,7 @@ fn successor_is_cut_off_if_only_its_predecessor_gets_the_tree() {
 
 proptest! {
     #[test]
-    fn whatever_is_lost_and_acknowledged_a_successor_ends_with_all(
+    fn successor_ends_with_everything_under_any_losses(
         packets in 1..200_u64, loss in 0.0..0.7_f64, seed in any::<u64>(),
     ) {
         let mut rng = Rng::new(seed);

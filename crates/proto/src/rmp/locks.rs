@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_is_not_admitted_to_a_lock_that_is_held() {
+    fn request_without_waiting_is_not_admitted_to_a_held_lock() {
         let mut locks = Locks::default();
         assert!(locks.admits(LOCK, process(1), false));
         locks.ask(LOCK, process(1));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound_for_all_who_hold_and_wait() {
+    fn holders_and_waiters_of_locks_are_bounded() {
         let mut locks = Locks::default();
         for name in 0..Locks::MAX_ENTRIES as u64 {
             assert!(locks.admits(LockName(name), process(1), true));

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stable_is_forgotten_but_for_the_last_word() {
+    fn stable_rounds_are_forgotten_except_the_last_one() {
         let mut log = Log::new(Timestamp(1));
         for at in 1..4 {
             log.offer(ack(at, 0));

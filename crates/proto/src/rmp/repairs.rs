@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_remembered() {
+    fn remembered_repairs_are_bounded() {
         let mut repairs = Repairs::default();
         let process = Process { node: NodeId(1), life: 1 };
         for number in 0..10_000 {

@@ -106,7 +106,7 @@ fn cut_off_while_confirmed(rejoins: bool) -> World {
 }
 
 #[test]
-fn joiner_is_told_the_end_of_a_confirmed_stream() {
+fn joiner_learns_the_end_of_a_confirmed_stream() {
     let mut world = cut_off_while_confirmed(true);
     world.run_for(10 * SECOND);
     let host = &world.hosts[2];
@@ -118,7 +118,7 @@ fn joiner_is_told_the_end_of_a_confirmed_stream() {
 }
 
 #[test]
-fn joiner_is_told_the_end_though_heartbeats_are_lost() {
+fn joiner_learns_the_end_despite_lost_heartbeats() {
     let mut world = cut_off_while_confirmed(false);
     let heartbeats = std::rc::Rc::new(std::cell::Cell::new(0));
     let count = heartbeats.clone();

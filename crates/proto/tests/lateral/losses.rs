@@ -32,7 +32,7 @@ fn a_message_past_its_deadline_is_reported_not_delivered() {
 }
 
 #[test]
-fn a_node_too_far_behind_says_so_and_goes_on() {
+fn node_too_far_behind_reports_losses_and_continues() {
     let config = Config { max_gap: 50, window: 0, ..Config::default() };
     let mut world = World::new(3, &config, Loss::None, 1);
     (0..3).for_each(|host| world.join(host, group(0), RATE));

@@ -28,7 +28,7 @@ fn joiner_gets_everything_since_its_join_and_nothing_before() {
 }
 
 #[test]
-fn a_joiner_is_not_asked_for_what_was_lost_before_it_came() {
+fn joiner_gets_no_naks_for_packets_from_before_its_join() {
     for seed in 0..5 {
         let mut world = World::new(8, &Config::default(), Loss::None, seed);
         (0..4).for_each(|host| world.join(host, group(0), RATE));
@@ -79,7 +79,7 @@ fn rejoining_a_group_repeats_no_message() {
 }
 
 #[test]
-fn what_a_crashed_sender_left_behind_is_repaired_by_the_others() {
+fn packets_of_a_crashed_sender_are_repaired_by_the_others() {
     let mut world = World::new(5, &Config::default(), Loss::None, 1);
     (0..5).for_each(|host| world.join(host, group(0), RATE));
     world.filter =

@@ -137,7 +137,7 @@ fn starts_apart(apart: std::ops::Range<u32>) -> (u64, u64) {
 }
 
 #[test]
-fn near_numbers_of_two_starts_are_not_taken_for_one_stream() {
+fn near_numbers_of_two_starts_are_separate_streams() {
     for apart in [300..2000, 20_000..60_000] {
         let (earlier, later) = starts_apart(apart.clone());
         for (former, latter) in [(earlier, later), (later, earlier)] {

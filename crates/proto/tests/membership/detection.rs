@@ -66,7 +66,7 @@ fn a_suspicion_ends_when_the_suspected_is_heard() {
 }
 
 #[test]
-fn a_node_that_stood_still_reads_what_came_before_it_judges() {
+fn paused_node_reads_its_backlog_before_it_suspects_others() {
     for (local_health, wrong) in [(3, 0), (0, 1)] {
         let mut net = pair(&Config { local_health, ..with_seeds(&[0]) }, 5);
         net.hosts[1].paused = true;
@@ -125,7 +125,7 @@ fn suspicions_among_many_are_taken_back_and_counted() {
 }
 
 #[test]
-fn who_leaves_and_joins_again_at_once_is_seen_to_have_left() {
+fn quick_rejoin_is_seen_as_a_leave_and_a_join() {
     for loss in [0.0, 0.2] {
         let mut net = agreed(3, loss, 7);
         for round in 1..4 {

@@ -157,7 +157,7 @@ fn a_death_under_the_highest_bump_begins_no_storm() {
 }
 
 #[test]
-fn a_life_under_the_highest_bump_elsewhere_sends_nobody_there() {
+fn forged_address_under_the_highest_bump_draws_no_traffic() {
     let mut forger = Forger::new();
     for to in 0..4 {
         let alive = identity(node_id(1), u32::MAX, endpoint(BYSTANDER));
@@ -209,7 +209,7 @@ fn settings_of_a_newcomer_close_no_group_that_works() {
 }
 
 #[test]
-fn the_end_of_a_subscription_is_told_by_its_owner_alone() {
+fn subscription_is_ended_by_its_owner_only() {
     let mut forger = Forger::new();
     for sender in [node_id(1), node_id(2), NodeId(666)] {
         forger.send(&changes(sender, node_id(1), 1000, None));
@@ -381,7 +381,7 @@ fn addresses_that_answer_fill_no_memory() {
 }
 
 #[test]
-fn nobody_takes_the_address_of_a_node_that_answers() {
+fn address_of_an_answering_node_cannot_be_taken() {
     let mut forger = Forger::new();
     for _ in 0..100 {
         let there = identity(node_id(1), 1, endpoint(ATTACKER));

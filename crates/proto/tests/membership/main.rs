@@ -387,7 +387,7 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
 }
 
 #[test]
-fn more_nodes_than_allowed_are_counted_and_the_others_go_on() {
+fn nodes_beyond_the_limit_are_counted_and_others_continue() {
     let mut net = Net::new(0.0, 4);
     for _ in 0..12 {
         net.add(Config { max_nodes: 6, ..with_seeds(&[0]) });

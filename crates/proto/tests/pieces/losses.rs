@@ -101,7 +101,7 @@ fn a_deadline_is_that_of_all_pieces_of_a_message() {
 }
 
 #[test]
-fn a_node_too_far_behind_tells_each_message_once() {
+fn node_too_far_behind_accounts_for_each_message_once() {
     for seed in 0..20 {
         let config = Config { max_gap: 50, window: 0, ..Config::default() };
         let mut world = world(3, &config, Loss::Uniform(0.02), seed);

@@ -9,7 +9,7 @@ use crate::rig::{MILLISECOND, SECOND};
 use crate::{GROUP, RATE, message_of, send, world};
 
 #[test]
-fn pieces_leave_at_their_pace_and_other_groups_go_on_meanwhile() {
+fn paced_pieces_do_not_delay_other_groups() {
     const OTHER: GroupId = GroupId(101);
     let mut world = world(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, OTHER, RATE));
@@ -72,7 +72,7 @@ fn dead_member_delays_a_large_message_for_its_patience_only() {
 }
 
 #[test]
-fn a_confirmation_covers_what_has_not_left_yet() {
+fn confirmation_covers_messages_that_are_still_queued() {
     let mut world = world(3, &Config::default(), Loss::Uniform(0.05), 1);
     send(&mut world, 0, &message_of(1, 3000));
     world.confirm(0, GROUP);

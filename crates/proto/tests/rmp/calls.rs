@@ -132,7 +132,7 @@ fn a_killed_handler_is_replaced_and_every_request_has_one_reply() {
 }
 
 #[test]
-fn a_request_waits_for_somebody_who_serves() {
+fn request_waits_for_a_handler() {
     let mut world = joined(3, 1, 1);
     world.call(3, Some(4), 2, 100);
     world.run_for(300 * MS);
@@ -213,7 +213,7 @@ fn a_caller_that_was_flushed_introduces_itself_again() {
 }
 
 #[test]
-fn who_comes_in_keeps_its_requests() {
+fn joiner_keeps_its_requests() {
     let mut world = joined(2, 1, 1);
     world.call(2, Some(0), 2, 50);
     world.run_for(100 * MS);
@@ -225,7 +225,7 @@ fn who_comes_in_keeps_its_requests() {
 }
 
 #[test]
-fn what_cannot_be_asked_or_answered_is_refused() {
+fn impossible_requests_and_replies_are_refused() {
     let mut world = joined(1, 1, 1);
     let now = world.now;
     let id = RequestId { caller: NodeId(2), number: 1 };

@@ -22,7 +22,7 @@ fn last_news(world: &World, number: usize) -> Option<LockChange> {
 }
 
 #[test]
-fn who_waits_for_a_lock_gets_it_in_the_order_of_asking() {
+fn waiting_members_get_a_lock_in_the_order_of_requests() {
     let name = LockName::of_name("leader");
     let mut world = joined(4, 1);
     for number in [2, 0, 3] {
@@ -58,7 +58,7 @@ fn locks_are_granted_when_the_numbers_of_requests_wrap() {
 }
 
 #[test]
-fn who_does_not_want_to_wait_is_told_who_holds_the_lock() {
+fn refused_request_names_the_holder_of_the_lock() {
     let name = LockName::of_name("leader");
     let mut world = joined(3, 1);
     world.lock(1, name, true);
@@ -75,7 +75,7 @@ fn who_does_not_want_to_wait_is_told_who_holds_the_lock() {
 }
 
 #[test]
-fn who_waits_no_more_is_passed_over() {
+fn withdrawn_lock_request_is_skipped() {
     let name = LockName::of_name("leader");
     let mut world = joined(3, 1);
     for number in 0..3 {
@@ -89,7 +89,7 @@ fn who_waits_no_more_is_passed_over() {
 }
 
 #[test]
-fn a_dead_holder_is_followed_by_who_waits() {
+fn lock_of_a_dead_holder_goes_to_the_next_waiter() {
     for seed in 0..20 {
         let name = LockName::of_name("leader");
         let mut world = joined(4, seed);
@@ -104,7 +104,7 @@ fn a_dead_holder_is_followed_by_who_waits() {
 }
 
 #[test]
-fn a_holder_that_was_removed_is_told_that_the_lock_is_lost() {
+fn removed_holder_learns_that_its_lock_is_lost() {
     let name = LockName::of_name("leader");
     let mut world = joined(5, 2);
     world.lock(4, name, true);
@@ -123,7 +123,7 @@ fn a_holder_that_was_removed_is_told_that_the_lock_is_lost() {
 }
 
 #[test]
-fn a_lock_is_asked_for_once_and_given_back_once() {
+fn lock_is_requested_once_and_released_once() {
     let name = LockName::of_name("leader");
     let mut world = joined(2, 2);
     let now = world.now;

@@ -166,7 +166,7 @@ fn a_ring_of_another_name_is_not_seen() {
 }
 
 #[test]
-fn a_member_knows_its_ring_and_asks_nobody() {
+fn member_shows_its_own_ring_without_a_query() {
     let mut world = joined(2, 1);
     let sent = world.datagrams_by_kind.clone();
     let id = world.look(0, OPTIONS);
@@ -177,7 +177,7 @@ fn a_member_knows_its_ring_and_asks_nobody() {
 }
 
 #[test]
-fn who_looks_while_it_joins_is_let_in_like_others() {
+fn node_that_queries_while_joining_is_admitted() {
     for seed in 0..20 {
         let mut world = joined(3, seed);
         world.join_with(3, JoinOptions::default());
@@ -190,7 +190,7 @@ fn who_looks_while_it_joins_is_let_in_like_others() {
 }
 
 #[test]
-fn a_list_that_nobody_has_asked_for_is_counted_and_dropped() {
+fn unrequested_list_is_counted_and_dropped() {
     let mut world = joined(3, 1);
     world.record = Some(Vec::new());
     assert_eq!(look(&mut world, 3).len(), 1);

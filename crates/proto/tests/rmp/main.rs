@@ -97,7 +97,7 @@ fn tokens_go_round_at_once_while_a_message_waits_for_them() {
 }
 
 #[test]
-fn one_ack_serves_many_messages_when_nobody_waits_for_it() {
+fn one_ack_orders_many_messages_when_no_delivery_waits() {
     let acks = |qos, pause: std::time::Duration| {
         let mut world = joined(4, 3);
         let before = world.datagrams_by_kind[&2];
@@ -131,7 +131,7 @@ fn losses_and_duplicates_change_nothing_but_the_time() {
 }
 
 #[test]
-fn a_crashed_member_is_removed_and_the_others_go_on() {
+fn crashed_member_is_removed_and_the_others_continue() {
     for seed in 0..20 {
         let mut world = joined(5, seed);
         for turn in 0..100 {
@@ -221,7 +221,7 @@ fn places_missed(world: &World) -> u64 {
 }
 
 #[test]
-fn member_that_rejoins_is_told_how_many_places_it_missed() {
+fn rejoining_member_learns_how_many_places_it_missed() {
     for seed in 0..10 {
         let world = rejoined_after_a_cut(Partition::Majority, seed);
         let missed = places_missed(&world);
@@ -235,7 +235,7 @@ fn member_that_rejoins_is_told_how_many_places_it_missed() {
 }
 
 #[test]
-fn who_does_not_want_to_come_back_is_out_when_it_was_removed() {
+fn removed_member_without_rejoin_stays_out() {
     let mut world = World::new(4, Partition::Majority, 1);
     (0..3).for_each(|number| world.join(number));
     world.join_with(3, JoinOptions { rejoin: false, ..JoinOptions::default() });
@@ -285,7 +285,7 @@ fn a_member_that_leaves_is_out_and_nothing_is_lost() {
 }
 
 #[test]
-fn who_asks_is_told_when_all_members_have_what_it_sent() {
+fn confirmation_comes_when_all_members_have_everything() {
     let mut world = joined(4, 9);
     for _ in 0..50 {
         world.send(1, Qos::SourceOrdered, 5000);
@@ -347,7 +347,7 @@ fn hosts_without_multicast_join_send_and_call() {
 
 /// A host joins while a long message is in flight, and all members that have its beginning crash.
 #[test]
-fn a_message_that_nobody_has_is_given_up_and_the_ring_goes_on() {
+fn message_held_by_no_member_is_given_up() {
     let mut given_up = 0;
     for seed in 0..60 {
         let mut world = World::new(3, Partition::AtLeast(1), seed);

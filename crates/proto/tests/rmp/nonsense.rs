@@ -287,7 +287,7 @@ fn larger_ring_of_a_node_that_is_not_in_the_group_is_not_joined() {
 }
 
 #[test]
-fn joiner_of_the_largest_ring_is_refused_and_told_of_it() {
+fn refused_joiner_of_the_largest_ring_founds_no_ring() {
     let mut world = World::new(3, Partition::Majority, 1);
     world.held_back = Some(Vec::new());
     world.record = Some(Vec::new());

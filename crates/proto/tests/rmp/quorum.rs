@@ -132,7 +132,7 @@ fn clients_that_come_and_die_do_not_stop_the_voters() {
 }
 
 #[test]
-fn clients_alone_begin_no_ring_and_say_so() {
+fn clients_alone_begin_no_ring_and_report_it() {
     let mut world = world(3, 1, 4, &[0; 3]);
     (0..2).for_each(|number| world.join_with(number, CLIENT));
     // The id of the voter is larger than those of the clients, which send requests all the time.
@@ -157,7 +157,7 @@ fn clients_alone_begin_no_ring_and_say_so() {
 
 /// Every view change waits for the quorum, and takes memory until then.
 #[test]
-fn views_that_wait_for_a_quorum_become_one_in_the_end() {
+fn views_without_a_quorum_are_merged_when_it_is_reached() {
     let mut world = world(5, 5, 5, &[0; 5]);
     world.join(0);
     world.run_for(1000 * MS);

@@ -22,7 +22,7 @@ fn round_that_reveals_a_list_in_force_is_not_lost() {
 }
 
 #[test]
-fn what_comes_after_a_list_was_accepted_stops_nobody() {
+fn late_packets_after_an_accepted_list_stop_no_member() {
     let mut world = joined(3, 3);
     world.held_back = Some(Vec::new());
     world.send(0, Qos::MajorityResilient, 100);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_the_network_is_bounded() {
+    fn packets_waiting_for_the_network_are_bounded() {
         let mut relaying = Relaying::default();
         let taken = (0..5000).filter(|number| relaying.push(data(*number, Way::tree(1)))).count();
         assert_eq!((taken, relaying.held_bytes()), (MOST_WAITING, 10 * MOST_WAITING));

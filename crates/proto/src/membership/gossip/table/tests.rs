@@ -127,7 +127,7 @@ fn more_subscriptions_than_allowed_are_counted_and_not_kept() {
 }
 
 #[test]
-fn replicas_that_tell_each_other_what_they_have_become_equal() {
+fn replicas_that_exchange_changes_become_equal() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let mut tables = [Table::default(), Table::default(), Table::default()];

@@ -130,7 +130,7 @@ fn the_frames_about_a_group_are_this_on_the_wire() {
 }
 
 #[test]
-fn a_hello_of_another_version_says_which() {
+fn hello_of_another_version_is_refused_with_that_version() {
     let mut bytes = Vec::new();
     let hello =
         Hello { role: Role::Node, cluster: String::new(), member: member(1), rack: String::new() };
