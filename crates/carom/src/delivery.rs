@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_told_as_lost_before_anything_later() {
+    fn overflow_is_reported_as_lost_before_later_events() {
         let (mut delivery, inlet) = Delivery::new(GROUP, 2, false);
         for seqno in 1..=9 {
             delivery.deliver(message(7, seqno));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_keeps_all_loses_nothing_and_says_how_much_waits() {
+    fn lossless_queue_drops_nothing_and_reports_its_backlog() {
         let (mut delivery, inlet) = Delivery::new(GROUP, 2, true);
         (1..=5).for_each(|seqno| delivery.deliver(message(7, seqno)));
         assert_eq!(delivery.backlog(), 1.5);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_was_made_before_it_was_asked_for_is_used() {
+    fn room_made_before_it_is_requested_is_used() {
         let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         delivery.deliver(message(7, 1));
         delivery.overflow.add(message(7, 2), false);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_told_before_the_end() {
+    fn losses_are_reported_before_the_end() {
         let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         (1..=3).for_each(|seqno| delivery.deliver(message(7, seqno)));
         drop(delivery);

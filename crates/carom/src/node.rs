@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_tell_each_event_and_collapse_only_repeats() {
+    fn notices_keep_each_event_and_collapse_only_repeats() {
         let notices = Notices::default();
         let tell = |text: &str| notices.add(Notice::plain(text));
         let texts = |known| -> Vec<String> {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_that_nobody_waits_for_any_more_is_taken_out() {
+    fn alarm_of_a_dropped_sleep_is_removed() {
         let node = Node::builder().interface("127.0.0.1").port(0).static_members(Vec::new());
         let node = node.multicast_port(19_998).start().expect("a node");
         let alarms = node.shared.home.alarms();

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_receiver_has_no_room_for_yet_stays_in_its_socket() {
+    fn datagrams_without_room_stay_in_the_socket() {
         let (here, there) = (sockets(), sockets());
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
         let route = Route { unicast: vec![there.endpoint], ..Route::default() };
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_that_the_system_refuses_is_told_and_counted() {
+    fn refused_multicast_is_reported_and_counted() {
         let here = sockets();
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
         assert!(add(&mut sender, Destination::Group(GroupId(1)), 40).is_none());

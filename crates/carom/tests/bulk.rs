@@ -56,7 +56,7 @@ fn take(group: &Group, count: u32) {
 }
 
 #[test]
-fn everybody_gets_all_in_order_though_datagrams_are_lost() {
+fn every_member_gets_all_in_order_despite_losses() {
     let lossy = |which, builder: Builder| match which {
         0 => builder,
         _ => builder.loss(Loss::Uniform(0.02)),
@@ -135,7 +135,7 @@ fn publisher_waits_for_an_idle_application_and_loses_nothing() {
 }
 
 #[test]
-fn a_second_sender_is_told_so() {
+fn second_sender_is_refused() {
     let (nodes, groups) = cluster(3, |_, builder| builder);
     groups[0].publish(message(0)).expect("published");
     take(&groups[1], 1);

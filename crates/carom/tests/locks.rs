@@ -106,7 +106,7 @@ fn the_lock_of_a_crashed_node_goes_to_the_next() {
 }
 
 #[test]
-fn who_is_cut_off_loses_its_lock_and_is_told_so() {
+fn cut_off_member_loses_its_lock_and_learns_it() {
     let (mut world, nodes) = world(3, 4);
     let groups = world.block_on(PATIENCE, join_all(&nodes)).expect("joined");
     let held = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time").expect("free");

@@ -69,7 +69,7 @@ fn payload(number: u32, bytes: usize) -> Bytes {
 }
 
 #[test]
-fn everybody_gets_everything_once() {
+fn every_member_gets_every_message_once() {
     let (nodes, groups) = cluster::<3>(|_, port| on_loopback(port));
     let before = nodes[0].status().stats;
     for group in &groups {
@@ -135,7 +135,7 @@ fn members_without_multicast_get_copies() {
 }
 
 #[test]
-fn what_was_published_before_a_confirmation_is_with_the_members() {
+fn confirmed_messages_are_at_all_members() {
     let (nodes, groups) = cluster::<3>(|_, port| on_loopback(port).loss(Loss::Uniform(0.1)));
     (0..2000).for_each(|it| drop(groups[0].publish(payload(it, 50)).expect("published")));
     let safe = groups[0].confirm(PATIENCE).expect("confirmed");
@@ -150,7 +150,7 @@ fn what_was_published_before_a_confirmation_is_with_the_members() {
 }
 
 #[test]
-fn what_was_confirmed_before_is_confirmed_without_waiting() {
+fn repeated_confirmation_needs_no_wait() {
     let (_nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
     groups[0].publish("once").expect("published");
     let safe = groups[0].confirm(PATIENCE).expect("confirmed");
@@ -158,7 +158,7 @@ fn what_was_confirmed_before_is_confirmed_without_waiting() {
 }
 
 #[test]
-fn what_nobody_was_there_to_get_is_neither_delivered_nor_safe() {
+fn message_without_other_members_is_not_delivered_nor_safe() {
     let node = on_loopback(multicast_port()).start().expect("a node");
     let group = join(&node);
     assert_eq!(group.confirm(PATIENCE).expect("nothing was published").members, 0);
@@ -168,7 +168,7 @@ fn what_nobody_was_there_to_get_is_neither_delivered_nor_safe() {
 }
 
 #[test]
-fn what_was_confirmed_stays_safe_when_the_members_have_left() {
+fn confirmed_messages_stay_safe_after_members_leave() {
     let (nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
     groups[0].publish("once").expect("published");
     let safe = groups[0].confirm(PATIENCE).expect("confirmed");
@@ -181,7 +181,7 @@ fn what_was_confirmed_stays_safe_when_the_members_have_left() {
 }
 
 #[test]
-fn a_confirmation_that_does_not_come_names_who_is_waited_for() {
+fn timed_out_confirmation_names_the_missing_members() {
     let (node, absent) = beside_an_absent_member();
     let group = join(&node);
     let nothing = group.confirm(PATIENCE).expect("nothing was sent");
@@ -235,7 +235,7 @@ fn silent_member_that_holds_back_the_publisher_is_named() {
 }
 
 #[test]
-fn a_queue_that_is_left_full_is_told_as_losses() {
+fn full_event_queue_is_reported_as_losses() {
     let build = |_, port| on_loopback(port).queue(16);
     let (nodes, groups) = cluster::<2>(build);
     (0..500).for_each(|it| drop(groups[0].publish(payload(it, 10)).expect("published")));

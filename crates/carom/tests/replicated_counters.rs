@@ -141,7 +141,7 @@ fn replicas_agree_on_all_additions_despite_lost_messages() {
 }
 
 #[test]
-fn both_sides_of_a_partition_count_on_and_agree_once_it_heals() {
+fn both_sides_of_a_partition_count_and_agree_after_healing() {
     let mut replicas = Replicas::new(2);
     replicas.world.run_for(Duration::from_secs(3));
     let side = replicas.world.hosts()[..2].iter().map(carom::sim::Host::ix).collect();
@@ -184,7 +184,7 @@ fn troubled(seed: u64) -> (BTreeMap<String, i64>, u64, Vec<u8>) {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "shown if the test fails")]
-fn whatever_goes_wrong_the_replicas_agree_in_the_end() {
+fn replicas_agree_after_any_troubles() {
     for seed in 100..110 {
         println!("seed {seed}"); // Reproduces a failure.
         assert!(!troubled(seed).0.is_empty());

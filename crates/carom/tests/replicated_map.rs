@@ -275,7 +275,7 @@ fn joiner_during_writes_gets_the_map_and_later_changes() {
 }
 
 #[test]
-fn a_minority_answers_nobody_and_is_given_the_map_again() {
+fn minority_answers_no_request_and_gets_the_map_again() {
     let mut replicas = Replicas::new(2);
     replicas.await_all_ready();
     let side = [0, 1].map(|number| replicas.world.host(number).ix());
@@ -328,7 +328,7 @@ fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "shown if the test fails")]
-fn whatever_goes_wrong_every_history_is_linearisable() {
+fn every_history_is_linearizable_under_any_troubles() {
     for seed in 100..112 {
         println!("seed {seed}"); // Reproduces a failure.
         let mut replicas = Replicas::new(seed);

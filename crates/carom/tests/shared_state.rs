@@ -86,7 +86,7 @@ fn assert_same(replicas: &Replicas, least: usize) {
 }
 
 #[test]
-fn who_joins_is_given_the_state_and_goes_on_from_there() {
+fn joiner_gets_the_state_and_continues_from_it() {
     for (seed, state_bytes) in [(1, 0), (2, 10_000), (3, 100)] {
         let mut world = world(4, seed);
         let replicas = Replicas::default();

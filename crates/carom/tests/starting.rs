@@ -64,7 +64,7 @@ fn closing_a_node_ends_its_groups() {
 }
 
 #[test]
-fn a_node_closes_although_others_go_on_to_publish() {
+fn node_closes_although_threads_continue_to_publish() {
     let node = on_loopback(multicast_port()).static_members(Vec::new()).start().expect("a node");
     let group = node.join("prices", Profile::time_critical()).expect("a group");
     let (told, waits) = sync_channel(0);

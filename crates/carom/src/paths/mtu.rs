@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_not_asked_for_changes_nothing() {
+    fn unrequested_answer_changes_nothing() {
         let mut path = Path::new(9000, 9000);
         path.answers = false;
         path.run(SOON);

@@ -61,7 +61,7 @@ fn topology_file_lists_switches_racks_hosts_links_and_nodes() {
 }
 
 #[test]
-fn racks_of_which_nothing_more_is_said_are_below_one_switch() {
+fn racks_without_links_are_below_one_switch() {
     let racks = "[racks]\nleft = ['10.0.0.1', '10.0.0.2']\nright = ['localhost:7400']\nempty = []";
     let (topology, _) = known(racks);
     assert_eq!(topology.hosts(), 3);
@@ -86,7 +86,7 @@ fn a_generated_network_is_named_and_its_hosts_are_given_nodes() {
 }
 
 #[test]
-fn what_is_no_toml_of_this_form_is_refused_with_its_line() {
+fn malformed_file_is_refused_with_its_line() {
     let (line, cause, fix) = refused("[racks]\nleft = [10.0.0.1]\n");
     assert_eq!(
         (line, fix.as_str()),
@@ -132,7 +132,7 @@ fn a_name_or_a_node_in_two_places_is_refused_with_both_lines() {
 }
 
 #[test]
-fn a_network_in_parts_is_refused_with_what_is_not_reached() {
+fn disconnected_network_is_refused_with_unreached_parts() {
     let parts = "switches = ['core']\nlinks = [['a', 'core']]\n[racks]\na = ['10.0.0.1']\n\
                  b = ['10.0.0.2']\n";
     let (line, cause, _) = refused(parts);
@@ -175,7 +175,7 @@ fn too_many_links_and_impossible_topologies_are_refused() {
 }
 
 #[test]
-fn what_stands_for_no_node_is_refused() {
+fn invalid_node_addresses_and_unreadable_files_are_refused() {
     for bad in ["", "10.0.0.1:0", "10.0.0.1:x", "::1"] {
         let (line, cause, fix) = refused(&format!("[racks]\na = ['{bad}']\n"));
         assert_eq!(line, 2);

@@ -23,7 +23,7 @@ const ALL_LEVELS: [Qos; 7] = [
 ];
 
 #[test]
-fn every_promise_is_kept_and_said_to_be() {
+fn every_promise_is_kept_and_confirmed() {
     let mut world = world(3, 7, Loss::Uniform(0.02));
     let nodes: [Node; 3] = start(&world, Node::builder);
     let program = async {
@@ -71,7 +71,7 @@ fn confirmation_succeeds_under_load_or_names_missing_members() {
 }
 
 #[test]
-fn what_is_with_all_members_is_told_when_it_is_and_not_before() {
+fn stability_is_reported_when_all_members_have_a_message() {
     let mut world = world(3, 16, Loss::None);
     let nodes: [Node; 3] = start(&world, Node::builder);
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
@@ -104,7 +104,7 @@ fn what_is_with_all_members_is_told_when_it_is_and_not_before() {
 }
 
 #[test]
-fn what_a_group_cannot_promise_is_refused_at_once() {
+fn promise_beyond_the_group_is_refused_at_once() {
     let mut world = world(2, 12, Loss::None);
     let [a, b]: [Node; 2] = start(&world, Node::builder);
     let program = async {

@@ -36,7 +36,7 @@ async fn until(group: &Group, is_it: impl Fn(&Event) -> bool) {
 }
 
 #[test]
-fn bulk_messages_that_gave_way_are_not_safe_when_asked_later() {
+fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
     let mut world = World::new(config(3, 91));
     let nodes = start(&world, 3);
     let program = async {

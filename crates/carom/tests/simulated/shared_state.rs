@@ -131,7 +131,7 @@ fn assert_same_state(replicas: &Replicas, hosts: &[u32]) {
 }
 
 #[test]
-fn newcomers_are_told_when_all_holders_die_during_a_transfer() {
+fn newcomers_learn_that_all_holders_died_in_a_transfer() {
     let mut world = slow_world(3, 31);
     let replicas = Replicas::default();
     replicas.start(&mut world, 0, true);
