@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_deaf_hears_what_is_sent_to_it_alone() {
+    fn deaf_host_receives_unicast_only() {
         let mut network = Network::new(Topology::lan(4, Link::default()), 1);
         (0..4).for_each(|host| network.subscribe(HostIx(host), GROUP));
         network.set_deaf(HostIx(2), true);

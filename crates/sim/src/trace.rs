@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_at_the_end() {
+    fn full_disk_is_reported_at_the_end() {
         let error = Trace::new(Box::new(Full), 1).finish().expect_err("nothing was written");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }

@@ -132,7 +132,7 @@ fn set_tree_is_used_until_it_is_replaced_or_cleared() {
 }
 
 #[test]
-fn a_tree_decides_the_way_and_subscription_who_hears() {
+fn tree_sets_the_route_and_subscription_the_receivers() {
     let cluster = bcube();
     let mut world = world(&cluster, &[1, 7, 10]);
     world.set_tree(GROUP, &tree(&cluster, &[], 0, &[1, 2, 3]));

@@ -164,7 +164,7 @@ fn link_opens_in_a_round_trip_and_bytes_take_half_of_it() {
 }
 
 #[test]
-fn what_cannot_be_opened_ends_once_and_says_why() {
+fn link_that_cannot_be_opened_ends_once_with_its_cause() {
     let mut world = world(Loss::None, 1);
     let nowhere = Endpoint("192.0.2.1:80".parse().expect("an address"));
     let links = at(&mut world, A, |it| [A, HostIx(2)].map(|to| it.open(to.endpoint())));
@@ -236,7 +236,7 @@ fn a_crash_ends_a_link_at_once_or_when_the_peer_sends() {
 }
 
 #[test]
-fn who_does_not_read_is_cut_off_when_the_buffers_are_full() {
+fn peer_that_does_not_read_is_cut_off_at_full_buffers() {
     let (mut world, here, there) = linked(1);
     world.apply(&Fault::Pause(B));
     let kilobytes = |world: &mut World<Talker>, count: u32| {
@@ -257,7 +257,7 @@ fn who_does_not_read_is_cut_off_when_the_buffers_are_full() {
 }
 
 #[test]
-fn whatever_happens_bytes_come_in_order_without_gaps() {
+fn bytes_arrive_in_order_without_gaps_under_any_faults() {
     let mut stalls = 0;
     for seed in 0..60 {
         let mut world = world(Loss::Uniform(0.2), seed);

@@ -108,7 +108,7 @@ fn machine_spawned_on_an_empty_paused_host_runs() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_counted() {
+fn unreachable_destinations_are_counted() {
     let mut topology = Topology::graph(3, 0);
     topology.connect(Place::Host(0), Place::Host(1), Link::default());
     let mut world = world(topology);

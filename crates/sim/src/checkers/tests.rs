@@ -74,7 +74,7 @@ fn nothing_is_found_where_all_is_well() {
 }
 
 #[test]
-fn what_comes_twice_or_is_lost_besides_is_found() {
+fn duplicate_and_loss_of_a_delivered_message_are_found() {
     for again in [message(1, b"one"), lost(1)] {
         let mut ledger = ledger();
         ledger.told(Time(3), B, message(1, b"one"));
@@ -102,7 +102,7 @@ fn part_lost_twice_or_of_a_delivered_message_is_found() {
 }
 
 #[test]
-fn what_nobody_sent_so_is_found() {
+fn altered_and_unsent_messages_are_found() {
     for strange in [message(1, b"other"), message(2, b"one"), lost(2)] {
         let mut ledger = ledger();
         ledger.told(Time(3), B, strange.clone());
@@ -206,7 +206,7 @@ fn equal_numbers_of_two_starts_are_different_messages() {
 }
 
 #[test]
-fn numbers_that_wrap_are_told_apart() {
+fn wrapped_numbers_are_distinguished() {
     let mut ledger = ledger();
     let group = GroupId(8);
     for (node, other) in [(A, B), (B, A)] {

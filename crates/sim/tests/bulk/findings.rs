@@ -92,7 +92,7 @@ fn a_sender_without_receivers_has_its_messages_confirmed() {
 }
 
 #[test]
-fn who_joins_in_the_middle_of_a_message_gets_the_next_one() {
+fn joiner_in_mid_message_gets_the_next_one() {
     let mut setup = Setup::rack(3, 1);
     setup.config.rate = Some(1_000_000);
     setup.message_bytes = 60_000;
@@ -106,7 +106,7 @@ fn who_joins_in_the_middle_of_a_message_gets_the_next_one() {
 }
 
 #[test]
-fn who_was_cut_off_when_the_stream_began_is_let_in_later() {
+fn receiver_cut_off_at_the_start_is_admitted_later() {
     for is_known in [false, true] {
         let mut setup = Setup::rack(3, 1);
         setup.cluster = Cluster::racks(&[3]).expect("a rack");
@@ -192,7 +192,7 @@ fn new_sender_is_followed_at_once_after_the_former_rejoins() {
 }
 
 #[test]
-fn who_was_stopped_does_not_take_its_sender_for_gone() {
+fn paused_receiver_does_not_consider_its_sender_gone() {
     let mut net = Net::new(Setup::rack(3, 1), &[0, 1, 2]);
     net.to_send = 10;
     net.run_until_all_have(&[1, 2], 1000);

@@ -79,7 +79,7 @@ fn a_dead_link_of_the_tree_is_found_and_the_tree_goes_around_it() {
 }
 
 #[test]
-fn the_others_go_on_when_a_receiver_is_killed() {
+fn others_continue_when_a_receiver_is_killed() {
     for seed in 0..5 {
         let mut setup = Setup::bcube(4, 1, seed);
         setup.link.loss = Loss::Uniform(0.002);
@@ -126,7 +126,7 @@ fn numbers_that_applications_see_wrap_around() {
 }
 
 #[test]
-fn who_was_paused_is_told_what_it_missed_and_gets_what_follows() {
+fn paused_receiver_reports_its_losses_and_gets_the_rest() {
     let hosts = [0, 1, 2, 3, 4];
     let mut setup = Setup::rack(5, 3);
     setup.config.send_bytes = 2 << 20;
@@ -182,7 +182,7 @@ fn second_sender_is_refused_until_the_first_has_left() {
 }
 
 #[test]
-fn of_two_who_begin_at_once_the_one_with_the_smaller_id_goes_on() {
+fn smaller_id_of_two_simultaneous_senders_continues() {
     let mut net = Net::new(Setup::rack(3, 1), &[0, 1, 2]);
     assert_eq!(net.try_send(1, 500), Ok(()));
     net.to_send = 300;

@@ -174,7 +174,7 @@ fn changing_multicast_reach_loses_nothing() {
 }
 
 #[test]
-fn who_gets_nothing_from_its_relay_gets_another_one() {
+fn receiver_without_data_gets_another_relay() {
     gets_another_relay(12, 2);
 }
 

@@ -15,7 +15,7 @@ fn racks(hosts: &[u32], seed: u64) -> Setup {
 }
 
 #[test]
-fn two_receivers_that_do_not_hear_each_other_hold_nobody_up() {
+fn receivers_deaf_to_each_other_delay_no_other() {
     let in_two_racks = [0, 1, 2, 3, 4, 5];
     for (from, to) in [(4, 3), (3, 4), (2, 1), (5, 3)] {
         let mut setup = racks(&[3, 3], 7);

@@ -135,7 +135,7 @@ fn messages_have_one_order_though_timers_are_due_at_any_time() {
 }
 
 #[test]
-fn a_resilient_message_is_told_to_nobody_before_all_have_it() {
+fn resilient_message_is_delivered_after_all_have_it() {
     let sends = vec![(0, Qos::TotallyResilient)];
     let may = Budget { losses: 1, repeats: 1, timeouts: 1, ..Budget::default() };
     let scenario = Scenario { tries: 1, sends, is_unordered: true, may, ..three() };
@@ -162,13 +162,13 @@ fn a_member_that_leaves_is_out_of_the_ring_or_not() {
 }
 
 #[test]
-fn one_ring_goes_on_when_a_member_crashes() {
+fn one_ring_continues_when_a_member_crashes() {
     let may = Budget { crashes: 1, suspicions: 1, timeouts: 1, ..Budget::default() };
     assert_holds(Scenario { may, ..three() }, &[TWO_LEFT], 5000);
 }
 
 #[test]
-fn one_ring_goes_on_when_a_member_is_cut_off() {
+fn one_ring_continues_when_a_member_is_cut_off() {
     let may = Budget { cuts: 1, heals: 1, suspicions: 1, timeouts: 1, ..Budget::default() };
     assert_holds(Scenario { may, ..three() }, &[TWO_LEFT], 1000);
 }
@@ -187,7 +187,7 @@ fn one_ring_continues_under_suspicions_and_early_timeouts() {
 }
 
 #[test]
-fn two_rings_are_found_where_a_minority_may_go_on() {
+fn two_rings_are_found_if_a_minority_may_continue() {
     let may = Budget { cuts: 1, suspicions: 2, timeouts: 2, ..Budget::default() };
     let scenario = Scenario { partition: Partition::AtLeast(1), may, ..three() };
     assert!(finds(scenario, rules::ONE_RING));

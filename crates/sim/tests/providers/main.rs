@@ -171,7 +171,7 @@ fn join_is_reported_once_and_joiner_learns_of_all_members() {
 }
 
 #[test]
-fn who_leaves_or_stops_has_left_and_who_crashes_has_failed() {
+fn stopped_node_has_left_and_crashed_node_has_failed() {
     use ViewChangeKind::{Failed, Joined, Left};
     for subject in SUBJECTS {
         let abilities = subject.abilities();
@@ -201,7 +201,7 @@ fn who_leaves_or_stops_has_left_and_who_crashes_has_failed() {
 }
 
 #[test]
-fn who_comes_back_is_a_new_member_and_sees_all_who_are_there() {
+fn returning_node_is_a_new_member_and_sees_all_others() {
     use ViewChangeKind::{Failed, Joined, Left};
     for subject in SUBJECTS {
         for (seed, pause_ms) in [(1, 0), (2, 500), (3, 5000)] {

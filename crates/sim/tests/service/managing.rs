@@ -98,7 +98,7 @@ fn manager_moves_with_its_partition_and_is_lost_then_reached() {
 }
 
 #[test]
-fn a_service_that_knows_no_network_says_so() {
+fn service_without_a_network_refuses_placement() {
     let (mut rig, bulk) = rig(super::default());
     assert_eq!(news(&mut rig, 0), [ManagerNews::Reached]);
     let refused = [Told::Refused(Refusal::NoManager)];

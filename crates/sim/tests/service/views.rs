@@ -40,7 +40,7 @@ fn a_thousand_joins_take_no_thousand_round_trips() {
 }
 
 #[test]
-fn joins_and_leaves_in_any_order_end_as_the_last_ones_say() {
+fn last_joins_and_leaves_decide_the_views() {
     let mut rig = agreed(2, 4, 8, default(), 3);
     for round in 0..20 {
         for node in 0..4 {

@@ -83,7 +83,7 @@ impl Run {
 }
 
 #[test]
-fn nothing_is_found_where_all_is_well_or_losses_are_told() {
+fn sound_run_with_reported_losses_has_no_finding() {
     let mut run = Run::new(3);
     run.deliver(1, 1);
     run.leave_behind();
@@ -95,7 +95,7 @@ fn nothing_is_found_where_all_is_well_or_losses_are_told() {
 }
 
 #[test]
-fn a_message_that_comes_twice_or_that_nobody_sent_is_found() {
+fn duplicate_and_unsent_messages_are_found() {
     let mut run = Run::new(2);
     run.deliver(1, 1);
     run.deliver(1, 1);
@@ -209,7 +209,7 @@ fn yielding_sender_without_report_of_its_losses_is_found() {
 }
 
 #[test]
-fn what_is_confirmed_and_did_not_come_is_found() {
+fn confirmed_message_without_delivery_is_found() {
     let mut run = Run::new(2);
     run.deliver(1, 1);
     run.confirm(4);

@@ -137,7 +137,7 @@ fn nothing_is_found_where_all_is_well() {
 }
 
 #[test]
-fn what_comes_twice_is_found() {
+fn duplicate_message_is_found() {
     let mut run = Run::of(Partition::Majority, &[Qos::Unordered]);
     run.tell(B, [message(1), message(1)]);
     assert_eq!(run.rules(), ["at most once"]);
@@ -260,7 +260,7 @@ fn member_unknown_to_survivors_counts_among_the_dead() {
 }
 
 #[test]
-fn a_survivor_that_lacks_what_a_dead_member_was_told_is_found() {
+fn survivor_without_a_resilient_message_is_found() {
     let is_found = |qos, told: NodeId, failed: &[NodeId], rest: &[NodeId]| {
         let mut run = Run::of(Partition::AtLeast(1), &[qos]);
         run.tell(told, [message(1)]);
@@ -279,7 +279,7 @@ fn a_survivor_that_lacks_what_a_dead_member_was_told_is_found() {
 }
 
 #[test]
-fn a_minority_that_goes_on_and_two_rings_after_one_are_found() {
+fn continuing_minority_and_split_ring_are_found() {
     let mut run = Run::of(Partition::Majority, &[]);
     run.tell(C, [view(&ring(SECOND, &[C], Partition::Majority), &[A, B])]);
     assert_eq!(run.rules(), ["a minority does not continue"]);
@@ -306,7 +306,7 @@ fn ring_known_to_some_may_be_followed_by_one_of_a_majority() {
 }
 
 #[test]
-fn two_orders_of_what_a_majority_held_are_found() {
+fn two_orders_of_messages_held_by_a_majority_are_found() {
     let mut run = Run::of(Partition::Majority, &[Qos::MajorityResilient; 2]);
     run.story.sent.entry(2).and_modify(|sent| sent.sender = B);
     let Event::Message(second) = message(2) else { panic!("a message") };
@@ -400,7 +400,7 @@ fn members_without_a_ring_are_found_unless_quorum_is_lost() {
 }
 
 #[test]
-fn what_is_neither_delivered_nor_reported_is_found() {
+fn message_neither_delivered_nor_reported_is_found() {
     let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered]);
     let removed = |unsent| news(RingNews::Removed { why: Removal::Removed, unsent, rejoins: true });
     run.story.calls_the_roll(Vec::new());
@@ -413,7 +413,7 @@ fn what_is_neither_delivered_nor_reported_is_found() {
 }
 
 #[test]
-fn what_is_not_delivered_in_the_healed_world_is_found() {
+fn undelivered_message_in_the_healed_world_is_found() {
     let mut run = Run::of(Partition::Majority, &[]);
     let three = ring(FIRST, &[A, B, C], Partition::Majority);
     run.story.healed(Time(10));
