@@ -444,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_outcome_tells_no_rate_of_what_was_here() {
+    fn outcome_shows_no_rate_for_data_already_present() {
         const MIB: u64 = 1 << 20;
         let told = |stream_bytes, resumed_bytes| {
             let received = Received { stream_bytes, resumed_bytes, ..Received::default() };

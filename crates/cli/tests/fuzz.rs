@@ -40,7 +40,7 @@ fn fuzz_finds_nothing_and_ignores_the_number_of_jobs() {
 }
 
 #[test]
-fn wrong_use_is_told_with_a_fix() {
+fn wrong_use_is_refused_with_a_fix() {
     for (args, cause, fix) in [
         (&["--protocol", "smoke"][..], "unknown protocol 'smoke'", "give one of lateral, rmp"),
         (&["--seeds", "0"], "'0'", "give a whole number from 1"),
@@ -55,7 +55,7 @@ fn wrong_use_is_told_with_a_fix() {
 }
 
 #[test]
-fn without_a_word_of_what_to_do_it_tells_what_there_is() {
+fn sim_without_a_verb_lists_its_verbs() {
     let output = Command::new(env!("CARGO_BIN_EXE_carom")).arg("sim").output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");

@@ -165,7 +165,7 @@ fn a_relation_that_does_not_hold_ends_with_code_1() {
 }
 
 #[test]
-fn tune_tells_the_bounds_of_every_c() {
+fn tune_reports_the_bounds_of_every_c() {
     let advice = json(&carom(&["tune", "--model", "--up-to-c", "8", "--json"]));
     let points = advice["points"].as_array().expect("a list");
     assert_eq!((points.len(), &advice["group_size"]), (8, &64.into()));

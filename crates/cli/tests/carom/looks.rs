@@ -8,7 +8,7 @@ use crate::ports::free_port;
 use crate::running::{Running, alone, run, run_with};
 
 #[test]
-fn members_shows_who_is_there() {
+fn members_command_shows_the_members() {
     let ports = alone(17_419);
     let mut sub = Running::start(&["sub", "here"], &ports, Stdio::null());
     let joined = sub.await_line("joined");
@@ -20,7 +20,7 @@ fn members_shows_who_is_there() {
 }
 
 #[test]
-fn two_doctors_tell_what_passes_between_them() {
+fn two_doctors_report_the_traffic_between_them() {
     let port = free_port();
     let args = ["doctor", "--listen", "--port", &port.to_string()];
     let mut listener = Running::start(&args, &[], Stdio::null());

@@ -180,7 +180,7 @@ fn a_reader_that_goes_away_ends_a_subscriber() {
 }
 
 #[test]
-fn a_subscriber_whose_output_is_stuck_counts_what_it_drops() {
+fn subscriber_with_stuck_output_counts_its_drops() {
     let ports = alone(17_420);
     // The output of the subscriber stays open, but is not read.
     let mut sub = Running::start(&["sub", "stuck"], &ports, Stdio::null());
@@ -207,7 +207,7 @@ fn a_subscriber_whose_output_is_stuck_counts_what_it_drops() {
 }
 
 #[test]
-fn the_demo_delivers_everything_and_tells_what_it_cost() {
+fn demo_delivers_everything_and_reports_its_cost() {
     let args = ["demo", "--nodes", "4", "--groups", "8", "--seconds", "2", "--json"];
     let mut demo = Running::start(&args, &[], Stdio::null());
     let output = demo.stdout();

@@ -100,7 +100,7 @@ fn rack_of_a_hung_or_killed_detector_is_watched_by_another() {
 }
 
 #[test]
-fn a_detector_that_is_told_to_end_says_goodbye() {
+fn interrupted_detector_says_goodbye() {
     let service = Service::start(&LONG_LEASE);
     let mut running = detector(&service, "r1", "1s");
     service.await_status("a detector", |status| is(&watched(status), &[("r1", 0)]));
@@ -138,7 +138,7 @@ fn killed_node_is_reported_by_its_predecessor_in_the_ring() {
 }
 
 #[test]
-fn a_detector_tells_its_state_as_json() {
+fn detector_reports_its_state_as_json() {
     let service = Service::start(&LONG_LEASE);
     let args = ["control", "detector", "--rack", "r1", "--control", &service.address, "--json"];
     let mut running = start(&args);
@@ -153,7 +153,7 @@ fn a_detector_tells_its_state_as_json() {
 }
 
 #[test]
-fn a_detector_that_cannot_work_says_why() {
+fn detector_that_cannot_work_reports_the_cause() {
     let service = Service::start(&["--cluster", "lab"]);
     let base = ["control", "detector", "--control", &service.address];
     let with = |more: &[&'static str]| [&base[..], more].concat();

@@ -90,7 +90,7 @@ fn publisher(service: &Service, group: &str) -> (Running, std::process::ChildStd
 }
 
 #[test]
-fn nodes_go_on_while_the_service_is_killed_and_say_so() {
+fn nodes_continue_and_report_it_when_the_service_is_killed() {
     let mut service = Service::start(&[]);
     let mut sub = service.node("numbers", &[]);
     let (mut publisher, mut lines) = publisher(&service, "numbers");

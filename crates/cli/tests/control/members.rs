@@ -17,7 +17,7 @@ fn ids(report: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn members_of_one_group_or_of_all_are_shown_to_who_is_in_none() {
+fn outsider_sees_members_of_one_group_or_of_all() {
     let service = Service::start(&[]);
     let (a, b) = (service.node("numbers", &[]), service.node("letters", &[]));
     let mut both = [&*a.id, &b.id];

@@ -145,8 +145,8 @@ fn process_paused_beyond_its_lease_is_deposed_and_returns() {
 }
 
 #[test]
-fn while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on() {
-    let test = "while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on";
+fn views_stay_while_etcd_is_away_and_change_when_it_is_back() {
+    let test = "views_stay_while_etcd_is_away_and_change_when_it_is_back";
     let Some(mut etcd) = Etcd::start(test, 1) else { return };
     let mut control = Control::start(&etcd.urls());
     control.await_owned(PARTITIONS);
@@ -171,8 +171,8 @@ fn while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on() {
 }
 
 #[test]
-fn who_cannot_read_what_is_there_says_so_and_serves_when_it_can() {
-    let test = "who_cannot_read_what_is_there_says_so_and_serves_when_it_can";
+fn damaged_etcd_store_is_reported_and_served_once_repaired() {
+    let test = "damaged_etcd_store_is_reported_and_served_once_repaired";
     let Some(etcd) = Etcd::start(test, 1) else { return };
     // Base64 of "/carom/x/commit/0003" and "no record".
     let key = "L2Nhcm9tL3gvY29tbWl0LzAwMDM=";

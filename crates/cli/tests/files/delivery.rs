@@ -46,7 +46,7 @@ fn standard_input_is_sent_as_a_file() {
 }
 
 #[test]
-fn the_same_again_is_had_by_those_who_have_it() {
+fn repeated_transfer_costs_its_holders_nothing() {
     let net = Net::new(23_145);
     let data = noise(3_000_000, 12);
     fs::create_dir_all(net.path("d/empty")).expect("a directory");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{Net, Running, assert_says, code, noise};
 
 #[test]
-fn a_sender_that_waits_says_for_how_many() {
+fn waiting_sender_reports_how_many_receivers_are_ready() {
     let net = Net::new(23_144);
     net.write("data", &noise(300_000, 11));
     let first = net.recv("a", &[]);
@@ -66,7 +66,7 @@ fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
 }
 
 #[test]
-fn a_transfer_goes_on_though_nobody_takes_what_is_said_of_it() {
+fn transfer_continues_with_a_full_standard_error() {
     let net = Net::new(23_141);
     net.write("data", &noise(300_000, 8));
     let unheard = |args: &[&str]| {
@@ -82,7 +82,7 @@ fn a_transfer_goes_on_though_nobody_takes_what_is_said_of_it() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_or_left_out_by_name() {
+fn unsendable_entries_are_refused_or_skipped_by_name() {
     let net = Net::new(23_156);
     fs::create_dir(net.path("d")).expect("a directory");
     net.write("d/data", b"some");

@@ -3,7 +3,7 @@
 use crate::{Net, Running, assert_says, code, noise};
 
 #[test]
-fn wrong_use_is_told_at_once_with_what_helps() {
+fn wrong_use_is_refused_at_once_with_a_fix() {
     let net = Net::new(23_147);
     net.write("data", b"1");
     let says = |args: &[&str], cause: &str, fix: &str| {
@@ -37,7 +37,7 @@ fn wrong_use_is_told_at_once_with_what_helps() {
 }
 
 #[test]
-fn without_receivers_and_without_anything_to_send_it_says_so() {
+fn missing_receivers_and_missing_sources_are_reported() {
     let net = Net::new(23_106);
     net.write("data", b"1");
     let alone = net.start(&["send", "data", "--to", "g", "--start-after", "300ms"]).end();
@@ -55,7 +55,7 @@ fn without_receivers_and_without_anything_to_send_it_says_so() {
 }
 
 #[test]
-fn a_second_sender_in_a_group_is_told_so() {
+fn second_sender_in_a_group_is_refused() {
     let net = Net::new(23_105);
     net.write("data", &noise(4_000_000, 4));
     let receiver = net.recv("a", &[]);

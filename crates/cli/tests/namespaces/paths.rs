@@ -126,7 +126,7 @@ fn assert_all_by_unicast(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
-fn only_the_member_whom_multicast_does_not_reach_gets_copies() {
+fn only_the_member_without_multicast_gets_copies() {
     let test = "only the deaf member gets copies";
     let Some(lab) = Lab::new(test, 4, MTU) else { return };
     let [deaf, hearing @ .., sender] = lab.hosts() else { panic!("there are four") };

@@ -11,7 +11,7 @@ use crate::lab::{Host, Lab, Running};
 use crate::{MTU, PAYLOAD, assert_wrote, number, numbered, read_to_the_last, subscribe};
 
 #[test]
-fn traffic_goes_on_while_the_host_of_the_service_is_cut_off() {
+fn traffic_continues_while_the_service_is_cut_off() {
     let test = "the host of the service is cut off";
     let Some(lab) = Lab::new(test, 3, MTU) else { return };
     let [serving, receiver, sender] = lab.hosts() else { panic!("there are three") };

@@ -87,7 +87,7 @@ fn server_and_caller_continue_with_a_full_standard_error() {
 }
 
 #[test]
-fn a_server_that_is_asked_to_end_replies_to_what_it_is_at() {
+fn interrupted_server_replies_to_running_requests() {
     let lan = Lan::new("17473");
     let mut server = serve(&lan, &[], "echo began >&2; sleep 0.5; cat");
     server.said.wait_for("serving handler 0 of quotes");
@@ -113,7 +113,7 @@ fn wrong_use_of_serve_and_call_is_refused() {
 }
 
 #[test]
-fn a_call_to_a_group_in_which_nobody_is_says_so() {
+fn call_to_a_group_without_members_reports_it() {
     let lan = Lan::new("17476");
     let mut alone = call(&lan, "anybody?", &["--timeout", "300ms"]);
     alone.said.wait_for("group quotes has no members: the request was not executed");

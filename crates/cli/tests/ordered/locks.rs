@@ -62,7 +62,7 @@ fn a_lock_whose_holder_is_killed_is_the_next_ones() {
 }
 
 #[test]
-fn who_does_not_wait_or_not_long_is_told_that_another_holds_it() {
+fn impatient_request_is_refused_with_the_holder() {
     let lan = Lan::new("17463");
     let (mut holder, held, _) = hold(&lan, &[]);
     let mut tried = lan.start(&["lock", "accounts", "nightly", "--try", "--", "echo", "ran"]);

@@ -30,7 +30,7 @@ fn all_subscribers_write_all_lines_in_one_order() {
 }
 
 #[test]
-fn each_promise_is_asked_for_kept_and_told() {
+fn each_promise_is_requested_kept_and_reported() {
     let lan = Lan::new("17454");
     let mut subs: [Running; 2] = lan.subs(&["--json"]);
     let promises = [
@@ -59,7 +59,7 @@ fn each_promise_is_asked_for_kept_and_told() {
 }
 
 #[test]
-fn who_ends_with_ctrl_c_has_left_and_who_is_killed_has_failed() {
+fn interrupted_member_has_left_and_killed_one_has_failed() {
     let lan = Lan::new("17455");
     let [mut first, mut second, mut third, mut fourth] = lan.subs(&[]);
     fourth.interrupt();
@@ -190,7 +190,7 @@ fn message_arrives_although_both_standard_errors_are_full() {
 }
 
 #[test]
-fn where_nobody_is_there_is_no_ring() {
+fn group_without_members_has_no_ring() {
     let lan = Lan::new("17459");
     let shown = |args: &[&str], code: i32| {
         let look = ["members", "nobodys", "--timeout", "300ms"];
