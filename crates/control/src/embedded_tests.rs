@@ -119,7 +119,7 @@ impl redb::StorageBackend for Disk {
 }
 
 #[test]
-fn what_was_committed_is_there_after_the_process_has_gone() {
+fn committed_changes_survive_the_process() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let changes = [join(1, 1), join(1, 2), join(5, 1), part(1, 1), join(9, 3), part(9, 3)];
     {

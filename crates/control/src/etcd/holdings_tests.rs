@@ -213,7 +213,7 @@ fn commit_of_unknown_fate_is_repeated_as_unsure() {
 }
 
 #[test]
-fn who_is_deposed_reads_everything_before_it_owns_again() {
+fn deposed_process_reloads_before_it_owns_again() {
     let now = Instant::now();
     let mut holdings = owner_of_all();
     let fence = holdings.begin_commit(0, CommitId(7)).expect("it is owned");

@@ -45,7 +45,7 @@ fn restored(keys: &Keys, pairs: &BTreeMap<String, Vec<u8>>, version: u64) -> Par
 }
 
 #[test]
-fn whatever_is_committed_the_keys_hold_what_the_state_does() {
+fn keys_hold_the_state_after_any_commits() {
     let keys = Keys::new("test");
     let mut rng = Rng::new(1);
     for _ in 0..200 {
