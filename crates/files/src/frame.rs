@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_written_as_the_documentation_says() {
+    fn frame_is_encoded_as_documented() {
         let mut bytes = Vec::new();
         let have = FromReceiver::Have { way: Way::Peer, pieces: vec![(1, 300)] };
         write(&mut bytes, &have).expect("a Vec takes all");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_is_written_as_the_documentation_says() {
+    fn hello_is_encoded_as_documented() {
         let mut bytes = Vec::new();
         let (id, name, place) = (TransferId([7; 32]), "n".to_owned(), [9; 16]);
         let version = PROTOCOL_VERSION;

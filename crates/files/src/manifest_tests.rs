@@ -64,7 +64,7 @@ fn each_piece_has_its_place_in_one_file() {
 }
 
 #[test]
-fn a_small_manifest_is_written_as_the_documentation_says() {
+fn small_manifest_is_encoded_as_documented() {
     let mut holes = Holes::default();
     assert!(holes.push(4, 65_536, 65_541));
     let modified = Some(Modified { seconds: -1, nanoseconds: 2 });
@@ -118,7 +118,7 @@ fn entries_out_of_order_twice_or_in_no_directory_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_manifests_are_refused() {
     let odd = |change: fn(&mut Entry)| {
         let mut entry = file("a", 0);
         change(&mut entry);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_serves_again_unless_somebody_has_it_yet() {
+    fn memory_is_reused_unless_it_is_still_borrowed() {
         let mut assembly = Assembly::new(9, 2);
         let first = complete(&mut assembly, 0, 1);
         let memory = first.as_ptr();

@@ -57,7 +57,7 @@ mod tests {
     use crate::receiving::stock::tests::large;
 
     #[test]
-    fn what_is_tried_in_a_directory_leaves_nothing_behind() {
+    fn write_test_in_a_directory_leaves_nothing_behind() {
         let directory = tempfile::tempdir().expect("a directory");
         try_writing(directory.path()).expect("it can be written");
         assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 0);

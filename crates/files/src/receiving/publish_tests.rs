@@ -103,7 +103,7 @@ pub(in crate::receiving) fn assert_whole(to: &Path) {
 }
 
 #[test]
-fn after_each_step_it_goes_on_from_there() {
+fn publication_resumes_after_each_step() {
     for steps in 0..=STEPS.len() {
         for overwrite in [false, true] {
             let sent = Sent::new();
@@ -143,7 +143,7 @@ fn publication_resumes_amid_building_and_moving() {
 }
 
 #[test]
-fn what_only_lacked_its_name_is_finished_without_a_sender() {
+fn transfer_that_lacks_only_its_name_needs_no_sender() {
     for (steps, finished) in [(2, 0), (3, 0), (4, 1), (6, 1), (7, 1)] {
         let sent = Sent::new();
         let store = sent.complete(false);
@@ -161,7 +161,7 @@ fn what_only_lacked_its_name_is_finished_without_a_sender() {
 }
 
 #[test]
-fn what_has_come_in_between_is_not_replaced() {
+fn file_created_in_between_is_not_replaced() {
     let sent = Sent::new();
     let store = sent.complete(false);
     fs::write(sent.to().join("alone"), "mine").expect("it can be written");

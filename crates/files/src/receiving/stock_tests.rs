@@ -99,7 +99,7 @@ fn a_journal_that_lags_behind_the_data_costs_what_is_not_in_it() {
 }
 
 #[test]
-fn what_is_gone_from_the_tree_is_got_again() {
+fn entries_gone_from_the_tree_are_fetched_again() {
     for steps in [BUILDING, NOTED] {
         let sent = large();
         died_after(&sent, steps, false);
@@ -119,7 +119,7 @@ fn what_is_gone_from_the_tree_is_got_again() {
 }
 
 #[test]
-fn what_is_gone_from_the_target_before_the_end_is_got_again() {
+fn entries_gone_from_the_target_are_fetched_again() {
     for overwrite in [false, true] {
         let sent = Sent::new();
         died_after(&sent, MOVED, overwrite);
@@ -154,7 +154,7 @@ fn target_changed_before_the_end_is_not_reported_finished() {
 }
 
 #[test]
-fn what_somebody_wrote_into_a_hole_is_not_published() {
+fn foreign_data_in_a_hole_is_not_published() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     fs::create_dir(folder.path().join("from")).expect("it is new");
     let file = File::create(folder.path().join("from/large")).expect("it is new");
@@ -168,7 +168,7 @@ fn what_somebody_wrote_into_a_hole_is_not_published() {
 }
 
 #[test]
-fn what_is_lost_at_the_very_end_is_an_error() {
+fn data_lost_at_the_very_end_is_an_error() {
     let sent = large();
     let store = sent.complete(false);
     cut(&sent.stage().join("data/0"), 1);
@@ -231,7 +231,7 @@ fn empty_directory_in_place_of_the_stage_is_not_removed() {
 }
 
 #[test]
-fn what_has_taken_the_place_beside_the_target_is_not_removed() {
+fn foreign_content_in_place_of_the_stage_is_not_removed() {
     for is_symlink in [false, true] {
         let sent = large();
         let store = sent.complete(false);
@@ -375,7 +375,7 @@ fn transfer_recovered_before_its_offer_is_complete() {
 }
 
 #[test]
-fn what_is_there_and_differs_anywhere_is_somebody_elses() {
+fn existing_file_that_differs_anywhere_is_refused() {
     let sent = large();
     died_after(&sent, STEPS.len(), false);
     let large = sent.to().join("large");

@@ -127,7 +127,7 @@ fn receiver_gets_a_bounded_number_of_fetches_without_repeats() {
 }
 
 #[test]
-fn the_sender_gives_only_what_nobody_has() {
+fn sender_serves_only_pieces_that_no_receiver_has() {
     let mut told = Told::new(&[20, 0]);
     told.assign(1, 100);
     let (sources, fetches) = told.fetches();
@@ -164,7 +164,7 @@ fn source_of_wrong_data_is_avoided_by_one_then_by_all() {
 }
 
 #[test]
-fn who_does_not_answer_is_asked_by_others_still() {
+fn unreachable_source_is_still_used_by_other_receivers() {
     let mut told = Told::new(&[PIECES, 0, 0]);
     told.assign(1, 0);
     let (_, first) = told.fetches();
@@ -176,7 +176,7 @@ fn who_does_not_answer_is_asked_by_others_still() {
 }
 
 #[test]
-fn what_is_wrong_even_from_the_sender_is_not_to_be_had() {
+fn piece_that_stays_wrong_from_the_sender_is_given_up() {
     let mut told = Told::new(&[0]);
     for time in 1..=MAX_WRONG_FROM_SENDER {
         told.assign(1, 1);

@@ -98,7 +98,7 @@ fn receiver_with_a_full_disk_is_named_and_can_resume() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_told_to_the_sender() {
+fn unwritable_directory_is_reported_to_the_sender() {
     let places = Places::new();
     let file = places.file("data", 100);
     let sending = open(&[&file], with_receivers(1));

@@ -24,7 +24,7 @@ fn drawn(listener: usize, number: u64) -> u8 {
 }
 
 #[test]
-fn what_the_stream_loses_is_fetched_from_those_who_got_it() {
+fn losses_of_the_stream_are_fetched_from_other_receivers() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     // Each receiver loses one block in 64, so that nearly every piece is complete at some receiver.
@@ -41,7 +41,7 @@ fn what_the_stream_loses_is_fetched_from_those_who_got_it() {
 }
 
 #[test]
-fn what_nobody_got_is_fetched_from_the_sender_and_passed_on() {
+fn losses_of_all_are_fetched_from_the_sender_and_shared() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let wire =
@@ -189,7 +189,7 @@ fn source_changed_in_mid_transfer_ends_it_and_keeps_nothing() {
 }
 
 #[test]
-fn what_is_of_no_use_any_more_is_removed_before_the_end_is_told() {
+fn useless_pieces_are_removed_before_the_end_is_reported() {
     let places = Places::new();
     // Removing this many files takes longer than reporting the end.
     let folder = places.from.join("many");

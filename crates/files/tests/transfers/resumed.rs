@@ -101,7 +101,7 @@ fn killed_sender_resumes_with_killed_receivers() {
 }
 
 #[test]
-fn a_receiver_that_was_killed_goes_on_where_it_was() {
+fn killed_receiver_resumes_where_it_stopped() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(2));
@@ -137,7 +137,7 @@ fn a_receiver_that_was_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_a_journal_names_and_the_disk_lost_is_got_again() {
+fn journaled_pieces_lost_by_the_disk_are_sent_again() {
     let places = Places::new();
     let (_, listeners, receiving) = killed_half_way(&places, 1);
     listeners.lock().expect("no panic").clear();

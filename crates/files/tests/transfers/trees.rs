@@ -160,7 +160,7 @@ fn the_same_content_under_the_same_names_is_the_same_transfer() {
 }
 
 #[test]
-fn what_leads_out_of_the_tree_or_is_no_file_is_not_sent() {
+fn links_out_of_the_tree_and_special_files_are_not_sent() {
     let places = Places::new();
     for (number, target) in ["/etc/passwd", "../outside", "sub/../../x"].iter().enumerate() {
         let root = places.from.join(number.to_string());

@@ -229,7 +229,7 @@ fn blocks_of_a_forger_are_never_written_under_a_final_name() {
 }
 
 #[test]
-fn strangers_who_connect_hold_nobody_up() {
+fn connections_of_strangers_delay_no_transfer() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(1));
@@ -278,7 +278,7 @@ fn receiver_without_progress_fails_after_the_patience() {
 }
 
 #[test]
-fn who_has_everything_and_never_finishes_holds_nobody_for_ever() {
+fn complete_receiver_that_never_finishes_is_given_up() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
@@ -291,7 +291,7 @@ fn who_has_everything_and_never_finishes_holds_nobody_for_ever() {
 }
 
 #[test]
-fn who_never_becomes_ready_holds_nobody_for_ever_and_is_named() {
+fn receiver_that_never_becomes_ready_fails_by_name() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(1) };
@@ -317,7 +317,7 @@ fn who_never_becomes_ready_holds_nobody_for_ever_and_is_named() {
 }
 
 #[test]
-fn who_is_lost_before_it_was_ready_is_named() {
+fn receiver_lost_before_it_was_ready_is_named() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let options = SendOptions { patience: Duration::from_secs(1), ..with_receivers(1) };
@@ -332,7 +332,7 @@ fn who_is_lost_before_it_was_ready_is_named() {
 }
 
 #[test]
-fn who_is_gone_at_the_end_is_named() {
+fn receiver_gone_at_the_end_is_named() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };

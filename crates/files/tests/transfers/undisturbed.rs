@@ -31,7 +31,7 @@ fn one_file_comes_to_eight_receivers_and_is_read_and_sent_once() {
 }
 
 #[test]
-fn what_a_reader_gives_is_sent_as_a_file() {
+fn output_of_a_reader_is_sent_as_a_file() {
     let places = Places::new();
     let text = noise("piped", 1_500_000);
     let reader = Box::new(std::io::Cursor::new(text.clone()));
@@ -79,7 +79,7 @@ fn late_joiner_gets_the_rest_by_stream_and_gaps_from_peers() {
 }
 
 #[test]
-fn who_comes_after_the_stream_gets_all_from_the_others() {
+fn receiver_after_the_stream_gets_all_from_the_others() {
     let places = Places::new();
     let file = places.file("data", 3 << 20);
     let sending = open(&[&file], with_receivers(1));
@@ -147,7 +147,7 @@ fn options_that_cannot_work_are_refused_before_anything_is_read() {
 }
 
 #[test]
-fn an_offer_that_nobody_stands_behind_is_an_error() {
+fn offer_without_its_sender_is_an_error() {
     let places = Places::new();
     let file = places.file("data", 100);
     let sending = open(&[&file], with_receivers(1));
@@ -181,7 +181,7 @@ fn canceled_transfer_ends_for_all_and_publishes_nothing() {
 }
 
 #[test]
-fn both_sides_tell_what_happens() {
+fn both_sides_report_all_events() {
     let places = Places::new();
     let file = places.file("data", 2 << 20);
     let (reporter, sent) = events(1000);
