@@ -69,7 +69,7 @@ fn missing_packet_is_delivered_once_with_its_waiting_time() {
 }
 
 #[test]
-fn what_does_not_come_is_reported_lost_in_time() {
+fn missing_packets_are_reported_lost_in_time() {
     let mut reception = joined(TERMS);
     reception.on_data(Time(0), id(SENDER, 1), &block());
     reception.on_data(Time(3), id(SENDER, 4), &block());

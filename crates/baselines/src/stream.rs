@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_for_too_long_is_given_up_once() {
+    fn packets_missing_for_too_long_are_given_up_once() {
         let mut stream = Stream::owed_from(SeqNo(1));
         stream.reach(Time(5), SeqNo(3), 9);
         stream.arrive(Time(6), SeqNo(5), 9);

@@ -60,7 +60,7 @@ fn a_full_window_holds_the_sender_back() {
 }
 
 #[test]
-fn a_silent_member_stops_nobody_and_learns_what_it_has_missed() {
+fn silent_member_stops_no_sender_and_learns_its_losses() {
     let mut world = world(3, Config::default(), Loss::None, 4);
     world.send(0, &payload(0, 0)).expect("there is room");
     world.run_for(SECOND);
@@ -146,7 +146,7 @@ fn timeout_below_the_round_trip_grows_until_one_is_measured() {
 }
 
 #[test]
-fn a_member_that_claims_to_have_lost_everything_harms_nobody() {
+fn claim_of_total_loss_does_no_harm() {
     let config = Config { max_retransmissions: 0, ..Config::default() };
     let mut world = world(3, config, Loss::None, 9);
     world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);

@@ -33,7 +33,7 @@ fn gossip_repairs_losses_in_a_few_rounds() {
 }
 
 #[test]
-fn the_multicast_may_reach_nobody_and_gossip_reaches_all() {
+fn gossip_reaches_all_when_multicast_reaches_no_member() {
     let mut world = world(8, Config::default(), Loss::None, 2);
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
     world.send(3, &payload(3, 0)).expect("there is room");
@@ -61,7 +61,7 @@ fn round_retransmits_up_to_its_limit_most_recent_first() {
 }
 
 #[test]
-fn what_gossip_does_not_bring_in_time_is_reported_lost() {
+fn packets_not_repaired_by_gossip_are_reported_lost() {
     let mut world = world(3, Config::default(), Loss::None, 4);
     world.filter = Box::new(|_, to, class, _| class == Class::Control || to == 2);
     world.send(0, &payload(0, 0)).expect("there is room");
@@ -83,7 +83,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 #[test]
-fn what_a_digest_names_twice_is_solicited_once() {
+fn packet_named_twice_in_a_digest_is_solicited_once() {
     let mut world = world(2, Config::default(), Loss::None, 9);
     let range = Range::new(NodeId(7), SeqNo(1), SeqNo(3));
     let mut digest = Vec::new();

@@ -147,7 +147,7 @@ fn loss_of_a_whole_domain_is_repaired_through_its_head() {
 }
 
 #[test]
-fn who_loses_its_head_turns_to_the_one_above() {
+fn member_without_its_head_uses_the_one_above() {
     for protocol in ALL {
         let mut world = world(protocol, domains(three_domains()), 0.0, 7);
         // The head is unreachable, and at first still in the views of the others.
@@ -169,7 +169,7 @@ fn who_loses_its_head_turns_to_the_one_above() {
 }
 
 #[test]
-fn a_loss_is_asked_for_at_once_or_after_the_delay_that_is_set() {
+fn loss_is_requested_at_once_or_after_the_set_delay() {
     for protocol in ALL {
         for detect_after in [Duration::ZERO, 2 * MILLISECOND, 4 * MILLISECOND] {
             let domains = DomainConfig { detect_after, ..domains(three_domains()) };
@@ -191,7 +191,7 @@ fn a_loss_is_asked_for_at_once_or_after_the_delay_that_is_set() {
 }
 
 #[test]
-fn what_nobody_has_is_reported_lost() {
+fn packet_held_by_no_member_is_reported_lost() {
     for protocol in ALL {
         let domains = DomainConfig { give_up_after: SECOND, ..domains(three_domains()) };
         let mut world = world(protocol, domains, 0.0, 9);
@@ -230,7 +230,7 @@ fn repair_is_unicast_or_multicast_by_link_count_or_threshold() {
 }
 
 #[test]
-fn a_joiner_is_not_owed_what_was_before_it() {
+fn joiner_is_not_owed_earlier_messages() {
     for protocol in ALL {
         let config = DomainConfig { owed: Owed::FirstHeard, ..domains(three_domains()) };
         let mut world = world(protocol, config, 0.0, 9);

@@ -37,7 +37,7 @@ fn heartbeats_after_a_message_come_at_growing_intervals() {
 }
 
 #[test]
-fn the_loss_of_a_last_message_is_told_by_the_first_heartbeat() {
+fn loss_of_a_last_message_shows_at_the_first_heartbeat() {
     let mut world = world(3, config(Hierarchy::flat()));
     world.filter = Box::new(|_, to, class, _| (to, class) != (1, Class::Data));
     world.sends(0, 0..1);
@@ -71,7 +71,7 @@ fn primary_logger_serves_secondaries_and_asks_the_source() {
 }
 
 #[test]
-fn what_was_lost_together_is_asked_for_together() {
+fn packets_lost_together_are_requested_together() {
     let mut world = world(2, config(Hierarchy::flat()));
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
     world.sends(0, 0..500);

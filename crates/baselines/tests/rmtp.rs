@@ -49,7 +49,7 @@ fn the_slowest_of_its_children_holds_a_sender_and_no_other() {
 }
 
 #[test]
-fn acknowledgements_are_few_and_tell_of_many_packets() {
+fn acknowledgments_are_few_and_cover_many_packets() {
     let mut world = world(3, Config { window: 1024, ..config() });
     for round in 0..1000 {
         world.send(0, &payload(0, round)).expect("there is room");

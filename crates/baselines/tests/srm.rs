@@ -109,7 +109,7 @@ fn gap_counts_as_a_loss_at_once_or_after_the_set_delay() {
 }
 
 #[test]
-fn of_many_who_could_ask_or_repair_few_do() {
+fn few_of_many_members_request_or_repair() {
     let config = Config {
         timing: Timing::Fixed { c1: 2.0, c2: 2.0, d1: 1.0, d2: 1.0 },
         distance: Distance::Fixed(SECOND),
@@ -144,7 +144,7 @@ fn a_member_repairs_what_its_crashed_sender_cannot() {
 }
 
 #[test]
-fn what_nobody_has_is_reported_lost() {
+fn packet_held_by_no_member_is_reported_lost() {
     let config = Config { give_up_after: SECOND * 10, ..from_first(Config::ns2_fixed()) };
     let mut world = world(3, config, 0.0, 8);
     world.filter = Box::new(|_, _, class, _| class == Class::Control);
@@ -160,7 +160,7 @@ fn what_nobody_has_is_reported_lost() {
 }
 
 #[test]
-fn a_joiner_is_not_owed_what_was_before_it() {
+fn joiner_is_not_owed_earlier_messages() {
     let mut world = world(3, Config::ns2_fixed(), 0.0, 9);
     world.leave(2, GROUP);
     for round in 0..5 {

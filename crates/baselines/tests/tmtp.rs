@@ -19,7 +19,7 @@ fn config() -> Config {
 }
 
 #[test]
-fn of_many_who_lack_a_packet_few_ask_and_one_repair_serves_all() {
+fn few_members_request_and_one_repair_serves_all() {
     let mut world = world(30, Config { nack_spread: 10 * MILLISECOND, ..config() });
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 10);
     world.send(0, &payload(0, 0)).expect("there is room");

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_asked_for_together_and_again() {
+    fn missing_packets_are_requested_together_and_again() {
         let mut asking = Asking::new(TIMEOUTS);
         for id in [id(1, 1), id(1, 2), id(2, 1), id(1, 9)] {
             asking.add(id, Time(5));
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_sooner_because_another_one_has_asked() {
+    fn request_of_another_node_does_not_hasten_a_retry() {
         let mut asking = asked_in_vain(3, &[(30, 0), (30, 40)]);
         // Meanwhile, the head has answered another request sooner than this one expects.
         asking.add(id(3, 1), Time(41));
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_nobody_to_ask_asks_when_somebody_comes() {
+    fn node_without_a_head_requests_when_a_member_joins() {
         let mut asking = asked_in_vain(4, &[(0, 0), (0, 40), (0, 120), (0, 280)]);
         assert_eq!(asking.next_due(), Some(Time(600)));
         let (group, node, version) = (GroupId(1), NodeId(4), 1);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_is_asked_for_says_nothing_of_who_is_asked() {
+    fn attempts_without_a_target_do_not_change_the_timeout() {
         let mut asking = asked_in_vain(4, &[(0, 0), (0, 40), (0, 120), (0, 280)]);
         asking.add(id(1, 0), Time(290));
         assert_eq!(due(&mut asking, 290), [(1, vec![0])]);
