@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_shown_is_said_to_be() {
+    fn report_without_relations_is_marked_as_shown_only() {
         assert!(page(&[report(Vec::new())]).contains("Shown only: no relation must hold"));
     }
 }

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_repaired_and_the_same_seed_counts_the_same() {
+    fn losses_are_repaired_and_equal_seeds_have_equal_counts() {
         for protocol in ALL {
             let run = BulkRun { setting: setting(0.02), protocol, packets: 100 };
             let outcome = run.run(&|| false).expect("nobody ends it");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_on_beside_a_flow_and_below_a_dead_link() {
+    fn stream_continues_beside_a_flow_and_below_a_dead_link() {
         let ms = Duration::from_millis;
         let flow = Happens::Flow { to: 0, bits_per_second: 100_000_000, lasts: ms(5) };
         let run = StreamRun {

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_mostly_recovered_and_the_seed_decides_it_all() {
+    fn most_losses_are_recovered_and_the_seed_decides_all() {
         let membership = Membership::OneGroup { size: 16, rate: USUAL, odd: USUAL };
         let outcome = run(membership.clone(), 3).run(&|| false).expect("nobody ends it");
         let all = outcome.all();

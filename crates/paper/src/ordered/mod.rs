@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_hold_of_token_rings_holds_in_the_short_runs() {
+    fn relations_of_token_rings_hold_in_the_short_runs() {
         let suite = Suite::named(&["rmp-5.1", "rmp-5.2", "rmp-5.3"]).expect("they are known");
         let options = Options { quick: true, ..Options::default() };
         let reports = suite.run(&options, &());
