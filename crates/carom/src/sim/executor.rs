@@ -105,9 +105,9 @@ impl Executor {
 
     /// Drops the tasks of a host, and returns their number.
     pub(super) fn kill(&mut self, host: HostIx) -> usize {
-        let of_host = |_: &TaskId, task: &mut Task| task.host == host;
-        let killed: Vec<(TaskId, Task)> = self.tasks.extract_if(.., of_host).collect();
-        killed.len()
+        let before = self.tasks.len();
+        self.tasks.retain(|_, task| task.host != host);
+        before - self.tasks.len()
     }
 
     pub(super) fn tasks_of(&self, host: HostIx) -> usize {
