@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::lateral::Config;
-use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::{Node, NodeEvent};
@@ -295,18 +295,18 @@ impl Forged {
         let wire_ids = |ids: &[Id]| -> Vec<WireId> {
             ids.iter().take(32).map(|id| id.packet_id().into()).collect()
         };
-        let block = |sent_at: u64, deadline_ms: u8, bytes: u8| {
+        let symbol = |sent_at: u64, deadline_ms: u8, bytes: u8| {
             let deadline = Some(Duration::from_millis(deadline_ms.into())).filter(|d| !d.is_zero());
             let payload = vec![0xA5; bytes.into()];
-            Block::of_message(&mut Arena::default(), Time(sent_at), deadline, &payload)
+            Symbol::of_message(&mut Arena::default(), Time(sent_at), deadline, &payload)
         };
         let mut out = Vec::new();
         let mut encode = |packet: Packet<'_>| packet.encode(sender, group, 1, &mut out);
         match self {
             Self::Data { seqno, confirm, sent_at, deadline_ms, bytes } => {
                 let (seqno, confirm) = (SeqNo((*seqno).into()), *confirm);
-                let block = block(*sent_at, *deadline_ms, *bytes);
-                encode(Packet::Data { seqno, confirm, block: block.bytes() });
+                let symbol = symbol(*sent_at, *deadline_ms, *bytes);
+                encode(Packet::Data { seqno, confirm, symbol: symbol.bytes() });
             }
             Self::Repair { ids, sum } => {
                 let sum = &sum[..sum.len().min(2_000)];
@@ -315,8 +315,8 @@ impl Forged {
             Self::Nak { ids } => encode(Packet::Nak { cookie: 0, ids: &wire_ids(ids) }),
             Self::Retransmission { of, bytes } => {
                 let PacketId { sender: origin, seqno, .. } = of.packet_id();
-                let block = block(0, 0, *bytes);
-                encode(Packet::Retransmission { origin, seqno, block: block.bytes() });
+                let symbol = symbol(0, 0, *bytes);
+                encode(Packet::Retransmission { origin, seqno, symbol: symbol.bytes() });
             }
             Self::HaveNot { ids, expired } => {
                 encode(Packet::HaveNot { ids: &wire_ids(ids), expired: *expired });

@@ -107,12 +107,12 @@ fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
     let id = PacketId { sender: from, group, seqno: SeqNo(3) };
     let own = PacketId { sender: to, group, seqno: SeqNo(1) };
     let ids = [id.into(), own.into()];
-    let block = [7; 60];
+    let symbol = [7; 60];
     let packets = [
-        Packet::Data { seqno: SeqNo(3), confirm: true, block: &block },
-        Packet::Repair { ids: &ids, sum: &block },
+        Packet::Data { seqno: SeqNo(3), confirm: true, symbol: &symbol },
+        Packet::Repair { ids: &ids, sum: &symbol },
         Packet::Nak { cookie: 0, ids: &ids },
-        Packet::Retransmission { origin: from, seqno: SeqNo(4), block: &block },
+        Packet::Retransmission { origin: from, seqno: SeqNo(4), symbol: &symbol },
         Packet::HaveNot { ids: &ids, expired: true },
         Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), nonce: 0, confirm: true },
         Packet::Ack { to: Origin::from(to), settled_to: SeqNo(1), lost: 0 },

@@ -10,8 +10,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::{Config, Counters, Lateral};
 use carom_proto::{
     Engine as _, GroupId, GroupSettings, LOOK_AHEAD, NodeId, Profile, RateOfFire, Rng, SeqNo, Time,
@@ -123,7 +123,7 @@ fn shared_groups(groups: &Groups, node: u32) -> u64 {
 struct Bench {
     engine: Lateral,
     streams: Vec<(GroupId, NodeId, SeqNo)>,
-    block: Block,
+    symbol: Symbol,
     batch: Vec<Vec<u8>>,
     out: Vec<u8>,
     rng: Rng,
@@ -153,10 +153,10 @@ impl Bench {
                 streams.push((id, member, SeqNo::FIRST));
             }
         }
-        let block =
-            Block::of_message(&mut Arena::default(), Time(0), None, &vec![0xA5; payload_bytes]);
+        let symbol =
+            Symbol::of_message(&mut Arena::default(), Time(0), None, &vec![0xA5; payload_bytes]);
         let batch = (0..BATCH).map(|_| Vec::with_capacity(2048)).collect();
-        let mut bench = Self { engine, streams, block, batch, out: Vec::new(), rng, now: Time(0) };
+        let mut bench = Self { engine, streams, symbol, batch, out: Vec::new(), rng, now: Time(0) };
         // All streams must be open and all buffers in use before the measurement.
         let warm_up = 4 * bench.streams.len() as u32 + 40_000;
         bench.round(warm_up);
@@ -181,7 +181,8 @@ impl Bench {
             let choice = self.rng.below(self.streams.len());
             let (group, node, seqno) = &mut self.streams[choice];
             datagram.clear();
-            let packet = Packet::Data { seqno: *seqno, confirm: false, block: self.block.bytes() };
+            let packet =
+                Packet::Data { seqno: *seqno, confirm: false, symbol: self.symbol.bytes() };
             packet.encode(*node, *group, 1, datagram);
             *seqno = seqno.next();
         }

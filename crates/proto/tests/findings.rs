@@ -2,7 +2,7 @@
 
 mod rig;
 
-use carom_proto::lateral::block::{Arena, BLOCK_HEADER_BYTES, Block};
+use carom_proto::lateral::packet::symbol::{Arena, SYMBOL_HEADER_BYTES, Symbol};
 use carom_proto::lateral::packet::{DATA_BYTES, Packet, WireId};
 use carom_proto::lateral::{Config, Lateral};
 use carom_proto::loss::Loss;
@@ -41,9 +41,9 @@ fn nonce_of(engine: &mut Lateral) -> u64 {
 fn data_packet_of_the_largest_udp_size_causes_no_panic() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
-    let longest = 65_507 - DATA_BYTES - BLOCK_HEADER_BYTES;
-    let block = Block::of_message(&mut Arena::default(), world.now, None, &vec![7; longest]);
-    let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+    let longest = 65_507 - DATA_BYTES - SYMBOL_HEADER_BYTES;
+    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, &vec![7; longest]);
+    let data = Packet::Data { seqno: SeqNo(1), confirm: false, symbol: symbol.bytes() };
     world.inject(0, &datagram(data, 2, GROUP));
     world.run_for(SECOND);
 }
@@ -100,8 +100,8 @@ fn late_packet_is_not_both_reported_and_delivered() {
     let now = Time(1_000_000_000);
     engine.join(now, GROUP, settings).expect("the settings are right");
     for seqno in [1000, 10, 11, 990] {
-        let block = Block::of_message(&mut Arena::default(), now, None, b"x");
-        let data = Packet::Data { seqno: SeqNo(seqno), confirm: false, block: block.bytes() };
+        let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
+        let data = Packet::Data { seqno: SeqNo(seqno), confirm: false, symbol: symbol.bytes() };
         engine.handle_datagram(now, &datagram(data, 2, GROUP));
     }
     let (next, first, nonce) = (SeqNo(1001), Some(SeqNo(1)), nonce_of(&mut engine));
@@ -181,8 +181,8 @@ fn senders_that_have_gone_make_room_for_new_ones() {
     for node in 2..30 {
         let view = |kind| ViewChange { group: GROUP, node: NodeId(node), kind, version: 1 };
         engine.handle_view(now, &view(ViewChangeKind::Joined));
-        let block = Block::of_message(&mut Arena::default(), now, None, b"x");
-        let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+        let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
+        let data = Packet::Data { seqno: SeqNo(1), confirm: false, symbol: symbol.bytes() };
         engine.handle_datagram(now, &datagram(data, node, GROUP));
         engine.handle_view(now, &view(ViewChangeKind::Left));
         let event = engine.poll_event();
@@ -316,14 +316,14 @@ fn admit(engine: &mut Lateral, now: Time, node: u64) {
 fn packet_overtaken_by_its_repair_is_binned_as_no_duplicate() {
     let now = Time(1_000_000_000);
     let mut engine = engine_with_two_members(now, &Config::default());
-    let block = Block::of_message(&mut Arena::default(), now, None, b"x");
+    let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
     let data = |seqno| {
-        let packet = Packet::Data { seqno: SeqNo(seqno), confirm: false, block: block.bytes() };
+        let packet = Packet::Data { seqno: SeqNo(seqno), confirm: false, symbol: symbol.bytes() };
         datagram(packet, 2, GROUP)
     };
     engine.handle_datagram(now, &data(1));
     engine.handle_datagram(now, &data(3));
-    let repair = Packet::Repair { ids: &ids(2, &[2]), sum: block.bytes() };
+    let repair = Packet::Repair { ids: &ids(2, &[2]), sum: symbol.bytes() };
     engine.handle_datagram(now, &datagram(repair, 3, GroupId::NONE));
     let counted = |engine: &Lateral| {
         let it = engine.counters();
@@ -366,8 +366,8 @@ fn a_wakeup_names_the_timer_that_is_due() {
     let member = || engine_with_two_members(now, &slow);
 
     let mut opening = member();
-    let block = Block::of_message(&mut Arena::default(), now, None, b"x");
-    let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+    let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
+    let data = Packet::Data { seqno: SeqNo(1), confirm: false, symbol: symbol.bytes() };
     opening.handle_datagram(now, &datagram(data, 2, GROUP));
     assert_eq!(reasons(&mut opening, now), ["open a stream"]);
 
@@ -386,9 +386,9 @@ fn a_wakeup_names_the_timer_that_is_due() {
     let mut other = Lateral::new(NodeId(2), slow.clone(), 2);
     other.join(now, GROUP, SETTINGS).expect("the settings are right");
     send(&mut other, 100_000).expect("nobody holds back");
-    let mut piece = Vec::new();
-    other.poll_transmit(&mut piece).expect("a piece");
-    assembling.handle_datagram(now, &piece);
+    let mut fragment = Vec::new();
+    other.poll_transmit(&mut fragment).expect("a fragment");
+    assembling.handle_datagram(now, &fragment);
     assert_eq!(reasons(&mut assembling, now), ["open a stream", "reassembly of a message"]);
 
     // The window is so wide that the sender does not wait for a member.

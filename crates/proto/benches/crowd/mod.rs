@@ -1,7 +1,7 @@
 //! A node in many groups with many members.
 
-use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::{Config, Lateral, StreamStart};
 use carom_proto::*;
 
@@ -12,7 +12,7 @@ pub(crate) const RACK: u64 = 16;
 pub(crate) struct Crowd {
     engine: Lateral,
     groups: u32,
-    block: Block,
+    symbol: Symbol,
     out: Vec<u8>,
     now: Time,
 }
@@ -53,8 +53,8 @@ impl Crowd {
         for group in (0..groups).map(GroupId) {
             engine.join(now, group, settings).expect("the settings are right");
         }
-        let block = Block::of_message(&mut Arena::default(), now, None, b"a message");
-        Self { engine, groups, block, out: Vec::with_capacity(2048), now }
+        let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"a message");
+        Self { engine, groups, symbol, out: Vec::with_capacity(2048), now }
     }
 
     /// Adds nodes 1 to `members` to all groups.
@@ -90,7 +90,7 @@ impl Crowd {
 
     fn receive(&mut self, group: GroupId, from: NodeId) {
         let packet =
-            Packet::Data { seqno: SeqNo::FIRST, confirm: false, block: self.block.bytes() };
+            Packet::Data { seqno: SeqNo::FIRST, confirm: false, symbol: self.symbol.bytes() };
         let mut datagram = Vec::with_capacity(256);
         packet.encode(from, group, 1, &mut datagram);
         self.engine.handle_datagram(self.now, &datagram);

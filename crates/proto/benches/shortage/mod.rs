@@ -1,7 +1,7 @@
 //! A node that lacks 1000 packets just after an overload, and receives repairs that contain several
 //! of them each.
 
-use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::lateral::{Config, Lateral, StreamStart};
 use carom_proto::*;
@@ -97,9 +97,9 @@ fn repair(r: u8, numbers: &[u32]) -> Vec<u8> {
     let mut sum = Vec::new();
     for number in numbers {
         let payload = vec![*number as u8; bytes];
-        let block = Block::of_message(&mut Arena::default(), Time(0), None, &payload);
-        sum.resize(block.bytes().len(), 0);
-        sum.iter_mut().zip(block.bytes()).for_each(|(sum, byte)| *sum ^= byte);
+        let symbol = Symbol::of_message(&mut Arena::default(), Time(0), None, &payload);
+        sum.resize(symbol.bytes().len(), 0);
+        sum.iter_mut().zip(symbol.bytes()).for_each(|(sum, byte)| *sum ^= byte);
     }
     let id = |number: &u32| PacketId { sender: SENDER, group: GROUP, seqno: SeqNo(*number) };
     let ids: Vec<WireId> = numbers.iter().map(|number| id(number).into()).collect();

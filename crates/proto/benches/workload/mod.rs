@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::{Config, Lateral, StreamStart};
 use carom_proto::*;
 
@@ -26,7 +26,7 @@ pub(crate) struct Workload {
     /// Nodes outside these groups that could join them, in the same form.
     absent: Vec<(GroupId, NodeId, SeqNo)>,
     changes: Vec<ViewChange>,
-    block: Block,
+    symbol: Symbol,
     batch: Vec<Vec<u8>>,
     out: Vec<u8>,
     rng: Rng,
@@ -54,11 +54,11 @@ impl Workload {
             }
         }
         let payload = [0xA5; PAYLOAD_BYTES];
-        let block = Block::of_message(&mut Arena::default(), Time(0), None, &payload);
+        let symbol = Symbol::of_message(&mut Arena::default(), Time(0), None, &payload);
         let batch = vec![Vec::with_capacity(2048); batch];
         let out = Vec::with_capacity(2048);
         let (changes, now) = (Vec::new(), Time(0));
-        let mut workload = Self { engine, streams, absent, changes, block, batch, out, rng, now };
+        let mut workload = Self { engine, streams, absent, changes, symbol, batch, out, rng, now };
         for _ in 0..=warm_up / workload.batch.len() {
             workload.refill();
             workload.run();
@@ -77,7 +77,7 @@ impl Workload {
         let (group, node, seqno) = &mut self.streams[choice];
         let datagram = &mut self.batch[place];
         datagram.clear();
-        let packet = Packet::Data { seqno: *seqno, confirm: false, block: self.block.bytes() };
+        let packet = Packet::Data { seqno: *seqno, confirm: false, symbol: self.symbol.bytes() };
         packet.encode(*node, *group, 1, datagram);
         *seqno = seqno.next();
     }

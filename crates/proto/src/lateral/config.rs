@@ -3,10 +3,12 @@
 
 use core::time::Duration;
 
-use super::block::{BLOCK_HEADER_BYTES, MAX_MESSAGE_BYTES, PIECE_HEADER_BYTES};
-use super::packet::{DATA_BYTES, ID_BYTES, REPAIR_BYTES};
-use super::queries::MAX_AHEAD;
 use crate::bounds::out_of_bounds;
+use crate::lateral::packet::symbol::{
+    FRAGMENT_HEADER_BYTES, MAX_MESSAGE_BYTES, SYMBOL_HEADER_BYTES,
+};
+use crate::lateral::packet::{DATA_BYTES, ID_BYTES, REPAIR_BYTES};
+use crate::lateral::receiver::sender_query::MAX_AHEAD;
 use crate::{RateOfFire, SeqNo};
 
 /// Settings of a [`Lateral`](super::Lateral) engine.
@@ -297,12 +299,12 @@ impl Config {
     /// contains it, with the ids of r packets, still fits the path MTU.
     pub fn packet_limit(&self, rate: RateOfFire) -> usize {
         let repair = REPAIR_BYTES + usize::from(rate.r) * ID_BYTES;
-        self.max_datagram_bytes() - repair.max(DATA_BYTES) - BLOCK_HEADER_BYTES
+        self.max_datagram_bytes() - repair.max(DATA_BYTES) - SYMBOL_HEADER_BYTES
     }
 
     /// Returns the size of each fragment but the last, in bytes.
-    pub(super) fn piece_bytes(&self, rate: RateOfFire) -> u16 {
-        (self.packet_limit(rate) - PIECE_HEADER_BYTES) as u16
+    pub(super) fn fragment_bytes(&self, rate: RateOfFire) -> u16 {
+        (self.packet_limit(rate) - FRAGMENT_HEADER_BYTES) as u16
     }
 
     /// Returns the maximum number of bytes of messages in reassembly.

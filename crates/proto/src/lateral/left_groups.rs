@@ -6,9 +6,9 @@
 
 use alloc::collections::BTreeMap;
 
-use super::heard::Heard;
-use super::sending::{OwnStream, Position};
 use super::{Config, StreamStart};
+use crate::lateral::sender::own_stream::{OwnStream, Position};
+use crate::lateral::streams::former_streams::FormerStreams;
 use crate::{GroupId, Incarnation, Rng};
 
 /// Memory of the groups that were left.
@@ -35,7 +35,7 @@ pub(super) struct LeftGroup {
     /// Number of positions used, counted from the lowest at which a stream of the group may begin.
     length: u32,
     /// Position in the stream of each sender.
-    pub(super) heard: Heard,
+    pub(super) heard: FormerStreams,
 }
 
 /// Maximum number of groups whose own streams are remembered.
@@ -48,7 +48,7 @@ const ENTRY_BYTES: usize = 96;
 impl LeftGroup {
     /// Creates the record of a group. `least` is the lowest position at which a stream of the group
     /// may begin.
-    pub(super) fn new(own: &OwnStream, least: Position, heard: Heard) -> Self {
+    pub(super) fn new(own: &OwnStream, least: Position, heard: FormerStreams) -> Self {
         let (start, next) = (own.start(), own.taken_to);
         Self { start, next, length: next.distance_from(least), heard }
     }
@@ -126,12 +126,12 @@ impl LeftGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lateral::heard::Former;
+    use crate::lateral::streams::former_streams::FormerStream;
     use crate::{NodeId, SeqNo};
 
     fn left(length: u32, senders: u64) -> LeftGroup {
-        let mut heard = Heard::default();
-        let former = Former { to: SeqNo(9), over_since: None };
+        let mut heard = FormerStreams::default();
+        let former = FormerStream { to: SeqNo(9), over_since: None };
         (0..senders).for_each(|node| heard.note(NodeId(node), None, former, usize::MAX));
         let start = Position::of_first(SeqNo(1));
         LeftGroup { start, next: start.plus(length), length, heard }
@@ -166,7 +166,7 @@ mod tests {
             let mut own = OwnStream::new(groups.first_position(least));
             (0..50).for_each(|_| _ = own.take_number());
             assert_eq!(own.next, least.plus(used));
-            groups.insert(GroupId(0), LeftGroup::new(&own, least, Heard::default()));
+            groups.insert(GroupId(0), LeftGroup::new(&own, least, FormerStreams::default()));
             (1..=MAX_GROUPS as u32).for_each(|group| _ = groups.take(GroupId(group)));
             forget_all(&mut groups);
         }
@@ -177,7 +177,7 @@ mod tests {
         let least = Position::of_first(SeqNo(1));
         let mut own = OwnStream::new(least.plus(7));
         own.take_number();
-        let left = LeftGroup::new(&own, least, Heard::default());
+        let left = LeftGroup::new(&own, least, FormerStreams::default());
         let mut own = OwnStream::new(least.plus(500));
         own.resume_at(left.start, left.next);
         assert_eq!((own.start(), own.next), (least.plus(7), least.plus(8)));

@@ -12,7 +12,7 @@
 //! | Slingshot 3.2, pending repairs | `pending` with [`Solver::Peeling`] |
 //! | Slingshot 3.3, partial views | `groups`, [`Config::partial_view`] |
 //! | Slingshot 3.4, analysis | [`model`] |
-//! | Ricochet 3, packet structure (figure 3) | [`packet`], [`block`] |
+//! | Ricochet 3, packet structure (figure 3) | [`packet`], [`symbol`] |
 //! | Ricochet 3.1.1, 3.1.2, algorithm 1 | `regions`, `chain` |
 //! | Ricochet 3.2.1, 3.2.4, repair bins, pre-computed targets | `bins` |
 //! | Ricochet 3.2.2, multi-group views | `regions`, `groups` |
@@ -47,56 +47,41 @@ use crate::{
     Wakeup,
 };
 
-mod asking;
-mod assembly;
-mod bins;
-pub mod block;
-mod chain;
 mod config;
-mod cookies;
+mod context;
 mod counters;
-mod cutting;
-mod data_buffer;
-mod delivering;
-mod fills;
-mod group_streams;
+mod delivery;
 mod groups;
-mod heard;
 mod left_groups;
-mod look_ahead;
-mod members;
-mod missing;
 pub mod model;
 mod outbox;
 pub mod packet;
-mod pending;
-mod phase2;
-mod queries;
-mod receiving;
-mod regions;
+mod prefetch;
+mod receiver;
+mod recovery;
+mod repair;
 mod repairs;
-mod sending;
+mod sender;
 mod streams;
-mod timer_key;
 
 pub use config::{AskFirst, Config, ConfigError, NakConfig, RepairScope, Solver, StreamStart};
 pub use counters::Counters;
 
-use asking::RateLimit;
-use assembly::Assemblies;
-use bins::Bins;
-use block::{Arena, Block};
-use cookies::Cookies;
-use cutting::Cutter;
+use context::TimerKey;
+use delivery::reassembly::Reassembly;
 use groups::{Group, GroupIx, Groups};
 use left_groups::{LeftGroup, LeftGroups, least_position};
-use missing::MissingPackets;
 use outbox::Outbox;
 use packet::Packet;
-use pending::PendingRepairs;
-use queries::Heartbeat;
+use packet::symbol::{Arena, Symbol};
+use receiver::sender_query::Heartbeat;
+use recovery::cookies::Cookies;
+use recovery::nak_targets::RateLimit;
+use repair::bins::Bins;
+use repair::pending_repairs::PendingRepairs;
+use sender::fragmentation::Fragmenter;
 use streams::Streams;
-use timer_key::TimerKey;
+use streams::loss_list::LossList;
 
 /// Lateral engine of one node, for all its groups.
 #[derive(Debug)]
@@ -119,11 +104,11 @@ pub struct Lateral {
     left: LeftGroups,
     bins: Bins,
     streams: Streams,
-    missing: MissingPackets,
+    missing: LossList,
     pending: PendingRepairs,
     arena: Arena,
-    assemblies: Assemblies,
-    cutter: Cutter,
+    reassembly: Reassembly,
+    fragmenter: Fragmenter,
     timers: Timers<TimerKey>,
     nak_limit: RateLimit,
     answer_limit: RateLimit,
@@ -156,7 +141,7 @@ impl Lateral {
             left: LeftGroups::default(),
             bins,
             streams: Streams::new(rng.next_u64(), config.buffer_bytes, config.buffer_age),
-            missing: MissingPackets::default(),
+            missing: LossList::default(),
             pending: PendingRepairs::new(
                 config.solver,
                 config.pending_repairs,
@@ -164,8 +149,8 @@ impl Lateral {
                 rng.next_u64(),
             ),
             arena: Arena::for_bytes(config.buffer_bytes),
-            assemblies: Assemblies::new(config.assembly_limit()),
-            cutter: Cutter::new(config.pace_bytes_per_second),
+            reassembly: Reassembly::new(config.assembly_limit()),
+            fragmenter: Fragmenter::new(config.pace_bytes_per_second),
             timers: Timers::new(),
             nak_limit: RateLimit::new(ids),
             answer_limit: RateLimit::new(answers),
@@ -215,10 +200,10 @@ impl Lateral {
     }
 
     /// Adds a packet to the repair bins, and sends the repairs that it completes.
-    fn account(&mut self, now: Time, group: GroupIx, id: PacketId, block: &Block) {
+    fn account(&mut self, now: Time, group: GroupIx, id: PacketId, symbol: &Symbol) {
         self.counters.packets_binned += 1;
         let Self { bins, outbox, counters, .. } = self;
-        bins.accept(now, group, id, block, |repair| {
+        bins.accept(now, group, id, symbol, |repair| {
             repairs::send(self.origin, &repair, outbox, counters);
         });
     }
@@ -240,7 +225,7 @@ impl Lateral {
             TimerKey::Heartbeat(ix) => self.on_heartbeat_due(now, ix),
             TimerKey::Patience(ix) => self.on_patience_ended(now, ix),
             TimerKey::Open(ix) => self.ask_to_open(now, ix),
-            TimerKey::Assembly(ix) => self.look_after_messages_of(now, ix),
+            TimerKey::Reassembly(ix) => self.look_after_messages_of(now, ix),
             TimerKey::Pace => self.send_what_waits(now),
             TimerKey::Joiners(ix) => self.on_joiners_due(now, ix),
         }
@@ -337,11 +322,11 @@ impl Engine for Lateral {
             self.on_held_back(now, ix);
             return Err(SendError::HeldBack { by, behind });
         }
-        if self.cutter.holds(ix) || payload.len() > self.config.packet_limit(rate) {
+        if self.fragmenter.holds(ix) || payload.len() > self.config.packet_limit(rate) {
             return self.send_in_turn(now, ix, payload, options);
         }
-        let block = Block::of_message(&mut self.arena, now, options.deadline, &payload);
-        Ok(self.multicast(now, ix, block))
+        let symbol = Symbol::of_message(&mut self.arena, now, options.deadline, &payload);
+        Ok(self.multicast(now, ix, symbol))
     }
 
     fn confirm(&mut self, now: Time, group: GroupId) {
@@ -368,14 +353,14 @@ impl Engine for Lateral {
             return None;
         }
         match (packet, group) {
-            (Packet::Data { seqno, confirm, block }, Some(ix)) => {
-                self.on_data(now, header.origin(), ix, seqno, confirm, block);
+            (Packet::Data { seqno, confirm, symbol }, Some(ix)) => {
+                self.on_data(now, header.origin(), ix, seqno, confirm, symbol);
             }
             (Packet::Repair { ids, sum }, _) => self.on_repair(now, from, ids, sum),
             (Packet::Nak { cookie, ids }, _) => self.on_nak(now, from, cookie, ids),
             (Packet::Challenge { cookie, ids }, _) => self.on_challenge(now, from, cookie, ids),
-            (Packet::Retransmission { origin, seqno, block }, Some(ix)) => {
-                self.on_retransmission(now, from, ix, origin, seqno, block);
+            (Packet::Retransmission { origin, seqno, symbol }, Some(ix)) => {
+                self.on_retransmission(now, from, ix, origin, seqno, symbol);
             }
             (Packet::HaveNot { ids, expired }, _) => self.on_have_not(now, from, ids, expired),
             (Packet::Heartbeat { next, first, nonce, confirm }, Some(ix)) => {
@@ -460,8 +445,8 @@ impl Engine for Lateral {
     }
 
     fn held_bytes(&self) -> usize {
-        let kept = self.streams.bytes() + self.assemblies.bytes();
-        kept + self.pending.bytes() + self.cutter.bytes() + self.left.bytes()
+        let kept = self.streams.bytes() + self.reassembly.bytes();
+        kept + self.pending.bytes() + self.fragmenter.bytes() + self.left.bytes()
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
@@ -473,8 +458,8 @@ impl Engine for Lateral {
         self.missing.check();
         self.streams.check(self.missing.len());
         self.pending.check();
-        self.assemblies.check();
-        self.cutter.check();
+        self.reassembly.check();
+        self.fragmenter.check();
         self.groups.check();
         self.left.check();
     }

@@ -1,9 +1,9 @@
 //! Encoding of repairs.
 
-use super::bins::Repair;
-use super::counters::Counters;
-use super::outbox::Outbox;
-use super::packet::Packet;
+use crate::lateral::counters::Counters;
+use crate::lateral::outbox::Outbox;
+use crate::lateral::packet::Packet;
+use crate::lateral::repair::bins::Repair;
 use crate::{Class, Destination, GroupId, Origin};
 
 /// Adds a repair to the outbox, once for each of its targets.

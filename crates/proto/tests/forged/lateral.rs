@@ -1,6 +1,6 @@
 //! Forged packets of a time-critical group.
 
-use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::wire::{HEADER_BYTES, seal};
 use carom_proto::*;
@@ -79,26 +79,26 @@ impl Forger {
         PacketId { sender: origin(of).node, group: self.group, seqno }.into()
     }
 
-    fn add_data(&mut self, block: &[u8]) {
+    fn add_data(&mut self, symbol: &[u8]) {
         for ahead in [1, 2, 40, 65_000, (1 << 31) - 10] {
             let (seqno, confirm) = (self.last[self.number].plus(ahead), true);
-            self.push(self.group, Packet::Data { seqno, confirm, block });
+            self.push(self.group, Packet::Data { seqno, confirm, symbol });
         }
         for (of, back) in (0..MEMBERS).flat_map(|of| (0..3).map(move |back| (of, back))) {
             let (origin, seqno) = (origin(of).node, self.last[of].minus(back));
-            self.push(self.group, Packet::Retransmission { origin, seqno, block });
+            self.push(self.group, Packet::Retransmission { origin, seqno, symbol });
         }
     }
 
-    fn add_repairs(&mut self, block: &[u8]) {
+    fn add_repairs(&mut self, symbol: &[u8]) {
         for of in 0..MEMBERS {
             for ids in [&[1][..], &[0], &[-1], &[1, 2], &[0, -1, -2], &[40]] {
                 let ids: Vec<WireId> = ids.iter().map(|ahead| self.id(of, *ahead)).collect();
-                self.push(GroupId::NONE, Packet::Repair { ids: &ids, sum: block });
+                self.push(GroupId::NONE, Packet::Repair { ids: &ids, sum: symbol });
             }
         }
         let next: Vec<WireId> = (0..MEMBERS).map(|of| self.id(of, 1)).collect();
-        self.push(GroupId::NONE, Packet::Repair { ids: &next, sum: block });
+        self.push(GroupId::NONE, Packet::Repair { ids: &next, sum: symbol });
     }
 
     fn add_heartbeats(&mut self) {
@@ -131,11 +131,11 @@ impl Forger {
 
 /// Returns all forgeries in the name of a member.
 fn forgeries(net: &Net, number: usize) -> Vec<Vec<u8>> {
-    let block = Block::of_message(&mut Arena::default(), net.now, None, b"forged");
+    let symbol = Symbol::of_message(&mut Arena::default(), net.now, None, b"forged");
     let (group, last) = (net.group, last_numbers(net));
     let mut forger = Forger { group, last, number, datagrams: Vec::new() };
-    forger.add_data(block.bytes());
-    forger.add_repairs(block.bytes());
+    forger.add_data(symbol.bytes());
+    forger.add_repairs(symbol.bytes());
     forger.add_heartbeats();
     forger.add_control();
     forger.datagrams
@@ -221,17 +221,17 @@ fn repairs_and_retransmissions_of_strangers_are_not_taken_in() {
     let mut net = group();
     for turn in 1..TURNS {
         for number in 0..MEMBERS {
-            let block = Block::of_message(&mut Arena::default(), net.now, None, b"forged");
-            let (group, block) = (net.group, block.bytes());
+            let symbol = Symbol::of_message(&mut Arena::default(), net.now, None, b"forged");
+            let (group, symbol) = (net.group, symbol.bytes());
             let (sender, last) = (origin(number).node, last_numbers(&net)[number]);
             send(&mut net, number, turn);
             let mut datagrams = vec![Vec::new(); 3];
             for (datagram, seqno) in datagrams.iter_mut().zip([last, last.plus(1)]) {
-                Packet::Retransmission { origin: sender, seqno, block }
+                Packet::Retransmission { origin: sender, seqno, symbol }
                     .encode(stranger, group, 1, datagram);
             }
             let id = PacketId { sender, group, seqno: last.plus(1) };
-            let repair = Packet::Repair { ids: &[id.into()], sum: block };
+            let repair = Packet::Repair { ids: &[id.into()], sum: symbol };
             repair.encode(stranger, GroupId::NONE, 1, &mut datagrams[2]);
             for datagram in &datagrams {
                 assert_eq!(net.attack(datagram), [0; MEMBERS], "{:?}", Packet::decode(datagram));

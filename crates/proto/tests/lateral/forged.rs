@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use carom_proto::lateral::Config;
-use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
@@ -92,10 +92,10 @@ fn forged_heartbeats_half_the_circle_ahead_skip_nothing() {
 #[test]
 fn forged_data_half_the_circle_ahead_skips_nothing() {
     let mut world = world(100);
-    let block = Block::of_message(&mut Arena::default(), world.now, None, b"forged");
+    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"forged");
     for count in 0..3 {
         let seqno = SeqNo(101 + count).plus((1 << 31) - 10);
-        forge(&mut world, Packet::Data { seqno, confirm: false, block: block.bytes() });
+        forge(&mut world, Packet::Data { seqno, confirm: false, symbol: symbol.bytes() });
         world.run_for(100 * MILLISECOND);
     }
     send(&mut world, 100);
@@ -118,10 +118,10 @@ fn answer_with_another_nonce_opens_and_settles_nothing() {
 #[test]
 fn forged_incarnation_ends_no_stream() {
     let mut world = world(100);
-    let block = Block::of_message(&mut Arena::default(), world.now, None, b"forged");
+    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"forged");
     for count in 0..10 {
         let seqno = SeqNo(5 + count);
-        let packet = Packet::Data { seqno, confirm: false, block: block.bytes() };
+        let packet = Packet::Data { seqno, confirm: false, symbol: symbol.bytes() };
         let origin = Origin { node: NodeId(1), incarnation: Incarnation(666) };
         let mut datagram = Vec::new();
         packet.encode(origin, group(0), 1, &mut datagram);
@@ -222,10 +222,10 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
     const SENDERS: u64 = 5_000;
     let mut world = world(100);
     let limit = Config::default().streams_per_group as u64;
-    let block = Block::of_message(&mut Arena::default(), world.now, None, b"a stranger's");
+    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"a stranger's");
     for sender in (10_000..).map(NodeId).take(SENDERS as usize) {
         let mut datagram = Vec::new();
-        let packet = Packet::Data { seqno: SeqNo(9), confirm: true, block: block.bytes() };
+        let packet = Packet::Data { seqno: SeqNo(9), confirm: true, symbol: symbol.bytes() };
         packet.encode(sender, group(0), 1, &mut datagram);
         (1..3).for_each(|host| world.inject(host, &datagram));
     }
@@ -267,9 +267,9 @@ fn numbers_forged_while_the_sender_was_gone_are_taken_back() {
 }
 
 fn forge_data(world: &mut World, number: u32) {
-    let block = Block::of_message(&mut Arena::default(), world.now, None, b"forged");
+    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"forged");
     let (seqno, confirm) = (SeqNo(number), false);
-    forge(world, Packet::Data { seqno, confirm, block: block.bytes() });
+    forge(world, Packet::Data { seqno, confirm, symbol: symbol.bytes() });
 }
 
 /// Nothing is evicted from the data buffer meanwhile, so that the window does not move.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use carom_proto::lateral::Config;
-use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
@@ -83,9 +83,9 @@ fn packets_before_the_first_heard_wait_for_the_senders_answer() {
     world.filter = Box::new(|_, _, _| false);
     for number in [200_000, 1, 2, 3] {
         let mut datagram = Vec::new();
-        let block = Block::of_message(&mut Arena::default(), world.now, None, b"x");
+        let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"x");
         let (seqno, confirm) = (SeqNo(number), false);
-        let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+        let packet = Packet::Data { seqno, confirm, symbol: symbol.bytes() };
         packet.encode(NodeId(2), group(0), 0, &mut datagram);
         world.inject(0, &datagram);
     }
@@ -121,9 +121,9 @@ fn heartbeat(next: SeqNo) -> Packet<'static> {
 
 /// Passes the message with this number to host 0 in the name of host 1.
 fn data(world: &mut World, number: u32) {
-    let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(number));
+    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, &payload(number));
     let (seqno, confirm) = (SeqNo(number), false);
-    inject(world, Packet::Data { seqno, confirm, block: block.bytes() });
+    inject(world, Packet::Data { seqno, confirm, symbol: symbol.bytes() });
 }
 
 #[test]

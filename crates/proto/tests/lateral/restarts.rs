@@ -3,7 +3,7 @@
 //! The id of a packet in a repair does not contain the sender's incarnation.
 
 use carom_proto::lateral::Config;
-use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
@@ -189,8 +189,8 @@ fn late_repairs_from_before_leaving_the_group_repeat_nothing() {
         let before = world.hosts[1].messages.len();
         for seqno in &given[5..] {
             let id = WireId::from(PacketId { sender: SENDER, group: group(0), seqno: *seqno });
-            let block = Block::of_message(&mut Arena::default(), world.now, None, b"again");
-            let packet = Packet::Repair { ids: &[id], sum: block.bytes() };
+            let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"again");
+            let packet = Packet::Repair { ids: &[id], sum: symbol.bytes() };
             let mut repair = Vec::new();
             packet.encode(NodeId(3), GroupId::NONE, 1, &mut repair);
             world.inject(1, &repair);

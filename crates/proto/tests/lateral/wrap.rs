@@ -1,8 +1,8 @@
 //! Streams whose sequence numbers wrap, or advance by more than half of the number space.
 
 use carom_proto::lateral::Config;
-use carom_proto::lateral::block::{Arena, Block, Piece};
 use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::packet::symbol::{Arena, Fragment, Symbol};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
@@ -122,11 +122,12 @@ fn large_message_arrives_after_half_of_all_numbers() {
     let first = next;
     let message = payload_of(7, 2_500);
     for index in 0..3 {
-        let piece = Piece { index, piece_bytes: 1_000, message_bytes: 2_500 };
-        let block = Block::of_piece(&mut Arena::default(), world.now, None, piece, &message);
+        let fragment = Fragment { index, fragment_bytes: 1_000, message_bytes: 2_500 };
+        let symbol =
+            Symbol::of_fragment(&mut Arena::default(), world.now, None, fragment, &message);
         let (seqno, confirm) = (first.plus(index), false);
         let mut datagram = Vec::new();
-        let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+        let packet = Packet::Data { seqno, confirm, symbol: symbol.bytes() };
         packet.encode(NodeId(1), group(0), 0, &mut datagram);
         world.inject(1, &datagram);
     }

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use carom_proto::lateral::Config;
-use carom_proto::lateral::block::{Arena, Block, Piece};
 use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::packet::symbol::{Arena, Fragment, Symbol};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
@@ -23,18 +23,20 @@ fn partial_messages_stay_within_their_share_of_the_buffer() {
     let mut next = 1_u32;
     for number in 0..300 {
         let message = payload_of(number, 2_000 + rng.below(60_000));
-        let piece = Piece { index: 0, piece_bytes: 1000, message_bytes: message.len() as u32 };
+        let fragment =
+            Fragment { index: 0, fragment_bytes: 1000, message_bytes: message.len() as u32 };
         // Only every third fragment arrives, so that no message becomes whole.
-        for index in (0..piece.count()).step_by(3) {
-            let piece = Piece { index, ..piece };
-            let block = Block::of_piece(&mut Arena::default(), world.now, None, piece, &message);
+        for index in (0..fragment.count()).step_by(3) {
+            let fragment = Fragment { index, ..fragment };
+            let symbol =
+                Symbol::of_fragment(&mut Arena::default(), world.now, None, fragment, &message);
             let (seqno, confirm) = (SeqNo(next + index), false);
             let mut datagram = Vec::new();
-            let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+            let packet = Packet::Data { seqno, confirm, symbol: symbol.bytes() };
             packet.encode(NodeId(2), GROUP, 0, &mut datagram);
             world.inject(0, &datagram);
         }
-        next += piece.count();
+        next += fragment.count();
         let engine = &world.hosts[0].engine;
         assert!(engine.held_bytes() <= 200_000, "{} bytes", engine.held_bytes());
         engine.check();

@@ -4,42 +4,43 @@
 //! only receives multicast can forge all of these, but not the answer to a query that was sent to
 //! the sender alone.
 
-use super::super::missing::MissingIx;
-use super::{GroupIx, Slot, Stream, StreamIx, Streams};
+use super::{Slot, Stream, StreamIx, Streams};
+use crate::lateral::groups::GroupIx;
+use crate::lateral::streams::loss_list::MissingIx;
 use crate::{Incarnation, NodeId, SeqNo};
 
 /// A query to the sender of a stream for its end.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Query {
+pub(crate) struct Query {
     /// Nonce that the answer repeats. A host that does not receive this node's unicast cannot forge
     /// the answer.
-    pub(in super::super) nonce: u64,
+    pub(crate) nonce: u64,
     /// End of the stream when the query was first sent. Claims up to here that lie beyond the
     /// answer were forged.
-    pub(in super::super) end: SeqNo,
+    pub(crate) end: SeqNo,
     /// Number after the last packet that has arrived since. The packet was sent before the query or
     /// after the answer, or is forged.
-    pub(in super::super) came_to: Option<SeqNo>,
+    pub(crate) came_to: Option<SeqNo>,
     /// `true` if the query repeats one whose answer was outdated.
-    pub(in super::super) is_second: bool,
+    pub(crate) is_second: bool,
     /// Number before which everything was settled when the query was first sent. An answer before
     /// it shows that numbers were settled which were never sent.
     settled: SeqNo,
 }
 
 impl Query {
-    pub(in super::super) fn new(nonce: u64, stream: &Stream) -> Self {
+    pub(crate) fn new(nonce: u64, stream: &Stream) -> Self {
         let (end, settled) = (stream.end(), stream.settled_to);
         Self { nonce, end, came_to: None, is_second: false, settled }
     }
 
     /// Returns `true` if numbers beyond `next` were considered settled at the time of the query.
-    pub(in super::super) fn was_settled_beyond(&self, next: SeqNo) -> bool {
+    pub(crate) fn was_settled_beyond(&self, next: SeqNo) -> bool {
         self.settled.is_beyond(next)
     }
 
     /// Records a packet that has arrived.
-    pub(super) fn comes(&mut self, seqno: SeqNo) {
+    pub(crate) fn comes(&mut self, seqno: SeqNo) {
         let next = seqno.next();
         self.came_to = Some(self.came_to.map_or(next, |to| to.later(next)));
     }
@@ -47,17 +48,17 @@ impl Query {
 
 impl Stream {
     /// Returns `first`, or this node's former position in the stream if that is later.
-    pub(in super::super) fn owed_from(&self, first: SeqNo) -> SeqNo {
+    pub(crate) fn owed_from(&self, first: SeqNo) -> SeqNo {
         self.floor.map_or(first, |floor| floor.later(first))
     }
 
     /// Records that the sender itself reported having sent everything before `seqno`.
-    pub(in super::super) fn vouch_to(&mut self, seqno: SeqNo) {
+    pub(crate) fn vouch_to(&mut self, seqno: SeqNo) {
         self.vouched_to = self.vouched_to.later(seqno).later(self.base);
     }
 
     /// Returns `true` if the sender itself reported having sent this packet.
-    pub(in super::super) fn is_vouched(&self, seqno: SeqNo) -> bool {
+    pub(crate) fn is_vouched(&self, seqno: SeqNo) -> bool {
         // Counted forwards from the window, because a claim may be half the circle ahead.
         let ahead = |number: SeqNo| number.distance_from(self.base) as u32;
         ahead(seqno) < ahead(self.vouched_to.later(self.base))
@@ -65,14 +66,14 @@ impl Stream {
 
     /// Returns the number of unverified numbers: those beyond the ones that the sender vouched for
     /// and those received without a gap.
-    pub(in super::super) fn claimed(&self) -> u32 {
+    pub(crate) fn claimed(&self) -> u32 {
         let sure = self.vouched_to.later(self.settled_to);
         self.end().distance_from(sure).max(0) as u32
     }
 
     /// Records that the packet before the window is missing after all. If nothing in the window is
     /// vouched for, neither is this packet.
-    pub(in super::super) fn push_missing_before(&mut self, missing: MissingIx) {
+    pub(crate) fn push_missing_before(&mut self, missing: MissingIx) {
         assert!(self.reaches_back(), "numbers that were settled would be missing again");
         let is_any_vouched = self.vouched_to.is_after(self.base);
         self.base = self.base.minus(1);
@@ -89,12 +90,12 @@ impl Stream {
 
     /// Returns `true` if numbers are considered settled that a stream which continues with `next`
     /// has not sent.
-    pub(in super::super) fn is_settled_beyond(&self, next: SeqNo) -> bool {
+    pub(crate) fn is_settled_beyond(&self, next: SeqNo) -> bool {
         self.base.is_beyond(next)
     }
 
     /// Makes the stream begin where its window does, with nothing before that vouched for.
-    pub(in super::super) fn go_back(&mut self) {
+    pub(crate) fn go_back(&mut self) {
         self.start = self.base;
         self.vouched_to = self.base;
         self.doubted = None;
@@ -105,18 +106,18 @@ impl Stream {
 
     /// Continues the stream with numbers that may belong to another incarnation of its sender. The
     /// first number owed becomes unknown.
-    pub(in super::super) fn begin_unknown(&mut self) {
+    pub(crate) fn begin_unknown(&mut self) {
         self.go_back();
         (self.opened, self.incarnation, self.floor) = (false, None, None);
     }
 
     /// Returns the sender, the group, and the sender's incarnation if it is known.
-    pub(in super::super) fn origin(&self) -> (NodeId, GroupIx, Option<Incarnation>) {
+    pub(crate) fn origin(&self) -> (NodeId, GroupIx, Option<Incarnation>) {
         (self.sender, self.group, self.incarnation)
     }
 
     /// Resets the stream for another incarnation of its sender.
-    pub(in super::super) fn restart(&mut self, incarnation: Incarnation, base: SeqNo) {
+    pub(crate) fn restart(&mut self, incarnation: Incarnation, base: SeqNo) {
         assert!(self.slots.is_empty(), "a stream is started again before its window is empty");
         let (sender, group, group_id) = (self.sender, self.group, self.group_id);
         // It keeps its position in the list of its group.
@@ -162,11 +163,7 @@ impl Stream {
 impl Streams {
     /// Applies the sender's answer that the stream is owed from `first` on. Returns the records of
     /// earlier packets, which are not missing any more.
-    pub(in super::super) fn forget_not_owed(
-        &mut self,
-        ix: StreamIx,
-        first: SeqNo,
-    ) -> Vec<MissingIx> {
+    pub(crate) fn forget_not_owed(&mut self, ix: StreamIx, first: SeqNo) -> Vec<MissingIx> {
         self.get_mut(ix).pop_not_owed(first)
     }
 
@@ -174,7 +171,7 @@ impl Streams {
     /// sent. It stops at a packet that was received and that the sender may have sent: one before
     /// `waiting`, or any if the claims are not refuted. Returns the records of the forgotten
     /// packets that were missing.
-    pub(in super::super) fn forget_unsent(
+    pub(crate) fn forget_unsent(
         &mut self,
         ix: StreamIx,
         (next, waiting): (SeqNo, SeqNo),

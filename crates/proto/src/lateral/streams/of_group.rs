@@ -1,18 +1,18 @@
 //! Streams of one group.
 
-use super::super::groups::GroupIx;
 use super::{Stream, StreamIx, Streams};
 use crate::NodeId;
+use crate::lateral::groups::GroupIx;
 
 impl Streams {
-    pub(in super::super) fn of_group(&self, group: GroupIx) -> impl Iterator<Item = &Stream> {
+    pub(crate) fn of_group(&self, group: GroupIx) -> impl Iterator<Item = &Stream> {
         self.by_group.of(group).iter().map(|ix| self.get(*ix))
     }
 
     /// Returns a stream of `group` with nothing held or missing whose sender `departed`. Only a few
     /// streams are checked in each call, and the next ones in the next call, because non-members
     /// can cause a call with each datagram.
-    pub(in super::super) fn next_silent(
+    pub(crate) fn next_silent(
         &mut self,
         group: GroupIx,
         departed: impl Fn(NodeId) -> bool,

@@ -1,0 +1,334 @@
+//! Reassembly of messages from fragments.
+//!
+//! Each fragment is a packet with its own sequence number. Streams ensure that each fragment is
+//! accepted once, and that missing ones are repaired or given up. The states of a message are:
+//!
+//! ```text
+//!            fragment arrives, message is owed and has room
+//! unknown ------------------------------------------------------> open
+//! open ----- last of its fragments arrives in time -------------> delivered
+//! open ----- fragment given up, timeout, or no room ------------> over, reported as lost
+//! unknown -- fragment arrives after another one was given up ---> over, reported as lost
+//! unknown -- fragment arrives, beginning is not owed -----------> over, not reported
+//! ```
+//!
+//! Invariants:
+//!
+//! * An open message holds memory for all of its bytes. All open messages together hold no more
+//!   than their limit. Nothing is kept of a message that is delivered or over.
+//! * Packets of a message that is over are not requested. Those that were missing are settled when
+//!   it ends. Those beyond the end of the stream form at most one range, because at most one
+//!   message extends beyond the end.
+//! * A message times out when none of its fragments has arrived for the time after which a missing
+//!   packet is given up, or when its deadline has passed since its first fragment to arrive was
+//!   received or noticed to be missing.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use crate::lateral::packet::symbol::{Fragment, Symbol};
+use crate::lateral::streams::StreamIx;
+use crate::{How, SeqNo, Time};
+
+/// All messages in reassembly.
+#[derive(Debug)]
+pub(crate) struct Reassembly {
+    of_streams: BTreeMap<StreamIx, OfStream>,
+    /// Messages in the order in which their reassembly began. Some of them are no longer open.
+    begun: VecDeque<(StreamIx, SeqNo)>,
+    open: usize,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct OfStream {
+    open: VecDeque<PartialMessage>,
+    /// Numbers of a message that is over which lay beyond the end of the stream when it ended: from
+    /// the first to before the second.
+    unwanted: Option<(SeqNo, SeqNo)>,
+}
+
+/// One message in reassembly.
+#[derive(Debug)]
+pub(crate) struct PartialMessage {
+    /// Sequence number of its first packet, which identifies the message.
+    pub(crate) first: SeqNo,
+    fragment_bytes: u16,
+    message_bytes: u32,
+    content: Vec<u8>,
+    /// Number of fragments that have not arrived.
+    left: u32,
+    /// Time at which its first fragment to arrive was received, or noticed to be missing.
+    since: Time,
+    /// Time at which the last fragment arrived.
+    touched: Time,
+    deadline: Option<Duration>,
+    /// [`How`] of the repaired fragment that was missing longest; `Direct` if none was repaired.
+    pub(crate) how: How,
+    /// Longest time for which a fragment was missing.
+    pub(crate) missing_for: Duration,
+}
+
+/// Effect of a fragment on its message.
+#[derive(Debug)]
+pub(crate) enum Added {
+    /// Fragments are left.
+    Open,
+    /// The fragment was the last one. Contains the message.
+    Whole(PartialMessage),
+    /// The fragment contradicts those before it, or is too late. The message cannot be completed.
+    Useless(Useless),
+}
+
+/// Reason why a message cannot be completed with a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Useless {
+    /// The deadline has passed.
+    Late,
+    /// The fragments contradict each other.
+    Contradiction,
+}
+
+/// Memory that an open message is assumed to use in addition to its bytes.
+const OVERHEAD_BYTES: usize = 192;
+
+impl PartialMessage {
+    /// Creates a message of which `symbol` is the first fragment to arrive.
+    pub(crate) fn new(
+        now: Time,
+        first: SeqNo,
+        fragment: Fragment,
+        symbol: &Symbol,
+        since: Time,
+    ) -> Self {
+        Self {
+            first,
+            fragment_bytes: fragment.fragment_bytes,
+            message_bytes: fragment.message_bytes,
+            content: vec![0; fragment.message_bytes as usize],
+            left: fragment.count(),
+            since,
+            touched: now,
+            deadline: symbol.deadline(),
+            how: How::Direct,
+            missing_for: Duration::ZERO,
+        }
+    }
+
+    /// Returns the sequence number of its last packet.
+    pub(crate) fn last(&self) -> SeqNo {
+        self.first.plus(self.message_bytes.div_ceil(u32::from(self.fragment_bytes)) - 1)
+    }
+
+    pub(crate) fn payload(self) -> Bytes {
+        self.content.into()
+    }
+
+    /// Returns the time at which the message times out unless another fragment arrives.
+    pub(crate) fn over_at(&self, patience: Duration) -> Time {
+        let stalled = self.touched + patience;
+        self.deadline.map_or(stalled, |deadline| stalled.min(self.since + deadline))
+    }
+
+    fn contains(&self, seqno: SeqNo) -> bool {
+        seqno.distance_from(self.first) >= 0 && !seqno.is_after(self.last())
+    }
+
+    fn add(&mut self, now: Time, fragment: Fragment, bytes: &[u8]) -> Result<(), Useless> {
+        if (self.fragment_bytes, self.message_bytes)
+            != (fragment.fragment_bytes, fragment.message_bytes)
+        {
+            return Err(Useless::Contradiction);
+        }
+        if self.deadline.is_some_and(|deadline| now > self.since + deadline) {
+            return Err(Useless::Late);
+        }
+        self.content[fragment.offset()..fragment.offset() + bytes.len()].copy_from_slice(bytes);
+        self.left -= 1;
+        self.touched = now;
+        Ok(())
+    }
+}
+
+impl Reassembly {
+    /// Creates an empty set whose messages together may use `max_bytes`.
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self { of_streams: BTreeMap::new(), begun: VecDeque::new(), open: 0, bytes: 0, max_bytes }
+    }
+
+    /// Returns the memory that the open messages use, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns `true` if the message that begins with this packet is open.
+    pub(crate) fn is_open(&self, stream: StreamIx, first: SeqNo) -> bool {
+        self.place(stream, first).is_some()
+    }
+
+    /// Returns `true` if the packet belongs to a message that is over, and lay beyond the end of
+    /// the stream when the message ended.
+    pub(crate) fn is_unwanted(&self, stream: StreamIx, seqno: SeqNo) -> bool {
+        let unwanted = self.of_streams.get(&stream).and_then(|it| it.unwanted);
+        unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
+    }
+
+    /// Returns the number after the last unwanted packet, if there is one.
+    pub(crate) fn unwanted_to(&self, stream: StreamIx) -> Option<SeqNo> {
+        self.of_streams.get(&stream)?.unwanted.map(|(_, to)| to)
+    }
+
+    /// Marks the packets from `from` to before `to` as unwanted.
+    pub(crate) fn set_unwanted(&mut self, stream: StreamIx, from: SeqNo, to: SeqNo) {
+        self.of_streams.entry(stream).or_default().unwanted = Some((from, to));
+    }
+
+    /// Returns the open message that this packet belongs to.
+    pub(crate) fn containing(&self, stream: StreamIx, seqno: SeqNo) -> Option<SeqNo> {
+        let mut open = self.of_streams.get(&stream)?.open.iter().rev();
+        open.find(|assembly| assembly.contains(seqno)).map(|assembly| assembly.first)
+    }
+
+    /// Returns the open messages of the stream.
+    pub(crate) fn of_stream(&self, stream: StreamIx) -> Vec<SeqNo> {
+        let open = self.of_streams.get(&stream).map(|it| it.open.iter());
+        open.into_iter().flatten().map(|assembly| assembly.first).collect()
+    }
+
+    /// Returns `true` if a message of this size fits the memory limit.
+    pub(crate) fn can_hold(&self, message_bytes: u32) -> bool {
+        cost(message_bytes) <= self.max_bytes
+    }
+
+    /// Returns the open message whose reassembly began first, if `message_bytes` more would exceed
+    /// the memory limit. The caller has to end it.
+    pub(crate) fn in_the_way_of(&mut self, message_bytes: u32) -> Option<(StreamIx, SeqNo)> {
+        if self.bytes + cost(message_bytes) <= self.max_bytes {
+            return None;
+        }
+        while let Some((stream, first)) = self.begun.pop_front() {
+            if self.is_open(stream, first) {
+                return Some((stream, first));
+            }
+        }
+        None
+    }
+
+    /// Opens a message.
+    pub(crate) fn begin(&mut self, stream: StreamIx, assembly: PartialMessage) {
+        if self.begun.len() > 2 * self.open + MOST_ENDED {
+            let mut begun = core::mem::take(&mut self.begun);
+            begun.retain(|(stream, first)| self.is_open(*stream, *first));
+            self.begun = begun;
+        }
+        self.open += 1;
+        self.bytes += cost(assembly.message_bytes);
+        self.begun.push_back((stream, assembly.first));
+        self.of_streams.entry(stream).or_default().open.push_back(assembly);
+    }
+
+    /// Adds a fragment to an open message, with the time for which it was known to be missing.
+    pub(crate) fn add(
+        &mut self,
+        now: Time,
+        stream: StreamIx,
+        first: SeqNo,
+        (fragment, bytes): (Fragment, &[u8]),
+        (how, missing_for): (How, Duration),
+    ) -> Added {
+        let place = self.place(stream, first).expect("the message is open");
+        let of_stream = self.of_streams.get_mut(&stream).expect("the message is open");
+        let assembly = &mut of_stream.open[place];
+        if let Err(useless) = assembly.add(now, fragment, bytes) {
+            return Added::Useless(useless);
+        }
+        let is_longest = assembly.how == How::Direct || missing_for > assembly.missing_for;
+        if how != How::Direct && is_longest {
+            assembly.how = how;
+        }
+        assembly.missing_for = assembly.missing_for.max(missing_for);
+        if assembly.left > 0 {
+            return Added::Open;
+        }
+        Added::Whole(self.end(stream, first).expect("the message is open"))
+    }
+
+    /// Closes and returns an open message.
+    pub(crate) fn end(&mut self, stream: StreamIx, first: SeqNo) -> Option<PartialMessage> {
+        let place = self.place(stream, first)?;
+        let of_stream = self.of_streams.get_mut(&stream)?;
+        let assembly = of_stream.open.remove(place)?;
+        if of_stream.open.is_empty() && of_stream.unwanted.is_none() {
+            self.of_streams.remove(&stream);
+        }
+        self.open -= 1;
+        self.bytes -= cost(assembly.message_bytes);
+        Some(assembly)
+    }
+
+    /// Forgets the unwanted packets once all of them lie before `end`, up to which the stream is
+    /// known.
+    pub(crate) fn forget_unwanted_before(&mut self, stream: StreamIx, end: SeqNo) {
+        let Some(of_stream) = self.of_streams.get_mut(&stream) else { return };
+        if of_stream.unwanted.is_some_and(|(_, to)| !to.is_after(end)) {
+            of_stream.unwanted = None;
+            if of_stream.open.is_empty() {
+                self.of_streams.remove(&stream);
+            }
+        }
+    }
+
+    /// Forgets the stream and its open messages. Returns the number of these.
+    pub(crate) fn remove_stream(&mut self, stream: StreamIx) -> usize {
+        let open = self.of_stream(stream);
+        open.iter().for_each(|first| _ = self.end(stream, *first));
+        self.of_streams.remove(&stream);
+        open.len()
+    }
+
+    /// Returns the open messages of the stream that have timed out, and the time at which the next
+    /// one does.
+    pub(crate) fn over_at(
+        &self,
+        now: Time,
+        stream: StreamIx,
+        patience: Duration,
+    ) -> (Vec<SeqNo>, Option<Time>) {
+        let Some(of_stream) = self.of_streams.get(&stream) else { return (Vec::new(), None) };
+        let due = of_stream.open.iter().map(|it| (it.first, it.over_at(patience)));
+        let (over, left): (Vec<_>, Vec<_>) = due.partition(|(_, at)| *at <= now);
+        let next = left.into_iter().map(|(_, at)| at).min();
+        (over.into_iter().map(|(first, _)| first).collect(), next)
+    }
+
+    pub(crate) fn check(&self) {
+        let open = || self.of_streams.values().flat_map(|it| &it.open);
+        assert_eq!(open().count(), self.open, "the open messages were miscounted");
+        let bytes: usize = open().map(|it| cost(it.message_bytes)).sum();
+        assert_eq!(bytes, self.bytes, "the bytes of open messages were miscounted");
+        assert!(bytes <= self.max_bytes, "more is put together than there is room for");
+        assert!(open().all(|it| it.left > 0), "a message is whole and was not delivered");
+        let is_needed = |it: &OfStream| !it.open.is_empty() || it.unwanted.is_some();
+        assert!(self.of_streams.values().all(is_needed), "a stream is kept for nothing");
+    }
+
+    fn place(&self, stream: StreamIx, first: SeqNo) -> Option<usize> {
+        let open = &self.of_streams.get(&stream)?.open;
+        open.iter().rposition(|assembly| assembly.first == first)
+    }
+}
+
+fn cost(message_bytes: u32) -> usize {
+    message_bytes as usize + OVERHEAD_BYTES
+}
+
+/// Maximum number of ended messages left in the order of begun ones, in addition to as many as are
+/// open.
+const MOST_ENDED: usize = 64;
+
+#[cfg(test)]
+#[path = "reassembly_tests.rs"]
+mod tests;

@@ -1,0 +1,88 @@
+//! Members of one group, without this node, and the time since which this node has known each.
+
+use crate::{IdMap, NodeId, Time};
+
+/// Members in arbitrary order, so that each is added and removed in one step.
+#[derive(Debug)]
+pub(crate) struct Members {
+    ids: Vec<NodeId>,
+    /// Time at which each was last seen to join.
+    since: Vec<Time>,
+    places: IdMap<NodeId, u32>,
+}
+
+impl Members {
+    /// Creates an empty set. `seed` is the key of the hash map.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { ids: Vec::new(), since: Vec::new(), places: IdMap::new(seed) }
+    }
+
+    /// Adds `node` as a member since `now`. Returns `false` if it was a member already.
+    pub(crate) fn insert(&mut self, now: Time, node: NodeId) -> bool {
+        if self.contains(node) {
+            return false;
+        }
+        self.places.insert(node, self.ids.len() as u32);
+        self.ids.push(node);
+        self.since.push(now);
+        true
+    }
+
+    /// Removes `node`. Returns `false` if it was not a member.
+    pub(crate) fn remove(&mut self, node: NodeId) -> bool {
+        let Some(place) = self.places.remove(&node) else { return false };
+        self.ids.swap_remove(place as usize);
+        self.since.swap_remove(place as usize);
+        if let Some(moved) = self.ids.get(place as usize) {
+            self.places.insert(*moved, place);
+        }
+        true
+    }
+
+    pub(crate) fn ids(&self) -> &[NodeId] {
+        &self.ids
+    }
+
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.places.contains(&node)
+    }
+
+    /// Returns the first member in cyclic order from `start` on that was already a member at
+    /// `then`, or the one at `start` if there is none.
+    pub(crate) fn first_since(&self, then: Time, start: usize) -> NodeId {
+        let all_around = (start..self.ids.len()).chain(0..start);
+        let mut older = all_around.filter(|place| self.since[*place] <= then);
+        self.ids[older.next().unwrap_or(start)]
+    }
+
+    pub(crate) fn check(&self) {
+        assert_eq!(self.ids.len(), self.places.len(), "a member has no place");
+        for (node, place) in self.ids.iter().zip(0..) {
+            assert_eq!(self.places.get(node), Some(&place), "a member is at another's place");
+        }
+        assert_eq!(self.ids.len(), self.since.len(), "a member came at no time");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_came_late_is_chosen_only_if_all_did() {
+        let mut members = Members::new(1);
+        for (node, at) in [(1, 10), (2, 20), (3, 10)] {
+            assert!(members.insert(Time(at), NodeId(node)));
+        }
+        assert!(!members.insert(Time(30), NodeId(3)), "it is one already");
+        assert_eq!(members.ids(), [NodeId(1), NodeId(2), NodeId(3)]);
+        let chosen = |then| [0, 1, 2].map(|start| members.first_since(Time(then), start).0);
+        assert_eq!(chosen(20), [1, 2, 3]);
+        assert_eq!(chosen(19), [1, 3, 3]);
+        assert_eq!(chosen(9), [1, 2, 3]);
+        assert!(members.remove(NodeId(3)) && !members.remove(NodeId(3)));
+        members.insert(Time(30), NodeId(3));
+        assert_eq!(members.first_since(Time(29), 2), NodeId(1), "who came back came late");
+        members.check();
+    }
+}

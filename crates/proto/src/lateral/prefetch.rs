@@ -1,0 +1,113 @@
+//! Prefetching of memory for waiting datagrams.
+//!
+//! A node in a thousand groups has tens of thousands of streams, which exceed the processor's
+//! cache, and consecutive data packets belong to different ones. If they are handled one after the
+//! other, the processor waits for the memory of each. This module reads that memory for many
+//! packets at once, in a loop without branches that depend on what it reads, so that the processor
+//! fetches all of it in parallel. It changes no state.
+
+use core::hint::black_box;
+
+use super::Lateral;
+use crate::LOOK_AHEAD;
+use crate::lateral::streams::StreamIx;
+use crate::wire::{Header, Peek, Protocol};
+
+/// Number of streams below which the cache holds everything.
+const STREAMS_THAT_FIT: usize = 1024;
+
+impl Lateral {
+    pub(super) fn look_where_these_lead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
+        if self.streams.len() < STREAMS_THAT_FIT {
+            return;
+        }
+        let mut seen = 0;
+        let mut streams = [None; LOOK_AHEAD];
+        for (stream, datagram) in streams.iter_mut().zip(waiting) {
+            let Some(Peek { protocol: Protocol::Lateral, group, sender, .. }) =
+                Header::peek(datagram)
+            else {
+                continue;
+            };
+            let Some(group) = self.groups.ix(group) else { continue };
+            *stream = self.streams.find(group, sender);
+            seen ^= self.bins.look(group);
+        }
+        // Packets that arrive evict as many of the oldest ones.
+        let evicted = self.streams.next_evicted(LOOK_AHEAD);
+        let look = |ix: StreamIx| self.streams.look(ix);
+        seen ^= streams.into_iter().flatten().chain(evicted).map(look).fold(0, |a, b| a ^ b);
+        // Prevents the compiler from removing the reads, whose result is not needed.
+        black_box(seen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lateral::packet::Packet;
+    use crate::lateral::packet::symbol::{Arena, Symbol};
+    use crate::lateral::{Config, StreamStart};
+    use crate::{
+        Engine as _, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng, SeqNo, Time,
+        ViewChange, ViewChangeKind,
+    };
+
+    const GROUPS: u32 = 40;
+    const MEMBERS: u64 = 31;
+
+    /// Returns what an engine sends that handles `datagrams`. With `looks_ahead`, it prefetches for
+    /// several of them at once.
+    fn sent(datagrams: &[Vec<u8>], looks_ahead: bool) -> Vec<u8> {
+        let stream_start = StreamStart::FromFirst;
+        let config = Config { stream_start, buffer_bytes: 100_000, ..Config::default() };
+        let mut engine = Lateral::new(NodeId(0), config, 1);
+        let profile = Profile::TimeCritical(RateOfFire::new(8, 5));
+        for group in (1..=GROUPS).map(GroupId) {
+            let settings = GroupSettings { profile, name_check: 0 };
+            engine.join(Time(0), group, settings).expect("the group is new");
+            for node in (1..=MEMBERS).map(NodeId) {
+                let kind = ViewChangeKind::Joined;
+                engine.handle_view(Time(0), &ViewChange { group, node, kind, version: 1 });
+            }
+        }
+        let mut out = Vec::new();
+        for waiting in datagrams.chunks(LOOK_AHEAD + 1) {
+            if looks_ahead {
+                engine.look_ahead(&mut waiting.iter().map(|datagram| &datagram[..]));
+            }
+            for datagram in waiting {
+                engine.handle_datagram(Time(1), datagram);
+            }
+            while engine.poll_transmit(&mut out).is_some() {}
+        }
+        assert!(engine.streams.len() > STREAMS_THAT_FIT && engine.streams.evictions().1 > 0);
+        engine.check();
+        out
+    }
+
+    #[test]
+    fn looking_ahead_changes_nothing() {
+        let mut rng = Rng::new(1);
+        let symbol = Symbol::of_message(&mut Arena::default(), Time(0), None, b"a message");
+        let mut datagrams = Vec::new();
+        for number in 0..4 {
+            // The last group is one that this node has not joined.
+            for group in 1..=GROUPS + 1 {
+                for node in 1..=MEMBERS {
+                    let seqno = SeqNo::FIRST.plus(number);
+                    let packet = Packet::Data { seqno, confirm: false, symbol: symbol.bytes() };
+                    let mut datagram = Vec::new();
+                    packet.encode(NodeId(node), GroupId(group), 1, &mut datagram);
+                    if rng.chance(0.02) {
+                        datagram.truncate(rng.below(datagram.len()));
+                    }
+                    datagrams.push(datagram);
+                }
+            }
+        }
+        let without = sent(&datagrams, false);
+        assert!(without.len() > 10_000);
+        assert!(without == sent(&datagrams, true));
+    }
+}

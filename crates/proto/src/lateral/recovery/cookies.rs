@@ -1,0 +1,60 @@
+//! Cookies that prove that a node receives what is sent to its address. They prevent that packets
+//! are sent to a node because others requested them in its name.
+//!
+//! The requester keeps one number for each node that it queried.
+
+use alloc::collections::BTreeMap;
+
+use crate::cookie::CookieKey;
+use crate::{NodeId, Rng};
+
+/// Cookies that this node requires, and those that others require from it.
+#[derive(Debug)]
+pub(crate) struct Cookies {
+    key: CookieKey,
+    given: BTreeMap<NodeId, u64>,
+}
+
+/// Maximum number of cookies received from others.
+const MAX_KEPT: usize = 1 << 14;
+
+impl Cookies {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        Self { key: CookieKey::new(rng), given: BTreeMap::new() }
+    }
+
+    /// Returns the cookie that `asker` must present here. Never 0.
+    pub(crate) fn of(&self, asker: NodeId) -> u64 {
+        self.key.cookie_of(asker)
+    }
+
+    /// Stores the cookie that `node` requires. Beyond the limit, the entry with the lowest id is
+    /// evicted.
+    pub(crate) fn keep(&mut self, node: NodeId, cookie: u64) {
+        if self.given.len() >= MAX_KEPT && !self.given.contains_key(&node) {
+            self.given.pop_first();
+        }
+        self.given.insert(node, cookie);
+    }
+
+    /// Returns the cookie that `node` gave, or 0 if it gave none.
+    pub(crate) fn given_by(&self, node: NodeId) -> u64 {
+        self.given.get(&node).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_differ_by_asker_and_by_node_and_are_bounded() {
+        let (mut mine, other) = (Cookies::new(&mut Rng::new(1)), Cookies::new(&mut Rng::new(2)));
+        assert_eq!(mine.of(NodeId(1)), mine.of(NodeId(1)));
+        assert_ne!(mine.of(NodeId(1)), mine.of(NodeId(2)));
+        assert_ne!(mine.of(NodeId(1)), other.of(NodeId(1)));
+        (0..MAX_KEPT as u64 + 5).for_each(|node| mine.keep(NodeId(node), node));
+        assert_eq!(mine.given.len(), MAX_KEPT);
+        assert_eq!((mine.given_by(NodeId(3)), mine.given_by(NodeId(9))), (0, 9));
+    }
+}

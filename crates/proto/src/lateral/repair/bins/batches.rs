@@ -1,0 +1,217 @@
+//! Contents of repair bins: batches, in lanes.
+
+use alloc::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::lateral::packet::WireId;
+use crate::lateral::repair::regions::RegionIx;
+use crate::{NodeId, RateOfFire, Rng};
+
+/// Index of a bin. Indices of removed bins are reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BinIx(pub(crate) u32);
+
+/// One of the `stagger` interleaved sets of batches.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    /// The part of each batch that every packet touches, by bin.
+    pub(crate) cells: Vec<Cell>,
+    /// The rest of each batch, by bin.
+    pub(crate) batches: Vec<Batch>,
+    /// Nodes drawn by open batches, by region. A node that two batches share is listed twice.
+    pub(crate) held: Vec<Vec<NodeId>>,
+    /// Bins that owe targets to the region and found all of its nodes held, by region. The first
+    /// one has waited longest, and gets the next node that a batch releases.
+    pub(crate) waiting: Vec<Vec<BinIx>>,
+}
+
+/// Number of packets that a bin still counts in one lane: until its batch is full or, if the batch
+/// has no targets, until one is to draw some. The highest bit is set if the batch has targets. Most
+/// packets touch nothing else of most bins, which is why it is one small number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell(u16);
+
+/// The largest count of a [`Cell`] must leave its highest bit free.
+const _: () = assert!(MAX_BATCHES_AHEAD * (RateOfFire::MAX_R as u32) < Cell::WANTED as u32);
+
+/// The packets that a bin collects in one lane between drawing its targets and sending.
+///
+/// Aligned to cache lines, because batches are visited in an unpredictable order.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Batch {
+    /// Regions that its targets are drawn from.
+    pub(crate) sources: SmallVec<[Source; 1]>,
+    pub(crate) targets: SmallVec<[(RegionIx, NodeId); 1]>,
+    /// Packets in the batch.
+    pub(crate) ids: Vec<WireId>,
+    /// XOR of their symbols. The buffer is taken when the first packet arrives, so that few buffers
+    /// are in use and these stay in the cache.
+    pub(crate) sum: Vec<u8>,
+    /// Number of this batch among those of the bin in this lane.
+    pub(crate) generation: u32,
+    /// `true` if the next batch is known to draw a target.
+    pub(crate) due: bool,
+    /// `true` if the bin is in [`Lane::waiting`] of its only region.
+    pub(crate) waits: bool,
+}
+
+/// A region that a bin selects targets from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) region: RegionIx,
+    /// Mean number of targets for each repair.
+    pub(crate) targets: f64,
+    /// Targets owed from earlier draws.
+    pub(crate) owed: f64,
+}
+
+impl Cell {
+    const WANTED: u16 = 1 << 15;
+
+    /// Creates the cell of one or more batches without targets, `left` packets long in all. `left`
+    /// is at least 1.
+    pub(crate) fn idle(left: u32) -> Self {
+        Self(left as u16)
+    }
+
+    /// Creates the cell of a batch with targets for `left` packets, at least 1.
+    pub(crate) fn wanted(left: u32) -> Self {
+        Self(left as u16 | Self::WANTED)
+    }
+
+    /// Counts a packet. Returns `true` if the batch has targets or the count is over.
+    pub(crate) fn tick(&mut self) -> bool {
+        self.0 -= 1;
+        // Zero wraps around, so that one comparison finds both.
+        self.0.wrapping_sub(1) >= Self::WANTED - 1
+    }
+
+    pub(crate) fn left(self) -> u32 {
+        u32::from(self.0 & !Self::WANTED)
+    }
+
+    pub(crate) fn is_wanted(self) -> bool {
+        self.0 & Self::WANTED != 0
+    }
+}
+
+impl Lane {
+    /// Lets a bin with one region wait for the next node that is released there.
+    pub(crate) fn wait(&mut self, bin: BinIx) {
+        let batch = &mut self.batches[bin.0 as usize];
+        if let [source] = &batch.sources[..]
+            && !core::mem::replace(&mut batch.waits, true)
+        {
+            self.waiting[source.region.0 as usize].push(bin);
+        }
+    }
+
+    /// Removes the bin from those that wait for a node of the region.
+    pub(crate) fn stop_waiting(&mut self, bin: BinIx, region: RegionIx) {
+        if core::mem::take(&mut self.batches[bin.0 as usize].waits) {
+            self.waiting[region.0 as usize].retain(|other| *other != bin);
+        }
+    }
+
+    /// Counts a packet in all of `bins`. `noted` becomes those for which [`Cell::tick`] returns
+    /// `true`.
+    ///
+    /// Nothing else is done for each bin of a packet, of which there are about a hundred in a
+    /// thousand groups. The loop has no branch, because which bins are noted cannot be predicted.
+    pub(crate) fn count(&mut self, bins: &[BinIx], noted: &mut Vec<BinIx>) {
+        noted.clear();
+        noted.resize(bins.len(), BinIx(0));
+        let mut count = 0;
+        for bin in bins {
+            noted[count] = *bin;
+            count += usize::from(self.cells[bin.0 as usize].tick());
+        }
+        noted.truncate(count);
+    }
+
+    /// Checks the invariants of the existing `bins`: see [`crate::lateral::repair::bins::Bins::check`].
+    pub(crate) fn check(&self, bins: impl Iterator<Item = usize>, r: u32) {
+        let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
+        let mut waiting = 0;
+        for bin in bins {
+            let (cell, batch) = (&self.cells[bin], &self.batches[bin]);
+            assert_eq!(cell.is_wanted(), !batch.targets.is_empty(), "a batch counts for nobody");
+            // Several batches without targets are counted at once.
+            let most = if cell.is_wanted() { r } else { r * MAX_BATCHES_AHEAD };
+            assert!((1..=most).contains(&cell.left()), "a full bin was not sent");
+            let holds = if cell.is_wanted() { r - cell.left() } else { 0 };
+            assert_eq!(batch.ids.len(), holds as usize, "a batch lost or gained packets");
+            for (place, (region, node)) in batch.targets.iter().enumerate() {
+                let twice = batch.targets[..place].contains(&(*region, *node));
+                assert!(!twice, "a batch has drawn a node twice");
+                drawn.entry(*region).or_default().push(*node);
+            }
+            waiting += usize::from(batch.waits);
+            assert!(!(batch.waits && cell.is_wanted()), "a batch with targets waits for one");
+        }
+        for (held, region) in self.held.iter().zip(0..) {
+            let mut held = held.clone();
+            let mut drawn = drawn.remove(&RegionIx(region)).unwrap_or_default();
+            held.sort_unstable();
+            drawn.sort_unstable();
+            assert_eq!(held, drawn, "a region's held nodes are not those that batches have drawn");
+        }
+        let listed: usize = self.waiting.iter().map(Vec::len).sum();
+        assert_eq!(listed, waiting, "not all bins that wait are those on the lists");
+    }
+}
+
+/// Maximum number of batches without targets that are drawn in advance.
+pub(crate) const MAX_BATCHES_AHEAD: u32 = 1000;
+
+/// Draws up to `wanted` random nodes that are not in `held`, adds them to `held` and passes them to
+/// `take`. Returns their number.
+pub(crate) fn draw_free(
+    rng: &mut Rng,
+    nodes: &mut [NodeId],
+    held: &mut Vec<NodeId>,
+    wanted: usize,
+    mut take: impl FnMut(NodeId),
+) -> usize {
+    let before = held.len();
+    let mut drawn = 0;
+    let mut seen = 0;
+    while drawn < wanted && seen < nodes.len() {
+        let other = seen + rng.below(nodes.len() - seen);
+        nodes.swap(seen, other);
+        let node = nodes[seen];
+        seen += 1;
+        if !held[..before].contains(&node) {
+            held.push(node);
+            take(node);
+            drawn += 1;
+        }
+    }
+    drawn
+}
+
+/// Draws up to `wanted` nodes that only other batches hold, adds them to `held` and passes them to
+/// `take`. Returns their number. The last `own` of `held` are the batch's own. `nodes` are in
+/// random order, because [`draw_free`] has just visited all of them.
+pub(crate) fn draw_shared(
+    nodes: &[NodeId],
+    held: &mut Vec<NodeId>,
+    own: usize,
+    wanted: usize,
+    mut take: impl FnMut(NodeId),
+) -> usize {
+    let own = held.len() - own..held.len();
+    let before = held.len();
+    for node in nodes {
+        if held.len() - before == wanted {
+            break;
+        }
+        if !held[own.clone()].contains(node) {
+            held.push(*node);
+            take(*node);
+        }
+    }
+    held.len() - before
+}

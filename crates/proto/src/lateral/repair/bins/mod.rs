@@ -1,0 +1,421 @@
+//! Repair bins (Ricochet 3.2.1, 3.2.4), which combine packets into repairs.
+//!
+//! Every bin exists once in each of `stagger` *lanes*. Packet k enters lane k mod `stagger`. The
+//! packets that a bin collects in one lane between drawing its targets and sending are a *batch*
+//! ([`Batch`](batches::Batch)). A batch draws its targets when it begins, before it holds any
+//! packet. A batch that draws none only counts packets. After r packets, the batch is sent to its
+//! targets and the next one begins.
+//!
+//! There are two guarantees (section 3). A packet of group A goes to c_A members on average, by
+//! Algorithm 1 (see [`regions`](crate::lateral::repair::regions)). And it goes to each of them in one repair only: a
+//! batch draws no node that another open batch of the same lane has drawn from the same region.
+//! Only batches that are open at the same time can share a packet.
+//!
+//! Targets that a batch could not draw for that reason are *owed* by its source and drawn at the
+//! next opportunity. A bin that waits for a node gets the next one that is released in its region,
+//! even in the middle of a count. A debt is canceled only when a view change unlinks the bin from
+//! the region. Apart from that, the mean is exact.
+//!
+//! Debts are limited by [`MAX_OWED`]. If some group of the region wants every packet at every node,
+//! a node would have to move from one batch to the next without a gap. Targets beyond the limit are
+//! drawn from nodes that other batches hold. A packet may then reach a node twice, but the mean
+//! holds. `targets_shared` counts these draws, `targets_short` the targets that are owed.
+//!
+//! `rebuild` applies view changes to the bins.
+
+pub(crate) mod batches;
+mod rebuild;
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use crate::lateral::config::RepairScope;
+use crate::lateral::groups::GroupIx;
+use crate::lateral::packet::WireId;
+use crate::lateral::packet::symbol::{Symbol, xor_growing};
+use crate::lateral::repair::chain::{Link, SetId};
+use crate::lateral::repair::regions::{RegionIx, Regions};
+use crate::{IdMap, NodeId, PacketId, Rng, Time};
+use batches::{BinIx, Cell, Lane, MAX_BATCHES_AHEAD, draw_free, draw_shared};
+
+/// Repair bins of a node.
+#[derive(Debug)]
+pub(crate) struct Bins {
+    regions: Regions,
+    r: u8,
+    flush_after: Option<Duration>,
+    /// Bins of each group, by group index.
+    of_group: Vec<Vec<BinIx>>,
+    /// Bins that serve each region, by region index: its chain when it was last applied.
+    of_region: Vec<Vec<(Link, BinIx)>>,
+    bins: Vec<Bin>,
+    vacant: Vec<BinIx>,
+    by_set: IdMap<SetId, BinIx>,
+    /// Bins to visit after all changes have been applied.
+    changed: Vec<BinIx>,
+    /// Chain that is being applied, with the bins that it keeps.
+    links: Vec<(Link, Option<BinIx>)>,
+    lanes: Vec<Lane>,
+    /// Batches with a packet and targets, ordered by the age of their oldest packet.
+    to_flush: VecDeque<Flush>,
+    /// Reusable buffers for the XORs of batches, as many as were in use at once.
+    spare_sums: Vec<Vec<u8>>,
+    arrivals: u64,
+    rng: Rng,
+    full: Vec<BinIx>,
+    /// Number of targets that a draw takes from each source of the bin.
+    wanted: Vec<usize>,
+    /// Regions in which nodes were released that bins wait for.
+    freed: Vec<RegionIx>,
+    counts: Counts,
+}
+
+/// Counters of the bins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Targets postponed because open batches held all nodes of the region.
+    pub(crate) targets_short: u64,
+    /// Targets drawn although another open batch held them.
+    pub(crate) targets_shared: u64,
+    /// Batches sent partly filled because of their age.
+    pub(crate) flushed: u64,
+    /// Repairs of batches sent early because of a view change, one for each target.
+    pub(crate) cut_short: u64,
+}
+
+/// A repair to be sent.
+#[derive(Debug)]
+pub(crate) struct Repair<'a> {
+    /// Receivers of the repair.
+    pub(crate) targets: &'a [(RegionIx, NodeId)],
+    /// Packets in the XOR, 1 to r.
+    pub(crate) ids: &'a [WireId],
+    /// XOR of their symbols, as long as the longest.
+    pub(crate) sum: &'a [u8],
+}
+
+#[derive(Debug, Default)]
+struct Bin {
+    /// Groups of the bin, sorted.
+    groups: Vec<GroupIx>,
+    set: SetId,
+    /// Number of regions from which it selects targets; 0 if the bin does not exist.
+    regions: usize,
+    /// `true` if the bin is in [`Bins::changed`].
+    is_noted: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flush {
+    due: Time,
+    bin: BinIx,
+    lane: usize,
+    generation: u32,
+}
+
+/// Maximum number of targets that a bin may owe a region in a lane. Targets beyond it are drawn
+/// from the nodes of other batches.
+const MAX_OWED: usize = 8;
+
+impl Bins {
+    pub(crate) fn new(
+        scope: RepairScope,
+        stagger: u8,
+        flush_after: Option<Duration>,
+        mut rng: Rng,
+    ) -> Self {
+        Self {
+            by_set: IdMap::new(rng.next_u64()),
+            regions: Regions::new(scope, rng.fork(1)),
+            r: 1,
+            flush_after,
+            of_group: Vec::new(),
+            of_region: Vec::new(),
+            bins: Vec::new(),
+            vacant: Vec::new(),
+            changed: Vec::new(),
+            links: Vec::new(),
+            lanes: (0..stagger).map(|_| Lane::default()).collect(),
+            to_flush: VecDeque::new(),
+            spare_sums: Vec::new(),
+            arrivals: 0,
+            rng,
+            full: Vec::new(),
+            wanted: Vec::new(),
+            freed: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Sets the r of all the node's groups. It may only change while there are no bins.
+    pub(crate) fn set_r(&mut self, r: u8) {
+        assert!(self.by_set.is_empty() || self.r == r, "r changed under existing bins");
+        self.r = r;
+    }
+
+    pub(crate) fn set_c(&mut self, group: GroupIx, c: u8) {
+        let groups = group.0 as usize + 1;
+        if self.of_group.len() < groups {
+            self.of_group.resize_with(groups, Vec::new);
+        }
+        self.regions.set_c(group, c);
+    }
+
+    pub(crate) fn add_node(&mut self, node: NodeId, group: GroupIx) {
+        self.regions.add(node, group);
+    }
+
+    pub(crate) fn remove_node(&mut self, node: NodeId, group: GroupIx) {
+        self.regions.remove(node, group);
+    }
+
+    /// Adds a packet to the bins of `group`, and calls `send` for each repair that it completes.
+    pub(crate) fn accept(
+        &mut self,
+        now: Time,
+        group: GroupIx,
+        id: PacketId,
+        symbol: &Symbol,
+        mut send: impl FnMut(Repair<'_>),
+    ) {
+        self.rebuild(&mut send);
+        let lane = (self.arrivals % self.lanes.len() as u64) as usize;
+        self.arrivals += 1;
+        let mut full = core::mem::take(&mut self.full);
+        self.lanes[lane].count(&self.of_group[group.0 as usize], &mut full);
+        full.retain(|bin| {
+            let Lane { cells, batches, .. } = &mut self.lanes[lane];
+            let (cell, batch) = (cells[bin.0 as usize], &mut batches[bin.0 as usize]);
+            if cell.is_wanted() {
+                if batch.ids.is_empty() {
+                    batch.sum = self.spare_sums.pop().unwrap_or_default();
+                    if let Some(after) = self.flush_after {
+                        let (due, generation) = (now + after, batch.generation);
+                        self.to_flush.push_back(Flush { due, bin: *bin, lane, generation });
+                    }
+                }
+                batch.ids.push(id.into());
+                xor_growing(&mut batch.sum, symbol.bytes());
+            }
+            cell.left() == 0
+        });
+        // Batches may end and others draw targets only after the packet has entered all its bins.
+        for bin in &full {
+            if self.lanes[lane].cells[bin.0 as usize].is_wanted() {
+                self.finish(*bin, lane, &mut send);
+                self.lanes[lane].cells[bin.0 as usize] = Cell::idle(0);
+            }
+        }
+        self.hand_over(lane);
+        for bin in full.drain(..) {
+            // Bins that got a released node have already drawn.
+            if self.lanes[lane].cells[bin.0 as usize].left() == 0 {
+                self.draw(bin, lane);
+            }
+        }
+        self.full = full;
+        self.forget_stale_flushes();
+    }
+
+    /// Reads the memory that [`Bins::accept`] will need for a packet of `group`. The result has no
+    /// meaning.
+    pub(crate) fn look(&self, group: GroupIx) -> u32 {
+        const OF_A_CACHE_LINE: usize = 64 / size_of::<BinIx>();
+        let of_group = self.of_group.get(group.0 as usize);
+        let bins = of_group.into_iter().flatten().step_by(OF_A_CACHE_LINE);
+        bins.fold(0, |seen, bin| seen ^ bin.0)
+    }
+
+    /// Returns the time at which the next partly filled batch is to be sent.
+    pub(crate) fn next_flush(&self) -> Option<Time> {
+        self.to_flush.front().map(|flush| flush.due)
+    }
+
+    /// Sends the partly filled batches whose oldest packet has waited long enough.
+    pub(crate) fn flush_due(&mut self, now: Time, mut send: impl FnMut(Repair<'_>)) {
+        if self.next_flush().is_none_or(|due| due > now) {
+            return;
+        }
+        self.rebuild(&mut send);
+        while let Some(flush) = self.to_flush.front().copied().filter(|flush| flush.due <= now) {
+            self.to_flush.pop_front();
+            if !self.is_stale(&flush) {
+                self.counts.flushed += 1;
+                self.finish(flush.bin, flush.lane, &mut send);
+                self.hand_over(flush.lane);
+                self.draw(flush.bin, flush.lane);
+            }
+        }
+        self.forget_stale_flushes();
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the number of bins.
+    pub(crate) fn len(&self) -> usize {
+        self.by_set.len()
+    }
+
+    /// Checks the invariants: held nodes are those that open batches have drawn, a batch holds at
+    /// most r packets and none without targets, and groups, regions and bins refer to each other.
+    pub(crate) fn check(&self) {
+        self.regions.check();
+        self.check_links();
+        let live = || (0..self.bins.len()).filter(|bin| self.bins[*bin].regions > 0);
+        self.lanes.iter().for_each(|lane| lane.check(live(), u32::from(self.r)));
+    }
+
+    /// Sends the batch to those of its targets that still share a group, and empties it.
+    fn finish(&mut self, bin: BinIx, lane: usize, send: &mut impl FnMut(Repair<'_>)) {
+        let Lane { cells, batches, held, waiting } = &mut self.lanes[lane];
+        let batch = &mut batches[bin.0 as usize];
+        for (region, node) in &batch.targets {
+            let held = &mut held[region.0 as usize];
+            if let Some(at) = held.iter().position(|other| other == node) {
+                held.swap_remove(at);
+            }
+            if !waiting[region.0 as usize].is_empty() {
+                self.freed.push(*region);
+            }
+        }
+        if !batch.ids.is_empty() {
+            batch.targets.retain(|&mut (_, node)| self.regions.is_neighbour(node));
+            send(Repair { targets: &batch.targets, ids: &batch.ids, sum: &batch.sum });
+            batch.sum.clear();
+            self.spare_sums.push(core::mem::take(&mut batch.sum));
+        }
+        batch.targets.clear();
+        batch.ids.clear();
+        batch.generation = batch.generation.wrapping_add(1);
+        cells[bin.0 as usize] = Cell::idle(u32::from(self.r));
+    }
+
+    /// Draws the targets of an empty batch. If there are none, the number of further batches
+    /// without targets is drawn at once, so that bins which rarely draw a target are rarely
+    /// visited. A node in many groups has many such bins. The outcome is the same as with one draw
+    /// per batch: the draws are independent, and debts change only when there is a target.
+    fn draw(&mut self, bin: BinIx, lane: usize) {
+        if self.is_blocked(bin, lane) {
+            return;
+        }
+        if self.lanes[lane].batches[bin.0 as usize].waits {
+            let region = self.lanes[lane].batches[bin.0 as usize].sources[0].region;
+            self.lanes[lane].stop_waiting(bin, region);
+        }
+        let due = self.lanes[lane].batches[bin.0 as usize].due;
+        let idle = self.batches_without_target(bin, lane, due);
+        let r = u32::from(self.r);
+        let Lane { cells, batches, held, .. } = &mut self.lanes[lane];
+        let (cell, batch) = (&mut cells[bin.0 as usize], &mut batches[bin.0 as usize]);
+        batch.due = (1..MAX_BATCHES_AHEAD).contains(&idle);
+        if idle > 0 {
+            *cell = Cell::idle(idle * r);
+            return;
+        }
+        debug_assert!(batch.targets.is_empty(), "a batch draws its targets once");
+        for (source, wanted) in batch.sources.iter_mut().zip(&self.wanted) {
+            let held = &mut held[source.region.0 as usize];
+            let nodes = self.regions.nodes_mut(source.region);
+            let mut take = |node| batch.targets.push((source.region, node));
+            let drawn = draw_free(&mut self.rng, nodes, held, *wanted, &mut take);
+            let mut short = wanted - drawn;
+            if short > MAX_OWED {
+                let shared = draw_shared(nodes, held, drawn, short - MAX_OWED, &mut take);
+                self.counts.targets_shared += shared as u64;
+                short -= shared;
+            }
+            source.owed = short as f64;
+            self.counts.targets_short += short as u64;
+        }
+        if batch.targets.is_empty() {
+            *cell = Cell::idle(r);
+            self.lanes[lane].wait(bin);
+        } else {
+            *cell = Cell::wanted(r);
+        }
+    }
+
+    /// Returns `true` if the bin owes targets and other batches hold all nodes of its only region.
+    /// In that case its debt grows, and it tries again when a node is released or after another r
+    /// packets.
+    fn is_blocked(&mut self, bin: BinIx, lane: usize) -> bool {
+        let Lane { cells, batches, held, .. } = &mut self.lanes[lane];
+        let [source] = &mut batches[bin.0 as usize].sources[..] else { return false };
+        if source.owed < 1.0 || source.owed + source.targets > MAX_OWED as f64 {
+            return false;
+        }
+        let held = &held[source.region.0 as usize];
+        let nodes = self.regions.nodes(source.region);
+        let blocked = held.len() >= nodes.len() && nodes.iter().all(|node| held.contains(node));
+        if blocked {
+            self.counts.targets_short += source.owed as u64;
+            source.owed += source.targets;
+            cells[bin.0 as usize] = Cell::idle(u32::from(self.r));
+            self.lanes[lane].wait(bin);
+        }
+        blocked
+    }
+
+    /// Gives the nodes that batches have just released to waiting bins: in each region, to the one
+    /// that has waited longest. Their batches begin with the next packet.
+    fn hand_over(&mut self, lane: usize) {
+        while let Some(region) = self.freed.pop() {
+            let Some(bin) = self.lanes[lane].waiting[region.0 as usize].first().copied() else {
+                continue;
+            };
+            self.lanes[lane].stop_waiting(bin, region);
+            let Lane { cells, batches, .. } = &mut self.lanes[lane];
+            // The count without targets ends early, so that less is owed.
+            let rest = f64::from(cells[bin.0 as usize].left()) / f64::from(self.r);
+            for source in &mut batches[bin.0 as usize].sources {
+                source.owed = (source.owed - source.targets * rest).max(0.0);
+            }
+            self.draw(bin, lane);
+        }
+    }
+
+    /// Draws the number of targets from each source, until there is one. Returns the number of
+    /// batches without targets before that, which is 0 if this batch is known to be `due`.
+    fn batches_without_target(&mut self, bin: BinIx, lane: usize, due: bool) -> u32 {
+        let sources = &self.lanes[lane].batches[bin.0 as usize].sources;
+        self.wanted.clear();
+        if let [source] = &sources[..]
+            && source.targets + source.owed < 1.0
+        {
+            // The usual case in many groups: one region, and one target or none.
+            let mean = source.targets + source.owed;
+            self.wanted.push(1);
+            let trials = if due { 0 } else { MAX_BATCHES_AHEAD };
+            return (0..trials).take_while(|_| !self.rng.chance(mean)).count() as u32;
+        }
+        let mut idle = 0;
+        while idle < MAX_BATCHES_AHEAD {
+            self.wanted.clear();
+            for source in sources {
+                self.wanted.push(self.rng.round(source.targets + source.owed));
+            }
+            if self.wanted.iter().any(|wanted| *wanted > 0) {
+                break;
+            }
+            idle += u32::from(!due);
+        }
+        idle
+    }
+
+    /// Drops the flush times of batches that were sent in the meantime, as soon as they reach the
+    /// front. The node is not woken for them.
+    fn forget_stale_flushes(&mut self) {
+        while self.to_flush.front().is_some_and(|flush| self.is_stale(flush)) {
+            self.to_flush.pop_front();
+        }
+    }
+
+    fn is_stale(&self, flush: &Flush) -> bool {
+        self.lanes[flush.lane].batches[flush.bin.0 as usize].generation != flush.generation
+    }
+}
+
+#[cfg(test)]
+mod tests;

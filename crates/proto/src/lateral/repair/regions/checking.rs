@@ -1,0 +1,78 @@
+//! Invariants of the regions, including changes that are recorded and not applied yet.
+
+use super::{Neighbour, RegionIx, Regions};
+use crate::lateral::config::RepairScope;
+use crate::lateral::groups::GroupIx;
+
+impl Regions {
+    /// Checks that every node is in exactly the regions of its groups, and that every group has the
+    /// right regions and size.
+    pub(crate) fn check(&self) {
+        let mut places = 0;
+        let mut filed = 0;
+        for (region, ix) in self.regions.iter().zip((0..).map(RegionIx)) {
+            assert_eq!(region.nodes.is_empty(), region.groups.is_empty(), "a region of nothing");
+            let set = self.set_of_all(&region.groups);
+            if !region.nodes.is_empty() {
+                assert_eq!(self.by_set.get(&set), Some(&ix), "filed under other groups");
+            }
+            places += region.nodes.len();
+            filed += region.groups.len();
+            for group in &region.groups {
+                let regions = &self.groups[group.0 as usize].regions;
+                assert!(regions.contains(&ix), "a group does not know one of its regions");
+            }
+            for node in &region.nodes {
+                let groups = self.neighbours.get(node).map(Neighbour::stands_for);
+                let fits = groups.is_some_and(|groups| match self.scope {
+                    RepairScope::Regions => groups == region.groups,
+                    RepairScope::PerGroup => groups.contains(&region.groups[0]),
+                });
+                assert!(fits, "a neighbour stands in a wrong region");
+            }
+        }
+        let all = self.neighbours.values();
+        let expected: usize = match self.scope {
+            RepairScope::Regions => all.filter(|neighbour| neighbour.stands).count(),
+            RepairScope::PerGroup => all.map(|neighbour| neighbour.stands_for().len()).sum(),
+        };
+        assert_eq!(places, expected, "a neighbour stands in no region, or in too many");
+        self.check_groups(filed);
+    }
+
+    /// Checks the groups. `filed` is the total number of groups of all regions.
+    fn check_groups(&self, filed: usize) {
+        let known: usize = self.groups.iter().map(|group| group.regions.len()).sum();
+        assert_eq!(known, filed, "a group knows a region that has left it");
+        let live = self.regions.iter().filter(|region| !region.nodes.is_empty()).count();
+        assert_eq!(self.by_set.len(), live, "a region that died out is still filed");
+        for (of_group, ix) in self.groups.iter().zip((0..).map(GroupIx)) {
+            let has = |neighbour: &&Neighbour| neighbour.groups.binary_search(&ix).is_ok();
+            let size = self.neighbours.values().filter(has).count();
+            assert_eq!(of_group.size, size, "a group's size is wrong");
+            assert_eq!(of_group.is_reshared, self.reshared.contains(&ix), "who is due is noted");
+        }
+        for (node, neighbour) in &self.neighbours {
+            let [set, placed] =
+                [&neighbour.groups, &neighbour.stands_for()].map(|groups| self.set_of_all(groups));
+            assert_eq!(neighbour.set, set, "a neighbour's set is not that of its groups");
+            assert_eq!(neighbour.placed, placed, "it stands for other groups than it is noted for");
+            assert_eq!(neighbour.is_moving, self.moving.contains(node), "who moves is noted");
+            assert!(neighbour.is_moving || placed == set, "a neighbour stays where it was");
+        }
+    }
+}
+
+impl Neighbour {
+    /// Returns the groups that the node had when it was placed; none if it is not placed.
+    fn stands_for(&self) -> Vec<GroupIx> {
+        let mut groups = if self.stands { self.groups.clone() } else { Vec::new() };
+        for group in &self.changed {
+            match groups.binary_search(group) {
+                Ok(place) => drop(groups.remove(place)),
+                Err(place) => groups.insert(place, *group),
+            }
+        }
+        groups
+    }
+}

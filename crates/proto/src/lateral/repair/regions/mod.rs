@@ -1,0 +1,453 @@
+//! Regions (Ricochet 3.1.1).
+//!
+//! A *region* is a non-empty set of other nodes that share exactly the same set of this node's
+//! groups. [`Regions`] maintains them and the [`Chain`] of each through view changes, and records
+//! which regions a change affects and in which way.
+//!
+//! A change in one group takes time in proportion to the number of its regions: in each of them,
+//! the group moves within the chain. If all nodes of a region join or leave the same group, the
+//! region gets another set of groups and stays otherwise unchanged. This is always so for a node
+//! with a region to itself, which most nodes have in many groups, and for a group that this node
+//! leaves.
+//!
+//! Changes are recorded, and applied by [`Regions::settle`] with the next packet. Nodes that join
+//! hundreds of groups one after the other, for example at cluster start, move once.
+
+mod checking;
+
+use alloc::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::lateral::config::RepairScope;
+use crate::lateral::groups::GroupIx;
+use crate::lateral::repair::chain::{Chain, Link, SetId, Span};
+use crate::{IdMap, NodeId, Rng};
+
+/// Index of a region. Indices of empty regions are reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RegionIx(pub(crate) u32);
+
+/// Regions of the other nodes.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    scope: RepairScope,
+    regions: Vec<Region>,
+    vacant: Vec<RegionIx>,
+    by_set: IdMap<SetId, RegionIx>,
+    neighbours: BTreeMap<NodeId, Neighbour>,
+    /// Groups that this node has or had joined, by index.
+    groups: Vec<OfGroup>,
+    touched: Vec<RegionIx>,
+    /// Nodes whose groups changed since they were placed, each once. `reshared` likewise holds the
+    /// groups whose size or c changed since their share was computed.
+    moving: Vec<NodeId>,
+    reshared: Vec<GroupIx>,
+    /// Source of [`SetId`]s.
+    rng: Rng,
+}
+
+/// Change of a region.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) enum Change {
+    #[default]
+    None,
+    /// The region has the same nodes. These groups changed their shares, or were added or removed.
+    /// Classes outside the span are unchanged.
+    Groups(SmallVec<[Moved; 4]>, Span),
+    /// The nodes of the region changed, so that everything may be different.
+    Nodes,
+}
+
+/// A group that moved within the chain of a region. If it is listed several times, the last entry
+/// is valid.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Moved {
+    pub(crate) group: GroupIx,
+    /// `true` if the group is one of the region's.
+    pub(crate) belongs: bool,
+}
+
+#[derive(Debug, Default)]
+struct Region {
+    groups: Vec<GroupIx>,
+    nodes: Vec<NodeId>,
+    chain: Chain,
+    /// Change since the last call of [`Regions::next_change`].
+    change: Change,
+}
+
+#[derive(Debug, Default)]
+struct Neighbour {
+    groups: Vec<GroupIx>,
+    set: SetId,
+    /// Value of [`Neighbour::set`] when the node was placed.
+    placed: SetId,
+    /// Groups in which `placed` differs from the current groups, sorted. Not maintained for a node
+    /// that is not placed.
+    changed: SmallVec<[GroupIx; 4]>,
+    stands: bool,
+    /// `true` if the node is in [`Regions::moving`].
+    is_moving: bool,
+}
+
+#[derive(Debug)]
+struct OfGroup {
+    /// Set of this group alone.
+    set: SetId,
+    regions: Vec<RegionIx>,
+    /// Number of other nodes in the group.
+    size: usize,
+    c: u8,
+    /// Share of the group: the fraction of its other members that each packet is to reach.
+    share: f64,
+    /// `true` if the group is in [`Regions::reshared`].
+    is_reshared: bool,
+}
+
+impl Regions {
+    pub(crate) fn new(scope: RepairScope, mut rng: Rng) -> Self {
+        Self {
+            scope,
+            regions: Vec::new(),
+            vacant: Vec::new(),
+            by_set: IdMap::new(rng.next_u64()),
+            neighbours: BTreeMap::new(),
+            groups: Vec::new(),
+            touched: Vec::new(),
+            moving: Vec::new(),
+            reshared: Vec::new(),
+            rng,
+        }
+    }
+
+    /// Sets the c of `group`. If the group has fewer other members, all of them are to get every
+    /// packet.
+    pub(crate) fn set_c(&mut self, group: GroupIx, c: u8) {
+        self.know(group);
+        self.groups[group.0 as usize].c = c;
+        self.reshare(group);
+    }
+
+    pub(crate) fn add(&mut self, node: NodeId, group: GroupIx) {
+        self.know(group);
+        let neighbour = self.neighbours.entry(node).or_default();
+        let Err(place) = neighbour.groups.binary_search(&group) else { return };
+        neighbour.groups.insert(place, group);
+        self.groups[group.0 as usize].size += 1;
+        self.move_later(node, group);
+    }
+
+    pub(crate) fn remove(&mut self, node: NodeId, group: GroupIx) {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
+        let Ok(place) = neighbour.groups.binary_search(&group) else { return };
+        neighbour.groups.remove(place);
+        self.groups[group.0 as usize].size -= 1;
+        self.move_later(node, group);
+    }
+
+    /// Moves all nodes to their current regions, and applies the current sizes of groups.
+    pub(crate) fn settle(&mut self) {
+        let mut reshared = core::mem::take(&mut self.reshared);
+        reshared.drain(..).for_each(|group| self.share_out(group));
+        self.reshared = reshared;
+        let mut moving = core::mem::take(&mut self.moving);
+        moving.drain(..).for_each(|node| self.relocate(node));
+        self.moving = moving;
+    }
+
+    /// Returns a region that changed since it was last returned, and its change, until there is
+    /// none left. Regions that became empty are included.
+    pub(crate) fn next_change(&mut self) -> Option<(RegionIx, Change)> {
+        let ix = self.touched.pop()?;
+        Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
+    }
+
+    /// Returns `true` if any region changed or will change when the changes are applied.
+    pub(crate) fn is_touched(&self) -> bool {
+        let is_settled = self.moving.is_empty() && self.reshared.is_empty();
+        !(is_settled && self.touched.is_empty())
+    }
+
+    /// Returns the groups of a region with their shares, sorted by group.
+    pub(crate) fn shares(&self, region: RegionIx) -> impl Iterator<Item = (GroupIx, f64)> {
+        let groups = self.regions[region.0 as usize].groups.iter();
+        groups.map(|group| (*group, self.groups[group.0 as usize].share))
+    }
+
+    /// Returns the share of `group`: the fraction of its other members that each packet is to
+    /// reach.
+    pub(crate) fn share_of(&self, group: GroupIx) -> f64 {
+        self.groups[group.0 as usize].share
+    }
+
+    /// Returns the bins that serve a region and that a change in the `span` can affect. Empty if
+    /// the region is empty.
+    pub(crate) fn links(&self, region: RegionIx, span: Span) -> impl Iterator<Item = Link> {
+        let region = &self.regions[region.0 as usize];
+        region.chain.links(region.nodes.len(), span)
+    }
+
+    pub(crate) fn nodes(&self, region: RegionIx) -> &[NodeId] {
+        &self.regions[region.0 as usize].nodes
+    }
+
+    /// Returns the nodes of a region, which the caller may reorder.
+    pub(crate) fn nodes_mut(&mut self, region: RegionIx) -> &mut [NodeId] {
+        &mut self.regions[region.0 as usize].nodes
+    }
+
+    /// Returns the maximum number of regions that existed at once.
+    pub(crate) fn slots(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Returns `true` if `node` shares any group with this node.
+    pub(crate) fn is_neighbour(&self, node: NodeId) -> bool {
+        self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.groups.is_empty())
+    }
+
+    /// Returns the set of one group.
+    pub(crate) fn set_of(&self, group: GroupIx) -> SetId {
+        self.groups[group.0 as usize].set
+    }
+
+    fn set_of_all(&self, groups: &[GroupIx]) -> SetId {
+        groups.iter().fold(SetId::default(), |set, group| set ^ self.set_of(*group))
+    }
+
+    fn know(&mut self, group: GroupIx) {
+        while self.groups.len() <= group.0 as usize {
+            let set = SetId::draw(&mut self.rng);
+            self.groups.push(OfGroup {
+                set,
+                regions: Vec::new(),
+                size: 0,
+                c: 0,
+                share: 0.0,
+                is_reshared: false,
+            });
+        }
+    }
+
+    fn reshare(&mut self, group: GroupIx) {
+        let of_group = &mut self.groups[group.0 as usize];
+        if !core::mem::replace(&mut of_group.is_reshared, true) {
+            self.reshared.push(group);
+        }
+    }
+
+    /// Records that `group` was just added to `node` or removed from it.
+    fn move_later(&mut self, node: NodeId, group: GroupIx) {
+        self.reshare(group);
+        let of_group = self.set_of(group);
+        let neighbour = self.neighbours.get_mut(&node).expect("its groups were just changed");
+        neighbour.set ^= of_group;
+        if neighbour.stands {
+            match neighbour.changed.binary_search(&group) {
+                Ok(place) => drop(neighbour.changed.remove(place)),
+                Err(place) => neighbour.changed.insert(place, group),
+            }
+        }
+        if !core::mem::replace(&mut neighbour.is_moving, true) {
+            self.moving.push(node);
+        }
+    }
+
+    /// Applies a new size or c of `group` in all its regions.
+    fn share_out(&mut self, group: GroupIx) {
+        let Self { groups, regions, touched, .. } = self;
+        let of_group = &mut groups[group.0 as usize];
+        of_group.is_reshared = false;
+        let targets = of_group.size.min(usize::from(of_group.c));
+        // A group without members is in no region.
+        let share = targets as f64 / of_group.size.max(1) as f64;
+        let before = core::mem::replace(&mut of_group.share, share);
+        if before.total_cmp(&share).is_ne() {
+            for ix in &of_group.regions {
+                let region = &mut regions[ix.0 as usize];
+                region.chain.remove(before, of_group.set);
+                region.chain.insert(share, of_group.set);
+                let moved = Moved { group, belongs: true };
+                region.touch(*ix, moved, Span::between(before, share), touched);
+            }
+        }
+    }
+
+    /// Moves `node` to the region of its groups.
+    fn relocate(&mut self, node: NodeId) {
+        let neighbour = self.neighbours.get_mut(&node).expect("it stays until it was moved");
+        neighbour.is_moving = false;
+        let changed = core::mem::take(&mut neighbour.changed);
+        let (before, after) = (neighbour.placed, neighbour.set);
+        // A node that shares no group is in no region.
+        let (stood, stands) = (neighbour.stands, !neighbour.groups.is_empty());
+        (neighbour.placed, neighbour.stands) = (after, stands);
+        if !(stood && changed.is_empty()) {
+            match self.scope {
+                RepairScope::PerGroup => self.relocate_in_each(node, stood, &changed),
+                RepairScope::Regions => {
+                    let is_moved = stood && stands && self.take_along(before, after, &changed);
+                    if stood && !is_moved {
+                        self.take_out(node, before);
+                    }
+                    if stands && !is_moved {
+                        let groups = core::mem::take(&mut self.neighbour(node).groups);
+                        self.put_in(node, after, &groups);
+                        self.neighbour(node).groups = groups;
+                    }
+                }
+            }
+        }
+        if !stands {
+            self.neighbours.remove(&node);
+        }
+    }
+
+    /// Moves `node` where every group is a region. A node that was not placed is added to all its
+    /// groups.
+    fn relocate_in_each(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
+        let groups = core::mem::take(&mut self.neighbour(node).groups);
+        for group in if stood { changed } else { &groups[..] } {
+            let set = self.set_of(*group);
+            if groups.binary_search(group).is_ok() {
+                self.put_in(node, set, &[*group]);
+            } else {
+                self.take_out(node, set);
+            }
+        }
+        self.neighbour(node).groups = groups;
+    }
+
+    fn neighbour(&mut self, node: NodeId) -> &mut Neighbour {
+        self.neighbours.get_mut(&node).expect("it is being moved")
+    }
+
+    /// Changes the region `before` to `after` by adding or removing the `changed` groups. Returns
+    /// `false` if it cannot: if not all of its nodes move to `after`, if that region exists
+    /// already, or if the groups are too many to be cheaper than new regions.
+    fn take_along(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
+        let Some(&ix) = self.by_set.get(&before) else { return false };
+        let region = &mut self.regions[ix.0 as usize];
+        let many = changed.len() > 1 && changed.len() > region.groups.len() / 4;
+        if many || self.by_set.contains(&after) {
+            return false;
+        }
+        // The first node that stays behind ends the search. The next one that moves will find that
+        // `after` exists.
+        let moves_on = |node| self.neighbours.get(node).is_some_and(|it| it.set == after);
+        if !region.nodes.iter().all(moves_on) {
+            return false;
+        }
+        for node in &region.nodes {
+            let neighbour = self.neighbours.get_mut(node).expect("it moves on");
+            neighbour.placed = after;
+            neighbour.changed.clear();
+        }
+        self.by_set.remove(&before);
+        self.by_set.insert(after, ix);
+        for group in changed {
+            let of_group = &mut self.groups[group.0 as usize];
+            let belongs = match region.groups.binary_search(group) {
+                Ok(place) => {
+                    region.groups.remove(place);
+                    region.chain.remove(of_group.share, of_group.set);
+                    of_group.forget(ix);
+                    false
+                }
+                Err(place) => {
+                    region.groups.insert(place, *group);
+                    region.chain.insert(of_group.share, of_group.set);
+                    of_group.regions.push(ix);
+                    true
+                }
+            };
+            let moved = Moved { group: *group, belongs };
+            region.touch(ix, moved, Span::up_to(of_group.share), &mut self.touched);
+        }
+        true
+    }
+
+    fn put_in(&mut self, node: NodeId, set: SetId, groups: &[GroupIx]) {
+        let ix = match self.by_set.get(&set) {
+            Some(ix) => *ix,
+            None => self.found(set, groups),
+        };
+        let region = &mut self.regions[ix.0 as usize];
+        region.nodes.push(node);
+        region.renew(ix, &mut self.touched);
+    }
+
+    fn found(&mut self, set: SetId, groups: &[GroupIx]) -> RegionIx {
+        let ix = self.vacant.pop().unwrap_or_else(|| {
+            self.regions.push(Region::default());
+            RegionIx(self.regions.len() as u32 - 1)
+        });
+        self.by_set.insert(set, ix);
+        let region = &mut self.regions[ix.0 as usize];
+        region.groups.extend_from_slice(groups);
+        for group in groups {
+            let of_group = &mut self.groups[group.0 as usize];
+            of_group.regions.push(ix);
+            region.chain.insert(of_group.share, of_group.set);
+        }
+        ix
+    }
+
+    fn take_out(&mut self, node: NodeId, set: SetId) {
+        let Some(&ix) = self.by_set.get(&set) else { return };
+        let region = &mut self.regions[ix.0 as usize];
+        region.nodes.retain(|other| *other != node);
+        region.renew(ix, &mut self.touched);
+        if region.nodes.is_empty() {
+            region.chain = Chain::default();
+            for group in region.groups.drain(..) {
+                self.groups[group.0 as usize].forget(ix);
+            }
+            self.by_set.remove(&set);
+            self.vacant.push(ix);
+        }
+    }
+}
+
+impl Region {
+    /// Records that a group moved, which changed the classes in the `span`.
+    fn touch(&mut self, ix: RegionIx, moved: Moved, span: Span, touched: &mut Vec<RegionIx>) {
+        match &mut self.change {
+            Change::None => {
+                touched.push(ix);
+                self.change = Change::Groups(SmallVec::from_elem(moved, 1), span);
+            }
+            // With more groups, linking the whole chain is as cheap. This also bounds the list.
+            Change::Groups(groups, _) if groups.len() > self.groups.len() => {
+                self.change = Change::Nodes;
+            }
+            Change::Groups(groups, spanned) => {
+                *spanned = spanned.with(span);
+                if groups.last() != Some(&moved) {
+                    groups.push(moved);
+                }
+            }
+            Change::Nodes => {}
+        }
+    }
+
+    /// Records that the nodes changed.
+    fn renew(&mut self, ix: RegionIx, touched: &mut Vec<RegionIx>) {
+        if self.change == Change::None {
+            touched.push(ix);
+        }
+        self.change = Change::Nodes;
+    }
+}
+
+impl OfGroup {
+    fn forget(&mut self, region: RegionIx) {
+        if let Some(place) = self.regions.iter().position(|other| *other == region) {
+            self.regions.swap_remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

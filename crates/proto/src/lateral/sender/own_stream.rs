@@ -1,0 +1,425 @@
+//! A node's own stream in one group: its numbers, the members' confirmations, and slow members.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
+
+use crate::{NodeId, SeqNo, Time};
+
+/// A position in a node's own stream. Positions do not wrap, so that a member that has been silent
+/// for 2^31 packets is still behind. The low half is the [`SeqNo`] on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position(u64);
+
+/// This node's stream in a group, and the position of each member in it.
+#[derive(Debug)]
+pub(crate) struct OwnStream {
+    /// Position of the first packet.
+    start: Position,
+    /// Position of the next packet.
+    pub(crate) next: Position,
+    /// Position after all accepted messages. Beyond `next` while packets are queued.
+    pub(crate) taken_to: Position,
+    members: BTreeMap<NodeId, Member>,
+    /// Position before which everything is to be confirmed by the members.
+    pub(crate) confirm: Option<Position>,
+    /// Time since which sending is held back.
+    pub(crate) held_back_since: Option<Time>,
+    /// Time from the last heartbeat to the next.
+    pub(crate) heartbeat_interval: Duration,
+    /// Time from the last heartbeat to the joiners to the next.
+    pub(crate) joiners_interval: Duration,
+    /// Position before which acknowledgments were last requested by a data packet.
+    asked_to: Position,
+    /// Lower bound for the positions of all members that are waited for. While `next` is less than
+    /// a window ahead of it, no member needs to be checked.
+    confirmed_to: Position,
+    /// Members that have left since the last confirmation, latest first.
+    departed: VecDeque<Member>,
+}
+
+/// A member as the sender sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub(crate) node: NodeId,
+    /// First position that it is owed.
+    pub(crate) first: Position,
+    /// Position before which everything is settled there.
+    pub(crate) settled_to: Position,
+    /// Position before which it has confirmed everything since it joined; `None` before its first
+    /// acknowledgment. If it equals the end of the stream, the member does not need heartbeats.
+    acked_to: Option<Position>,
+    /// End of the stream when the member joined; `None` once the member has confirmed it, or if
+    /// nothing was sent before. The member may have been one before, and have missed packets before
+    /// the end.
+    join_end: Option<Position>,
+    /// Number of packets that it lost.
+    pub(crate) lost: u32,
+    /// `true` if the sender does not wait for it.
+    pub(crate) slow: bool,
+}
+
+impl Member {
+    /// Returns the number of packets before `next` that it has not settled. A member that joined
+    /// while a message was in flight is not owed the rest of that message.
+    fn behind(&self, next: Position) -> u32 {
+        next.distance_from(self.settled_to)
+    }
+}
+
+impl Position {
+    /// Returns the position of a stream's first packet.
+    pub(crate) fn of_first(seqno: SeqNo) -> Self {
+        // A whole turn of the circle lies before it, so that every number has a position before any
+        // other.
+        Self((1 << 32) + u64::from(seqno.0))
+    }
+
+    /// Returns the number on the wire.
+    pub(crate) fn seqno(self) -> SeqNo {
+        SeqNo(self.0 as u32)
+    }
+
+    pub(crate) fn plus(self, count: u32) -> Self {
+        Self(self.0 + u64::from(count))
+    }
+
+    fn minus(self, count: u32) -> Self {
+        Self(self.0.saturating_sub(u64::from(count)))
+    }
+
+    /// Returns the number of positions by which it lies after `other`: 0 if before, at most
+    /// `u32::MAX`.
+    pub(crate) fn distance_from(self, other: Self) -> u32 {
+        self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
+    }
+
+    /// Returns the last position with this number that is not after this position.
+    fn latest(self, seqno: SeqNo) -> Self {
+        self.minus(self.seqno().0.wrapping_sub(seqno.0))
+    }
+}
+
+impl OwnStream {
+    /// Creates a stream whose first packet has this position.
+    pub(crate) fn new(start: Position) -> Self {
+        Self {
+            start,
+            next: start,
+            taken_to: start,
+            members: BTreeMap::new(),
+            confirm: None,
+            held_back_since: None,
+            heartbeat_interval: Duration::ZERO,
+            joiners_interval: Duration::ZERO,
+            asked_to: start,
+            confirmed_to: start,
+            departed: VecDeque::new(),
+        }
+    }
+
+    /// Continues the stream at the position where this node left the group.
+    pub(crate) fn resume_at(&mut self, start: Position, next: Position) {
+        self.start = start;
+        self.next = next;
+        self.taken_to = next;
+        self.asked_to = next;
+        self.confirmed_to = next;
+    }
+
+    pub(crate) fn start(&self) -> Position {
+        self.start
+    }
+
+    /// Assigns a number to the next packet.
+    pub(crate) fn take_number(&mut self) -> SeqNo {
+        let taken = self.next;
+        self.next = taken.plus(1);
+        self.taken_to = self.taken_to.max(self.next);
+        taken.seqno()
+    }
+
+    /// Adds `node`, which is owed everything from the next message on, and nothing of messages that
+    /// were accepted before.
+    pub(crate) fn add_member(&mut self, node: NodeId) {
+        let (first, settled_to) = (self.taken_to, self.taken_to);
+        let join_end = (self.next > self.start).then_some(self.next);
+        let (acked_to, lost, slow) = (None, 0, false);
+        let member = Member { node, first, settled_to, acked_to, join_end, lost, slow };
+        self.members.entry(node).or_insert(member);
+    }
+
+    pub(crate) fn remove_member(&mut self, node: NodeId) {
+        if let Some(member) = self.members.remove(&node)
+            && member.acked_to.is_some()
+        {
+            self.departed.truncate(MAX_DEPARTED - 1);
+            self.departed.push_front(member);
+        }
+    }
+
+    /// Returns the first number that `node` is owed. A node that is not known as a member is owed
+    /// messages from now on.
+    pub(crate) fn first_for(&self, node: NodeId) -> SeqNo {
+        self.members.get(&node).map_or(self.taken_to, |member| member.first).seqno()
+    }
+
+    /// Applies an acknowledgment.
+    pub(crate) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
+        let next = self.next;
+        let Some(member) = self.members.get_mut(&node) else { return };
+        // A number beyond the next one means an old position.
+        let settled_to = next.latest(settled_to);
+        member.acked_to = member.acked_to.max(Some(settled_to));
+        member.join_end = member.join_end.filter(|end| settled_to < *end);
+        // An earlier position is from an acknowledgment that was overtaken, or of packets that the
+        // member is not owed.
+        if settled_to < member.settled_to {
+            return;
+        }
+        member.settled_to = settled_to;
+        member.lost = lost;
+        let behind = next.distance_from(settled_to);
+        member.slow &= behind > window / 4;
+        self.confirmed_to = self.confirmed_to.min(settled_to);
+    }
+
+    /// Returns `true` if every member has confirmed the end of the stream, or if nothing was sent.
+    pub(crate) fn are_all_informed(&self) -> bool {
+        self.next == self.start
+            || self.members.values().all(|member| member.acked_to >= Some(self.next))
+    }
+
+    /// Returns the members that have not confirmed the end that the stream had when they joined.
+    pub(crate) fn joiners(&self) -> impl Iterator<Item = NodeId> {
+        self.members.values().filter(|it| it.join_end.is_some()).map(|member| member.node)
+    }
+
+    /// Returns the member furthest behind of those that are waited for, and the number of packets
+    /// by which it is behind.
+    pub(crate) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
+        let waited_for = self.members.values().filter(|member| !member.slow);
+        waited_for
+            .map(|member| (member.node, member.behind(self.next)))
+            .max_by_key(|(_, behind)| *behind)
+    }
+
+    /// Returns the member that holds the sender back under this window, and the number of packets
+    /// by which it is behind.
+    pub(crate) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
+        if window == 0 || self.next.distance_from(self.confirmed_to) < window {
+            return None;
+        }
+        let furthest = self.furthest_behind();
+        self.confirmed_to = self.next.minus(furthest.map_or(0, |(_, behind)| behind));
+        furthest.filter(|(_, behind)| *behind >= window)
+    }
+
+    /// Returns `true` if the next packet is to request acknowledgments. One in every eighth of a
+    /// window does.
+    pub(crate) fn asks_to_confirm(&mut self, window: u32) -> bool {
+        let due = window > 0 && self.next.distance_from(self.asked_to) >= (window / 8).max(1);
+        if due {
+            self.asked_to = self.next;
+        }
+        due
+    }
+
+    /// Marks all members that are half a window or more behind as slow. Returns them, and the
+    /// number of packets by which each is behind.
+    pub(crate) fn give_up_waiting(&mut self, window: u32) -> Vec<(NodeId, u32)> {
+        let next = self.next;
+        let mut slow = Vec::new();
+        for member in self.members.values_mut().filter(|member| !member.slow) {
+            let behind = member.behind(next);
+            if behind >= (window / 2).max(1) {
+                member.slow = true;
+                slow.push((member.node, behind));
+            }
+        }
+        slow
+    }
+
+    /// Returns the members that have not confirmed everything before `up_to`.
+    pub(crate) fn unconfirmed(&self, up_to: Position) -> impl Iterator<Item = NodeId> {
+        let behind = move |member: &&Member| up_to > member.settled_to;
+        self.members.values().filter(behind).map(|member| member.node)
+    }
+
+    /// Returns the number of members that have confirmed all that they were owed before `up_to`,
+    /// including those that have left since. A member that has joined since is owed nothing before
+    /// it.
+    pub(crate) fn confirmed(&self, up_to: Position) -> usize {
+        let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
+        let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);
+        let departed = self.departed.iter().filter(is_owed).filter(has_left_whole).count();
+        self.members.values().filter(is_owed).count() + departed
+    }
+
+    /// Returns the members that lost packets, and how many each. Members that have left are
+    /// returned once.
+    pub(crate) fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
+        let here = self.members.values().filter(|member| member.lost > 0);
+        let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();
+        let gone = self.departed.drain(..).filter(|member| member.lost > 0);
+        all.extend(gone.map(|member| (member.node, member.lost)));
+        all
+    }
+
+    /// Returns `true` if `node` has not confirmed the end that the stream had when it joined.
+    pub(crate) fn is_joiner(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|member| member.join_end.is_some())
+    }
+
+    /// Returns the number of members.
+    pub(crate) fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn check(&self) {
+        for (node, member) in &self.members {
+            assert_eq!(*node, member.node, "a member is listed under another id");
+            assert!(member.settled_to <= self.taken_to, "a member confirmed the future");
+        }
+        assert!(self.next <= self.taken_to, "a packet went out that nobody gave");
+    }
+}
+
+/// Maximum number of departed members that are remembered.
+const MAX_DEPARTED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: u32 = 80;
+
+    fn stream() -> OwnStream {
+        let mut own = OwnStream::new(Position::of_first(SeqNo::FIRST));
+        own.add_member(NodeId(1));
+        own.add_member(NodeId(2));
+        own
+    }
+
+    fn send(own: &mut OwnStream, count: u32) {
+        (0..count).for_each(|_| _ = own.take_number());
+    }
+
+    #[test]
+    fn member_that_left_with_everything_has_confirmed() {
+        let mut own = stream();
+        send(&mut own, 3);
+        let up_to = own.next;
+        own.on_ack(NodeId(1), up_to.seqno(), 0, WINDOW);
+        own.on_ack(NodeId(2), SeqNo::FIRST.plus(2), 0, WINDOW);
+        [NodeId(1), NodeId(2)].into_iter().for_each(|node| own.remove_member(node));
+        assert_eq!((own.confirmed(up_to), own.take_incomplete()), (1, Vec::new()));
+        assert_eq!(own.confirmed(up_to), 0, "it is counted in one confirmation");
+    }
+
+    #[test]
+    fn slowest_member_holds_back_until_it_confirms_or_is_given_up() {
+        let mut own = stream();
+        send(&mut own, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(81), 0, WINDOW);
+        assert_eq!(own.held_back_by(WINDOW), Some((NodeId(2), WINDOW)));
+        own.on_ack(NodeId(2), SeqNo(2), 0, WINDOW);
+        assert_eq!(own.held_back_by(WINDOW), None);
+        send(&mut own, 1);
+        assert_eq!(own.give_up_waiting(WINDOW), [(NodeId(2), WINDOW)]);
+        assert_eq!(own.held_back_by(WINDOW), None);
+        own.on_ack(NodeId(2), SeqNo(70), 0, WINDOW);
+        send(&mut own, WINDOW);
+        assert_eq!(own.held_back_by(WINDOW).map(|(_, behind)| behind), Some(92));
+        own.check();
+    }
+
+    #[test]
+    fn a_member_is_owed_what_is_sent_after_it_came() {
+        let mut own = stream();
+        send(&mut own, 5);
+        own.add_member(NodeId(3));
+        assert_eq!(own.first_for(NodeId(1)), SeqNo(1));
+        assert_eq!(own.first_for(NodeId(3)), SeqNo(6));
+        assert_eq!(own.first_for(NodeId(99)), SeqNo(6));
+        assert!(own.unconfirmed(own.next).eq([NodeId(1), NodeId(2)]));
+    }
+
+    #[test]
+    fn joiner_is_owed_nothing_of_messages_already_queued() {
+        let mut own = stream();
+        send(&mut own, 5);
+        own.taken_to = own.next.plus(100);
+        own.add_member(NodeId(3));
+        assert_eq!((own.first_for(NodeId(3)), own.first_for(NodeId(9))), (SeqNo(106), SeqNo(106)));
+        own.on_ack(NodeId(3), SeqNo(6), 0, WINDOW);
+        (1..3).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, WINDOW));
+        assert_eq!(own.held_back_by(1), None, "it is not behind");
+        send(&mut own, 100);
+        assert_eq!(own.taken_to.seqno(), SeqNo(106));
+        own.check();
+        send(&mut own, 1);
+        assert_eq!(own.taken_to.seqno(), SeqNo(107));
+        assert!(own.unconfirmed(own.next).eq([1, 2, 3].map(NodeId)));
+    }
+
+    #[test]
+    fn acknowledgements_of_the_future_and_old_ones_are_ignored() {
+        let mut own = stream();
+        send(&mut own, 5);
+        own.on_ack(NodeId(1), SeqNo(7), 0, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(4), 1, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(3), 0, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(4).plus(1 << 31), 0, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(6).plus(1 << 31), 0, WINDOW);
+        let member = own.members[&NodeId(1)];
+        assert_eq!((member.settled_to.seqno(), member.lost), (SeqNo(4), 1));
+        own.check();
+    }
+
+    #[test]
+    fn one_message_in_an_eighth_of_a_window_asks_to_confirm() {
+        let mut own = stream();
+        let mut asked = 0;
+        for _ in 0..800 {
+            asked += u32::from(own.asks_to_confirm(WINDOW));
+            send(&mut own, 1);
+        }
+        assert_eq!(asked, 79);
+        assert!(!own.asks_to_confirm(0));
+    }
+
+    #[test]
+    fn member_silent_for_half_the_numbers_has_not_confirmed() {
+        let mut own = stream();
+        send(&mut own, 5);
+        (1..3).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, 0));
+        own.next = own.next.plus(1 << 31);
+        own.taken_to = own.next;
+        own.on_ack(NodeId(1), own.next.seqno(), 0, 0);
+        assert!(own.unconfirmed(own.next).eq([NodeId(2)]));
+        assert_eq!(own.furthest_behind(), Some((NodeId(2), 1 << 31)));
+        send(&mut own, 1 << 8);
+        own.next = own.next.plus(u32::MAX);
+        own.taken_to = own.next;
+        assert!(own.unconfirmed(own.next).eq([NodeId(1), NodeId(2)]));
+        own.check();
+    }
+
+    #[test]
+    fn joiner_is_uninformed_until_it_confirms_the_end_at_its_join() {
+        let mut own = stream();
+        own.add_member(NodeId(3));
+        assert_eq!(own.joiners().count(), 0, "nothing was sent before");
+        send(&mut own, 5);
+        (1..4).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, 0));
+        assert!(own.are_all_informed());
+        own.remove_member(NodeId(3));
+        own.add_member(NodeId(3));
+        assert!(own.joiners().eq([NodeId(3)]) && !own.are_all_informed());
+        own.on_ack(NodeId(3), SeqNo(4), 0, 0);
+        assert!(own.joiners().eq([NodeId(3)]));
+        own.on_ack(NodeId(3), SeqNo(6), 2, 0);
+        assert!(own.joiners().next().is_none() && own.are_all_informed());
+        assert_eq!(own.take_incomplete(), [(NodeId(3), 2)]);
+    }
+}

@@ -1,0 +1,185 @@
+//! The data buffer (Slingshot 3.1): packets kept to decode repairs and to answer NAKs, in order of
+//! arrival.
+//!
+//! The oldest packet is evicted first. New and evicted packets of all streams are therefore
+//! adjacent in memory.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use crate::lateral::packet::symbol::Symbol;
+use crate::lateral::streams::StreamIx;
+use crate::{SeqNo, Time};
+
+/// Index of a packet in the buffer. Indices are reused after 2^32 packets, which the buffer never
+/// holds at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldIx(u32);
+
+/// Buffered packets, with bounds on their memory and age.
+#[derive(Debug)]
+pub(crate) struct DataBuffer {
+    packets: VecDeque<Held>,
+    /// Index of the first packet.
+    first: HeldIx,
+    bytes: usize,
+    /// Bytes of the limit that are used for other things.
+    reserved: usize,
+    max_bytes: usize,
+    max_age: Duration,
+}
+
+/// Path by which a buffered packet arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// By its multicast, or it is this node's own.
+    Multicast,
+    /// Solved from repairs. Its multicast has not arrived.
+    Repair,
+    /// Retransmitted on request. Its multicast has not arrived.
+    Retransmission,
+}
+
+/// A packet in the buffer.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) received_at: Time,
+    stream: StreamIx,
+    seqno: SeqNo,
+    came: Arrival,
+    /// `None` if the packet was dropped before older ones.
+    symbol: Option<Symbol>,
+}
+
+/// Memory of a packet in addition to its bytes: its entries here and in the window of its stream.
+const OVERHEAD_BYTES: usize = 96;
+
+impl Held {
+    /// Returns the packet's symbol.
+    pub(crate) fn symbol(&self) -> &Symbol {
+        self.symbol.as_ref().expect("a packet that was dropped is asked for no more")
+    }
+}
+
+impl DataBuffer {
+    pub(crate) fn new(max_bytes: usize, max_age: Duration) -> Self {
+        let packets = VecDeque::new();
+        Self { packets, first: HeldIx(0), bytes: 0, reserved: 0, max_bytes, max_age }
+    }
+
+    /// Sets the number of bytes of the limit that are used for other things.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.reserved = bytes;
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        stream: StreamIx,
+        seqno: SeqNo,
+        symbol: Symbol,
+        came: Arrival,
+    ) -> HeldIx {
+        let ix = HeldIx(self.first.0.wrapping_add(self.packets.len() as u32));
+        self.bytes += cost(&symbol);
+        self.packets.push_back(Held {
+            received_at: now,
+            stream,
+            seqno,
+            came,
+            symbol: Some(symbol),
+        });
+        ix
+    }
+
+    /// Marks the packet as received by multicast. Returns the path by which it had arrived before,
+    /// and its symbol.
+    pub(crate) fn mark_multicast(&mut self, ix: HeldIx) -> (Arrival, Symbol) {
+        let place = self.place(ix);
+        let held = &mut self.packets[place];
+        (core::mem::replace(&mut held.came, Arrival::Multicast), held.symbol().clone())
+    }
+
+    pub(crate) fn get(&self, ix: HeldIx) -> &Held {
+        &self.packets[self.place(ix)]
+    }
+
+    /// Returns the streams of the packets that are evicted if `count` more arrive.
+    pub(crate) fn next_evicted(&self, count: usize) -> impl Iterator<Item = StreamIx> {
+        // The size of the last packet is the best estimate for the next ones.
+        let bytes = self.packets.back().and_then(|last| last.symbol.as_ref()).map_or(0, cost);
+        let count = if self.bytes + self.reserved + bytes > self.max_bytes { count } else { 0 };
+        self.packets.iter().take(count).map(|held| held.stream)
+    }
+
+    /// Drops a packet that is not needed any more.
+    pub(crate) fn remove(&mut self, ix: HeldIx) {
+        let place = self.place(ix);
+        let symbol = self.packets[place].symbol.take().expect("a packet is dropped once");
+        self.bytes -= cost(&symbol);
+        self.forget_dropped();
+    }
+
+    /// Drops the oldest packet, and returns its stream and number.
+    pub(crate) fn evict_first(&mut self) -> Option<(StreamIx, SeqNo)> {
+        let first = self.packets.pop_front()?;
+        self.first.0 = self.first.0.wrapping_add(1);
+        self.bytes -= cost(first.symbol());
+        self.forget_dropped();
+        Some((first.stream, first.seqno))
+    }
+
+    /// Returns `true` if the memory limit is exceeded.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.bytes + self.reserved > self.max_bytes && !self.packets.is_empty()
+    }
+
+    /// Returns `true` if the oldest packet exceeds the age limit.
+    pub(crate) fn is_too_old(&self, now: Time) -> bool {
+        self.packets.front().is_some_and(|first| first.received_at + self.max_age <= now)
+    }
+
+    /// Returns the time of the next eviction by age. It is an eighth of the age limit later than
+    /// the first packet is due, so that many are evicted at once and the node is not woken for each
+    /// packet.
+    pub(crate) fn next_eviction(&self) -> Option<Time> {
+        let lenience = self.max_age / 8;
+        self.packets.front().map(|first| first.received_at + self.max_age + lenience)
+    }
+
+    /// Returns the memory that the packets use, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the number of packets.
+    pub(crate) fn len(&self) -> usize {
+        self.packets.iter().filter(|held| held.symbol.is_some()).count()
+    }
+
+    pub(crate) fn check(&self) {
+        let symbols = self.packets.iter().filter_map(|held| held.symbol.as_ref());
+        assert_eq!(symbols.map(cost).sum::<usize>(), self.bytes, "the data buffer lost count");
+        assert!(self.bytes <= self.max_bytes.max(1 << 16), "the data buffer is over its limit");
+        let ages = self.packets.iter().map(|held| held.received_at);
+        assert!(ages.is_sorted(), "packets are not kept in the order in which they came");
+        let first = self.packets.front();
+        assert!(first.is_none_or(|held| held.symbol.is_some()), "nothing is kept first");
+    }
+
+    /// Ensures that the first entry is a packet that is kept, because the bounds apply to it.
+    fn forget_dropped(&mut self) {
+        while self.packets.front().is_some_and(|held| held.symbol.is_none()) {
+            self.packets.pop_front();
+            self.first.0 = self.first.0.wrapping_add(1);
+        }
+    }
+
+    fn place(&self, ix: HeldIx) -> usize {
+        ix.0.wrapping_sub(self.first.0) as usize
+    }
+}
+
+fn cost(symbol: &Symbol) -> usize {
+    symbol.bytes().len() + OVERHEAD_BYTES
+}

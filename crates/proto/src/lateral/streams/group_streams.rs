@@ -1,0 +1,94 @@
+//! Streams of each group.
+
+use crate::lateral::groups::GroupIx;
+use crate::lateral::streams::StreamIx;
+
+/// Streams of each group, by group index. Each stream stores its position in the list of its group.
+/// It is therefore added and removed in one step.
+#[derive(Debug, Default)]
+pub(crate) struct GroupStreams(Vec<OfGroup>);
+
+#[derive(Debug, Default)]
+struct OfGroup {
+    streams: Vec<StreamIx>,
+    /// Position at which the last search ended.
+    last: usize,
+}
+
+impl GroupStreams {
+    /// Adds a stream of `group`, and returns its position.
+    pub(crate) fn push(&mut self, group: GroupIx, ix: StreamIx) -> u32 {
+        let groups = group.0 as usize + 1;
+        if self.0.len() < groups {
+            self.0.resize_with(groups, OfGroup::default);
+        }
+        let streams = &mut self.0[group.0 as usize].streams;
+        streams.push(ix);
+        streams.len() as u32 - 1
+    }
+
+    /// Removes the stream at `place`, and returns the one that moves there.
+    pub(crate) fn remove(&mut self, group: GroupIx, place: u32) -> Option<StreamIx> {
+        let OfGroup { streams, last } = &mut self.0[group.0 as usize];
+        streams.swap_remove(place as usize);
+        if *last == place as usize {
+            // The stream that moves there has not been searched.
+            *last = last.checked_sub(1).unwrap_or(streams.len().saturating_sub(1));
+        }
+        streams.get(place as usize).copied()
+    }
+
+    /// Removes and returns all streams of `group`.
+    pub(crate) fn take(&mut self, group: GroupIx) -> Vec<StreamIx> {
+        self.0.get_mut(group.0 as usize).map(core::mem::take).unwrap_or_default().streams
+    }
+
+    pub(crate) fn of(&self, group: GroupIx) -> &[StreamIx] {
+        self.0.get(group.0 as usize).map_or(&[], |of_group| &of_group.streams)
+    }
+
+    /// Returns the next stream of the group for which `wanted` returns `true`, of at most `count`
+    /// that are searched. Each call continues at the position where the last one ended.
+    pub(crate) fn find_next(
+        &mut self,
+        group: GroupIx,
+        count: usize,
+        wanted: impl Fn(&StreamIx) -> bool,
+    ) -> Option<StreamIx> {
+        let OfGroup { streams, last } = self.0.get_mut(group.0 as usize)?;
+        (0..streams.len().min(count)).find_map(|_| {
+            *last = (*last + 1) % streams.len();
+            Some(streams[*last]).filter(&wanted)
+        })
+    }
+
+    /// Returns the number of streams of all groups.
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(|of_group| of_group.streams.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::RefCell;
+
+    #[test]
+    fn search_looks_at_a_few_streams_and_continues_where_it_ended() {
+        let mut streams = GroupStreams::default();
+        let group = GroupIx(3);
+        (0..1000).for_each(|ix| _ = streams.push(group, StreamIx(ix)));
+        let looked_at = RefCell::new(Vec::new());
+        for _ in 0..20 {
+            let found = streams.find_next(group, 50, |ix| {
+                looked_at.borrow_mut().push(*ix);
+                false
+            });
+            assert_eq!(found, None);
+        }
+        let mut looked_at = looked_at.into_inner();
+        looked_at.sort_unstable();
+        assert!(looked_at.into_iter().eq((0..1000).map(StreamIx)), "each once in 20 searches");
+        assert_eq!(streams.find_next(GroupIx(9), 50, |_| true), None);
+    }
+}
