@@ -3,12 +3,9 @@
 
 use core::time::Duration;
 
+use super::packet::symbol::{FRAGMENT_HEADER_BYTES, MAX_MESSAGE_BYTES, SYMBOL_HEADER_BYTES};
+use super::packet::{DATA_BYTES, ID_BYTES, REPAIR_BYTES};
 use crate::bounds::out_of_bounds;
-use crate::lateral::packet::symbol::{
-    FRAGMENT_HEADER_BYTES, MAX_MESSAGE_BYTES, SYMBOL_HEADER_BYTES,
-};
-use crate::lateral::packet::{DATA_BYTES, ID_BYTES, REPAIR_BYTES};
-use crate::lateral::receiver::sender_query::MAX_AHEAD;
 use crate::{RateOfFire, SeqNo};
 
 /// Settings of a [`Lateral`](super::Lateral) engine.
@@ -175,6 +172,9 @@ pub enum ConfigError {
 /// Size of the IPv4 and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 pub(super) const MIN_PATH_MTU: u16 = 700;
+/// Bound for the number of packets queued in one group of a sender. A number that seems to be
+/// further ahead is an old one.
+pub(super) const MAX_AHEAD: i32 = 1 << 24;
 const MAX_GAP: u32 = MAX_AHEAD as u32;
 
 impl Default for Config {

@@ -1,11 +1,37 @@
-//! Timers of the engine.
+//! Facts and outputs that all parts of the engine share.
 
-use crate::lateral::groups::GroupIx;
-use crate::lateral::streams::StreamIx;
+use alloc::collections::VecDeque;
+
+use super::config::Config;
+use super::counters::Counters;
+use super::groups::Groups;
+use super::index::{GroupIx, StreamIx};
+use super::outbox::Outbox;
+use super::packet::symbol::Arena;
+use super::packet::{ID_BYTES, Packet, REPAIR_BYTES};
+use crate::wire::MAX_DATAGRAM_BYTES;
+use crate::{Destination, Event, GroupId, NodeId, Origin, RateOfFire, Rng, Time, Timers};
+
+/// Identity, settings and groups of the node, and the outputs of its engine.
+#[derive(Debug)]
+pub(super) struct Context {
+    /// Time of the current input.
+    pub(super) now: Time,
+    pub(super) origin: Origin,
+    pub(super) config: Config,
+    pub(super) groups: Groups,
+    pub(super) rng: Rng,
+    /// Memory of symbols.
+    pub(super) arena: Arena,
+    pub(super) timers: Timers<TimerKey>,
+    pub(super) outbox: Outbox,
+    pub(super) events: VecDeque<Event>,
+    pub(super) counters: Counters,
+}
 
 /// A timer. Each is set at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum TimerKey {
+pub(super) enum TimerKey {
     Heartbeat(GroupIx),
     Patience(GroupIx),
     Open(StreamIx),
@@ -14,9 +40,41 @@ pub(crate) enum TimerKey {
     Joiners(GroupIx),
 }
 
+impl Context {
+    pub(super) fn id(&self) -> NodeId {
+        self.origin.node
+    }
+
+    /// Sends a packet of a group.
+    pub(super) fn transmit(
+        &mut self,
+        destination: Destination,
+        group: GroupIx,
+        packet: Packet<'_>,
+    ) {
+        let group = self.groups.get(group);
+        let (id, view) = (group.id, group.view_version);
+        let origin = self.origin;
+        self.outbox.push(packet.class(), [destination], |out| packet.encode(origin, id, view, out));
+    }
+
+    /// Sends a packet that belongs to no single group.
+    pub(super) fn transmit_to(&mut self, node: NodeId, packet: Packet<'_>) {
+        let (origin, to) = (self.origin, Destination::Node(node));
+        self.outbox.push(packet.class(), [to], |out| packet.encode(origin, GroupId::NONE, 0, out));
+    }
+
+    /// Returns `true` if a repair or a retransmission of the symbol fits a UDP datagram. Symbols of
+    /// correct senders do, because all groups of a node have the same r.
+    pub(super) fn fits_repair(&self, symbol: &[u8]) -> bool {
+        let ids = usize::from(self.groups.r().unwrap_or(RateOfFire::MAX_R)) * ID_BYTES;
+        REPAIR_BYTES + ids + symbol.len() <= MAX_DATAGRAM_BYTES
+    }
+}
+
 impl TimerKey {
     /// Returns the reason for the wakeup.
-    pub(crate) fn reason(self) -> &'static str {
+    pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Heartbeat(_) => "heartbeat",
             Self::Patience(_) => "lagging members",

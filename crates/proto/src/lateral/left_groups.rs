@@ -6,9 +6,9 @@
 
 use alloc::collections::BTreeMap;
 
-use super::{Config, StreamStart};
-use crate::lateral::sender::own_stream::{OwnStream, Position};
-use crate::lateral::streams::former_streams::FormerStreams;
+use super::config::{Config, StreamStart};
+use super::sender::{OwnStream, Position};
+use super::streams::FormerStreams;
 use crate::{GroupId, Incarnation, Rng};
 
 /// Memory of the groups that were left.
@@ -35,7 +35,7 @@ pub(super) struct LeftGroup {
     /// Number of positions used, counted from the lowest at which a stream of the group may begin.
     length: u32,
     /// Position in the stream of each sender.
-    pub(super) heard: FormerStreams,
+    pub(super) former: FormerStreams,
 }
 
 /// Maximum number of groups whose own streams are remembered.
@@ -48,9 +48,9 @@ const ENTRY_BYTES: usize = 96;
 impl LeftGroup {
     /// Creates the record of a group. `least` is the lowest position at which a stream of the group
     /// may begin.
-    pub(super) fn new(own: &OwnStream, least: Position, heard: FormerStreams) -> Self {
-        let (start, next) = (own.start(), own.taken_to);
-        Self { start, next, length: next.distance_from(least), heard }
+    pub(super) fn new(own: &OwnStream, least: Position, former: FormerStreams) -> Self {
+        let (start, next) = (own.start(), own.accepted_to());
+        Self { start, next, length: next.distance_from(least), former }
     }
 }
 
@@ -73,13 +73,13 @@ impl LeftGroups {
     /// Remembers a group that was left.
     pub(super) fn insert(&mut self, group: GroupId, left: LeftGroup) {
         self.leaves += 1;
-        self.senders += left.heard.len();
+        self.senders += left.former.len();
         self.order.insert(self.leaves, group);
         self.by_id.insert(group, (self.leaves, left));
         while self.by_id.len() > MAX_GROUPS {
             let (_, oldest) = self.order.pop_first().expect("every group has a place in the order");
             let (_, left) = self.by_id.remove(&oldest).expect("a group in the order is known");
-            self.senders -= left.heard.len();
+            self.senders -= left.former.len();
             self.longest_forgotten = self.longest_forgotten.max(left.length);
         }
         self.forget_senders();
@@ -89,7 +89,7 @@ impl LeftGroups {
     pub(super) fn take(&mut self, group: GroupId) -> Option<LeftGroup> {
         let (number, left) = self.by_id.remove(&group)?;
         self.order.remove(&number);
-        self.senders -= left.heard.len();
+        self.senders -= left.former.len();
         Some(left)
     }
 
@@ -105,7 +105,7 @@ impl LeftGroups {
     }
 
     pub(super) fn check(&self) {
-        let senders: usize = self.by_id.values().map(|(_, left)| left.heard.len()).sum();
+        let senders: usize = self.by_id.values().map(|(_, left)| left.former.len()).sum();
         assert_eq!(senders, self.senders, "the senders of left groups were miscounted");
         assert!(senders <= MAX_SENDERS && self.by_id.len() <= MAX_GROUPS);
         assert_eq!(self.order.len(), self.by_id.len(), "a left group has no place in the order");
@@ -117,8 +117,8 @@ impl LeftGroups {
             let (number, group) = next.expect("senders are remembered, so a group is");
             self.first_with_senders = number + 1;
             let (_, left) = self.by_id.get_mut(group).expect("a group in the order is known");
-            self.senders -= left.heard.len();
-            left.heard.clear();
+            self.senders -= left.former.len();
+            left.former.clear();
         }
     }
 }
@@ -126,15 +126,15 @@ impl LeftGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lateral::streams::former_streams::FormerStream;
+    use crate::lateral::streams::FormerStream;
     use crate::{NodeId, SeqNo};
 
     fn left(length: u32, senders: u64) -> LeftGroup {
-        let mut heard = FormerStreams::default();
-        let former = FormerStream { to: SeqNo(9), over_since: None };
-        (0..senders).for_each(|node| heard.note(NodeId(node), None, former, usize::MAX));
+        let mut former = FormerStreams::default();
+        let stream = FormerStream { to: SeqNo(9), over_since: None };
+        (0..senders).for_each(|node| former.note(NodeId(node), None, stream, usize::MAX));
         let start = Position::of_first(SeqNo(1));
-        LeftGroup { start, next: start.plus(length), length, heard }
+        LeftGroup { start, next: start.plus(length), length, former }
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
             assert!(groups.take(GroupId(0)).is_none());
             let mut own = OwnStream::new(groups.first_position(least));
             (0..50).for_each(|_| _ = own.take_number());
-            assert_eq!(own.next, least.plus(used));
+            assert_eq!(own.next(), least.plus(used));
             groups.insert(GroupId(0), LeftGroup::new(&own, least, FormerStreams::default()));
             (1..=MAX_GROUPS as u32).for_each(|group| _ = groups.take(GroupId(group)));
             forget_all(&mut groups);
@@ -180,7 +180,7 @@ mod tests {
         let left = LeftGroup::new(&own, least, FormerStreams::default());
         let mut own = OwnStream::new(least.plus(500));
         own.resume_at(left.start, left.next);
-        assert_eq!((own.start(), own.next), (least.plus(7), least.plus(8)));
+        assert_eq!((own.start(), own.next()), (least.plus(7), least.plus(8)));
         own.add_member(NodeId(3));
         assert!(own.is_joiner(NodeId(3)), "a joiner is told where the stream ends");
     }
@@ -193,7 +193,7 @@ mod tests {
         assert!(groups.bytes() < 16 << 20);
         let newest = groups.take(GroupId(100 - 39)).expect("it is known");
         let oldest = groups.take(GroupId(100)).expect("it is known");
-        assert_eq!((newest.heard.len(), oldest.heard.len(), oldest.length), (4096, 0, 1));
+        assert_eq!((newest.former.len(), oldest.former.len(), oldest.length), (4096, 0, 1));
         groups.check();
     }
 }

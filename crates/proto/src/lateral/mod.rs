@@ -8,16 +8,34 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | Slingshot 3.1, algorithm 1 | `receiving` (lines 9-27, 34-36), [`phase2`](self) (37-40) |
-//! | Slingshot 3.2, pending repairs | `pending` with [`Solver::Peeling`] |
-//! | Slingshot 3.3, partial views | `groups`, [`Config::partial_view`] |
+//! | Slingshot 3.1, algorithm 1 | `receiver` (lines 9-15), `repair/decoder` (16-27), `recovery` (34-40) |
+//! | Slingshot 3.1, data buffer | `streams/data_buffer` |
+//! | Slingshot 3.1, NAK suppression, cookies | `recovery/nak_suppression`, `recovery/cookies` |
+//! | Slingshot 3.2, pending repairs | `repair/pending_repairs` with [`Solver::Peeling`] |
+//! | Slingshot 3.3, partial views | `groups/partial_view`, [`Config::partial_view`] |
 //! | Slingshot 3.4, analysis | [`model`] |
-//! | Ricochet 3, packet structure (figure 3) | [`packet`], [`symbol`] |
-//! | Ricochet 3.1.1, 3.1.2, algorithm 1 | `regions`, `chain` |
-//! | Ricochet 3.2.1, 3.2.4, repair bins, pre-computed targets | `bins` |
-//! | Ricochet 3.2.2, multi-group views | `regions`, `groups` |
+//! | Ricochet 3, packet structure (figure 3) | [`packet`], [`packet::symbol`] |
+//! | Ricochet 3.1.1, regions | `repair/regions` |
+//! | Ricochet 3.1.2, algorithm 1 (bins and targets of each region) | `repair/chain` |
+//! | Ricochet 3.2.1, 3.2.4, repair bins, pre-computed targets | `repair/bins` |
+//! | Ricochet 3.2.2, multi-group views | `repair/regions`, `groups` |
 //! | Ricochet 3.2.5, buffering and loss control | [`crate::inbox`] |
-//! | Ricochet slides, staggering | the lanes of `bins` |
+//! | Ricochet slides, staggering | the lanes of `repair/bins/batches` |
+//!
+//! # Parts
+//!
+//! [`Lateral`] decides between the parts. Each of them owns its state, and all share a `Context`:
+//! the node's identity, settings and groups, and the engine's outputs.
+//!
+//! | part | state |
+//! |---|---|
+//! | `sender` | own streams, the members' confirmations, fragments to be sent |
+//! | `receiver` | streams of others: data buffer, loss list, queries to senders |
+//! | `delivery` (of `receiver`) | messages in reassembly |
+//! | `repair/bins` | packets that the next repairs will contain |
+//! | `repair/decoder` | pending repairs |
+//! | `recovery` | NAK recovery: cookies and rate limits |
+//! | `left_groups` | positions in the groups that were left |
 //!
 //! # Differences from the papers
 //!
@@ -33,18 +51,19 @@
 //!   after a join is noticed, and no packet from before the join is requested.
 //! * A sender is held back by members that are a whole window behind ([`Config::window`]).
 //! * A message may be larger than a packet. It is split into fragments, each a packet with its own
-//!   sequence number, and reassembled by its receivers; see `cutting` and `assembly`.
+//!   sequence number, and reassembled by its receivers; see `sender/fragmentation` and
+//!   `delivery/reassembly`.
 //!
 //! [`Config::as_in_the_papers`] disables the differences that affect measurements.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
 use crate::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
-    Profile, RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
-    Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, Origin, PacketId,
+    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
+    ViewChangeKind, Wakeup,
 };
 
 mod config;
@@ -52,6 +71,7 @@ mod context;
 mod counters;
 mod delivery;
 mod groups;
+mod index;
 mod left_groups;
 pub mod model;
 mod outbox;
@@ -60,61 +80,38 @@ mod prefetch;
 mod receiver;
 mod recovery;
 mod repair;
-mod repairs;
 mod sender;
 mod streams;
 
 pub use config::{AskFirst, Config, ConfigError, NakConfig, RepairScope, Solver, StreamStart};
 pub use counters::Counters;
 
-use context::TimerKey;
-use delivery::reassembly::Reassembly;
-use groups::{Group, GroupIx, Groups};
+use context::{Context, TimerKey};
+use groups::{Groups, TargetChange};
+use index::GroupIx;
 use left_groups::{LeftGroup, LeftGroups, least_position};
 use outbox::Outbox;
-use packet::Packet;
 use packet::symbol::{Arena, Symbol};
-use receiver::sender_query::Heartbeat;
-use recovery::cookies::Cookies;
-use recovery::nak_targets::RateLimit;
-use repair::bins::Bins;
-use repair::pending_repairs::PendingRepairs;
-use sender::fragmentation::Fragmenter;
-use streams::Streams;
-use streams::loss_list::LossList;
+use packet::{Packet, WireId};
+use receiver::{Heartbeat, Outcome, Receiver};
+use recovery::{NakRecovery, Step};
+use repair::{Bins, Decoder, Repair};
+use sender::{OwnStream, Sender};
 
 /// Lateral engine of one node, for all its groups.
 #[derive(Debug)]
 pub struct Lateral {
-    id: NodeId,
-    origin: Origin,
-    config: Config,
+    cx: Context,
     /// Upper bound for [`Config::path_mtu`], which [`Engine::set_path_mtu`] lowers and raises.
-    most_mtu: u16,
-    rng: Rng,
-    /// Source of nonces. All other draws use another generator, so that nonces cannot be inferred
-    /// from observable random choices.
-    nonces: Rng,
-    cookies: Cookies,
-    groups: Groups,
-    /// The r of all groups; `None` while there is no group.
-    r: Option<u8>,
+    max_path_mtu: u16,
+    sender: Sender,
+    receiver: Receiver,
+    bins: Bins,
+    decoder: Decoder,
+    recovery: NakRecovery,
     /// Positions of streams in groups that this node has left: no sequence number is reused, and no
     /// message is delivered twice.
     left: LeftGroups,
-    bins: Bins,
-    streams: Streams,
-    missing: LossList,
-    pending: PendingRepairs,
-    arena: Arena,
-    reassembly: Reassembly,
-    fragmenter: Fragmenter,
-    timers: Timers<TimerKey>,
-    nak_limit: RateLimit,
-    answer_limit: RateLimit,
-    outbox: Outbox,
-    events: VecDeque<Event>,
-    counters: Counters,
 }
 
 impl Lateral {
@@ -123,124 +120,263 @@ impl Lateral {
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
-        let origin = origin.into();
-        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("the configuration of the lateral engine is invalid: {error}");
         }
         let mut rng = Rng::new(seed);
         let mut nonces = Rng::new(seed ^ NONCE_SEED);
         let bins = Bins::new(config.scope, config.stagger, config.flush_after, rng.fork(1));
-        let (ids, answers) =
-            config.nak.as_ref().map_or((0, 0), |nak| (nak.ids_per_second, nak.answers_per_second));
+        let [groups_seed, streams_seed, pending_seed] = [(); 3].map(|()| rng.next_u64());
+        let recovery = NakRecovery::new(config.nak.as_ref(), &mut nonces);
         Self {
-            id,
-            origin,
-            groups: Groups::new(rng.next_u64()),
-            r: None,
-            left: LeftGroups::default(),
+            max_path_mtu: config.path_mtu,
+            sender: Sender::new(config.pace_bytes_per_second),
+            receiver: Receiver::new(&config, streams_seed, nonces),
             bins,
-            streams: Streams::new(rng.next_u64(), config.buffer_bytes, config.buffer_age),
-            missing: LossList::default(),
-            pending: PendingRepairs::new(
-                config.solver,
-                config.pending_repairs,
-                config.pending_age,
-                rng.next_u64(),
-            ),
-            arena: Arena::for_bytes(config.buffer_bytes),
-            reassembly: Reassembly::new(config.assembly_limit()),
-            fragmenter: Fragmenter::new(config.pace_bytes_per_second),
-            timers: Timers::new(),
-            nak_limit: RateLimit::new(ids),
-            answer_limit: RateLimit::new(answers),
-            outbox: Outbox::default(),
-            events: VecDeque::new(),
-            counters: Counters::default(),
-            rng,
-            cookies: Cookies::new(&mut nonces),
-            nonces,
-            most_mtu: config.path_mtu,
-            config,
+            decoder: Decoder::new(&config, pending_seed),
+            recovery,
+            left: LeftGroups::default(),
+            cx: Context {
+                now: Time::ZERO,
+                origin: origin.into(),
+                arena: Arena::for_bytes(config.buffer_bytes),
+                config,
+                groups: Groups::new(groups_seed),
+                rng,
+                timers: Timers::new(),
+                outbox: Outbox::default(),
+                events: VecDeque::new(),
+                counters: Counters::default(),
+            },
         }
     }
 
     /// Returns the counters: totals since the engine was created.
     pub fn counters(&self) -> Counters {
-        let mut counters = self.counters;
+        let mut counters = self.cx.counters;
         let bins = self.bins.counts();
         counters.targets_short = bins.targets_short;
         counters.targets_shared = bins.targets_shared;
         counters.bins_flushed = bins.flushed;
         counters.repairs_cut_short = bins.cut_short;
-        (counters.evicted_by_age, counters.evicted_by_bytes) = self.streams.evictions();
-        counters.repairs_dropped = self.pending.dropped();
-        counters.repairs_over_budget = self.pending.over_budget();
-        counters.outbox_dropped = self.outbox.dropped();
-        counters.bytes_sent = self.outbox.sent_bytes();
+        let evictions = self.receiver.streams().evictions();
+        (counters.evicted_by_age, counters.evicted_by_bytes) = evictions;
+        counters.repairs_dropped = self.decoder.pending().dropped();
+        counters.repairs_over_budget = self.decoder.pending().over_budget();
+        counters.outbox_dropped = self.cx.outbox.dropped();
+        counters.bytes_sent = self.cx.outbox.sent_bytes();
         counters
     }
 
     /// Returns the members of `group` that have not confirmed everything accepted from this node
     /// there, queued messages included. Empty if this node has not joined the group.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        let Some(ix) = self.groups.ix(group) else { return Vec::new() };
-        let own = &self.groups.get(ix).own;
-        own.unconfirmed(own.taken_to).collect()
+        self.cx.groups.ix(group).map(|ix| self.sender.unconfirmed(ix)).unwrap_or_default()
     }
 
     /// Returns the number of bytes in the data buffer, at most [`Config::buffer_bytes`].
     pub fn buffer_bytes(&self) -> usize {
-        self.streams.bytes()
+        self.receiver.streams().bytes()
     }
 
     /// Returns the number of repair bins and the number of missing packets.
     pub fn bins_and_missing(&self) -> (usize, usize) {
-        (self.bins.len(), self.missing.len())
+        (self.bins.len(), self.receiver.streams().losses().len())
+    }
+
+    /// Multicasts a packet of this node, buffers it and adds it to the bins.
+    fn multicast(&mut self, ix: GroupIx, symbol: &Symbol) -> SeqNo {
+        let (seqno, confirm) = self.sender.number_packet(&self.cx.config, ix);
+        let id = self.receiver.hold_own(&self.cx, ix, seqno, symbol);
+        let packet = Packet::Data { seqno, confirm, symbol: symbol.bytes() };
+        self.cx.transmit(Destination::Group(id.group), ix, packet);
+        self.cx.counters.data_sent += 1;
+        if self.cx.config.own_packets {
+            self.bin(ix, id, symbol);
+        }
+        self.sender.restart_heartbeats(&mut self.cx, ix);
+        seqno
+    }
+
+    /// Sends queued packets as far as the pace and the members allow.
+    fn send_queued(&mut self) {
+        while let Some((ix, symbol)) = self.sender.next_packet(&mut self.cx) {
+            self.multicast(ix, &symbol);
+        }
     }
 
     /// Adds a packet to the repair bins, and sends the repairs that it completes.
-    fn account(&mut self, now: Time, group: GroupIx, id: PacketId, symbol: &Symbol) {
-        self.counters.packets_binned += 1;
-        let Self { bins, outbox, counters, .. } = self;
-        bins.accept(now, group, id, symbol, |repair| {
-            repairs::send(self.origin, &repair, outbox, counters);
-        });
+    fn bin(&mut self, group: GroupIx, id: PacketId, symbol: &Symbol) {
+        let Self { cx, bins, .. } = self;
+        cx.counters.packets_binned += 1;
+        bins.accept(cx.now, group, id, symbol, |repair: Repair<'_>| repair.send(cx));
     }
 
-    fn flush_bins(&mut self, now: Time) {
-        let Self { bins, outbox, counters, .. } = self;
-        bins.flush_due(now, |repair| repairs::send(self.origin, &repair, outbox, counters));
-    }
-
-    fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.groups.ix(group).map_or(0, |ix| self.groups.get(ix).view_version);
-        self.outbox.push(packet.class(), [destination], |out| {
-            packet.encode(self.origin, group, view, out)
-        });
-    }
-
-    fn on_timer(&mut self, now: Time, key: TimerKey) {
-        match key {
-            TimerKey::Heartbeat(ix) => self.on_heartbeat_due(now, ix),
-            TimerKey::Patience(ix) => self.on_patience_ended(now, ix),
-            TimerKey::Open(ix) => self.ask_to_open(now, ix),
-            TimerKey::Reassembly(ix) => self.look_after_messages_of(now, ix),
-            TimerKey::Pace => self.send_what_waits(now),
-            TimerKey::Joiners(ix) => self.on_joiners_due(now, ix),
+    fn on_data(
+        &mut self,
+        from: Origin,
+        group: GroupIx,
+        (seqno, confirm): (SeqNo, bool),
+        symbol: &[u8],
+    ) {
+        let Self { cx, receiver, decoder, .. } = self;
+        if !cx.fits_repair(symbol) {
+            cx.counters.malformed += 1;
+            return;
         }
-    }
-
-    fn admit(&self, group: GroupId, rate: RateOfFire) -> Result<(), JoinError> {
-        rate.validate()?;
-        if self.groups.ix(group).is_some() {
-            return Err(JoinError::AlreadyJoined);
-        }
-        match self.r {
-            Some(existing) if existing != rate.r => {
-                Err(JoinError::DifferentR { given: rate.r, existing })
+        let Some(ix) = receiver.direct_stream_of(cx, group, from, seqno) else { return };
+        let Ok(symbol) = Symbol::from_datagram(&mut cx.arena, symbol) else {
+            cx.counters.malformed += 1;
+            return;
+        };
+        match decoder.accept(cx, receiver, (ix, seqno), &symbol, How::Direct) {
+            Outcome::New | Outcome::Repaired => {
+                decoder.accept_all_solved(cx, receiver);
+                cx.counters.data_received += 1;
+                let id = receiver.streams().get(ix).id(seqno);
+                self.bin(group, id, &symbol);
             }
-            _ => Ok(()),
+            Outcome::Known => {
+                if let Some((id, symbol)) = receiver.on_known_data(cx, (ix, seqno)) {
+                    cx.counters.data_received += 1;
+                    self.bin(group, id, &symbol);
+                }
+            }
+            Outcome::Doubted => {}
+        }
+        if confirm {
+            self.receiver.acknowledge(&mut self.cx, ix);
+        }
+    }
+
+    fn on_retransmission(
+        &mut self,
+        from: NodeId,
+        group: GroupIx,
+        (origin, seqno): (NodeId, SeqNo),
+        symbol: &[u8],
+    ) {
+        let Self { cx, receiver, decoder, .. } = self;
+        let Some(ix) = receiver.missing_in(cx, from, group, (origin, seqno)) else { return };
+        match Symbol::from_datagram(&mut cx.arena, symbol) {
+            Ok(symbol) if cx.fits_repair(symbol.bytes()) => {
+                let how = How::Retransmitted(from);
+                decoder.accept(cx, receiver, (ix, seqno), &symbol, how);
+                decoder.accept_all_solved(cx, receiver);
+            }
+            _ => cx.counters.malformed += 1,
+        }
+    }
+
+    fn on_ack(&mut self, from: NodeId, ix: GroupIx, position: (SeqNo, u32)) {
+        self.sender.on_ack(&self.cx, ix, from, position);
+        self.sender.report_confirmation(&mut self.cx, ix);
+        self.resume_sending(ix);
+    }
+
+    /// Resumes sending if no member holds the group back any more.
+    fn resume_sending(&mut self, ix: GroupIx) {
+        if self.sender.resume(&mut self.cx, ix) {
+            self.send_queued();
+        }
+    }
+
+    /// Gives up or requests every missing packet that is due.
+    fn recover_missing(&mut self) {
+        let Self { cx, receiver, recovery, .. } = self;
+        let mut requests: BTreeMap<NodeId, Vec<WireId>> = BTreeMap::new();
+        while let Some((ix, missing)) = receiver.next_due(cx) {
+            let stream = receiver.streams().get(missing.stream);
+            let step = recovery.next_step(cx, &missing, stream);
+            if let Step::Request { target, .. } = step {
+                requests.entry(target).or_default().push(stream.id(missing.seqno).into());
+            }
+            receiver.apply(cx, ix, step);
+        }
+        recovery.request(cx, requests);
+    }
+
+    fn on_timer(&mut self, key: TimerKey) {
+        let cx = &mut self.cx;
+        match key {
+            TimerKey::Heartbeat(ix) => self.sender.on_heartbeat_due(cx, ix),
+            TimerKey::Patience(ix) => {
+                self.sender.on_patience_ended(cx, ix);
+                self.resume_sending(ix);
+            }
+            TimerKey::Open(ix) => self.receiver.on_open_due(cx, ix),
+            TimerKey::Reassembly(ix) => self.receiver.end_overdue_messages(cx, ix),
+            TimerKey::Pace => self.send_queued(),
+            TimerKey::Joiners(ix) => self.sender.on_joiners_due(cx, ix),
+        }
+    }
+
+    /// Applies the join, leave or failure of another member.
+    fn on_view_change(&mut self, ix: GroupIx, change: &ViewChange) {
+        let Self { cx, sender, receiver, bins, .. } = self;
+        let (node, has_joined) = (change.node, change.kind == ViewChangeKind::Joined);
+        let group = cx.groups.get_mut(ix);
+        group.view_version = change.version;
+        let targets = if has_joined {
+            group.add_member(cx.now, node, &mut cx.rng)
+        } else {
+            group.remove_member(node, &mut cx.rng)
+        };
+        receiver.on_view_change(cx, ix, (node, !has_joined));
+        let Some(TargetChange { added, removed }) = targets else { return };
+        if has_joined {
+            sender.add_member(ix, node);
+        } else {
+            sender.remove_member(ix, node);
+        }
+        removed.into_iter().for_each(|node| bins.remove_node(node, ix));
+        added.into_iter().for_each(|node| bins.add_node(node, ix));
+        sender.report_confirmation(cx, ix);
+        self.resume_sending(ix);
+        if has_joined {
+            self.sender.on_joined(&mut self.cx, ix, node);
+        }
+    }
+
+    /// Dispatches a packet of a group that this node has joined, or of no single group.
+    fn on_packet(&mut self, from: Origin, group: Option<GroupIx>, packet: Packet<'_>) {
+        let Self { cx, sender, receiver, decoder, recovery, .. } = self;
+        let node = from.node;
+        match (packet, group) {
+            (Packet::Data { seqno, confirm, symbol }, Some(ix)) => {
+                self.on_data(from, ix, (seqno, confirm), symbol);
+            }
+            (Packet::Repair { ids, sum }, _) => decoder.on_repair(cx, receiver, node, (ids, sum)),
+            (Packet::Nak { cookie, ids }, _) => {
+                recovery.on_nak(cx, receiver.streams(), node, (cookie, ids));
+            }
+            (Packet::Challenge { cookie, ids }, _) => {
+                recovery.on_challenge(cx, receiver.streams(), node, (cookie, ids));
+            }
+            (Packet::Retransmission { origin, seqno, symbol }, Some(ix)) => {
+                self.on_retransmission(node, ix, (origin, seqno), symbol);
+            }
+            (Packet::HaveNot { ids, expired }, _) => {
+                receiver.on_have_not(cx, node, (ids, expired));
+            }
+            (Packet::Heartbeat { next, first, nonce, confirm }, Some(ix)) => {
+                receiver.on_heartbeat(cx, from, ix, Heartbeat { next, first, nonce, confirm });
+            }
+            (Packet::Ack { to, .. }, Some(_)) if to != cx.origin => {
+                cx.counters.other_incarnations += 1;
+            }
+            (Packet::Ack { settled_to, lost, .. }, Some(ix)) => {
+                self.on_ack(node, ix, (settled_to, lost));
+            }
+            (Packet::Open { nonce }, Some(ix)) => sender.on_open(cx, ix, node, nonce),
+            (
+                Packet::Data { .. }
+                | Packet::Retransmission { .. }
+                | Packet::Heartbeat { .. }
+                | Packet::Ack { .. }
+                | Packet::Open { .. },
+                None,
+            ) => cx.counters.malformed += 1,
         }
     }
 }
@@ -255,50 +391,30 @@ impl Engine for Lateral {
         let Profile::TimeCritical(rate) = settings.profile else {
             return Err(JoinError::NoEngine { profile: settings.profile });
         };
-        self.admit(group, rate)?;
-        if self.r.is_none() {
-            self.r = Some(rate.r);
-            self.bins.set_r(rate.r);
-        }
-        let least = least_position(group, self.origin.incarnation, &self.config);
-        let start = self.left.first_position(least);
-        let mut joined =
-            Group::new(group, rate, start, self.config.partial_view, self.groups.seed());
-        if let Some(left) = self.left.take(group) {
-            joined.own.resume_at(left.start, left.next);
-            joined.heard = left.heard;
-        }
-        let ix = self.groups.insert(joined);
+        let ix = self.cx.groups.join(group, rate, self.cx.config.partial_view)?;
+        self.bins.set_r(rate.r);
         self.bins.set_c(ix, rate.c);
+        let least = least_position(group, self.cx.origin.incarnation, &self.cx.config);
+        let mut own = OwnStream::new(self.left.first_position(least));
+        if let Some(left) = self.left.take(group) {
+            own.resume_at(left.start, left.next);
+            self.receiver.join(ix, left.former);
+        }
+        self.sender.join(ix, own);
         Ok(())
     }
 
     fn leave(&mut self, _now: Time, group: GroupId) {
-        let Some(ix) = self.groups.ix(group) else { return };
-        self.bid_farewell(ix);
-        self.drop_what_waits(ix);
-        let mut heard = core::mem::take(&mut self.groups.get_mut(ix).heard);
-        for (stream_ix, stream) in self.streams.remove_group(ix) {
-            self.timers.cancel(TimerKey::Open(stream_ix));
-            let to = self.forget_messages_of(stream_ix, stream.told_to());
-            heard.leave(stream.sender, stream.incarnation, to, self.config.streams_per_group);
-            for (_, missing) in stream.all_missing() {
-                self.missing.remove(missing);
-            }
-        }
-        self.timers.cancel(TimerKey::Heartbeat(ix));
-        self.timers.cancel(TimerKey::Joiners(ix));
-        self.timers.cancel(TimerKey::Patience(ix));
-        let left = self.groups.remove(ix).expect("the index was looked up just now");
-        left.sampled().iter().for_each(|node| self.bins.remove_node(*node, ix));
+        let Self { cx, sender, receiver, bins, left, .. } = self;
+        let Some(ix) = cx.groups.ix(group) else { return };
+        let former = receiver.leave(cx, ix);
+        let own = sender.leave(cx, ix);
+        let group_left = cx.groups.leave(ix);
+        group_left.targets().iter().for_each(|node| bins.remove_node(*node, ix));
         // The bins of the group are rebuilt now, while members that stay can still use its packets.
-        let Self { bins, outbox, counters, .. } = self;
-        bins.rebuild(&mut |repair| repairs::send(self.origin, &repair, outbox, counters));
-        let least = least_position(group, self.origin.incarnation, &self.config);
-        self.left.insert(group, LeftGroup::new(&left.own, least, heard));
-        if self.groups.is_empty() {
-            self.r = None;
-        }
+        bins.rebuild(&mut |repair: Repair<'_>| repair.send(cx));
+        let least = least_position(group, cx.origin.incarnation, &cx.config);
+        left.insert(group, LeftGroup::new(&own, least, former));
     }
 
     fn send(
@@ -308,145 +424,117 @@ impl Engine for Lateral {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
-        let ix = self.groups.ix(group).ok_or(SendError::NotJoined)?;
+        let Self { cx, sender, .. } = self;
+        cx.now = now;
+        let ix = cx.groups.ix(group).ok_or(SendError::NotJoined)?;
         if let Some(asked) = options.qos {
             return Err(SendError::Qos { asked });
         }
-        let rate = self.groups.get(ix).rate;
-        let limit = self.config.payload_limit(rate);
+        let limit = cx.config.payload_limit(cx.groups.get(ix).rate);
         if payload.len() > limit {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
         }
-        let window = self.config.window;
-        if let Some((by, behind)) = self.groups.get_mut(ix).own.held_back_by(window) {
-            self.on_held_back(now, ix);
-            return Err(SendError::HeldBack { by, behind });
+        sender.check_window(cx, ix)?;
+        if sender.must_queue(cx, ix, payload.len()) {
+            let seqno = sender.enqueue(cx, ix, payload, options)?;
+            self.send_queued();
+            return Ok(seqno);
         }
-        if self.fragmenter.holds(ix) || payload.len() > self.config.packet_limit(rate) {
-            return self.send_in_turn(now, ix, payload, options);
-        }
-        let symbol = Symbol::of_message(&mut self.arena, now, options.deadline, &payload);
-        Ok(self.multicast(now, ix, symbol))
+        let symbol = Symbol::of_message(&mut cx.arena, now, options.deadline, &payload);
+        Ok(self.multicast(ix, &symbol))
     }
 
     fn confirm(&mut self, now: Time, group: GroupId) {
-        if let Some(ix) = self.groups.ix(group) {
-            let own = &mut self.groups.get_mut(ix).own;
-            own.confirm = Some(own.taken_to);
-            own.heartbeat_interval = CONFIRM_INTERVAL;
-            if !self.look_whether_safe(now, ix) {
-                self.on_heartbeat_due(now, ix);
-            }
+        self.cx.now = now;
+        if let Some(ix) = self.cx.groups.ix(group) {
+            self.sender.confirm(&mut self.cx, ix);
         }
     }
 
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
+        self.cx.now = now;
         let Ok((header, packet)) = Packet::decode(datagram) else {
-            self.counters.malformed += 1;
+            self.cx.counters.malformed += 1;
             return None;
         };
-        self.pending.renew_work();
-        let (from, group) = (header.sender, self.groups.ix(header.group));
-        let (node, kind, bytes) = (self.id, header.kind, datagram.len());
+        self.decoder.renew_work();
+        let (from, group) = (header.sender, self.cx.groups.ix(header.group));
+        let (node, kind, bytes) = (self.cx.id(), header.kind, datagram.len());
         tracing::trace!(%node, %from, group = %header.group, kind, bytes, "datagram");
-        if from == self.id {
+        if from == node {
             return None;
         }
-        match (packet, group) {
-            (Packet::Data { seqno, confirm, symbol }, Some(ix)) => {
-                self.on_data(now, header.origin(), ix, seqno, confirm, symbol);
-            }
-            (Packet::Repair { ids, sum }, _) => self.on_repair(now, from, ids, sum),
-            (Packet::Nak { cookie, ids }, _) => self.on_nak(now, from, cookie, ids),
-            (Packet::Challenge { cookie, ids }, _) => self.on_challenge(now, from, cookie, ids),
-            (Packet::Retransmission { origin, seqno, symbol }, Some(ix)) => {
-                self.on_retransmission(now, from, ix, origin, seqno, symbol);
-            }
-            (Packet::HaveNot { ids, expired }, _) => self.on_have_not(now, from, ids, expired),
-            (Packet::Heartbeat { next, first, nonce, confirm }, Some(ix)) => {
-                let heartbeat = Heartbeat { next, first, nonce, confirm };
-                self.on_heartbeat(now, header.origin(), ix, heartbeat);
-            }
-            (Packet::Ack { to, .. }, Some(_)) if to != self.origin => {
-                self.counters.other_incarnations += 1;
-            }
-            (Packet::Ack { settled_to, lost, .. }, Some(ix)) => {
-                self.on_ack(now, from, ix, settled_to, lost);
-            }
-            (Packet::Open { nonce }, Some(ix)) => self.on_open(from, ix, nonce),
-            (
-                Packet::Data { .. }
-                | Packet::Retransmission { .. }
-                | Packet::Heartbeat { .. }
-                | Packet::Ack { .. }
-                | Packet::Open { .. },
-                None,
-            ) => self.counters.malformed += 1,
-        }
+        self.on_packet(header.origin(), group, packet);
         Some(from)
     }
 
     fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
-        self.look_where_these_lead(waiting);
+        prefetch::prefetch(&self.cx.groups, self.receiver.streams(), &self.bins, waiting);
     }
 
     fn handle_view(&mut self, now: Time, change: &ViewChange) {
-        if let Some(ix) = self.groups.ix(change.group) {
-            self.on_view_change(now, ix, change);
+        self.cx.now = now;
+        if let Some(ix) = self.cx.groups.ix(change.group)
+            && change.node != self.cx.id()
+        {
+            self.on_view_change(ix, change);
         }
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        self.pending.renew_work();
-        self.take_in_all_solved(now);
-        self.flush_bins(now);
-        self.look_after_missing(now);
-        while let Some(key) = self.timers.pop_due(now) {
-            self.on_timer(now, key);
+        let Self { cx, receiver, decoder, bins, .. } = self;
+        cx.now = now;
+        decoder.renew_work();
+        decoder.accept_all_solved(cx, receiver);
+        bins.flush_due(now, |repair: Repair<'_>| repair.send(cx));
+        self.recover_missing();
+        while let Some(key) = self.cx.timers.pop_due(now) {
+            self.on_timer(key);
         }
-        self.streams.evict_old(now);
-        if self.streams.bytes() == 0 {
-            self.arena.release();
+        self.receiver.evict_old(now);
+        if self.buffer_bytes() == 0 {
+            self.cx.arena.release();
         }
-        self.pending.drop_old(now);
+        self.decoder.drop_old(now);
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.poll(out)
+        self.cx.outbox.poll(out)
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.cx.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
-        let timer = self.timers.first();
+        let timer = self.cx.timers.first();
+        let streams = self.receiver.streams();
         let due = [
             (self.bins.next_flush(), "flush a repair bin"),
-            (self.missing.next_due(), "missing packet"),
+            (streams.losses().next_due(), "missing packet"),
             (timer.map(|(at, _)| at), timer.map_or("", |(_, key)| key.reason())),
-            (self.streams.next_eviction(), "evict from the data buffer"),
-            (self.pending.next_due(), "pending repair"),
+            (streams.next_eviction(), "evict from the data buffer"),
+            (self.decoder.pending().next_due(), "pending repair"),
         ];
         let wakeups = due.into_iter().filter_map(|(at, reason)| Some(Wakeup { at: at?, reason }));
         wakeups.min_by_key(|wakeup| wakeup.at)
     }
 
     fn set_path_mtu(&mut self, bytes: u16) {
-        self.config.path_mtu = bytes.min(self.most_mtu).max(config::MIN_PATH_MTU);
+        self.cx.config.path_mtu = bytes.min(self.max_path_mtu).max(config::MIN_PATH_MTU);
     }
 
     /// Returns 0 for a profile of another engine.
     fn payload_limit(&self, profile: Profile) -> usize {
         match profile {
-            Profile::TimeCritical(rate) => self.config.payload_limit(rate),
+            Profile::TimeCritical(rate) => self.cx.config.payload_limit(rate),
             Profile::Ordered(_) | Profile::Bulk | Profile::Guest => 0,
         }
     }
 
     fn held_bytes(&self) -> usize {
-        let kept = self.streams.bytes() + self.reassembly.bytes();
-        kept + self.pending.bytes() + self.fragmenter.bytes() + self.left.bytes()
+        let pending = self.decoder.pending().bytes();
+        self.receiver.bytes() + pending + self.sender.bytes() + self.left.bytes()
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
@@ -455,19 +543,13 @@ impl Engine for Lateral {
 
     fn check(&self) {
         self.bins.check();
-        self.missing.check();
-        self.streams.check(self.missing.len());
-        self.pending.check();
-        self.reassembly.check();
-        self.fragmenter.check();
-        self.groups.check();
+        self.receiver.check();
+        self.decoder.pending().check();
+        self.sender.check();
+        self.cx.groups.check();
         self.left.check();
     }
 }
 
 /// Separates the nonces from all other draws.
 const NONCE_SEED: u64 = 0x6e6f_6e63_6573_2121;
-
-/// Time from a request for acknowledgments to its first repetition. The interval doubles up to 16
-/// times this value.
-const CONFIRM_INTERVAL: core::time::Duration = core::time::Duration::from_millis(20);

@@ -8,38 +8,43 @@
 
 use core::hint::black_box;
 
-use super::Lateral;
+use super::groups::Groups;
+use super::index::StreamIx;
+use super::repair::Bins;
+use super::streams::Streams;
 use crate::LOOK_AHEAD;
-use crate::lateral::streams::StreamIx;
 use crate::wire::{Header, Peek, Protocol};
 
 /// Number of streams below which the cache holds everything.
 const STREAMS_THAT_FIT: usize = 1024;
 
-impl Lateral {
-    pub(super) fn look_where_these_lead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
-        if self.streams.len() < STREAMS_THAT_FIT {
-            return;
-        }
-        let mut seen = 0;
-        let mut streams = [None; LOOK_AHEAD];
-        for (stream, datagram) in streams.iter_mut().zip(waiting) {
-            let Some(Peek { protocol: Protocol::Lateral, group, sender, .. }) =
-                Header::peek(datagram)
-            else {
-                continue;
-            };
-            let Some(group) = self.groups.ix(group) else { continue };
-            *stream = self.streams.find(group, sender);
-            seen ^= self.bins.look(group);
-        }
-        // Packets that arrive evict as many of the oldest ones.
-        let evicted = self.streams.next_evicted(LOOK_AHEAD);
-        let look = |ix: StreamIx| self.streams.look(ix);
-        seen ^= streams.into_iter().flatten().chain(evicted).map(look).fold(0, |a, b| a ^ b);
-        // Prevents the compiler from removing the reads, whose result is not needed.
-        black_box(seen);
+/// Reads the streams and bins that the `waiting` datagrams will need.
+pub(super) fn prefetch(
+    groups: &Groups,
+    streams: &Streams,
+    bins: &Bins,
+    waiting: &mut dyn Iterator<Item = &[u8]>,
+) {
+    if streams.len() < STREAMS_THAT_FIT {
+        return;
     }
+    let mut seen = 0;
+    let mut needed = [None; LOOK_AHEAD];
+    for (stream, datagram) in needed.iter_mut().zip(waiting) {
+        let Some(Peek { protocol: Protocol::Lateral, group, sender, .. }) = Header::peek(datagram)
+        else {
+            continue;
+        };
+        let Some(group) = groups.ix(group) else { continue };
+        *stream = streams.find(group, sender);
+        seen ^= bins.prefetch(group);
+    }
+    // Packets that arrive evict as many of the oldest ones.
+    let evicted = streams.next_evicted(LOOK_AHEAD);
+    let read = |ix: StreamIx| streams.prefetch(ix);
+    seen ^= needed.into_iter().flatten().chain(evicted).map(read).fold(0, |a, b| a ^ b);
+    // Prevents the compiler from removing the reads, whose result is not needed.
+    black_box(seen);
 }
 
 #[cfg(test)]
@@ -47,7 +52,7 @@ mod tests {
     use super::*;
     use crate::lateral::packet::Packet;
     use crate::lateral::packet::symbol::{Arena, Symbol};
-    use crate::lateral::{Config, StreamStart};
+    use crate::lateral::{Config, Lateral, StreamStart};
     use crate::{
         Engine as _, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng, SeqNo, Time,
         ViewChange, ViewChangeKind,
@@ -56,9 +61,9 @@ mod tests {
     const GROUPS: u32 = 40;
     const MEMBERS: u64 = 31;
 
-    /// Returns what an engine sends that handles `datagrams`. With `looks_ahead`, it prefetches for
+    /// Returns what an engine sends that handles `datagrams`. With `prefetches`, it prefetches for
     /// several of them at once.
-    fn sent(datagrams: &[Vec<u8>], looks_ahead: bool) -> Vec<u8> {
+    fn sent(datagrams: &[Vec<u8>], prefetches: bool) -> Vec<u8> {
         let stream_start = StreamStart::FromFirst;
         let config = Config { stream_start, buffer_bytes: 100_000, ..Config::default() };
         let mut engine = Lateral::new(NodeId(0), config, 1);
@@ -73,7 +78,7 @@ mod tests {
         }
         let mut out = Vec::new();
         for waiting in datagrams.chunks(LOOK_AHEAD + 1) {
-            if looks_ahead {
+            if prefetches {
                 engine.look_ahead(&mut waiting.iter().map(|datagram| &datagram[..]));
             }
             for datagram in waiting {
@@ -81,13 +86,14 @@ mod tests {
             }
             while engine.poll_transmit(&mut out).is_some() {}
         }
-        assert!(engine.streams.len() > STREAMS_THAT_FIT && engine.streams.evictions().1 > 0);
+        let streams = engine.receiver.streams();
+        assert!(streams.len() > STREAMS_THAT_FIT && streams.evictions().1 > 0);
         engine.check();
         out
     }
 
     #[test]
-    fn looking_ahead_changes_nothing() {
+    fn prefetching_changes_nothing() {
         let mut rng = Rng::new(1);
         let symbol = Symbol::of_message(&mut Arena::default(), Time(0), None, b"a message");
         let mut datagrams = Vec::new();

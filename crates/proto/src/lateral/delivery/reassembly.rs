@@ -28,8 +28,8 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+use crate::lateral::index::StreamIx;
 use crate::lateral::packet::symbol::{Fragment, Symbol};
-use crate::lateral::streams::StreamIx;
 use crate::{How, SeqNo, Time};
 
 /// All messages in reassembly.
@@ -172,7 +172,7 @@ impl Reassembly {
     /// Returns `true` if the packet belongs to a message that is over, and lay beyond the end of
     /// the stream when the message ended.
     pub(crate) fn is_unwanted(&self, stream: StreamIx, seqno: SeqNo) -> bool {
-        let unwanted = self.of_streams.get(&stream).and_then(|it| it.unwanted);
+        let unwanted = self.of_streams.get(&stream).and_then(|of_stream| of_stream.unwanted);
         unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
     }
 
@@ -189,13 +189,13 @@ impl Reassembly {
     /// Returns the open message that this packet belongs to.
     pub(crate) fn containing(&self, stream: StreamIx, seqno: SeqNo) -> Option<SeqNo> {
         let mut open = self.of_streams.get(&stream)?.open.iter().rev();
-        open.find(|assembly| assembly.contains(seqno)).map(|assembly| assembly.first)
+        open.find(|message| message.contains(seqno)).map(|message| message.first)
     }
 
     /// Returns the open messages of the stream.
     pub(crate) fn of_stream(&self, stream: StreamIx) -> Vec<SeqNo> {
-        let open = self.of_streams.get(&stream).map(|it| it.open.iter());
-        open.into_iter().flatten().map(|assembly| assembly.first).collect()
+        let open = self.of_streams.get(&stream).map(|of_stream| of_stream.open.iter());
+        open.into_iter().flatten().map(|message| message.first).collect()
     }
 
     /// Returns `true` if a message of this size fits the memory limit.
@@ -218,16 +218,16 @@ impl Reassembly {
     }
 
     /// Opens a message.
-    pub(crate) fn begin(&mut self, stream: StreamIx, assembly: PartialMessage) {
+    pub(crate) fn begin(&mut self, stream: StreamIx, message: PartialMessage) {
         if self.begun.len() > 2 * self.open + MOST_ENDED {
             let mut begun = core::mem::take(&mut self.begun);
             begun.retain(|(stream, first)| self.is_open(*stream, *first));
             self.begun = begun;
         }
         self.open += 1;
-        self.bytes += cost(assembly.message_bytes);
-        self.begun.push_back((stream, assembly.first));
-        self.of_streams.entry(stream).or_default().open.push_back(assembly);
+        self.bytes += cost(message.message_bytes);
+        self.begun.push_back((stream, message.first));
+        self.of_streams.entry(stream).or_default().open.push_back(message);
     }
 
     /// Adds a fragment to an open message, with the time for which it was known to be missing.
@@ -241,16 +241,16 @@ impl Reassembly {
     ) -> Added {
         let place = self.place(stream, first).expect("the message is open");
         let of_stream = self.of_streams.get_mut(&stream).expect("the message is open");
-        let assembly = &mut of_stream.open[place];
-        if let Err(useless) = assembly.add(now, fragment, bytes) {
+        let message = &mut of_stream.open[place];
+        if let Err(useless) = message.add(now, fragment, bytes) {
             return Added::Useless(useless);
         }
-        let is_longest = assembly.how == How::Direct || missing_for > assembly.missing_for;
+        let is_longest = message.how == How::Direct || missing_for > message.missing_for;
         if how != How::Direct && is_longest {
-            assembly.how = how;
+            message.how = how;
         }
-        assembly.missing_for = assembly.missing_for.max(missing_for);
-        if assembly.left > 0 {
+        message.missing_for = message.missing_for.max(missing_for);
+        if message.left > 0 {
             return Added::Open;
         }
         Added::Whole(self.end(stream, first).expect("the message is open"))
@@ -260,13 +260,13 @@ impl Reassembly {
     pub(crate) fn end(&mut self, stream: StreamIx, first: SeqNo) -> Option<PartialMessage> {
         let place = self.place(stream, first)?;
         let of_stream = self.of_streams.get_mut(&stream)?;
-        let assembly = of_stream.open.remove(place)?;
+        let message = of_stream.open.remove(place)?;
         if of_stream.open.is_empty() && of_stream.unwanted.is_none() {
             self.of_streams.remove(&stream);
         }
         self.open -= 1;
-        self.bytes -= cost(assembly.message_bytes);
-        Some(assembly)
+        self.bytes -= cost(message.message_bytes);
+        Some(message)
     }
 
     /// Forgets the unwanted packets once all of them lie before `end`, up to which the stream is
@@ -298,26 +298,27 @@ impl Reassembly {
         patience: Duration,
     ) -> (Vec<SeqNo>, Option<Time>) {
         let Some(of_stream) = self.of_streams.get(&stream) else { return (Vec::new(), None) };
-        let due = of_stream.open.iter().map(|it| (it.first, it.over_at(patience)));
+        let due = of_stream.open.iter().map(|message| (message.first, message.over_at(patience)));
         let (over, left): (Vec<_>, Vec<_>) = due.partition(|(_, at)| *at <= now);
         let next = left.into_iter().map(|(_, at)| at).min();
         (over.into_iter().map(|(first, _)| first).collect(), next)
     }
 
     pub(crate) fn check(&self) {
-        let open = || self.of_streams.values().flat_map(|it| &it.open);
+        let open = || self.of_streams.values().flat_map(|of_stream| &of_stream.open);
         assert_eq!(open().count(), self.open, "the open messages were miscounted");
-        let bytes: usize = open().map(|it| cost(it.message_bytes)).sum();
+        let bytes: usize = open().map(|message| cost(message.message_bytes)).sum();
         assert_eq!(bytes, self.bytes, "the bytes of open messages were miscounted");
         assert!(bytes <= self.max_bytes, "more is put together than there is room for");
-        assert!(open().all(|it| it.left > 0), "a message is whole and was not delivered");
-        let is_needed = |it: &OfStream| !it.open.is_empty() || it.unwanted.is_some();
+        assert!(open().all(|message| message.left > 0), "a message is whole and was not delivered");
+        let is_needed =
+            |of_stream: &OfStream| !of_stream.open.is_empty() || of_stream.unwanted.is_some();
         assert!(self.of_streams.values().all(is_needed), "a stream is kept for nothing");
     }
 
     fn place(&self, stream: StreamIx, first: SeqNo) -> Option<usize> {
         let open = &self.of_streams.get(&stream)?.open;
-        open.iter().rposition(|assembly| assembly.first == first)
+        open.iter().rposition(|message| message.first == first)
     }
 }
 

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_late_is_chosen_only_if_all_did() {
+    fn late_member_is_chosen_only_if_all_are_late() {
         let mut members = Members::new(1);
         for (node, at) in [(1, 10), (2, 20), (3, 10)] {
             assert!(members.insert(Time(at), NodeId(node)));

@@ -1,223 +1,161 @@
-//! Groups that this node has joined, and the members from which it chooses repair targets.
+//! Groups that this node has joined, and their members.
 
-pub(crate) mod members;
+mod members;
+mod partial_view;
 
-use crate::lateral::groups::members::Members;
-use crate::lateral::sender::own_stream::{OwnStream, Position};
-use crate::lateral::streams::former_streams::FormerStreams;
-use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, Time};
+pub(super) use members::Members;
+pub(super) use partial_view::TargetChange;
 
-/// Index of a group. Indices of groups that were left are reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct GroupIx(pub(crate) u32);
+use super::index::GroupIx;
+use crate::{GroupId, IdMap, JoinError, NodeId, RateOfFire, Rng, Time};
+use partial_view::PartialView;
 
 /// Groups of the node, by index and by id.
 #[derive(Debug)]
-pub(crate) struct Groups {
+pub(super) struct Groups {
     slots: Vec<Option<Group>>,
     vacant: Vec<GroupIx>,
     by_id: IdMap<GroupId, GroupIx>,
+    /// Key of the hash maps.
     seed: u64,
+    /// The r of all groups; `None` while there is no group.
+    r: Option<u8>,
 }
 
 /// One group as this node sees it.
 #[derive(Debug)]
-pub(crate) struct Group {
-    pub(crate) id: GroupId,
-    pub(crate) rate: RateOfFire,
+pub(super) struct Group {
+    pub(super) id: GroupId,
+    pub(super) rate: RateOfFire,
     /// Version of the view, as counted by the membership.
-    pub(crate) view_version: u32,
+    pub(super) view_version: u32,
     /// Members of the group, without this node.
-    pub(crate) members: Members,
-    /// Members that repairs are sent to.
-    pub(crate) sample: Sample,
-    /// Stream of this node in the group.
-    pub(crate) own: OwnStream,
-    /// Number of senders known in the group.
-    pub(crate) streams: usize,
-    pub(crate) heard: FormerStreams,
-}
-
-/// A uniformly random subset of a group's members, maintained through view changes (Slingshot 3.3).
-/// Without a limit it is all members, and nothing is stored.
-#[derive(Debug)]
-pub(crate) struct Sample {
-    limit: Option<usize>,
-    chosen: Vec<NodeId>,
-}
-
-/// Change of a sample in a view change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SampleChange {
-    pub(crate) added: Option<NodeId>,
-    pub(crate) removed: Option<NodeId>,
+    pub(super) members: Members,
+    partial_view: PartialView,
 }
 
 impl Groups {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { slots: Vec::new(), vacant: Vec::new(), by_id: IdMap::new(seed), seed }
+    pub(super) fn new(seed: u64) -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new(), by_id: IdMap::new(seed), seed, r: None }
     }
 
-    /// Returns the key of the hash maps.
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    pub(crate) fn insert(&mut self, group: Group) -> GroupIx {
+    /// Adds a group whose repair targets are drawn from at most `partial_view` members.
+    ///
+    /// # Errors
+    /// The rate is invalid or has another r than that of the other groups, or the node is in the
+    /// group.
+    pub(super) fn join(
+        &mut self,
+        id: GroupId,
+        rate: RateOfFire,
+        partial_view: Option<usize>,
+    ) -> Result<GroupIx, JoinError> {
+        rate.validate()?;
+        if self.ix(id).is_some() {
+            return Err(JoinError::AlreadyJoined);
+        }
+        if let Some(existing) = self.r.filter(|r| *r != rate.r) {
+            return Err(JoinError::DifferentR { given: rate.r, existing });
+        }
+        self.r = Some(rate.r);
         let ix = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
             GroupIx(self.slots.len() as u32 - 1)
         });
-        self.by_id.insert(group.id, ix);
-        self.slots[ix.0 as usize] = Some(group);
-        ix
+        self.by_id.insert(id, ix);
+        self.slots[ix.0 as usize] = Some(Group::new(id, rate, partial_view, self.seed));
+        Ok(ix)
     }
 
-    pub(crate) fn remove(&mut self, ix: GroupIx) -> Option<Group> {
-        let group = self.slots[ix.0 as usize].take()?;
+    /// Removes and returns a group.
+    pub(super) fn leave(&mut self, ix: GroupIx) -> Group {
+        let group = self.slots[ix.0 as usize].take().expect("a group is left once");
         self.by_id.remove(&group.id);
         self.vacant.push(ix);
-        Some(group)
+        if self.by_id.is_empty() {
+            self.r = None;
+        }
+        group
     }
 
-    pub(crate) fn ix(&self, id: GroupId) -> Option<GroupIx> {
+    pub(super) fn ix(&self, id: GroupId) -> Option<GroupIx> {
         self.by_id.get(&id).copied()
     }
 
-    pub(crate) fn get(&self, ix: GroupIx) -> &Group {
+    pub(super) fn get(&self, ix: GroupIx) -> &Group {
         self.slots[ix.0 as usize].as_ref().expect("an index is kept no longer than its group")
     }
 
-    pub(crate) fn get_mut(&mut self, ix: GroupIx) -> &mut Group {
+    pub(super) fn get_mut(&mut self, ix: GroupIx) -> &mut Group {
         self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
     }
 
-    pub(crate) fn check(&self) {
+    pub(super) fn r(&self) -> Option<u8> {
+        self.r
+    }
+
+    /// Returns `true` if `node` may repair or retransmit packets of `sender` in this group. Only
+    /// members and the sender itself may; others could inject anything.
+    pub(super) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
+        node == sender || self.get(group).members.contains(node)
+    }
+
+    pub(super) fn check(&self) {
         for group in self.slots.iter().flatten() {
             group.members.check();
             let known = |node: &NodeId| group.members.contains(*node);
-            assert!(group.sampled().iter().all(known), "the sample holds a stranger");
-            group.own.check();
+            assert!(group.targets().iter().all(known), "the partial view holds a stranger");
         }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
     }
 }
 
 impl Group {
-    pub(crate) fn new(
-        id: GroupId,
-        rate: RateOfFire,
-        start: Position,
-        partial_view: Option<usize>,
-        seed: u64,
-    ) -> Self {
-        Self {
-            id,
-            rate,
-            view_version: 0,
-            members: Members::new(seed),
-            sample: Sample { limit: partial_view, chosen: Vec::new() },
-            own: OwnStream::new(start),
-            streams: 0,
-            heard: FormerStreams::default(),
-        }
+    fn new(id: GroupId, rate: RateOfFire, partial_view: Option<usize>, seed: u64) -> Self {
+        let (members, partial_view) = (Members::new(seed), PartialView::new(partial_view));
+        Self { id, rate, view_version: 0, members, partial_view }
     }
 
     /// Adds `node`. Returns `None` if it was a member already.
-    pub(crate) fn add_member(
+    pub(super) fn add_member(
         &mut self,
         now: Time,
         node: NodeId,
         rng: &mut Rng,
-    ) -> Option<SampleChange> {
-        self.members.insert(now, node).then(|| {
-            self.own.add_member(node);
-            self.sample.admit(node, self.members.ids().len(), rng)
-        })
+    ) -> Option<TargetChange> {
+        let is_new = self.members.insert(now, node);
+        is_new.then(|| self.partial_view.admit(node, self.members.ids().len(), rng))
     }
 
     /// Removes `node`. Returns `None` if it was not a member.
-    pub(crate) fn remove_member(&mut self, node: NodeId, rng: &mut Rng) -> Option<SampleChange> {
-        self.members.remove(node).then(|| {
-            self.own.remove_member(node);
-            self.sample.dismiss(node, self.members.ids(), rng)
-        })
+    pub(super) fn remove_member(&mut self, node: NodeId, rng: &mut Rng) -> Option<TargetChange> {
+        let was_member = self.members.remove(node);
+        was_member.then(|| self.partial_view.dismiss(node, self.members.ids(), rng))
     }
 
     /// Returns the members that repairs are sent to.
-    pub(crate) fn sampled(&self) -> &[NodeId] {
-        match self.sample.limit {
-            None => self.members.ids(),
-            Some(_) => &self.sample.chosen,
-        }
-    }
-}
-
-impl Sample {
-    /// Admits `node`, which has become member number `population` of the group. It is in the sample
-    /// with the same probability as every earlier member.
-    fn admit(&mut self, node: NodeId, population: usize, rng: &mut Rng) -> SampleChange {
-        let Some(limit) = self.limit else {
-            return SampleChange { added: Some(node), removed: None };
-        };
-        if self.chosen.len() < limit {
-            self.chosen.push(node);
-            return SampleChange { added: Some(node), removed: None };
-        }
-        let ticket = rng.below(population);
-        if ticket >= limit {
-            return SampleChange::default();
-        }
-        let removed = core::mem::replace(&mut self.chosen[ticket], node);
-        SampleChange { added: Some(node), removed: Some(removed) }
-    }
-
-    /// Removes `node`, which has left. If it was in the sample, one of the `others` replaces it.
-    fn dismiss(&mut self, node: NodeId, others: &[NodeId], rng: &mut Rng) -> SampleChange {
-        if self.limit.is_none() {
-            return SampleChange { added: None, removed: Some(node) };
-        }
-        let Some(place) = self.chosen.iter().position(|chosen| *chosen == node) else {
-            return SampleChange::default();
-        };
-        self.chosen.swap_remove(place);
-        // All chosen nodes are among the others.
-        let rest = others.len() - self.chosen.len();
-        if rest == 0 {
-            return SampleChange { added: None, removed: Some(node) };
-        }
-        let mut chosen = self.chosen.clone();
-        chosen.sort_unstable();
-        let mut rest_of = others.iter().filter(|other| chosen.binary_search(other).is_err());
-        let added = rest_of.nth(rng.below(rest)).copied();
-        self.chosen.extend(added);
-        SampleChange { added, removed: Some(node) }
+    pub(super) fn targets(&self) -> &[NodeId] {
+        self.partial_view.chosen().unwrap_or(self.members.ids())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SeqNo;
 
     #[test]
-    fn partial_view_is_a_uniform_sample_of_the_current_members() {
+    fn partial_view_is_a_uniform_sample_after_joins_and_leaves() {
         let mut chosen = [0; 30];
         for seed in 0..6_000 {
             let mut rng = Rng::new(seed);
-            let start = Position::of_first(SeqNo::FIRST);
-            let mut group = Group::new(GroupId(1), RateOfFire::default(), start, Some(5), 1);
+            let mut group = Group::new(GroupId(1), RateOfFire::default(), Some(5), 1);
             (0..30).for_each(|node| {
                 group.add_member(Time(1), NodeId(node), &mut rng);
             });
             (0..10).for_each(|node| {
                 group.remove_member(NodeId(node), &mut rng);
             });
-            assert_eq!(group.sampled().len(), 5);
-            group.sampled().iter().for_each(|node| chosen[node.0 as usize] += 1);
+            assert_eq!(group.targets().len(), 5);
+            group.targets().iter().for_each(|node| chosen[node.0 as usize] += 1);
         }
         assert!(chosen[..10].iter().all(|count| *count == 0), "who left is not in the view");
         // 6000 * 5 / 20 = 1500 each.
@@ -225,20 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_view_follows_the_group() {
+    fn full_view_follows_the_group() {
         let mut rng = Rng::new(1);
-        let mut group = Group::new(
-            GroupId(1),
-            RateOfFire::default(),
-            Position::of_first(SeqNo::FIRST),
-            None,
-            1,
-        );
+        let mut group = Group::new(GroupId(1), RateOfFire::default(), None, 1);
         let change = group.add_member(Time(1), NodeId(4), &mut rng).expect("it is new");
         assert_eq!(change.added, Some(NodeId(4)));
         assert_eq!(group.add_member(Time(1), NodeId(4), &mut rng), None);
         let change = group.remove_member(NodeId(4), &mut rng).expect("it was there");
-        assert_eq!(change, SampleChange { added: None, removed: Some(NodeId(4)) });
+        assert_eq!(change, TargetChange { added: None, removed: Some(NodeId(4)) });
         assert_eq!(group.remove_member(NodeId(4), &mut rng), None);
     }
 }

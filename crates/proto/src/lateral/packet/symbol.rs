@@ -243,7 +243,7 @@ impl Fragment {
 
 impl Arena {
     /// Creates an arena for symbols of `bytes` in all. It keeps a quarter more chunks than they
-    /// batch, for those that are only partly in use.
+    /// fill, for those that are only partly in use.
     pub fn for_bytes(bytes: usize) -> Self {
         Self { max_retired: bytes / CHUNK_BYTES * 5 / 4 + 16, ..Self::default() }
     }

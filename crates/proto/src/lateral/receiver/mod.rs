@@ -1,481 +1,46 @@
-//! Handling of received data packets and repairs (Slingshot, algorithm 1, lines 9 to 27).
+//! Receiver: the streams of other nodes as they arrive here (Slingshot, algorithm 1, lines 9 to
+//! 27).
 
-pub(crate) mod sender_query;
+mod answers;
+mod gaps;
+mod sender_queries;
 
 use core::time::Duration;
 
-use crate::lateral::groups::GroupIx;
-use crate::lateral::packet::symbol::{Symbol, xor_into};
-use crate::lateral::packet::{ID_BYTES, REPAIR_BYTES, WireId};
-use crate::lateral::receiver::sender_query::CREDIBLE_STEP;
-use crate::lateral::recovery::nak_targets;
-use crate::lateral::streams::data_buffer::Arrival;
-use crate::lateral::streams::loss_list::{Missing, MissingIx};
-use crate::lateral::streams::{Place, Slot, StreamIx};
-use crate::lateral::{Lateral, StreamStart, TimerKey};
-use crate::wire::MAX_DATAGRAM_BYTES;
-use crate::{How, LossCause, NodeId, Origin, PacketId, RateOfFire, SeqNo, Time};
+use super::config::{Config, StreamStart};
+use super::context::{Context, TimerKey};
+use super::delivery::Delivery;
+use super::index::{GroupIx, StreamIx};
+use super::packet::WireId;
+use super::packet::symbol::Symbol;
+use super::recovery::Step;
+use super::streams::{Arrival, FormerStreams, Missing, MissingIx, Place, Slot, Stream, Streams};
+use crate::{Destination, How, LossCause, NodeId, Origin, PacketId, Rng, SeqNo, Time};
+use sender_queries::SenderQueries;
 
-impl Lateral {
-    pub(crate) fn on_data(
-        &mut self,
-        now: Time,
-        from: Origin,
-        group: GroupIx,
-        seqno: SeqNo,
-        confirm: bool,
-        symbol: &[u8],
-    ) {
-        if !self.fits_repairs(symbol) {
-            self.counters.malformed += 1;
-            return;
-        }
-        let Some(stream) = self.direct_stream_of(now, group, from, seqno) else { return };
-        let Ok(symbol) = Symbol::from_datagram(&mut self.arena, symbol) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        match self.take_in(now, stream, seqno, &symbol, How::Direct) {
-            Intake::New => {
-                self.take_in_all_solved(now);
-                self.counters.data_received += 1;
-                let id = self.streams.get(stream).id(seqno);
-                self.account(now, group, id, &symbol);
-            }
-            Intake::Known => self.on_known_data(now, stream, seqno),
-            Intake::Doubted => {}
-        }
-        if confirm {
-            self.acknowledge(now, stream);
-        }
-    }
+/// Streams of a node, what is missing of them, and the messages in reassembly.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    streams: Streams,
+    delivery: Delivery,
+    queries: SenderQueries,
+}
 
-    /// Handles a multicast of a known packet: a duplicate, or the first multicast of a packet that
-    /// was repaired. In the latter case it enters the bins now, like all data packets (Slingshot,
-    /// algorithm 1, line 12).
-    fn on_known_data(&mut self, now: Time, ix: StreamIx, seqno: SeqNo) {
-        match self.streams.mark_multicast(ix, seqno) {
-            None | Some((Arrival::Multicast, _)) => self.counters.duplicates += 1,
-            Some((came, symbol)) => {
-                self.counters.data_received += 1;
-                self.counters.overtaken += u64::from(came == Arrival::Repair);
-                let stream = self.streams.get(ix);
-                let (group, id) = (stream.group, stream.id(seqno));
-                self.account(now, group, id, &symbol);
-            }
-        }
-    }
-
-    pub(crate) fn on_retransmission(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        group: GroupIx,
-        origin: NodeId,
-        seqno: SeqNo,
-        symbol: &[u8],
-    ) {
-        if !self.may_know(group, from, origin) {
-            self.counters.from_strangers += 1;
-            return;
-        }
-        let wanted = self.streams.find(group, origin).filter(|_| origin != self.id);
-        let Some(stream) = wanted.filter(|ix| self.streams.get(*ix).missing(seqno).is_some())
-        else {
-            self.counters.duplicates += 1;
-            return;
-        };
-        match Symbol::from_datagram(&mut self.arena, symbol) {
-            Ok(symbol) if self.fits_repairs(symbol.bytes()) => {
-                self.take_in(now, stream, seqno, &symbol, How::Retransmitted(from));
-                self.take_in_all_solved(now);
-            }
-            _ => self.counters.malformed += 1,
-        }
-    }
-
-    pub(crate) fn on_repair(&mut self, now: Time, from: NodeId, ids: &[WireId], sum: &[u8]) {
-        self.counters.repairs_received += 1;
-        if self.holds_all(ids) {
-            self.counters.repairs_redundant += 1;
-            return;
-        }
-        let mut missing = Vec::new();
-        let mut usable = true;
-        for id in ids.iter().map(|id| PacketId::from(*id)) {
-            match self.notice_in_repair(now, from, id) {
-                Known::Held => {}
-                Known::Missing if missing.contains(&id) => {
-                    // The equations assume that a packet occurs once in an XOR.
-                    self.counters.repairs_contradictory += 1;
-                    return;
-                }
-                Known::Missing => missing.push(id),
-                Known::Useless => usable = false,
-            }
-        }
-        if !usable {
-            self.counters.repairs_unusable += 1;
-            return;
-        }
-        if missing.is_empty() {
-            self.counters.repairs_redundant += 1;
-            return;
-        }
-        let Some(rest) = self.subtract_held(ids, sum) else {
-            self.counters.repairs_contradictory += 1;
-            return;
-        };
-        if let [id] = missing[..] {
-            self.take_in_solved(now, from, id, &rest);
-        } else {
-            self.counters.repairs_pending += 1;
-            self.pending.insert(now, from, missing, rest);
-        }
-        self.take_in_all_solved(now);
-    }
-
-    /// Returns the stream that a packet belongs to, a new one if it is the first heard of it.
-    /// Returns `None` if there is no room for it, or if it seems to belong to a former incarnation.
-    pub(crate) fn stream_of(
-        &mut self,
-        now: Time,
-        group: GroupIx,
-        sender: NodeId,
-        base: SeqNo,
-    ) -> Option<StreamIx> {
-        if let Some(ix) = self.streams.find(group, sender) {
-            if !self.streams.get(ix).opened {
-                self.ask_again_to_open(now, ix);
-            }
-            return Some(ix);
-        }
-        if self.groups.get(group).heard.is_late(now, sender, base) {
-            self.counters.other_incarnations += 1;
-            return None;
-        }
-        let is_full = self.groups.get(group).streams >= self.config.streams_per_group;
-        if is_full && !self.forget_a_departed_sender(group) {
-            self.counters.streams_refused += 1;
-            return None;
-        }
-        let joined = self.groups.get_mut(group);
-        joined.streams += 1;
-        let from_first = self.config.stream_start == StreamStart::FromFirst;
-        let base = if from_first { self.config.first_number } else { base };
-        let (id, heard) = (joined.id, joined.heard.take_near(sender, base));
-        let ix = self.streams.open(sender, group, id, base, from_first);
-        if let Some((incarnation, to)) = heard {
-            let stream = self.streams.get_mut(ix);
-            stream.resume_at(to);
-            stream.incarnation = incarnation;
-        }
-        if !from_first {
-            self.ask_to_open(now, ix);
-        }
-        Some(ix)
-    }
-
-    /// Forgets a sender of the group that is not a member and has no packet held or missing, to
-    /// make room for another one. Returns `false` if there is none.
-    fn forget_a_departed_sender(&mut self, group: GroupIx) -> bool {
-        let members = &self.groups.get(group).members;
-        let departed = |sender| sender != self.id && !members.contains(sender);
-        let Some(ix) = self.streams.next_silent(group, departed) else { return false };
-        self.cancel_open(ix);
-        self.end_messages_of(ix, LossCause::DeadlinePassed);
-        let end = self.streams.get(ix).end();
-        let to = self.forget_messages_of(ix, end);
-        let stream = self.streams.remove(ix);
-        let joined = self.groups.get_mut(group);
-        joined.streams -= 1;
-        let limit = self.config.streams_per_group;
-        joined.heard.leave(stream.sender, stream.incarnation, to, limit);
-        true
-    }
-
-    /// Records every unknown number of the stream before `end` as missing. Returns `false` if `end`
-    /// is not believed: a jump needs the sender's confirmation.
-    pub(crate) fn notice_up_to(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
-        let stream = self.streams.get(ix);
-        let ahead = end.distance_from(stream.end());
-        let credible = CREDIBLE_STEP.min(self.config.max_gap) as i32;
-        let is_large = ahead > credible && !stream.is_vouched(end.minus(1));
-        if is_large && !self.is_believed(now, ix) {
-            let max_gap = self.config.max_gap as i32;
-            let stream = self.streams.get_mut(ix);
-            let agrees = |doubted: &SeqNo| (0..=max_gap).contains(&end.distance_from(*doubted));
-            stream.doubted = stream.doubted.filter(agrees).or(Some(end));
-            self.counters.jumps_doubted += 1;
-            self.want_word(now, ix);
-            return false;
-        }
-        if is_large && self.config.stream_start == StreamStart::AskSender {
-            // The number may belong to another incarnation, which is as unconfirmed as the jump.
-            self.streams.get_mut(ix).incarnation = None;
-        }
-        self.notice_believed(now, ix, end)
-    }
-
-    /// Like [`Self::notice_up_to`], for numbers that the sender has confirmed or that are believed.
-    pub(crate) fn notice_believed(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
-        let stream = self.streams.get_mut(ix);
-        let ahead = end.distance_from(stream.end());
-        if ahead <= 0 {
-            return true;
-        }
-        if ahead as u32 > self.config.max_gap {
-            return self.on_jump(now, ix, end);
-        }
-        stream.doubted = None;
-        if self.missing.len() + ahead as usize > MAX_MISSING {
-            self.skip_to(ix, end);
-            return true;
-        }
-        for _ in 0..ahead {
-            self.notice_next(now, ix);
-        }
-        true
-    }
-
-    /// Records the packets from `first` to the known start of the stream as missing, because they
-    /// are owed too. If they are too many, they are reported as lost.
-    pub(crate) fn notice_down_to(&mut self, now: Time, ix: StreamIx, first: SeqNo) {
-        let stream = self.streams.get(ix);
-        let first = stream.owed_from(first);
-        let before = stream.start().distance_from(first);
-        if before <= 0 {
-            return;
-        }
-        if before as u32 > self.config.max_gap
-            || !stream.reaches_back()
-            || self.missing.len() + before as usize > MAX_MISSING
-        {
-            self.counters.missing += before as u64;
-            let last = stream.start().minus(1);
-            self.lose(ix, first, last, LossCause::TooFarBehind);
-            return;
-        }
-        for _ in 0..before {
-            let seqno = self.streams.get(ix).start().minus(1);
-            let missing = self.record_missing(now, ix, seqno);
-            self.streams.get_mut(ix).push_missing_before(missing);
-        }
-    }
-
-    fn notice_next(&mut self, now: Time, ix: StreamIx) {
-        let seqno = self.streams.get(ix).end();
-        if self.reassembly.is_unwanted(ix, seqno) {
-            self.streams.push_settled(ix);
-            self.reassembly.forget_unwanted_before(ix, seqno.next());
-            return;
-        }
-        let missing = self.record_missing(now, ix, seqno);
-        self.streams.get_mut(ix).push_missing(missing);
-    }
-
-    fn record_missing(&mut self, now: Time, stream: StreamIx, seqno: SeqNo) -> MissingIx {
-        self.counters.missing += 1;
-        let missing =
-            Missing { stream, seqno, noticed_at: now, attempts: 0, holders: Default::default() };
-        let wait = match &self.config.nak {
-            Some(nak) => nak.after + nak_targets::jitter(nak, &mut self.rng),
-            None => self.config.give_up_after,
-        };
-        self.missing.insert(missing, now + wait.min(self.config.give_up_after))
-    }
-
-    /// Gives up everything of the stream before `end` that is missing.
-    pub(crate) fn skip_to(&mut self, ix: StreamIx, end: SeqNo) {
-        self.end_messages_of(ix, LossCause::TooFarBehind);
-        for (seqno, missing) in self.streams.get(ix).all_missing() {
-            self.missing.remove(missing);
-            self.lose(ix, seqno, seqno, LossCause::TooFarBehind);
-        }
-        let known_to = self.streams.get(ix).end();
-        // Packets beyond the end that belong to a message which is over were reported with it.
-        let first = self.reassembly.unwanted_to(ix).map_or(known_to, |to| to.later(known_to));
-        if end.is_after(first) {
-            self.counters.missing += end.distance_from(first) as u64;
-            self.lose(ix, first, end.minus(1), LossCause::TooFarBehind);
-        }
-        self.streams.skip_to(ix, end);
-        self.reassembly.forget_unwanted_before(ix, end);
-    }
-
-    /// Returns the stream of the packet, if it is known.
-    pub(crate) fn stream_with(&self, id: PacketId) -> Option<StreamIx> {
-        self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender))
-    }
-
-    /// Accepts a packet, whatever the path by which it arrived. Packets that it solves are queued.
-    fn take_in(
-        &mut self,
-        now: Time,
-        ix: StreamIx,
-        seqno: SeqNo,
-        symbol: &Symbol,
-        how: How,
-    ) -> Intake {
-        let stream = self.streams.get(ix);
-        let overtaken_by = stream.start().distance_from(seqno);
-        let is_near = overtaken_by > 0 && overtaken_by as u32 <= self.config.max_gap;
-        if is_near && !stream.opened && stream.reaches_back() {
-            // The packet was overtaken by the one that this node took for the first of the stream.
-            self.notice_down_to(now, ix, seqno);
-        }
-        let record = match self.streams.get(ix).place(seqno) {
-            Place::Before if how == How::Direct => {
-                self.on_number_before(now, ix, seqno);
-                return Intake::Known;
-            }
-            Place::Before | Place::At(Slot::Held(_) | Slot::Settled) => return Intake::Known,
-            Place::At(Slot::Missing(missing)) => Some(missing),
-            Place::Ahead => {
-                if !self.notice_up_to(now, ix, seqno) {
-                    return Intake::Doubted;
-                }
-                None
-            }
-        };
-        let missing_for = record
-            .map_or(Duration::ZERO, |record| now.since(self.missing.remove(record).noticed_at));
-        let came = match how {
-            How::Direct => Arrival::Multicast,
-            How::Recovered(_) => Arrival::Repair,
-            How::Retransmitted(_) => Arrival::Retransmission,
-        };
-        self.streams.hold(now, ix, seqno, symbol.clone(), came);
-        self.count_arrival(record.is_some(), how, missing_for);
-        self.deliver(now, ix, seqno, symbol, how, missing_for);
-        if record.is_some() {
-            self.pending.on_packet(self.streams.get(ix).id(seqno), symbol.bytes());
-        }
-        Intake::New
-    }
-
-    /// Handles a packet whose number lies before the window. If it lies far before, this node may
-    /// have believed numbers that were never sent, and queries the sender.
-    fn on_number_before(&mut self, now: Time, ix: StreamIx, seqno: SeqNo) {
-        let behind = self.streams.get(ix).settled_to().distance_from(seqno);
-        let is_far = !(0..=self.config.max_gap as i32).contains(&behind);
-        if is_far && !self.is_believed(now, ix) {
-            self.want_word(now, ix);
-        }
-    }
-
-    fn count_arrival(&mut self, was_missing: bool, how: How, missing_for: Duration) {
-        let wait_ns = missing_for.as_nanos() as u64;
-        match how {
-            How::Direct => self.counters.late += u64::from(was_missing),
-            How::Recovered(_) => {
-                self.counters.recovered += 1;
-                self.counters.recovered_wait_ns += wait_ns;
-            }
-            How::Retransmitted(_) => {
-                self.counters.retransmitted += 1;
-                self.counters.retransmitted_wait_ns += wait_ns;
-            }
-        }
-    }
-
-    /// Returns `true` if all these packets are held, as for most repairs. The function only reads.
-    /// Each look-up waits for memory, and the processor can overlap several of them.
-    fn holds_all(&self, ids: &[WireId]) -> bool {
-        ids.iter().map(|id| PacketId::from(*id)).all(|id| {
-            let stream = self.stream_with(id);
-            stream.is_some_and(|ix| self.streams.get(ix).holds(id.seqno))
-        })
-    }
-
-    /// Returns `true` if `node` may repair or retransmit packets of `sender` in this group. Only
-    /// members and the sender itself may; others could inject anything.
-    pub(crate) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
-        node == sender || self.groups.get(group).members.contains(node)
-    }
-
-    /// Returns what is known of a packet in a repair. An unknown packet is recorded as missing.
-    fn notice_in_repair(&mut self, now: Time, from: NodeId, id: PacketId) -> Known {
-        let Some(group) = self.groups.ix(id.group) else { return Known::Useless };
-        if !self.may_know(group, from, id.sender) {
-            self.counters.from_strangers += 1;
-            return Known::Useless;
-        }
-        if id.sender == self.id {
-            let own = self.streams.find(group, self.id);
-            let held = own.is_some_and(|ix| self.streams.get(ix).holds(id.seqno));
-            return if held { Known::Held } else { Known::Useless };
-        }
-        let Some(ix) = self.stream_of(now, group, id.sender, id.seqno.next()) else {
-            return Known::Useless;
-        };
-        if !self.notice_up_to(now, ix, id.seqno.next()) {
-            return Known::Useless;
-        }
-        match self.streams.get(ix).place(id.seqno) {
-            Place::At(Slot::Held(_)) => Known::Held,
-            Place::At(Slot::Missing(missing)) => {
-                self.missing.get_mut(missing).holders.add(from);
-                Known::Missing
-            }
-            _ => Known::Useless,
-        }
-    }
-
-    /// Returns the rest of a repair's XOR without the packets that are held. Returns `None` if one
-    /// of them is longer than the XOR, which does not occur in a correct repair.
-    fn subtract_held(&self, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
-        let mut rest = sum.to_vec();
-        for id in ids.iter().map(|id| PacketId::from(*id)) {
-            if let Some(held) = self.streams.held(self.stream_with(id)?, id.seqno) {
-                let symbol = held.symbol().bytes();
-                if symbol.len() > rest.len() {
-                    return None;
-                }
-                xor_into(&mut rest, symbol);
-            }
-        }
-        Some(rest)
-    }
-
-    /// Accepts solved packets, and those solved by them in turn. The number is limited so that
-    /// sockets are served in time; the rest is accepted at the next call.
-    pub(crate) fn take_in_all_solved(&mut self, now: Time) {
-        for _ in 0..MAX_SOLVED_AT_ONCE {
-            let Some(solved) = self.pending.pop_solved() else { return };
-            self.take_in_solved(now, solved.from, solved.id, &solved.sum);
-        }
-    }
-
-    fn take_in_solved(&mut self, now: Time, from: NodeId, id: PacketId, sum: &[u8]) {
-        let symbol = Symbol::from_repair(&mut self.arena, sum).ok();
-        let Some(symbol) = symbol.filter(|symbol| self.fits_repairs(symbol.bytes())) else {
-            self.counters.repairs_contradictory += 1;
-            return;
-        };
-        let stream = self.stream_with(id);
-        // The packet may have been given up, or its group left, while the equation was pending.
-        let missing = stream.filter(|ix| self.streams.get(*ix).missing(id.seqno).is_some());
-        if let Some(ix) = missing {
-            self.take_in(now, ix, id.seqno, &symbol, How::Recovered(from));
-        }
-    }
-
-    /// Returns `true` if a repair or a retransmission of the symbol fits a UDP datagram. Symbols of
-    /// correct senders do, because all groups of a node have the same r.
-    fn fits_repairs(&self, symbol: &[u8]) -> bool {
-        let ids = usize::from(self.r.unwrap_or(RateOfFire::MAX_R)) * ID_BYTES;
-        REPAIR_BYTES + ids + symbol.len() <= MAX_DATAGRAM_BYTES
-    }
-
-    pub(crate) fn cancel_open(&mut self, ix: StreamIx) {
-        self.timers.cancel(TimerKey::Open(ix));
-    }
+/// Content of a heartbeat.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heartbeat {
+    pub(super) next: SeqNo,
+    pub(super) first: Option<SeqNo>,
+    pub(super) nonce: u64,
+    pub(super) confirm: bool,
 }
 
 /// Outcome of a packet that arrived.
-enum Intake {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
     New,
+    /// The packet is new, and was missing.
+    Repaired,
     /// The packet was held or settled already.
     Known,
     /// The number is too far ahead to be believed.
@@ -483,7 +48,8 @@ enum Intake {
 }
 
 /// State of a packet that is named in a repair.
-enum Known {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Known {
     /// In the data buffer.
     Held,
     /// Missing.
@@ -492,8 +58,431 @@ enum Known {
     Useless,
 }
 
-/// Maximum number of solved packets accepted at once.
-const MAX_SOLVED_AT_ONCE: usize = 16;
+impl Receiver {
+    /// Creates the receiver of a node. `seed` is the key of its hash map.
+    pub(super) fn new(config: &Config, seed: u64, nonces: Rng) -> Self {
+        Self {
+            streams: Streams::new(seed, config.buffer_bytes, config.buffer_age),
+            delivery: Delivery::new(config.assembly_limit()),
+            queries: SenderQueries::new(nonces),
+        }
+    }
 
-/// Maximum number of missing packets. A node with more cannot catch up.
-const MAX_MISSING: usize = 1 << 18;
+    pub(super) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// Returns the memory that packets and messages use, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.streams.bytes() + self.delivery.bytes()
+    }
+
+    pub(super) fn check(&self) {
+        self.streams.check();
+        self.delivery.check();
+    }
+
+    /// Evicts packets that exceed the age limit.
+    pub(super) fn evict_old(&mut self, now: Time) {
+        self.streams.evict_old(now);
+    }
+
+    /// Sets the streams of a group that were followed before this node left it.
+    pub(super) fn join(&mut self, ix: GroupIx, former: FormerStreams) {
+        *self.streams.former_mut(ix) = former;
+    }
+
+    /// Forgets the streams of a group that this node leaves. Returns its positions in them.
+    ///
+    /// Every sender gets a last acknowledgment, so that this node's losses do not go unnoticed.
+    pub(super) fn leave(&mut self, cx: &mut Context, ix: GroupIx) -> FormerStreams {
+        self.send_last_acks(cx, ix);
+        let (streams, mut former) = self.streams.remove_group(ix);
+        for (ix, stream) in streams {
+            cx.timers.cancel(TimerKey::Open(ix));
+            let end = stream.window().reported_to();
+            let to = self.delivery.forget_messages(cx, &mut self.streams, ix, end);
+            let limit = cx.config.streams_per_group;
+            former.leave(stream.sender(), stream.incarnation(), to, limit);
+        }
+        former
+    }
+
+    /// Buffers a packet of this node, and returns its id.
+    pub(super) fn hold_own(
+        &mut self,
+        cx: &Context,
+        group: GroupIx,
+        seqno: SeqNo,
+        symbol: &Symbol,
+    ) -> PacketId {
+        let own = self.streams.find(group, cx.id());
+        let ix = own.unwrap_or_else(|| {
+            let id = cx.groups.get(group).id;
+            self.streams.open(cx.id(), group, id, seqno, true)
+        });
+        self.streams.hold(cx.now, ix, seqno, symbol.clone(), Arrival::Multicast);
+        self.streams.get(ix).id(seqno)
+    }
+
+    /// Accepts a packet, whatever the path by which it arrived.
+    pub(super) fn accept(
+        &mut self,
+        cx: &mut Context,
+        (ix, seqno): (StreamIx, SeqNo),
+        symbol: &Symbol,
+        how: How,
+    ) -> Outcome {
+        let stream = self.streams.get(ix);
+        let overtaken_by = stream.window().start().distance_from(seqno);
+        let is_near = overtaken_by > 0 && overtaken_by as u32 <= cx.config.max_gap;
+        if is_near && !stream.is_opened() && stream.window().reaches_back() {
+            // The packet was overtaken by the one that this node took for the first of the stream.
+            self.notice_down_to(cx, ix, seqno);
+        }
+        let record = match self.streams.get(ix).window().place(seqno) {
+            Place::Before if how == How::Direct => {
+                self.on_number_before(cx, ix, seqno);
+                return Outcome::Known;
+            }
+            Place::Before | Place::At(Slot::Held(_) | Slot::Settled) => return Outcome::Known,
+            Place::At(Slot::Missing(missing)) => Some(missing),
+            Place::Ahead => {
+                if !self.notice_up_to(cx, ix, seqno) {
+                    return Outcome::Doubted;
+                }
+                None
+            }
+        };
+        let missing_for = record.map_or(Duration::ZERO, |missing| {
+            cx.now.since(self.streams.take_missing(missing).noticed_at)
+        });
+        let arrival = match how {
+            How::Direct => Arrival::Multicast,
+            How::Recovered(_) => Arrival::Repair,
+            How::Retransmitted(_) => Arrival::Retransmission,
+        };
+        self.streams.hold(cx.now, ix, seqno, symbol.clone(), arrival);
+        count_arrival(cx, record.is_some(), how, missing_for);
+        self.delivery.deliver(cx, &mut self.streams, (ix, seqno), symbol, (how, missing_for));
+        if record.is_some() { Outcome::Repaired } else { Outcome::New }
+    }
+
+    /// Handles a packet whose number lies before the window. If it lies far before, this node may
+    /// have believed numbers that were never sent, and queries the sender.
+    fn on_number_before(&mut self, cx: &mut Context, ix: StreamIx, seqno: SeqNo) {
+        let stream = self.streams.get(ix);
+        let behind = stream.window().settled_to().distance_from(seqno);
+        let is_far = !(0..=cx.config.max_gap as i32).contains(&behind);
+        if is_far && !stream.is_believed(cx.now, &cx.config) {
+            self.query_sender(cx, ix);
+        }
+    }
+
+    /// Handles a multicast of a known packet: a duplicate, or the first multicast of a packet that
+    /// was repaired. In the latter case, returns its id and its symbol: it enters the bins now,
+    /// like all data packets (Slingshot, algorithm 1, line 12).
+    pub(super) fn on_known_data(
+        &mut self,
+        cx: &mut Context,
+        (ix, seqno): (StreamIx, SeqNo),
+    ) -> Option<(PacketId, Symbol)> {
+        match self.streams.mark_multicast(ix, seqno) {
+            None | Some((Arrival::Multicast, _)) => {
+                cx.counters.duplicates += 1;
+                None
+            }
+            Some((arrival, symbol)) => {
+                cx.counters.overtaken += u64::from(arrival == Arrival::Repair);
+                Some((self.streams.get(ix).id(seqno), symbol))
+            }
+        }
+    }
+
+    /// Returns the stream of a packet that was retransmitted, if the packet is missing and `from`
+    /// may retransmit it.
+    pub(super) fn missing_in(
+        &self,
+        cx: &mut Context,
+        from: NodeId,
+        group: GroupIx,
+        (sender, seqno): (NodeId, SeqNo),
+    ) -> Option<StreamIx> {
+        if !cx.groups.may_know(group, from, sender) {
+            cx.counters.from_strangers += 1;
+            return None;
+        }
+        let stream = self.streams.find(group, sender).filter(|_| sender != cx.id());
+        let missing = |ix: &StreamIx| self.streams.get(*ix).window().missing(seqno).is_some();
+        let found = stream.filter(missing);
+        cx.counters.duplicates += u64::from(found.is_none());
+        found
+    }
+
+    /// Returns what is known of a packet in a repair. An unknown packet is recorded as missing.
+    pub(super) fn notice_in_repair(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        id: PacketId,
+    ) -> Known {
+        let Some(group) = cx.groups.ix(id.group) else { return Known::Useless };
+        if !cx.groups.may_know(group, from, id.sender) {
+            cx.counters.from_strangers += 1;
+            return Known::Useless;
+        }
+        if id.sender == cx.id() {
+            let own = self.streams.find(group, id.sender);
+            let held = own.is_some_and(|ix| self.streams.get(ix).window().holds(id.seqno));
+            return if held { Known::Held } else { Known::Useless };
+        }
+        let Some(ix) = self.stream_of(cx, group, id.sender, id.seqno.next()) else {
+            return Known::Useless;
+        };
+        if !self.notice_up_to(cx, ix, id.seqno.next()) {
+            return Known::Useless;
+        }
+        match self.streams.get(ix).window().place(id.seqno) {
+            Place::At(Slot::Held(_)) => Known::Held,
+            Place::At(Slot::Missing(missing)) => {
+                self.streams.losses_mut().get_mut(missing).holders.add(from);
+                Known::Missing
+            }
+            _ => Known::Useless,
+        }
+    }
+
+    /// Handles a reply that `from` does not retransmit these packets.
+    pub(super) fn on_have_not(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        (ids, expired): (&[WireId], bool),
+    ) {
+        cx.counters.have_nots_received += 1;
+        for id in ids.iter().map(|id| PacketId::from(*id)) {
+            let Some(ix) = self.streams.find_packet(&cx.groups, id) else { continue };
+            let stream = self.streams.get(ix);
+            if !cx.groups.may_know(stream.group(), from, id.sender) {
+                cx.counters.from_strangers += 1;
+                continue;
+            }
+            match stream.window().missing(id.seqno) {
+                Some(missing) if expired => self.give_up(cx, missing, LossCause::DeadlinePassed),
+                // Another node is queried after a short delay. Without it, two nodes that both lack
+                // the packet would keep each other busy.
+                Some(missing) => {
+                    let losses = self.streams.losses_mut();
+                    let end = losses.get(missing).noticed_at + cx.config.give_up_after;
+                    let next = cx.now + Duration::from_millis(1);
+                    losses.set_due(missing, next.min(end));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Removes and returns the next missing packet that is due, and has not to wait for its
+    /// sender's answer.
+    pub(super) fn next_due(&mut self, cx: &mut Context) -> Option<(MissingIx, Missing)> {
+        while let Some(ix) = self.streams.losses_mut().pop_due(cx.now) {
+            let missing = *self.streams.losses().get(ix);
+            let is_spent =
+                cx.config.nak.as_ref().is_some_and(|nak| missing.attempts >= nak.attempts);
+            let is_over = is_spent || cx.now >= missing.noticed_at + cx.config.give_up_after;
+            let (stream_ix, packet) = (missing.stream, (missing.seqno, is_over));
+            let stream = self.streams.get_mut(stream_ix);
+            match self.queries.verify(cx, stream_ix, stream, packet) {
+                Some(wait) => self.streams.losses_mut().set_due(ix, cx.now + wait),
+                None => return Some((ix, missing)),
+            }
+        }
+        None
+    }
+
+    /// Applies the next action for a missing packet.
+    pub(super) fn apply(&mut self, cx: &mut Context, ix: MissingIx, step: Step) {
+        let losses = self.streams.losses_mut();
+        match step {
+            Step::GiveUp(cause) => self.give_up(cx, ix, cause),
+            Step::WaitUntil(at) => losses.set_due(ix, at),
+            Step::PauseUntil(at) => losses.pause(cx.now, ix, at),
+            Step::Request { retry_at, .. } => {
+                losses.get_mut(ix).attempts += 1;
+                losses.set_due(ix, retry_at);
+            }
+        }
+    }
+
+    fn give_up(&mut self, cx: &mut Context, missing: MissingIx, cause: LossCause) {
+        let Missing { stream, seqno, .. } = *self.streams.losses().get(missing);
+        self.delivery.give_up(cx, &mut self.streams, (stream, seqno), cause);
+    }
+
+    /// Ends the messages of a stream that have timed out.
+    pub(super) fn end_overdue_messages(&mut self, cx: &mut Context, ix: StreamIx) {
+        self.delivery.end_overdue_messages(cx, &mut self.streams, ix);
+    }
+
+    /// Sends the next open of a stream's query.
+    pub(super) fn on_open_due(&mut self, cx: &mut Context, ix: StreamIx) {
+        self.queries.send_open(cx, ix, self.streams.get_mut(ix));
+    }
+
+    /// Applies the join, leave or failure of a member to its stream.
+    pub(super) fn on_view_change(
+        &mut self,
+        cx: &mut Context,
+        group: GroupIx,
+        (node, has_left): (NodeId, bool),
+    ) {
+        let Some(ix) = self.streams.find(group, node) else { return };
+        let was_claimed = self.streams.get_mut(ix).on_view_change(has_left);
+        if was_claimed && cx.config.stream_start == StreamStart::AskSender {
+            // Claims in the sender's name were believed while it was not a member.
+            self.query_sender(cx, ix);
+        }
+    }
+
+    /// Sends an acknowledgment to the stream's sender, or an open if the start of the stream is
+    /// unknown.
+    pub(super) fn acknowledge(&mut self, cx: &mut Context, ix: StreamIx) {
+        let stream = self.streams.get_mut(ix);
+        if stream.is_opened() {
+            send_ack(cx, stream);
+        } else {
+            self.queries.on_heard(cx, ix, stream);
+        }
+    }
+
+    fn send_last_acks(&self, cx: &mut Context, group: GroupIx) {
+        let id = cx.id();
+        for stream in self.streams.of_group(group) {
+            if stream.is_opened() && stream.sender() != id {
+                send_ack(cx, stream);
+            }
+        }
+    }
+
+    /// Returns the stream that a packet belongs to, a new one if it is the first heard of it.
+    /// Returns `None` if there is no room for it, or if it seems to belong to a former incarnation.
+    fn stream_of(
+        &mut self,
+        cx: &mut Context,
+        group: GroupIx,
+        sender: NodeId,
+        base: SeqNo,
+    ) -> Option<StreamIx> {
+        if let Some(ix) = self.streams.find(group, sender) {
+            let stream = self.streams.get_mut(ix);
+            if !stream.is_opened() {
+                self.queries.on_heard(cx, ix, stream);
+            }
+            return Some(ix);
+        }
+        if self.streams.is_late(cx.now, group, sender, base) {
+            cx.counters.other_incarnations += 1;
+            return None;
+        }
+        let others = self.streams.count_others(group, cx.id());
+        let is_full = others >= cx.config.streams_per_group;
+        if is_full && !self.forget_departed_sender(cx, group) {
+            cx.counters.streams_refused += 1;
+            return None;
+        }
+        let from_first = cx.config.stream_start == StreamStart::FromFirst;
+        let base = if from_first { cx.config.first_number } else { base };
+        let former = self.streams.former_mut(group).take_near(sender, base);
+        let id = cx.groups.get(group).id;
+        let ix = self.streams.open(sender, group, id, base, from_first);
+        let stream = self.streams.get_mut(ix);
+        if let Some((incarnation, to)) = former {
+            stream.resume_at(to);
+            stream.set_incarnation(incarnation);
+        }
+        if !from_first {
+            self.queries.send_open(cx, ix, stream);
+        }
+        Some(ix)
+    }
+
+    /// Returns the stream of a sender that was heard directly. Returns `None` if there is no room
+    /// for it, or if it belongs to another incarnation than the known one. In the latter case, the
+    /// sender is queried.
+    pub(super) fn direct_stream_of(
+        &mut self,
+        cx: &mut Context,
+        group: GroupIx,
+        from: Origin,
+        base: SeqNo,
+    ) -> Option<StreamIx> {
+        let ix = self.stream_of(cx, group, from.node, base)?;
+        let from_first = cx.config.stream_start == StreamStart::FromFirst;
+        let stream = self.streams.get_mut(ix);
+        // A stream known only from repairs has no incarnation, and may belong to any.
+        let is_its = match stream.incarnation() {
+            Some(known) => known == from.incarnation,
+            None => from_first || stream.can_be_at(base),
+        };
+        if is_its {
+            stream.set_incarnation(Some(from.incarnation));
+            return Some(ix);
+        }
+        cx.counters.other_incarnations += 1;
+        if !stream.is_silent(cx.now, &cx.config) {
+            self.queries.query(cx, ix, stream);
+            return None;
+        }
+        if !from_first && stream.can_be_at(base) {
+            stream.set_incarnation(Some(from.incarnation));
+        } else {
+            self.restart_stream(cx, ix, from.incarnation, base);
+            self.queries.send_open(cx, ix, self.streams.get_mut(ix));
+        }
+        Some(ix)
+    }
+
+    /// Forgets a sender of the group that is not a member and has no packet held or missing, to
+    /// make room for another one. Returns `false` if there is none.
+    fn forget_departed_sender(&mut self, cx: &mut Context, group: GroupIx) -> bool {
+        let members = &cx.groups.get(group).members;
+        let departed = |sender| sender != cx.id() && !members.contains(sender);
+        let Some(ix) = self.streams.next_idle(group, departed) else { return false };
+        cx.timers.cancel(TimerKey::Open(ix));
+        self.delivery.end_messages(cx, &mut self.streams, ix, LossCause::DeadlinePassed);
+        let end = self.streams.get(ix).window().end();
+        let to = self.delivery.forget_messages(cx, &mut self.streams, ix, end);
+        let stream = self.streams.remove(ix);
+        let limit = cx.config.streams_per_group;
+        let former = self.streams.former_mut(group);
+        former.leave(stream.sender(), stream.incarnation(), to, limit);
+        true
+    }
+
+    /// Queries the sender of a stream, unless a query is open.
+    fn query_sender(&mut self, cx: &mut Context, ix: StreamIx) {
+        self.queries.query(cx, ix, self.streams.get_mut(ix));
+    }
+}
+
+fn send_ack(cx: &mut Context, stream: &Stream) {
+    if let Some(packet) = stream.ack() {
+        cx.counters.acks_sent += 1;
+        cx.transmit(Destination::Node(stream.sender()), stream.group(), packet);
+    }
+}
+
+fn count_arrival(cx: &mut Context, was_missing: bool, how: How, missing_for: Duration) {
+    let wait_ns = missing_for.as_nanos() as u64;
+    match how {
+        How::Direct => cx.counters.late += u64::from(was_missing),
+        How::Recovered(_) => {
+            cx.counters.recovered += 1;
+            cx.counters.recovered_wait_ns += wait_ns;
+        }
+        How::Retransmitted(_) => {
+            cx.counters.retransmitted += 1;
+            cx.counters.retransmitted_wait_ns += wait_ns;
+        }
+    }
+}

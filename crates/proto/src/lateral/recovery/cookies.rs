@@ -10,7 +10,7 @@ use crate::{NodeId, Rng};
 
 /// Cookies that this node requires, and those that others require from it.
 #[derive(Debug)]
-pub(crate) struct Cookies {
+pub(super) struct Cookies {
     key: CookieKey,
     given: BTreeMap<NodeId, u64>,
 }
@@ -19,18 +19,18 @@ pub(crate) struct Cookies {
 const MAX_KEPT: usize = 1 << 14;
 
 impl Cookies {
-    pub(crate) fn new(rng: &mut Rng) -> Self {
+    pub(super) fn new(rng: &mut Rng) -> Self {
         Self { key: CookieKey::new(rng), given: BTreeMap::new() }
     }
 
-    /// Returns the cookie that `asker` must present here. Never 0.
-    pub(crate) fn of(&self, asker: NodeId) -> u64 {
-        self.key.cookie_of(asker)
+    /// Returns the cookie that `requester` must present here. Never 0.
+    pub(super) fn of(&self, requester: NodeId) -> u64 {
+        self.key.cookie_of(requester)
     }
 
     /// Stores the cookie that `node` requires. Beyond the limit, the entry with the lowest id is
     /// evicted.
-    pub(crate) fn keep(&mut self, node: NodeId, cookie: u64) {
+    pub(super) fn keep(&mut self, node: NodeId, cookie: u64) {
         if self.given.len() >= MAX_KEPT && !self.given.contains_key(&node) {
             self.given.pop_first();
         }
@@ -38,7 +38,7 @@ impl Cookies {
     }
 
     /// Returns the cookie that `node` gave, or 0 if it gave none.
-    pub(crate) fn given_by(&self, node: NodeId) -> u64 {
+    pub(super) fn given_by(&self, node: NodeId) -> u64 {
         self.given.get(&node).copied().unwrap_or(0)
     }
 }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_differ_by_asker_and_by_node_and_are_bounded() {
+    fn cookies_differ_by_requester_and_by_node_and_are_bounded() {
         let (mut mine, other) = (Cookies::new(&mut Rng::new(1)), Cookies::new(&mut Rng::new(2)));
         assert_eq!(mine.of(NodeId(1)), mine.of(NodeId(1)));
         assert_ne!(mine.of(NodeId(1)), mine.of(NodeId(2)));

@@ -3,7 +3,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::NodeId;
 use crate::lateral::config::RepairScope;
-use crate::lateral::groups::GroupIx;
+use crate::lateral::index::GroupIx;
 
 /// Groups of each node.
 pub(crate) type Memberships = BTreeMap<NodeId, BTreeSet<GroupIx>>;

@@ -1,6 +1,14 @@
-//! Repairs: their construction (Ricochet 3.1 and 3.2) and their decoding (Slingshot 3.2).
+//! Repairs: their construction and their decoding.
+//!
+//! * [`bins`] collect packets into repairs, for the nodes that [`regions`] and [`chain`] determine
+//!   (Ricochet, algorithm 1).
+//! * [`decoder`] solves the repairs of others, together with the [`pending_repairs`].
 
-pub(crate) mod bins;
-pub(crate) mod chain;
-pub(crate) mod pending_repairs;
-pub(crate) mod regions;
+mod bins;
+mod chain;
+mod decoder;
+mod pending_repairs;
+mod regions;
+
+pub(super) use bins::{Bins, Repair};
+pub(super) use decoder::Decoder;

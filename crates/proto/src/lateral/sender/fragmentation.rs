@@ -20,16 +20,14 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::lateral::groups::GroupIx;
+use crate::Time;
+use crate::lateral::index::GroupIx;
 use crate::lateral::packet::symbol::{Arena, Fragment, Symbol};
-use crate::lateral::receiver::sender_query::MAX_AHEAD;
-use crate::lateral::{Config, Lateral, TimerKey};
-use crate::{SendError, SendOptions, SeqNo, Time};
 
 /// Queued messages of all groups.
 #[derive(Debug)]
-pub(crate) struct Fragmenter {
-    waiting: BTreeMap<GroupIx, VecDeque<Waiting>>,
+pub(super) struct Fragmenter {
+    queued: BTreeMap<GroupIx, VecDeque<QueuedMessage>>,
     /// Groups that may send, in the order of their turns.
     turns: VecDeque<GroupIx>,
     /// Groups that are held back by a member.
@@ -40,12 +38,12 @@ pub(crate) struct Fragmenter {
 
 /// A message that was accepted and has not left in full.
 #[derive(Debug)]
-struct Waiting {
-    payload: Bytes,
-    taken_at: Time,
-    deadline: Option<Duration>,
+pub(super) struct QueuedMessage {
+    pub(super) payload: Bytes,
+    pub(super) accepted_at: Time,
+    pub(super) deadline: Option<Duration>,
     /// Next fragment to leave; `None` if the message fits one packet.
-    fragment: Option<Fragment>,
+    pub(super) fragment: Option<Fragment>,
 }
 
 /// Rate limit in bytes per second, with a burst of [`BURST`].
@@ -60,18 +58,18 @@ const BURST: Duration = Duration::from_millis(4);
 /// Time's worth of fragments that leave together, so that the node is not woken for each of them.
 const TRAIN: Duration = Duration::from_millis(1);
 
-impl Waiting {
-    fn packets(&self) -> u32 {
+impl QueuedMessage {
+    pub(super) fn packets(&self) -> u32 {
         self.fragment.map_or(1, |fragment| fragment.count())
     }
 
     /// Returns the next packet, and `true` if it is the last.
     fn next_symbol(&mut self, arena: &mut Arena) -> (Symbol, bool) {
-        let Self { payload, taken_at, deadline, fragment } = self;
+        let Self { payload, accepted_at, deadline, fragment } = self;
         let Some(fragment) = fragment else {
-            return (Symbol::of_message(arena, *taken_at, *deadline, payload), true);
+            return (Symbol::of_message(arena, *accepted_at, *deadline, payload), true);
         };
-        let symbol = Symbol::of_fragment(arena, *taken_at, *deadline, *fragment, payload);
+        let symbol = Symbol::of_fragment(arena, *accepted_at, *deadline, *fragment, payload);
         fragment.index += 1;
         (symbol, fragment.index == fragment.count())
     }
@@ -95,9 +93,9 @@ impl Pace {
 }
 
 impl Fragmenter {
-    pub(crate) fn new(bytes_per_second: u64) -> Self {
+    pub(super) fn new(bytes_per_second: u64) -> Self {
         Self {
-            waiting: BTreeMap::new(),
+            queued: BTreeMap::new(),
             turns: VecDeque::new(),
             held_back: BTreeSet::new(),
             bytes: 0,
@@ -106,34 +104,51 @@ impl Fragmenter {
     }
 
     /// Returns the number of bytes of queued messages.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Returns `true` if messages of the group are queued.
-    pub(crate) fn holds(&self, group: GroupIx) -> bool {
-        self.waiting.contains_key(&group)
+    pub(super) fn holds(&self, group: GroupIx) -> bool {
+        self.queued.contains_key(&group)
+    }
+
+    /// Returns the group whose turn it is.
+    pub(super) fn first_turn(&self) -> Option<GroupIx> {
+        self.turns.front().copied()
+    }
+
+    /// Returns the time at which the next packet may leave, if the pace does not allow it now.
+    pub(super) fn paced_until(&self, now: Time) -> Option<Time> {
+        (!self.pace.allows(now)).then(|| self.pace.next_at())
+    }
+
+    /// Skips the group whose turn it is until it is resumed, because a member holds it back.
+    pub(super) fn hold_back_first(&mut self) {
+        self.held_back.extend(self.turns.pop_front());
     }
 
     /// Puts the group back among those that may send.
-    fn resume(&mut self, group: GroupIx) {
+    pub(super) fn resume(&mut self, group: GroupIx) {
         if self.held_back.remove(&group) {
             self.turns.push_back(group);
         }
     }
 
-    fn push(&mut self, group: GroupIx, message: Waiting) {
+    /// Queues a message.
+    pub(super) fn push(&mut self, group: GroupIx, message: QueuedMessage) {
         self.bytes += message.payload.len();
-        let queue = self.waiting.entry(group).or_default();
+        let queue = self.queued.entry(group).or_default();
         if queue.is_empty() {
             self.turns.push_back(group);
         }
         queue.push_back(message);
     }
 
-    /// Returns the next packet of the group, whose turn it was.
-    fn pop(&mut self, now: Time, group: GroupIx, arena: &mut Arena) -> Symbol {
-        let queue = self.waiting.get_mut(&group).expect("a group has a turn while messages wait");
+    /// Returns the next packet of the group whose turn it is.
+    pub(super) fn pop(&mut self, now: Time, arena: &mut Arena) -> Option<(GroupIx, Symbol)> {
+        let group = self.turns.pop_front()?;
+        let queue = self.queued.get_mut(&group).expect("a group has a turn while messages wait");
         let message = queue.front_mut().expect("a group has a turn while messages wait");
         let (symbol, is_last) = message.next_symbol(arena);
         self.pace.use_up(now, symbol.bytes().len());
@@ -142,101 +157,30 @@ impl Fragmenter {
             queue.pop_front();
         }
         if queue.is_empty() {
-            self.waiting.remove(&group);
+            self.queued.remove(&group);
         } else {
             self.turns.push_back(group);
         }
-        symbol
+        Some((group, symbol))
     }
 
     /// Drops the messages of a group that this node left. Returns the number of those that have not
     /// left in full.
-    fn forget(&mut self, group: GroupIx) -> usize {
+    pub(super) fn forget(&mut self, group: GroupIx) -> usize {
         self.turns.retain(|other| *other != group);
         self.held_back.remove(&group);
-        let queue = self.waiting.remove(&group).unwrap_or_default();
+        let queue = self.queued.remove(&group).unwrap_or_default();
         self.bytes -= queue.iter().map(|message| message.payload.len()).sum::<usize>();
         queue.len()
     }
 
-    pub(crate) fn check(&self) {
-        let waiting = self.waiting.values().flatten().map(|message| message.payload.len());
+    pub(super) fn check(&self) {
+        let waiting = self.queued.values().flatten().map(|message| message.payload.len());
         assert_eq!(waiting.sum::<usize>(), self.bytes, "the bytes that wait were miscounted");
         let (turns, held) = (&self.turns, &self.held_back);
-        assert_eq!(turns.len() + held.len(), self.waiting.len(), "a group waits without a turn");
-        let is_waiting = |group: &GroupIx| self.waiting.contains_key(group);
+        assert_eq!(turns.len() + held.len(), self.queued.len(), "a group waits without a turn");
+        let is_waiting = |group: &GroupIx| self.queued.contains_key(group);
         assert!(turns.iter().chain(held).all(is_waiting), "a group has a turn for nothing");
-    }
-}
-
-impl Lateral {
-    /// Accepts a message that does not fit one packet, or that queues behind others of its group.
-    pub(crate) fn send_in_turn(
-        &mut self,
-        now: Time,
-        ix: GroupIx,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        let waiting_bytes = self.fragmenter.bytes;
-        if waiting_bytes > 0 && waiting_bytes + payload.len() > self.config.queue_bytes {
-            return Err(SendError::QueueFull { waiting_bytes });
-        }
-        let rate = self.groups.get(ix).rate;
-        let fragment = (payload.len() > self.config.packet_limit(rate)).then(|| Fragment {
-            index: 0,
-            fragment_bytes: self.config.fragment_bytes(rate),
-            message_bytes: payload.len() as u32,
-        });
-        let message = Waiting { payload, taken_at: now, deadline: options.deadline, fragment };
-        let own = &mut self.groups.get_mut(ix).own;
-        let first = own.taken_to;
-        let end = first.plus(message.packets());
-        if end.seqno().distance_from(own.next.seqno()) >= MAX_AHEAD {
-            return Err(SendError::QueueFull { waiting_bytes });
-        }
-        own.taken_to = end;
-        self.fragmenter.push(ix, message);
-        self.send_what_waits(now);
-        Ok(first.seqno())
-    }
-
-    /// Sends queued packets as far as the pace and the members allow.
-    pub(crate) fn send_what_waits(&mut self, now: Time) {
-        while let Some(ix) = self.fragmenter.turns.front().copied() {
-            if !self.fragmenter.pace.allows(now) {
-                self.timers.set(TimerKey::Pace, self.fragmenter.pace.next_at());
-                return;
-            }
-            self.fragmenter.turns.pop_front();
-            let window = self.window_of(ix);
-            if self.groups.get_mut(ix).own.held_back_by(window).is_some() {
-                self.fragmenter.held_back.insert(ix);
-                self.on_held_back(now, ix);
-                continue;
-            }
-            let symbol = self.fragmenter.pop(now, ix, &mut self.arena);
-            self.counters.pieces_sent += u64::from(symbol.fragment().is_some());
-            self.multicast(now, ix, symbol);
-        }
-    }
-
-    /// Returns the number of packets by which a member of the group may be behind: the window, or
-    /// the flight while messages are queued.
-    pub(crate) fn window_of(&self, ix: GroupIx) -> u32 {
-        let Config { window, flight, .. } = self.config;
-        if self.fragmenter.holds(ix) { window.min(flight) } else { window }
-    }
-
-    /// Resumes sending after no member holds the group back.
-    pub(crate) fn go_on_sending(&mut self, now: Time, ix: GroupIx) {
-        self.fragmenter.resume(ix);
-        self.send_what_waits(now);
-    }
-
-    /// Drops what is queued for a group that this node left.
-    pub(crate) fn drop_what_waits(&mut self, ix: GroupIx) {
-        self.counters.messages_unsent += self.fragmenter.forget(ix) as u64;
     }
 }
 
@@ -247,11 +191,11 @@ mod tests {
     const GROUP: GroupIx = GroupIx(0);
     const OTHER: GroupIx = GroupIx(1);
 
-    fn message(bytes: usize, fragment_bytes: u16) -> Waiting {
+    fn message(bytes: usize, fragment_bytes: u16) -> QueuedMessage {
         let fragment = Fragment { index: 0, fragment_bytes, message_bytes: bytes as u32 };
         let fragment = (bytes > usize::from(fragment_bytes)).then_some(fragment);
         let payload = (0..bytes).map(|place| place as u8).collect::<Vec<u8>>().into();
-        Waiting { payload, taken_at: Time(1), deadline: None, fragment }
+        QueuedMessage { payload, accepted_at: Time(1), deadline: None, fragment }
     }
 
     #[test]
@@ -262,8 +206,7 @@ mod tests {
         fragmenter.push(OTHER, message(15, 10));
         assert_eq!(fragmenter.bytes(), 43);
         let mut left = Vec::new();
-        while let Some(group) = fragmenter.turns.pop_front() {
-            let symbol = fragmenter.pop(Time(1), group, &mut arena);
+        while let Some((group, symbol)) = fragmenter.pop(Time(1), &mut arena) {
             let fragment = symbol.fragment().map(|(fragment, bytes)| (fragment.index, bytes.len()));
             left.push((group.0, fragment));
             fragmenter.check();
@@ -283,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn pace_allows_a_burst_then_a_fixed_number_of_bytes_per_train() {
+    fn pace_allows_a_burst_and_then_a_train_per_millisecond() {
         let mut pace = Pace { bytes_per_second: 1_000_000, used_up_to: Time::ZERO };
         let mut now = Time(1_000_000_000);
         let mut train = |now| {
@@ -305,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn queued_messages_of_a_left_group_are_counted() {
+    fn unsent_messages_of_a_left_group_are_counted() {
         let mut fragmenter = Fragmenter::new(0);
         fragmenter.push(GROUP, message(25, 10));
         fragmenter.push(GROUP, message(3, 10));

@@ -1,4 +1,237 @@
-//! This node's own messages.
+//! Sender: this node's own streams, their flow control, and their confirmation.
 
-pub(crate) mod fragmentation;
-pub(crate) mod own_stream;
+mod fragmentation;
+mod heartbeats;
+mod own_stream;
+
+use bytes::Bytes;
+
+use super::config::Config;
+use super::context::{Context, TimerKey};
+use super::index::GroupIx;
+use super::packet::symbol::{Fragment, Symbol};
+use crate::{Event, NodeId, Safe, SendError, SendOptions, SeqNo, Slow};
+use fragmentation::{Fragmenter, QueuedMessage};
+
+pub(super) use own_stream::{OwnStream, Position};
+
+/// Own streams of a node in all its groups, and the messages that are queued for them.
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// Streams by group index.
+    streams: Vec<Option<OwnStream>>,
+    queue: Fragmenter,
+}
+
+impl Sender {
+    pub(super) fn new(pace_bytes_per_second: u64) -> Self {
+        Self { streams: Vec::new(), queue: Fragmenter::new(pace_bytes_per_second) }
+    }
+
+    /// Adds the stream of a group that this node joins.
+    pub(super) fn join(&mut self, ix: GroupIx, stream: OwnStream) {
+        let groups = ix.0 as usize + 1;
+        if self.streams.len() < groups {
+            self.streams.resize_with(groups, || None);
+        }
+        self.streams[ix.0 as usize] = Some(stream);
+    }
+
+    /// Drops what is queued for a group that this node leaves, and returns its stream.
+    pub(super) fn leave(&mut self, cx: &mut Context, ix: GroupIx) -> OwnStream {
+        cx.counters.messages_unsent += self.queue.forget(ix) as u64;
+        cx.timers.cancel(TimerKey::Heartbeat(ix));
+        cx.timers.cancel(TimerKey::Joiners(ix));
+        cx.timers.cancel(TimerKey::Patience(ix));
+        self.streams[ix.0 as usize].take().expect("a group is left once")
+    }
+
+    /// Returns the members that have not confirmed everything accepted for the group.
+    pub(super) fn unconfirmed(&self, ix: GroupIx) -> Vec<NodeId> {
+        let own = self.get(ix);
+        own.unconfirmed(own.accepted_to()).collect()
+    }
+
+    /// Returns the number of bytes of queued messages.
+    pub(super) fn bytes(&self) -> usize {
+        self.queue.bytes()
+    }
+
+    pub(super) fn check(&self) {
+        self.queue.check();
+        self.streams.iter().flatten().for_each(OwnStream::check);
+    }
+
+    pub(super) fn add_member(&mut self, ix: GroupIx, node: NodeId) {
+        self.get_mut(ix).add_member(node);
+    }
+
+    pub(super) fn remove_member(&mut self, ix: GroupIx, node: NodeId) {
+        self.get_mut(ix).remove_member(node);
+    }
+
+    /// Checks that no member holds the group back.
+    ///
+    /// # Errors
+    /// Returns the member that is furthest behind if it holds the group back. It is requested to
+    /// acknowledge.
+    pub(super) fn check_window(&mut self, cx: &mut Context, ix: GroupIx) -> Result<(), SendError> {
+        let Some((by, behind)) = self.get_mut(ix).held_back_by(cx.config.window) else {
+            return Ok(());
+        };
+        self.on_held_back(cx, ix);
+        Err(SendError::HeldBack { by, behind })
+    }
+
+    /// Returns `true` if a message of this size has to be queued: it does not fit one packet, or
+    /// others of its group are queued.
+    pub(super) fn must_queue(&self, cx: &Context, ix: GroupIx, bytes: usize) -> bool {
+        self.queue.holds(ix) || bytes > cx.config.packet_limit(cx.groups.get(ix).rate)
+    }
+
+    /// Queues a message. Returns its sequence number.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub(super) fn enqueue(
+        &mut self,
+        cx: &Context,
+        ix: GroupIx,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        let waiting_bytes = self.queue.bytes();
+        if waiting_bytes > 0 && waiting_bytes + payload.len() > cx.config.queue_bytes {
+            return Err(SendError::QueueFull { waiting_bytes });
+        }
+        let rate = cx.groups.get(ix).rate;
+        let fragment = (payload.len() > cx.config.packet_limit(rate)).then(|| Fragment {
+            index: 0,
+            fragment_bytes: cx.config.fragment_bytes(rate),
+            message_bytes: payload.len() as u32,
+        });
+        let (accepted_at, deadline) = (cx.now, options.deadline);
+        let message = QueuedMessage { payload, accepted_at, deadline, fragment };
+        let first = self.get_mut(ix).accept(message.packets());
+        let first = first.ok_or(SendError::QueueFull { waiting_bytes })?;
+        self.queue.push(ix, message);
+        Ok(first)
+    }
+
+    /// Returns the next queued packet and its group, if the pace and the members allow it.
+    pub(super) fn next_packet(&mut self, cx: &mut Context) -> Option<(GroupIx, Symbol)> {
+        while let Some(ix) = self.queue.first_turn() {
+            if let Some(at) = self.queue.paced_until(cx.now) {
+                cx.timers.set(TimerKey::Pace, at);
+                return None;
+            }
+            let window = self.window(&cx.config, ix);
+            if self.get_mut(ix).held_back_by(window).is_none() {
+                let packet = self.queue.pop(cx.now, &mut cx.arena);
+                let is_fragment = |(_, symbol): &(_, Symbol)| symbol.fragment().is_some();
+                cx.counters.pieces_sent += u64::from(packet.as_ref().is_some_and(is_fragment));
+                return packet;
+            }
+            self.queue.hold_back_first();
+            self.on_held_back(cx, ix);
+        }
+        None
+    }
+
+    /// Assigns a number to the next packet of the group. Returns it, and `true` if the packet is to
+    /// request acknowledgments.
+    pub(super) fn number_packet(&mut self, config: &Config, ix: GroupIx) -> (SeqNo, bool) {
+        let window = self.window(config, ix);
+        let own = self.get_mut(ix);
+        let confirm = own.requests_acks(window);
+        (own.take_number(), confirm)
+    }
+
+    /// Applies an acknowledgment.
+    pub(super) fn on_ack(
+        &mut self,
+        cx: &Context,
+        ix: GroupIx,
+        from: NodeId,
+        (settled_to, lost): (SeqNo, u32),
+    ) {
+        let window = self.window(&cx.config, ix);
+        self.get_mut(ix).on_ack(from, settled_to, lost, window);
+    }
+
+    /// Requests the confirmation of everything accepted so far.
+    pub(super) fn confirm(&mut self, cx: &mut Context, ix: GroupIx) {
+        self.get_mut(ix).request_confirmation();
+        if !self.report_confirmation(cx, ix) {
+            self.on_heartbeat_due(cx, ix);
+        }
+    }
+
+    /// Reports [`Event::Safe`] if all members have confirmed all messages that the application
+    /// wants confirmed. Returns `true` if they have.
+    pub(super) fn report_confirmation(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
+        let own = self.get_mut(ix);
+        let Some(confirmation) = own.take_confirmation() else { return false };
+        let up_to = confirmation.up_to;
+        let (sent_since, is_held_back) = (own.next() > up_to, own.is_held_back());
+        cx.events.push_back(Event::Safe(Safe {
+            group: cx.groups.get(ix).id,
+            up_to: up_to.seqno().minus(1),
+            members: confirmation.members,
+            incomplete: confirmation.incomplete,
+        }));
+        // Members that hold back are still queried for acknowledgments.
+        if !is_held_back {
+            cx.timers.cancel(TimerKey::Heartbeat(ix));
+            if sent_since {
+                self.restart_heartbeats(cx, ix);
+            }
+        }
+        true
+    }
+
+    /// Reports the members for which the sender does not wait any longer.
+    pub(super) fn on_patience_ended(&mut self, cx: &mut Context, ix: GroupIx) {
+        let window = self.window(&cx.config, ix);
+        let group = cx.groups.get(ix).id;
+        for (node, behind) in self.get_mut(ix).give_up_waiting(window) {
+            cx.events.push_back(Event::Slow(Slow { group, node, behind }));
+        }
+    }
+
+    /// Resumes the group if it was held back and no member holds it back any more. Returns `true`
+    /// if it was resumed: queued packets may be sent.
+    pub(super) fn resume(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
+        let window = self.window(&cx.config, ix);
+        let is_free = self.get_mut(ix).release(window);
+        if is_free {
+            cx.timers.cancel(TimerKey::Patience(ix));
+            self.restart_heartbeats(cx, ix);
+            self.queue.resume(ix);
+        }
+        is_free
+    }
+
+    /// Requests acknowledgments and starts the patience timer when a member holds this node back.
+    fn on_held_back(&mut self, cx: &mut Context, ix: GroupIx) {
+        if self.get_mut(ix).hold_back(cx.now) {
+            cx.timers.set(TimerKey::Patience(ix), cx.now + cx.config.patience);
+            self.on_heartbeat_due(cx, ix);
+        }
+    }
+
+    /// Returns the number of packets by which a member of the group may be behind: the window, or
+    /// the flight while messages are queued.
+    fn window(&self, config: &Config, ix: GroupIx) -> u32 {
+        let Config { window, flight, .. } = *config;
+        if self.queue.holds(ix) { window.min(flight) } else { window }
+    }
+
+    fn get(&self, ix: GroupIx) -> &OwnStream {
+        self.streams[ix.0 as usize].as_ref().expect("an index is kept no longer than its group")
+    }
+
+    fn get_mut(&mut self, ix: GroupIx) -> &mut OwnStream {
+        self.streams[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
+    }
+}

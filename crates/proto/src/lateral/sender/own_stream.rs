@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
+use crate::lateral::config::MAX_AHEAD;
 use crate::{NodeId, SeqNo, Time};
 
 /// A position in a node's own stream. Positions do not wrap, so that a member that has been silent
@@ -16,20 +17,20 @@ pub(crate) struct OwnStream {
     /// Position of the first packet.
     start: Position,
     /// Position of the next packet.
-    pub(crate) next: Position,
+    next: Position,
     /// Position after all accepted messages. Beyond `next` while packets are queued.
-    pub(crate) taken_to: Position,
+    accepted_to: Position,
     members: BTreeMap<NodeId, Member>,
     /// Position before which everything is to be confirmed by the members.
-    pub(crate) confirm: Option<Position>,
+    confirm: Option<Position>,
     /// Time since which sending is held back.
-    pub(crate) held_back_since: Option<Time>,
+    held_back_since: Option<Time>,
     /// Time from the last heartbeat to the next.
-    pub(crate) heartbeat_interval: Duration,
+    heartbeat_interval: Duration,
     /// Time from the last heartbeat to the joiners to the next.
-    pub(crate) joiners_interval: Duration,
+    joiners_interval: Duration,
     /// Position before which acknowledgments were last requested by a data packet.
-    asked_to: Position,
+    acks_requested_to: Position,
     /// Lower bound for the positions of all members that are waited for. While `next` is less than
     /// a window ahead of it, no member needs to be checked.
     confirmed_to: Position,
@@ -37,14 +38,43 @@ pub(crate) struct OwnStream {
     departed: VecDeque<Member>,
 }
 
+/// A heartbeat that is due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DueHeartbeat {
+    /// `true` if it requests acknowledgments.
+    pub(super) confirm: bool,
+    /// Time to the next one; `None` if there is none.
+    pub(super) next_after: Option<Duration>,
+}
+
+/// Confirmation of everything that was to be confirmed.
+#[derive(Debug)]
+pub(super) struct Confirmation {
+    /// Position before which everything is confirmed.
+    pub(super) up_to: Position,
+    /// Number of members that confirmed.
+    pub(super) members: usize,
+    /// Members that lost packets, and how many each.
+    pub(super) incomplete: Vec<(NodeId, u32)>,
+}
+
+/// Maximum number of departed members that are remembered.
+const MAX_DEPARTED: usize = 64;
+/// Time from a request for acknowledgments to its first repetition.
+const CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
+/// Longest interval between requests for acknowledgments, as a multiple of the first.
+const LONGEST_CONFIRM: u32 = 16;
+/// Longest interval between heartbeats, as a multiple of the first.
+const LONGEST_HEARTBEAT: u32 = 64;
+
 /// A member as the sender sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
-    pub(crate) node: NodeId,
+struct Member {
+    node: NodeId,
     /// First position that it is owed.
-    pub(crate) first: Position,
+    first: Position,
     /// Position before which everything is settled there.
-    pub(crate) settled_to: Position,
+    settled_to: Position,
     /// Position before which it has confirmed everything since it joined; `None` before its first
     /// acknowledgment. If it equals the end of the stream, the member does not need heartbeats.
     acked_to: Option<Position>,
@@ -53,9 +83,9 @@ pub(crate) struct Member {
     /// the end.
     join_end: Option<Position>,
     /// Number of packets that it lost.
-    pub(crate) lost: u32,
+    lost: u32,
     /// `true` if the sender does not wait for it.
-    pub(crate) slow: bool,
+    slow: bool,
 }
 
 impl Member {
@@ -105,13 +135,13 @@ impl OwnStream {
         Self {
             start,
             next: start,
-            taken_to: start,
+            accepted_to: start,
             members: BTreeMap::new(),
             confirm: None,
             held_back_since: None,
             heartbeat_interval: Duration::ZERO,
             joiners_interval: Duration::ZERO,
-            asked_to: start,
+            acks_requested_to: start,
             confirmed_to: start,
             departed: VecDeque::new(),
         }
@@ -121,8 +151,8 @@ impl OwnStream {
     pub(crate) fn resume_at(&mut self, start: Position, next: Position) {
         self.start = start;
         self.next = next;
-        self.taken_to = next;
-        self.asked_to = next;
+        self.accepted_to = next;
+        self.acks_requested_to = next;
         self.confirmed_to = next;
     }
 
@@ -130,25 +160,47 @@ impl OwnStream {
         self.start
     }
 
+    /// Returns the position of the next packet.
+    pub(crate) fn next(&self) -> Position {
+        self.next
+    }
+
+    /// Returns the position after all accepted messages.
+    pub(crate) fn accepted_to(&self) -> Position {
+        self.accepted_to
+    }
+
+    /// Accepts a message of this many packets, and returns its first number. Returns `None` if too
+    /// many packets are queued.
+    pub(super) fn accept(&mut self, packets: u32) -> Option<SeqNo> {
+        let first = self.accepted_to;
+        let end = first.plus(packets);
+        if end.seqno().distance_from(self.next.seqno()) >= MAX_AHEAD {
+            return None;
+        }
+        self.accepted_to = end;
+        Some(first.seqno())
+    }
+
     /// Assigns a number to the next packet.
     pub(crate) fn take_number(&mut self) -> SeqNo {
         let taken = self.next;
         self.next = taken.plus(1);
-        self.taken_to = self.taken_to.max(self.next);
+        self.accepted_to = self.accepted_to.max(self.next);
         taken.seqno()
     }
 
     /// Adds `node`, which is owed everything from the next message on, and nothing of messages that
     /// were accepted before.
     pub(crate) fn add_member(&mut self, node: NodeId) {
-        let (first, settled_to) = (self.taken_to, self.taken_to);
+        let (first, settled_to) = (self.accepted_to, self.accepted_to);
         let join_end = (self.next > self.start).then_some(self.next);
         let (acked_to, lost, slow) = (None, 0, false);
         let member = Member { node, first, settled_to, acked_to, join_end, lost, slow };
         self.members.entry(node).or_insert(member);
     }
 
-    pub(crate) fn remove_member(&mut self, node: NodeId) {
+    pub(super) fn remove_member(&mut self, node: NodeId) {
         if let Some(member) = self.members.remove(&node)
             && member.acked_to.is_some()
         {
@@ -159,12 +211,12 @@ impl OwnStream {
 
     /// Returns the first number that `node` is owed. A node that is not known as a member is owed
     /// messages from now on.
-    pub(crate) fn first_for(&self, node: NodeId) -> SeqNo {
-        self.members.get(&node).map_or(self.taken_to, |member| member.first).seqno()
+    pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
+        self.members.get(&node).map_or(self.accepted_to, |member| member.first).seqno()
     }
 
     /// Applies an acknowledgment.
-    pub(crate) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
+    pub(super) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
         let next = self.next;
         let Some(member) = self.members.get_mut(&node) else { return };
         // A number beyond the next one means an old position.
@@ -184,19 +236,19 @@ impl OwnStream {
     }
 
     /// Returns `true` if every member has confirmed the end of the stream, or if nothing was sent.
-    pub(crate) fn are_all_informed(&self) -> bool {
+    fn are_all_informed(&self) -> bool {
         self.next == self.start
             || self.members.values().all(|member| member.acked_to >= Some(self.next))
     }
 
     /// Returns the members that have not confirmed the end that the stream had when they joined.
-    pub(crate) fn joiners(&self) -> impl Iterator<Item = NodeId> {
+    pub(super) fn joiners(&self) -> impl Iterator<Item = NodeId> {
         self.members.values().filter(|it| it.join_end.is_some()).map(|member| member.node)
     }
 
     /// Returns the member furthest behind of those that are waited for, and the number of packets
     /// by which it is behind.
-    pub(crate) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
+    fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let waited_for = self.members.values().filter(|member| !member.slow);
         waited_for
             .map(|member| (member.node, member.behind(self.next)))
@@ -205,7 +257,7 @@ impl OwnStream {
 
     /// Returns the member that holds the sender back under this window, and the number of packets
     /// by which it is behind.
-    pub(crate) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
+    pub(super) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
         if window == 0 || self.next.distance_from(self.confirmed_to) < window {
             return None;
         }
@@ -216,17 +268,111 @@ impl OwnStream {
 
     /// Returns `true` if the next packet is to request acknowledgments. One in every eighth of a
     /// window does.
-    pub(crate) fn asks_to_confirm(&mut self, window: u32) -> bool {
-        let due = window > 0 && self.next.distance_from(self.asked_to) >= (window / 8).max(1);
+    pub(super) fn requests_acks(&mut self, window: u32) -> bool {
+        let due =
+            window > 0 && self.next.distance_from(self.acks_requested_to) >= (window / 8).max(1);
         if due {
-            self.asked_to = self.next;
+            self.acks_requested_to = self.next;
         }
         due
     }
 
+    /// Begins to hold back. Returns `false` if sending is held back already.
+    pub(super) fn hold_back(&mut self, now: Time) -> bool {
+        let begins = self.held_back_since.is_none();
+        if begins {
+            self.held_back_since = Some(now);
+            self.heartbeat_interval = CONFIRM_INTERVAL;
+        }
+        begins
+    }
+
+    /// Ends the holding back if no member causes it any more. Returns `true` if it ended.
+    pub(super) fn release(&mut self, window: u32) -> bool {
+        let ends = self.held_back_since.is_some() && self.held_back_by(window).is_none();
+        if ends {
+            self.held_back_since = None;
+        }
+        ends
+    }
+
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held_back_since.is_some()
+    }
+
+    /// Requests the confirmation of everything accepted so far.
+    pub(super) fn request_confirmation(&mut self) {
+        self.confirm = Some(self.accepted_to);
+        self.heartbeat_interval = CONFIRM_INTERVAL;
+    }
+
+    /// Returns `true` if a confirmation was requested and is open.
+    pub(super) fn awaits_confirmation(&self) -> bool {
+        self.confirm.is_some()
+    }
+
+    /// Returns the confirmation that was requested, once all members have confirmed.
+    pub(super) fn take_confirmation(&mut self) -> Option<Confirmation> {
+        let up_to = self.confirm?;
+        if self.unconfirmed(up_to).next().is_some() {
+            return None;
+        }
+        self.confirm = None;
+        let (members, incomplete) = (self.confirmed(up_to), self.take_incomplete());
+        Some(Confirmation { up_to, members, incomplete })
+    }
+
+    /// Restarts the heartbeats after a message, at this interval. Returns `false` if none are
+    /// needed, or if acknowledgments are being collected.
+    pub(super) fn restart_heartbeats(&mut self, interval: Duration) -> bool {
+        let restarts = !self.is_waiting() && !self.are_all_informed();
+        if restarts {
+            self.heartbeat_interval = interval;
+        }
+        restarts
+    }
+
+    /// Returns the heartbeat that is due; `None` if the members need none. `first` is the interval
+    /// from a message to its first heartbeat.
+    pub(super) fn next_heartbeat(&mut self, first: Option<Duration>) -> Option<DueHeartbeat> {
+        let is_waiting = self.is_waiting();
+        if !is_waiting && self.are_all_informed() {
+            return None;
+        }
+        let interval = self.heartbeat_interval;
+        let longest = if is_waiting {
+            Some(CONFIRM_INTERVAL * LONGEST_CONFIRM)
+        } else {
+            first.map(|first| first * LONGEST_HEARTBEAT)
+        };
+        let doubled = longest.map(|longest| (interval * 2).min(longest));
+        self.heartbeat_interval = doubled.unwrap_or(interval);
+        // At the longest interval, acknowledgments are requested. When all members have confirmed
+        // the end of a stream that has paused, the heartbeats stop. They continue until then.
+        // Otherwise, a member that was disconnected would never learn of its losses.
+        let confirm = is_waiting || longest.is_some_and(|longest| interval >= longest);
+        Some(DueHeartbeat { confirm, next_after: doubled.map(|_| interval) })
+    }
+
+    /// Begins the heartbeats to joiners, at this interval.
+    pub(super) fn begin_joiner_heartbeats(&mut self, interval: Duration) {
+        self.joiners_interval = interval;
+    }
+
+    /// Returns the time from this heartbeat to the joiners to the next.
+    pub(super) fn next_joiner_heartbeat(&mut self, first: Duration) -> Duration {
+        let longest = first * LONGEST_HEARTBEAT;
+        let next = (self.joiners_interval * 2).min(longest);
+        core::mem::replace(&mut self.joiners_interval, next)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.confirm.is_some() || self.held_back_since.is_some()
+    }
+
     /// Marks all members that are half a window or more behind as slow. Returns them, and the
     /// number of packets by which each is behind.
-    pub(crate) fn give_up_waiting(&mut self, window: u32) -> Vec<(NodeId, u32)> {
+    pub(super) fn give_up_waiting(&mut self, window: u32) -> Vec<(NodeId, u32)> {
         let next = self.next;
         let mut slow = Vec::new();
         for member in self.members.values_mut().filter(|member| !member.slow) {
@@ -240,7 +386,7 @@ impl OwnStream {
     }
 
     /// Returns the members that have not confirmed everything before `up_to`.
-    pub(crate) fn unconfirmed(&self, up_to: Position) -> impl Iterator<Item = NodeId> {
+    pub(super) fn unconfirmed(&self, up_to: Position) -> impl Iterator<Item = NodeId> {
         let behind = move |member: &&Member| up_to > member.settled_to;
         self.members.values().filter(behind).map(|member| member.node)
     }
@@ -248,7 +394,7 @@ impl OwnStream {
     /// Returns the number of members that have confirmed all that they were owed before `up_to`,
     /// including those that have left since. A member that has joined since is owed nothing before
     /// it.
-    pub(crate) fn confirmed(&self, up_to: Position) -> usize {
+    fn confirmed(&self, up_to: Position) -> usize {
         let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
         let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);
         let departed = self.departed.iter().filter(is_owed).filter(has_left_whole).count();
@@ -257,7 +403,7 @@ impl OwnStream {
 
     /// Returns the members that lost packets, and how many each. Members that have left are
     /// returned once.
-    pub(crate) fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
+    fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
         let here = self.members.values().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();
         let gone = self.departed.drain(..).filter(|member| member.lost > 0);
@@ -271,21 +417,18 @@ impl OwnStream {
     }
 
     /// Returns the number of members.
-    pub(crate) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.members.len()
     }
 
-    pub(crate) fn check(&self) {
+    pub(super) fn check(&self) {
         for (node, member) in &self.members {
             assert_eq!(*node, member.node, "a member is listed under another id");
-            assert!(member.settled_to <= self.taken_to, "a member confirmed the future");
+            assert!(member.settled_to <= self.accepted_to, "a member confirmed the future");
         }
-        assert!(self.next <= self.taken_to, "a packet went out that nobody gave");
+        assert!(self.next <= self.accepted_to, "a packet went out that nobody gave");
     }
 }
-
-/// Maximum number of departed members that are remembered.
-const MAX_DEPARTED: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -317,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn slowest_member_holds_back_until_it_confirms_or_is_given_up() {
+    fn slowest_member_holds_back_until_it_confirms_or_is_slow() {
         let mut own = stream();
         send(&mut own, WINDOW);
         own.on_ack(NodeId(1), SeqNo(81), 0, WINDOW);
@@ -334,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_owed_what_is_sent_after_it_came() {
+    fn member_is_owed_what_is_sent_after_its_join() {
         let mut own = stream();
         send(&mut own, 5);
         own.add_member(NodeId(3));
@@ -345,25 +488,25 @@ mod tests {
     }
 
     #[test]
-    fn joiner_is_owed_nothing_of_messages_already_queued() {
+    fn joiner_is_owed_nothing_of_queued_messages() {
         let mut own = stream();
         send(&mut own, 5);
-        own.taken_to = own.next.plus(100);
+        own.accepted_to = own.next.plus(100);
         own.add_member(NodeId(3));
         assert_eq!((own.first_for(NodeId(3)), own.first_for(NodeId(9))), (SeqNo(106), SeqNo(106)));
         own.on_ack(NodeId(3), SeqNo(6), 0, WINDOW);
         (1..3).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, WINDOW));
         assert_eq!(own.held_back_by(1), None, "it is not behind");
         send(&mut own, 100);
-        assert_eq!(own.taken_to.seqno(), SeqNo(106));
+        assert_eq!(own.accepted_to.seqno(), SeqNo(106));
         own.check();
         send(&mut own, 1);
-        assert_eq!(own.taken_to.seqno(), SeqNo(107));
+        assert_eq!(own.accepted_to.seqno(), SeqNo(107));
         assert!(own.unconfirmed(own.next).eq([1, 2, 3].map(NodeId)));
     }
 
     #[test]
-    fn acknowledgements_of_the_future_and_old_ones_are_ignored() {
+    fn old_acks_and_acks_of_the_future_are_ignored() {
         let mut own = stream();
         send(&mut own, 5);
         own.on_ack(NodeId(1), SeqNo(7), 0, WINDOW);
@@ -377,15 +520,15 @@ mod tests {
     }
 
     #[test]
-    fn one_message_in_an_eighth_of_a_window_asks_to_confirm() {
+    fn one_message_in_an_eighth_of_a_window_requests_acks() {
         let mut own = stream();
         let mut asked = 0;
         for _ in 0..800 {
-            asked += u32::from(own.asks_to_confirm(WINDOW));
+            asked += u32::from(own.requests_acks(WINDOW));
             send(&mut own, 1);
         }
         assert_eq!(asked, 79);
-        assert!(!own.asks_to_confirm(0));
+        assert!(!own.requests_acks(0));
     }
 
     #[test]
@@ -394,13 +537,13 @@ mod tests {
         send(&mut own, 5);
         (1..3).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, 0));
         own.next = own.next.plus(1 << 31);
-        own.taken_to = own.next;
+        own.accepted_to = own.next;
         own.on_ack(NodeId(1), own.next.seqno(), 0, 0);
         assert!(own.unconfirmed(own.next).eq([NodeId(2)]));
         assert_eq!(own.furthest_behind(), Some((NodeId(2), 1 << 31)));
         send(&mut own, 1 << 8);
         own.next = own.next.plus(u32::MAX);
-        own.taken_to = own.next;
+        own.accepted_to = own.next;
         assert!(own.unconfirmed(own.next).eq([NodeId(1), NodeId(2)]));
         own.check();
     }

@@ -7,8 +7,8 @@
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use crate::lateral::index::StreamIx;
 use crate::lateral::packet::symbol::Symbol;
-use crate::lateral::streams::StreamIx;
 use crate::{SeqNo, Time};
 
 /// Index of a packet in the buffer. Indices are reused after 2^32 packets, which the buffer never
@@ -46,7 +46,7 @@ pub(crate) struct Held {
     pub(crate) received_at: Time,
     stream: StreamIx,
     seqno: SeqNo,
-    came: Arrival,
+    arrival: Arrival,
     /// `None` if the packet was dropped before older ones.
     symbol: Option<Symbol>,
 }
@@ -57,7 +57,7 @@ const OVERHEAD_BYTES: usize = 96;
 impl Held {
     /// Returns the packet's symbol.
     pub(crate) fn symbol(&self) -> &Symbol {
-        self.symbol.as_ref().expect("a packet that was dropped is asked for no more")
+        self.symbol.as_ref().expect("a packet that was dropped is not read any more")
     }
 }
 
@@ -78,7 +78,7 @@ impl DataBuffer {
         stream: StreamIx,
         seqno: SeqNo,
         symbol: Symbol,
-        came: Arrival,
+        arrival: Arrival,
     ) -> HeldIx {
         let ix = HeldIx(self.first.0.wrapping_add(self.packets.len() as u32));
         self.bytes += cost(&symbol);
@@ -86,7 +86,7 @@ impl DataBuffer {
             received_at: now,
             stream,
             seqno,
-            came,
+            arrival,
             symbol: Some(symbol),
         });
         ix
@@ -97,7 +97,7 @@ impl DataBuffer {
     pub(crate) fn mark_multicast(&mut self, ix: HeldIx) -> (Arrival, Symbol) {
         let place = self.place(ix);
         let held = &mut self.packets[place];
-        (core::mem::replace(&mut held.came, Arrival::Multicast), held.symbol().clone())
+        (core::mem::replace(&mut held.arrival, Arrival::Multicast), held.symbol().clone())
     }
 
     pub(crate) fn get(&self, ix: HeldIx) -> &Held {

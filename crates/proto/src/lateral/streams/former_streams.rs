@@ -6,7 +6,7 @@ use crate::incarnations::LATE_FOR;
 use crate::recent::Recent;
 use crate::{Incarnation, NodeId, SeqNo, Time};
 
-/// FormerStream streams of one group, by sender and, if known, its incarnation.
+/// Former streams of one group, by sender and, if known, its incarnation.
 #[derive(Debug, Default)]
 pub(crate) struct FormerStreams(Recent<(NodeId, Option<Incarnation>), FormerStream>);
 

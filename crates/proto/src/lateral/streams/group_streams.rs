@@ -1,7 +1,7 @@
-//! Streams of each group.
+//! Streams of each group, current and former ones.
 
-use crate::lateral::groups::GroupIx;
-use crate::lateral::streams::StreamIx;
+use super::former_streams::FormerStreams;
+use crate::lateral::index::{GroupIx, StreamIx};
 
 /// Streams of each group, by group index. Each stream stores its position in the list of its group.
 /// It is therefore added and removed in one step.
@@ -13,23 +13,20 @@ struct OfGroup {
     streams: Vec<StreamIx>,
     /// Position at which the last search ended.
     last: usize,
+    former: FormerStreams,
 }
 
 impl GroupStreams {
     /// Adds a stream of `group`, and returns its position.
     pub(crate) fn push(&mut self, group: GroupIx, ix: StreamIx) -> u32 {
-        let groups = group.0 as usize + 1;
-        if self.0.len() < groups {
-            self.0.resize_with(groups, OfGroup::default);
-        }
-        let streams = &mut self.0[group.0 as usize].streams;
+        let streams = &mut self.get_mut(group).streams;
         streams.push(ix);
         streams.len() as u32 - 1
     }
 
     /// Removes the stream at `place`, and returns the one that moves there.
     pub(crate) fn remove(&mut self, group: GroupIx, place: u32) -> Option<StreamIx> {
-        let OfGroup { streams, last } = &mut self.0[group.0 as usize];
+        let OfGroup { streams, last, .. } = &mut self.0[group.0 as usize];
         streams.swap_remove(place as usize);
         if *last == place as usize {
             // The stream that moves there has not been searched.
@@ -38,9 +35,18 @@ impl GroupStreams {
         streams.get(place as usize).copied()
     }
 
-    /// Removes and returns all streams of `group`.
-    pub(crate) fn take(&mut self, group: GroupIx) -> Vec<StreamIx> {
-        self.0.get_mut(group.0 as usize).map(core::mem::take).unwrap_or_default().streams
+    /// Removes and returns all streams of `group`, and its former streams.
+    pub(crate) fn take(&mut self, group: GroupIx) -> (Vec<StreamIx>, FormerStreams) {
+        let of_group = self.0.get_mut(group.0 as usize).map(core::mem::take).unwrap_or_default();
+        (of_group.streams, of_group.former)
+    }
+
+    pub(crate) fn former(&self, group: GroupIx) -> Option<&FormerStreams> {
+        self.0.get(group.0 as usize).map(|of_group| &of_group.former)
+    }
+
+    pub(crate) fn former_mut(&mut self, group: GroupIx) -> &mut FormerStreams {
+        &mut self.get_mut(group).former
     }
 
     pub(crate) fn of(&self, group: GroupIx) -> &[StreamIx] {
@@ -55,11 +61,19 @@ impl GroupStreams {
         count: usize,
         wanted: impl Fn(&StreamIx) -> bool,
     ) -> Option<StreamIx> {
-        let OfGroup { streams, last } = self.0.get_mut(group.0 as usize)?;
+        let OfGroup { streams, last, .. } = self.0.get_mut(group.0 as usize)?;
         (0..streams.len().min(count)).find_map(|_| {
             *last = (*last + 1) % streams.len();
             Some(streams[*last]).filter(&wanted)
         })
+    }
+
+    fn get_mut(&mut self, group: GroupIx) -> &mut OfGroup {
+        let groups = group.0 as usize + 1;
+        if self.0.len() < groups {
+            self.0.resize_with(groups, OfGroup::default);
+        }
+        &mut self.0[group.0 as usize]
     }
 
     /// Returns the number of streams of all groups.
@@ -74,21 +88,21 @@ mod tests {
     use core::cell::RefCell;
 
     #[test]
-    fn search_looks_at_a_few_streams_and_continues_where_it_ended() {
+    fn search_continues_where_the_last_one_ended() {
         let mut streams = GroupStreams::default();
         let group = GroupIx(3);
         (0..1000).for_each(|ix| _ = streams.push(group, StreamIx(ix)));
-        let looked_at = RefCell::new(Vec::new());
+        let searched = RefCell::new(Vec::new());
         for _ in 0..20 {
             let found = streams.find_next(group, 50, |ix| {
-                looked_at.borrow_mut().push(*ix);
+                searched.borrow_mut().push(*ix);
                 false
             });
             assert_eq!(found, None);
         }
-        let mut looked_at = looked_at.into_inner();
-        looked_at.sort_unstable();
-        assert!(looked_at.into_iter().eq((0..1000).map(StreamIx)), "each once in 20 searches");
+        let mut searched = searched.into_inner();
+        searched.sort_unstable();
+        assert!(searched.into_iter().eq((0..1000).map(StreamIx)), "each once in 20 searches");
         assert_eq!(streams.find_next(GroupIx(9), 50, |_| true), None);
     }
 }

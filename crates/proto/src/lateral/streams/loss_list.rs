@@ -1,6 +1,6 @@
-//! Packets that are missing here, with the time of the next action for each.
+//! Loss list: the packets that are missing here, with the time of the next action for each.
 
-use crate::lateral::streams::StreamIx;
+use crate::lateral::index::StreamIx;
 use crate::{NodeId, SeqNo, Time, Timers};
 
 /// Index of the record of a missing packet.
@@ -33,6 +33,13 @@ pub(crate) struct LossList {
     due: Timers<MissingIx>,
     /// Time before which no packet is due.
     paused_until: Time,
+}
+
+impl Missing {
+    /// Creates the record of a packet that is noticed to be missing at `now`.
+    pub(crate) fn new(stream: StreamIx, seqno: SeqNo, now: Time) -> Self {
+        Self { stream, seqno, noticed_at: now, attempts: 0, holders: Holders::default() }
+    }
 }
 
 impl Holders {
@@ -105,6 +112,6 @@ impl LossList {
     }
 
     pub(crate) fn check(&self) {
-        assert_eq!(self.due.len(), self.len(), "a missing packet is not looked after");
+        assert_eq!(self.due.len(), self.len(), "a missing packet is never due");
     }
 }

@@ -7,7 +7,7 @@
 //! targets and the next one begins.
 //!
 //! There are two guarantees (section 3). A packet of group A goes to c_A members on average, by
-//! Algorithm 1 (see [`regions`](crate::lateral::repair::regions)). And it goes to each of them in one repair only: a
+//! Algorithm 1 (see [`regions`](super::regions)). And it goes to each of them in one repair only: a
 //! batch draws no node that another open batch of the same lane has drawn from the same region.
 //! Only batches that are open at the same time can share a packet.
 //!
@@ -23,19 +23,20 @@
 //!
 //! `rebuild` applies view changes to the bins.
 
-pub(crate) mod batches;
+mod batches;
 mod rebuild;
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::lateral::config::RepairScope;
-use crate::lateral::groups::GroupIx;
-use crate::lateral::packet::WireId;
+use crate::lateral::context::Context;
+use crate::lateral::index::GroupIx;
 use crate::lateral::packet::symbol::{Symbol, xor_growing};
+use crate::lateral::packet::{Packet, WireId};
 use crate::lateral::repair::chain::{Link, SetId};
 use crate::lateral::repair::regions::{RegionIx, Regions};
-use crate::{IdMap, NodeId, PacketId, Rng, Time};
+use crate::{Class, Destination, GroupId, IdMap, NodeId, PacketId, Rng, Time};
 use batches::{BinIx, Cell, Lane, MAX_BATCHES_AHEAD, draw_free, draw_shared};
 
 /// Repair bins of a node.
@@ -94,6 +95,25 @@ pub(crate) struct Repair<'a> {
     pub(crate) sum: &'a [u8],
 }
 
+impl Repair<'_> {
+    /// Sends the repair to each of its targets.
+    pub(crate) fn send(&self, cx: &mut Context) {
+        if self.targets.is_empty() {
+            return;
+        }
+        let Context { origin, outbox, counters, .. } = cx;
+        counters.xors += self.ids.len() as u64;
+        counters.repairs_sent += self.targets.len() as u64;
+        let before = outbox.sent_bytes();
+        let targets = self.targets.iter().map(|(_, node)| Destination::Node(*node));
+        outbox.push(Class::Repair, targets, |out| {
+            let packet = Packet::Repair { ids: self.ids, sum: self.sum };
+            packet.encode(*origin, GroupId::NONE, 0, out);
+        });
+        counters.repair_bytes_sent += outbox.sent_bytes() - before;
+    }
+}
+
 #[derive(Debug, Default)]
 struct Bin {
     /// Groups of the bin, sorted.
@@ -102,7 +122,7 @@ struct Bin {
     /// Number of regions from which it selects targets; 0 if the bin does not exist.
     regions: usize,
     /// `true` if the bin is in [`Bins::changed`].
-    is_noted: bool,
+    is_marked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -206,7 +226,7 @@ impl Bins {
                 self.lanes[lane].cells[bin.0 as usize] = Cell::idle(0);
             }
         }
-        self.hand_over(lane);
+        self.reassign_released(lane);
         for bin in full.drain(..) {
             // Bins that got a released node have already drawn.
             if self.lanes[lane].cells[bin.0 as usize].left() == 0 {
@@ -214,12 +234,12 @@ impl Bins {
             }
         }
         self.full = full;
-        self.forget_stale_flushes();
+        self.drop_stale_flushes();
     }
 
     /// Reads the memory that [`Bins::accept`] will need for a packet of `group`. The result has no
     /// meaning.
-    pub(crate) fn look(&self, group: GroupIx) -> u32 {
+    pub(crate) fn prefetch(&self, group: GroupIx) -> u32 {
         const OF_A_CACHE_LINE: usize = 64 / size_of::<BinIx>();
         let of_group = self.of_group.get(group.0 as usize);
         let bins = of_group.into_iter().flatten().step_by(OF_A_CACHE_LINE);
@@ -242,11 +262,11 @@ impl Bins {
             if !self.is_stale(&flush) {
                 self.counts.flushed += 1;
                 self.finish(flush.bin, flush.lane, &mut send);
-                self.hand_over(flush.lane);
+                self.reassign_released(flush.lane);
                 self.draw(flush.bin, flush.lane);
             }
         }
-        self.forget_stale_flushes();
+        self.drop_stale_flushes();
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -360,7 +380,7 @@ impl Bins {
 
     /// Gives the nodes that batches have just released to waiting bins: in each region, to the one
     /// that has waited longest. Their batches begin with the next packet.
-    fn hand_over(&mut self, lane: usize) {
+    fn reassign_released(&mut self, lane: usize) {
         while let Some(region) = self.freed.pop() {
             let Some(bin) = self.lanes[lane].waiting[region.0 as usize].first().copied() else {
                 continue;
@@ -406,7 +426,7 @@ impl Bins {
 
     /// Drops the flush times of batches that were sent in the meantime, as soon as they reach the
     /// front. The node is not woken for them.
-    fn forget_stale_flushes(&mut self) {
+    fn drop_stale_flushes(&mut self) {
         while self.to_flush.front().is_some_and(|flush| self.is_stale(flush)) {
             self.to_flush.pop_front();
         }

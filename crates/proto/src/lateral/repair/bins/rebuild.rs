@@ -22,13 +22,13 @@ impl Bins {
     /// Applies the changes of regions since the last packet. Bins that serve no region are removed.
     pub(crate) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         if self.regions.is_touched() {
-            self.take_up_changes(send);
+            self.apply_changes(send);
         }
     }
 
     /// A separate function, so that the many packets without a change pay only for the check.
     #[inline(never)]
-    fn take_up_changes(&mut self, send: &mut impl FnMut(Repair<'_>)) {
+    fn apply_changes(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         self.regions.settle();
         let regions = self.regions.slots();
         self.of_region.resize_with(regions, Vec::new);
@@ -42,7 +42,7 @@ impl Bins {
         // Other batches may draw targets only after all batches that had to be sent are sent.
         let mut changed = core::mem::take(&mut self.changed);
         for bin in changed.drain(..) {
-            self.bins[bin.0 as usize].is_noted = false;
+            self.bins[bin.0 as usize].is_marked = false;
             if self.bins[bin.0 as usize].regions == 0 {
                 self.remove_bin(bin);
             } else {
@@ -52,7 +52,7 @@ impl Bins {
         self.changed = changed;
         // Bins that wait for a node of a changed region try again without a hand-over.
         self.freed.clear();
-        self.forget_stale_flushes();
+        self.drop_stale_flushes();
     }
 
     /// Checks that every bin is filed under its groups and has the right number of regions, and
@@ -160,7 +160,7 @@ impl Bins {
             }
         }
         if lost {
-            self.send_what_it_holds(bin, send);
+            self.send_early(bin, send);
         }
         true
     }
@@ -176,14 +176,14 @@ impl Bins {
                 source.targets = new.targets;
             }
         }
-        self.note(bin);
+        self.mark_changed(bin);
     }
 
-    fn send_what_it_holds(&mut self, bin: BinIx, send: &mut impl FnMut(Repair<'_>)) {
+    fn send_early(&mut self, bin: BinIx, send: &mut impl FnMut(Repair<'_>)) {
         for lane in 0..self.lanes.len() {
             if !self.lanes[lane].batches[bin.0 as usize].ids.is_empty() {
                 self.cut_short(bin, lane, send);
-                self.note(bin);
+                self.mark_changed(bin);
             }
         }
     }
@@ -209,7 +209,7 @@ impl Bins {
             sources.retain(|source| source.region != region);
         }
         self.bins[bin.0 as usize].regions -= 1;
-        self.note(bin);
+        self.mark_changed(bin);
     }
 
     /// Returns the bin of a link in the chain of `region`, and lets it serve the region.
@@ -228,7 +228,7 @@ impl Bins {
             let source = Source { region, targets: link.targets, owed: 0.0 };
             lane.batches[bin.0 as usize].sources.push(source);
         }
-        self.note(bin);
+        self.mark_changed(bin);
         bin
     }
 
@@ -269,8 +269,8 @@ impl Bins {
         self.vacant.push(bin);
     }
 
-    fn note(&mut self, bin: BinIx) {
-        if !core::mem::replace(&mut self.bins[bin.0 as usize].is_noted, true) {
+    fn mark_changed(&mut self, bin: BinIx) {
+        if !core::mem::replace(&mut self.bins[bin.0 as usize].is_marked, true) {
             self.changed.push(bin);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Neighbour, RegionIx, Regions};
 use crate::lateral::config::RepairScope;
-use crate::lateral::groups::GroupIx;
+use crate::lateral::index::GroupIx;
 
 impl Regions {
     /// Checks that every node is in exactly the regions of its groups, and that every group has the

@@ -20,7 +20,7 @@ use alloc::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use crate::lateral::config::RepairScope;
-use crate::lateral::groups::GroupIx;
+use crate::lateral::index::GroupIx;
 use crate::lateral::repair::chain::{Chain, Link, SetId, Span};
 use crate::{IdMap, NodeId, Rng};
 
@@ -124,18 +124,18 @@ impl Regions {
     /// Sets the c of `group`. If the group has fewer other members, all of them are to get every
     /// packet.
     pub(crate) fn set_c(&mut self, group: GroupIx, c: u8) {
-        self.know(group);
+        self.ensure_group(group);
         self.groups[group.0 as usize].c = c;
         self.reshare(group);
     }
 
     pub(crate) fn add(&mut self, node: NodeId, group: GroupIx) {
-        self.know(group);
+        self.ensure_group(group);
         let neighbour = self.neighbours.entry(node).or_default();
         let Err(place) = neighbour.groups.binary_search(&group) else { return };
         neighbour.groups.insert(place, group);
         self.groups[group.0 as usize].size += 1;
-        self.move_later(node, group);
+        self.record_move(node, group);
     }
 
     pub(crate) fn remove(&mut self, node: NodeId, group: GroupIx) {
@@ -143,7 +143,7 @@ impl Regions {
         let Ok(place) = neighbour.groups.binary_search(&group) else { return };
         neighbour.groups.remove(place);
         self.groups[group.0 as usize].size -= 1;
-        self.move_later(node, group);
+        self.record_move(node, group);
     }
 
     /// Moves all nodes to their current regions, and applies the current sizes of groups.
@@ -152,7 +152,7 @@ impl Regions {
         reshared.drain(..).for_each(|group| self.share_out(group));
         self.reshared = reshared;
         let mut moving = core::mem::take(&mut self.moving);
-        moving.drain(..).for_each(|node| self.relocate(node));
+        moving.drain(..).for_each(|node| self.move_node(node));
         self.moving = moving;
     }
 
@@ -216,7 +216,7 @@ impl Regions {
         groups.iter().fold(SetId::default(), |set, group| set ^ self.set_of(*group))
     }
 
-    fn know(&mut self, group: GroupIx) {
+    fn ensure_group(&mut self, group: GroupIx) {
         while self.groups.len() <= group.0 as usize {
             let set = SetId::draw(&mut self.rng);
             self.groups.push(OfGroup {
@@ -238,7 +238,7 @@ impl Regions {
     }
 
     /// Records that `group` was just added to `node` or removed from it.
-    fn move_later(&mut self, node: NodeId, group: GroupIx) {
+    fn record_move(&mut self, node: NodeId, group: GroupIx) {
         self.reshare(group);
         let of_group = self.set_of(group);
         let neighbour = self.neighbours.get_mut(&node).expect("its groups were just changed");
@@ -275,7 +275,7 @@ impl Regions {
     }
 
     /// Moves `node` to the region of its groups.
-    fn relocate(&mut self, node: NodeId) {
+    fn move_node(&mut self, node: NodeId) {
         let neighbour = self.neighbours.get_mut(&node).expect("it stays until it was moved");
         neighbour.is_moving = false;
         let changed = core::mem::take(&mut neighbour.changed);
@@ -285,15 +285,16 @@ impl Regions {
         (neighbour.placed, neighbour.stands) = (after, stands);
         if !(stood && changed.is_empty()) {
             match self.scope {
-                RepairScope::PerGroup => self.relocate_in_each(node, stood, &changed),
+                RepairScope::PerGroup => self.move_in_each_group(node, stood, &changed),
                 RepairScope::Regions => {
-                    let is_moved = stood && stands && self.take_along(before, after, &changed);
+                    let is_moved =
+                        stood && stands && self.move_whole_region(before, after, &changed);
                     if stood && !is_moved {
-                        self.take_out(node, before);
+                        self.remove_node(node, before);
                     }
                     if stands && !is_moved {
                         let groups = core::mem::take(&mut self.neighbour(node).groups);
-                        self.put_in(node, after, &groups);
+                        self.insert_node(node, after, &groups);
                         self.neighbour(node).groups = groups;
                     }
                 }
@@ -306,14 +307,14 @@ impl Regions {
 
     /// Moves `node` where every group is a region. A node that was not placed is added to all its
     /// groups.
-    fn relocate_in_each(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
+    fn move_in_each_group(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
         let groups = core::mem::take(&mut self.neighbour(node).groups);
         for group in if stood { changed } else { &groups[..] } {
             let set = self.set_of(*group);
             if groups.binary_search(group).is_ok() {
-                self.put_in(node, set, &[*group]);
+                self.insert_node(node, set, &[*group]);
             } else {
-                self.take_out(node, set);
+                self.remove_node(node, set);
             }
         }
         self.neighbour(node).groups = groups;
@@ -326,7 +327,7 @@ impl Regions {
     /// Changes the region `before` to `after` by adding or removing the `changed` groups. Returns
     /// `false` if it cannot: if not all of its nodes move to `after`, if that region exists
     /// already, or if the groups are too many to be cheaper than new regions.
-    fn take_along(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
+    fn move_whole_region(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
         let region = &mut self.regions[ix.0 as usize];
         let many = changed.len() > 1 && changed.len() > region.groups.len() / 4;
@@ -335,8 +336,8 @@ impl Regions {
         }
         // The first node that stays behind ends the search. The next one that moves will find that
         // `after` exists.
-        let moves_on = |node| self.neighbours.get(node).is_some_and(|it| it.set == after);
-        if !region.nodes.iter().all(moves_on) {
+        let moves_too = |node| self.neighbours.get(node).is_some_and(|it| it.set == after);
+        if !region.nodes.iter().all(moves_too) {
             return false;
         }
         for node in &region.nodes {
@@ -368,17 +369,17 @@ impl Regions {
         true
     }
 
-    fn put_in(&mut self, node: NodeId, set: SetId, groups: &[GroupIx]) {
+    fn insert_node(&mut self, node: NodeId, set: SetId, groups: &[GroupIx]) {
         let ix = match self.by_set.get(&set) {
             Some(ix) => *ix,
-            None => self.found(set, groups),
+            None => self.create_region(set, groups),
         };
         let region = &mut self.regions[ix.0 as usize];
         region.nodes.push(node);
         region.renew(ix, &mut self.touched);
     }
 
-    fn found(&mut self, set: SetId, groups: &[GroupIx]) -> RegionIx {
+    fn create_region(&mut self, set: SetId, groups: &[GroupIx]) -> RegionIx {
         let ix = self.vacant.pop().unwrap_or_else(|| {
             self.regions.push(Region::default());
             RegionIx(self.regions.len() as u32 - 1)
@@ -394,7 +395,7 @@ impl Regions {
         ix
     }
 
-    fn take_out(&mut self, node: NodeId, set: SetId) {
+    fn remove_node(&mut self, node: NodeId, set: SetId) {
         let Some(&ix) = self.by_set.get(&set) else { return };
         let region = &mut self.regions[ix.0 as usize];
         region.nodes.retain(|other| *other != node);

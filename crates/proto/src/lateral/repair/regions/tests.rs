@@ -63,7 +63,7 @@ fn selections(regions: &Regions) -> Selections {
 }
 
 #[test]
-fn the_papers_example_comes_out_as_in_figure_7() {
+fn example_of_figure_7() {
     let regions = golden();
     assert_eq!([0, 1, 2].map(|group: usize| regions.groups[group].size), [20, 20, 25]);
     let expected: [(&[GroupIx], &[GroupIx], f64); 12] = [
@@ -89,7 +89,7 @@ fn the_papers_example_comes_out_as_in_figure_7() {
 }
 
 #[test]
-fn a_bin_may_exist_for_a_group_set_that_is_nobodys_region() {
+fn bin_may_exist_for_a_group_set_that_is_no_region() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     // Node 1 is in A, B and C. A and B have the same size, C is larger.
     [A, B, C].iter().for_each(|group| regions.add(NodeId(1), *group));
@@ -126,7 +126,7 @@ fn a_change_touches_the_regions_of_its_group_and_no_others() {
 }
 
 #[test]
-fn a_node_takes_its_region_along_if_it_is_alone_there() {
+fn lone_node_takes_its_region_along() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     regions.add(NodeId(1), A);
     regions.add(NodeId(2), B);
@@ -149,7 +149,7 @@ fn a_node_takes_its_region_along_if_it_is_alone_there() {
 }
 
 #[test]
-fn nodes_take_their_region_along_if_all_of_them_move_on() {
+fn nodes_that_all_move_take_their_region_along() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     let nodes = || (1..=3).map(NodeId);
     nodes().for_each(|node| [A, B].iter().for_each(|group| regions.add(node, *group)));
@@ -176,7 +176,7 @@ fn nodes_take_their_region_along_if_all_of_them_move_on() {
 }
 
 #[test]
-fn nodes_that_join_many_groups_between_packets_move_once() {
+fn nodes_that_join_many_groups_at_once_move_once() {
     const GROUPS: u32 = 100;
     let mut regions = with_c(RepairScope::Regions, &[1; GROUPS as usize]);
     for group in (0..GROUPS).map(GroupIx) {

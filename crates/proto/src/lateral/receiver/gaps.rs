@@ -1,0 +1,176 @@
+//! Gaps: numbers that were sent and have not arrived. They are recorded as missing, or skipped if
+//! they are too many.
+
+use super::Receiver;
+use crate::lateral::config::StreamStart;
+use crate::lateral::context::Context;
+use crate::lateral::delivery::report_lost;
+use crate::lateral::index::StreamIx;
+use crate::lateral::recovery::first_wait;
+use crate::{LossCause, SeqNo, Time};
+
+/// Maximum number of missing packets. A node with more cannot catch up.
+const MAX_MISSING: usize = 1 << 18;
+
+impl Receiver {
+    /// Records every unknown number of the stream before `end` as missing. Returns `false` if `end`
+    /// is not believed: a jump needs the sender's confirmation.
+    pub(crate) fn notice_up_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
+        let max_gap = cx.config.max_gap;
+        let stream = self.streams.get_mut(ix);
+        if stream.is_large_step(end, max_gap) {
+            if !stream.is_believed(cx.now, &cx.config) {
+                stream.set_doubted(stream.doubt_before(end, max_gap).or(Some(end)));
+                cx.counters.jumps_doubted += 1;
+                self.query_sender(cx, ix);
+                return false;
+            }
+            if cx.config.stream_start == StreamStart::AskSender {
+                // The number may belong to another incarnation, which is as unconfirmed as the
+                // jump.
+                stream.set_incarnation(None);
+            }
+        }
+        self.notice_believed(cx, ix, end)
+    }
+
+    /// Like [`Self::notice_up_to`], for numbers that the sender has confirmed or that are believed.
+    pub(super) fn notice_believed(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
+        let stream = self.streams.get_mut(ix);
+        let ahead = end.distance_from(stream.window().end());
+        if ahead <= 0 {
+            return true;
+        }
+        if ahead as u32 > cx.config.max_gap {
+            return self.on_jump(cx, ix, end);
+        }
+        stream.set_doubted(None);
+        if self.streams.losses().len() + ahead as usize > MAX_MISSING {
+            self.skip_to(cx, ix, end);
+            return true;
+        }
+        for _ in 0..ahead {
+            self.notice_next(cx, ix);
+        }
+        true
+    }
+
+    /// Records the packets from `first` to the known start of the stream as missing, because they
+    /// are owed too. If they are too many, they are reported as lost.
+    pub(super) fn notice_down_to(&mut self, cx: &mut Context, ix: StreamIx, first: SeqNo) {
+        let window = self.streams.get(ix).window();
+        let (first, start) = (window.owed_from(first), window.start());
+        let before = start.distance_from(first);
+        if before <= 0 {
+            return;
+        }
+        if before as u32 > cx.config.max_gap
+            || !window.reaches_back()
+            || self.streams.losses().len() + before as usize > MAX_MISSING
+        {
+            cx.counters.missing += before as u64;
+            let range = (first, start.minus(1));
+            report_lost(cx, &mut self.streams, ix, range, LossCause::TooFarBehind);
+            return;
+        }
+        for _ in 0..before {
+            let due = count_missing(cx);
+            self.streams.push_missing_before(cx.now, ix, due);
+        }
+    }
+
+    fn notice_next(&mut self, cx: &mut Context, ix: StreamIx) {
+        let seqno = self.streams.get(ix).window().end();
+        if self.delivery.is_unwanted(ix, seqno) {
+            self.streams.push_settled(ix);
+            self.delivery.forget_unwanted_before(ix, seqno.next());
+            return;
+        }
+        let due = count_missing(cx);
+        self.streams.push_missing(cx.now, ix, due);
+    }
+
+    /// Gives up everything of the stream before `end` that is missing.
+    pub(super) fn skip_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) {
+        self.delivery.end_messages(cx, &mut self.streams, ix, LossCause::TooFarBehind);
+        let known_to = self.streams.get(ix).window().end();
+        self.lose_missing_before(cx, ix, end);
+        // Packets beyond the end that belong to a message which is over were reported with it.
+        let first = self.delivery.reported_beyond(ix, known_to);
+        if end.is_after(first) {
+            cx.counters.missing += end.distance_from(first) as u64;
+            let range = (first, end.minus(1));
+            report_lost(cx, &mut self.streams, ix, range, LossCause::TooFarBehind);
+        }
+        self.delivery.forget_unwanted_before(ix, end);
+    }
+
+    /// Continues the stream at `end`, which may belong to another incarnation of its sender.
+    /// Missing packets are reported lost. Returns the number before which every packet was
+    /// delivered or reported lost.
+    pub(super) fn move_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
+        self.delivery.end_messages(cx, &mut self.streams, ix, LossCause::TooFarBehind);
+        let known_to = self.streams.get(ix).window().end();
+        self.lose_missing_before(cx, ix, end);
+        self.delivery.forget_messages(cx, &mut self.streams, ix, known_to)
+    }
+
+    /// Empties the window up to `end`, and reports what was missing as lost.
+    fn lose_missing_before(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) {
+        for seqno in self.streams.skip_to(ix, end) {
+            let range = (seqno, seqno);
+            report_lost(cx, &mut self.streams, ix, range, LossCause::TooFarBehind);
+        }
+    }
+
+    /// Handles a number that is more than [`max_gap`](crate::lateral::Config::max_gap) ahead. It is
+    /// believed once a second number agrees with it. The packets before the first of the two
+    /// numbers are then reported lost. Those between them were sent after the jump, and are owed.
+    fn on_jump(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
+        let stream = self.streams.get(ix);
+        let (sender, group, former) = (stream.sender(), stream.group(), stream.incarnation());
+        if self.streams.is_late(cx.now, group, sender, end) {
+            return false;
+        }
+        let stream = self.streams.get_mut(ix);
+        let Some(doubted) = stream.doubt_before(end, cx.config.max_gap) else {
+            stream.set_doubted(Some(end));
+            cx.counters.jumps_doubted += 1;
+            return false;
+        };
+        let from_first = cx.config.stream_start == StreamStart::FromFirst;
+        if from_first || doubted.is_near(stream.window().end()) {
+            stream.set_doubted(None);
+            self.skip_to(cx, ix, doubted);
+            return self.notice_believed(cx, ix, end);
+        }
+        if !stream.is_silent(cx.now, &cx.config) {
+            // It may belong to another incarnation of the sender, whose numbers begin elsewhere.
+            // Only the sender knows what was lost in between.
+            self.query_sender(cx, ix);
+            return false;
+        }
+        // The numbers belong to an unknown incarnation until the sender answers, or to one that was
+        // followed before.
+        let former_to = self.move_to(cx, ix, doubted);
+        let others = self.streams.former_mut(group);
+        let resumed = others.take_near(sender, doubted);
+        others.leave(sender, former, former_to, cx.config.streams_per_group);
+        let stream = self.streams.get_mut(ix);
+        stream.begin_unknown();
+        if let Some((incarnation, to)) = resumed {
+            stream.resume_at(to);
+            stream.set_incarnation(incarnation);
+        }
+        self.notice_believed(cx, ix, end)
+    }
+}
+
+/// Counts a missing packet, and returns the time of its first NAK, or that at which it is given up.
+fn count_missing(cx: &mut Context) -> Time {
+    cx.counters.missing += 1;
+    let give_up_after = cx.config.give_up_after;
+    let nak = cx.config.nak.as_ref();
+    let wait = nak.map_or(give_up_after, |nak| first_wait(nak, &mut cx.rng));
+    cx.now + wait.min(give_up_after)
+}

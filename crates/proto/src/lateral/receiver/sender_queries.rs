@@ -1,0 +1,89 @@
+//! Queries to the senders of streams for the first number that this node is owed, the next number,
+//! and the sender's current incarnation.
+//!
+//! Any host that receives the group's multicast can forge data packets, repairs and heartbeats. No
+//! packet is settled on these alone. A jump to a number far ahead, another incarnation of the
+//! sender, and a packet that is about to be reported lost wait for the sender's answer to an
+//! *open*. The answer repeats a nonce that no other node has received. If the sender does not
+//! answer, claims about its stream are believed.
+
+use core::time::Duration;
+
+use crate::lateral::context::{Context, TimerKey};
+use crate::lateral::index::StreamIx;
+use crate::lateral::packet::Packet;
+use crate::lateral::streams::Stream;
+use crate::{Destination, Rng, SeqNo};
+
+/// Queries of a node.
+#[derive(Debug)]
+pub(super) struct SenderQueries {
+    /// Source of nonces. All other draws use another generator, so that nonces cannot be inferred
+    /// from observable random choices.
+    nonces: Rng,
+}
+
+impl SenderQueries {
+    pub(super) fn new(nonces: Rng) -> Self {
+        Self { nonces }
+    }
+
+    /// Sends the next open to a stream's sender, unless nothing has to be queried or the sender is
+    /// silent.
+    pub(super) fn send_open(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
+        let nonce = self.nonce();
+        if let Some((nonce, wait)) = stream.next_open(cx.now, nonce) {
+            cx.counters.opens_sent += 1;
+            let to = Destination::Node(stream.sender());
+            cx.transmit(to, stream.group(), Packet::Open { nonce });
+            cx.timers.set(TimerKey::Open(ix), cx.now + wait);
+        }
+    }
+
+    /// Like [`Self::send_open`], for a sender that was heard again. Has no effect if the next open
+    /// is scheduled.
+    pub(super) fn on_heard(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
+        if !cx.timers.is_set(TimerKey::Open(ix)) {
+            self.send_open(cx, ix, stream);
+        }
+    }
+
+    /// Queries the sender of a stream, unless a query is open.
+    pub(super) fn query(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
+        if stream.query().is_some() {
+            self.on_heard(cx, ix, stream);
+        } else {
+            stream.begin_query(self.nonce());
+            self.send_open(cx, ix, stream);
+        }
+    }
+
+    /// Repeats a query whose answer may be outdated.
+    pub(super) fn repeat(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
+        stream.drop_query();
+        self.query(cx, ix, stream);
+        stream.mark_query_repeated();
+    }
+
+    /// Returns the time for which a missing packet has to wait for its sender's answer, and queries
+    /// the sender. Returns `None` if it need not wait: the sender has vouched for it, claims are
+    /// believed, or there are few unverified packets and it is not about to be given up
+    /// (`is_over`).
+    pub(super) fn verify(
+        &mut self,
+        cx: &mut Context,
+        ix: StreamIx,
+        stream: &mut Stream,
+        (seqno, is_over): (SeqNo, bool),
+    ) -> Option<Duration> {
+        if !stream.is_unverified(seqno, is_over) || stream.is_believed(cx.now, &cx.config) {
+            return None;
+        }
+        self.query(cx, ix, stream);
+        Some(stream.time_to_answer())
+    }
+
+    fn nonce(&mut self) -> u64 {
+        self.nonces.next_u64().max(1)
+    }
+}

@@ -1,0 +1,162 @@
+//! Decoder of repairs (Slingshot, algorithm 1, lines 16 to 27).
+
+use super::pending_repairs::PendingRepairs;
+use crate::lateral::config::Config;
+use crate::lateral::context::Context;
+use crate::lateral::index::StreamIx;
+use crate::lateral::packet::WireId;
+use crate::lateral::packet::symbol::{Symbol, xor_into};
+use crate::lateral::receiver::{Known, Outcome, Receiver};
+use crate::lateral::streams::Streams;
+use crate::{How, NodeId, PacketId, SeqNo, Time};
+
+/// Decoder of the repairs that a node receives, with those that cannot be solved yet.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    pending: PendingRepairs,
+}
+
+/// Maximum number of solved packets accepted at once.
+const MAX_SOLVED_AT_ONCE: usize = 16;
+
+impl Decoder {
+    /// Creates a decoder. `seed` is the key of its hash map.
+    pub(crate) fn new(config: &Config, seed: u64) -> Self {
+        let Config { solver, pending_repairs, pending_age, .. } = *config;
+        Self { pending: PendingRepairs::new(solver, pending_repairs, pending_age, seed) }
+    }
+
+    pub(crate) fn pending(&self) -> &PendingRepairs {
+        &self.pending
+    }
+
+    /// Renews the work limit, at the beginning of each datagram or timeout.
+    pub(crate) fn renew_work(&mut self) {
+        self.pending.renew_work();
+    }
+
+    /// Drops the pending repairs that exceed the age limit.
+    pub(crate) fn drop_old(&mut self, now: Time) {
+        self.pending.drop_old(now);
+    }
+
+    /// Accepts a packet, whatever the path by which it arrived. Packets that it solves are queued.
+    pub(crate) fn accept(
+        &mut self,
+        cx: &mut Context,
+        receiver: &mut Receiver,
+        (ix, seqno): (StreamIx, SeqNo),
+        symbol: &Symbol,
+        how: How,
+    ) -> Outcome {
+        let outcome = receiver.accept(cx, (ix, seqno), symbol, how);
+        if outcome == Outcome::Repaired {
+            let id = receiver.streams().get(ix).id(seqno);
+            self.pending.on_packet(id, symbol.bytes());
+        }
+        outcome
+    }
+
+    /// Accepts a repair: solves it, keeps it until it can be solved, or discards it.
+    pub(crate) fn on_repair(
+        &mut self,
+        cx: &mut Context,
+        receiver: &mut Receiver,
+        from: NodeId,
+        (ids, sum): (&[WireId], &[u8]),
+    ) {
+        cx.counters.repairs_received += 1;
+        if holds_all(cx, receiver.streams(), ids) {
+            cx.counters.repairs_redundant += 1;
+            return;
+        }
+        let mut missing = Vec::new();
+        let mut usable = true;
+        for id in ids.iter().map(|id| PacketId::from(*id)) {
+            match receiver.notice_in_repair(cx, from, id) {
+                Known::Held => {}
+                Known::Missing if missing.contains(&id) => {
+                    // The equations assume that a packet occurs once in an XOR.
+                    cx.counters.repairs_contradictory += 1;
+                    return;
+                }
+                Known::Missing => missing.push(id),
+                Known::Useless => usable = false,
+            }
+        }
+        if !usable {
+            cx.counters.repairs_unusable += 1;
+            return;
+        }
+        if missing.is_empty() {
+            cx.counters.repairs_redundant += 1;
+            return;
+        }
+        let Some(rest) = subtract_held(cx, receiver.streams(), ids, sum) else {
+            cx.counters.repairs_contradictory += 1;
+            return;
+        };
+        if let [id] = missing[..] {
+            self.accept_solved(cx, receiver, from, (id, &rest));
+        } else {
+            cx.counters.repairs_pending += 1;
+            self.pending.insert(cx.now, from, missing, rest);
+        }
+        self.accept_all_solved(cx, receiver);
+    }
+
+    /// Accepts solved packets, and those solved by them in turn. The number is limited so that
+    /// sockets are served in time; the rest is accepted at the next call.
+    pub(crate) fn accept_all_solved(&mut self, cx: &mut Context, receiver: &mut Receiver) {
+        for _ in 0..MAX_SOLVED_AT_ONCE {
+            let Some(solved) = self.pending.pop_solved() else { return };
+            self.accept_solved(cx, receiver, solved.from, (solved.id, &solved.sum));
+        }
+    }
+
+    fn accept_solved(
+        &mut self,
+        cx: &mut Context,
+        receiver: &mut Receiver,
+        from: NodeId,
+        (id, sum): (PacketId, &[u8]),
+    ) {
+        let symbol = Symbol::from_repair(&mut cx.arena, sum).ok();
+        let Some(symbol) = symbol.filter(|symbol| cx.fits_repair(symbol.bytes())) else {
+            cx.counters.repairs_contradictory += 1;
+            return;
+        };
+        let streams = receiver.streams();
+        let stream = streams.find_packet(&cx.groups, id);
+        // The packet may have been given up, or its group left, while the equation was pending.
+        let missing = |ix: &StreamIx| streams.get(*ix).window().missing(id.seqno).is_some();
+        if let Some(ix) = stream.filter(missing) {
+            self.accept(cx, receiver, (ix, id.seqno), &symbol, How::Recovered(from));
+        }
+    }
+}
+
+/// Returns `true` if all these packets are held, as for most repairs. The function only reads. Each
+/// look-up waits for memory, and the processor can overlap several of them.
+fn holds_all(cx: &Context, streams: &Streams, ids: &[WireId]) -> bool {
+    ids.iter().map(|id| PacketId::from(*id)).all(|id| {
+        let stream = streams.find_packet(&cx.groups, id);
+        stream.is_some_and(|ix| streams.get(ix).window().holds(id.seqno))
+    })
+}
+
+/// Returns the rest of a repair's XOR without the packets that are held. Returns `None` if one of
+/// them is longer than the XOR, which does not occur in a correct repair.
+fn subtract_held(cx: &Context, streams: &Streams, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = sum.to_vec();
+    for id in ids.iter().map(|id| PacketId::from(*id)) {
+        if let Some(held) = streams.held(streams.find_packet(&cx.groups, id)?, id.seqno) {
+            let symbol = held.symbol().bytes();
+            if symbol.len() > rest.len() {
+                return None;
+            }
+            xor_into(&mut rest, symbol);
+        }
+    }
+    Some(rest)
+}

@@ -1,0 +1,67 @@
+//! Query to the sender of a stream for its start, its end and its incarnation.
+
+use core::time::Duration;
+
+use super::receive_window::ReceiveWindow;
+use crate::SeqNo;
+
+/// An open query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Query {
+    /// Nonce that the answer repeats. A host that does not receive this node's unicast cannot forge
+    /// the answer.
+    pub(crate) nonce: u64,
+    /// End of the stream when the query was first sent. Claims up to here that lie beyond the
+    /// answer were forged.
+    end: SeqNo,
+    /// Number after the last packet that has arrived since. The packet was sent before the query or
+    /// after the answer, or is forged.
+    pub(super) came_to: Option<SeqNo>,
+    /// `true` if the query repeats one whose answer was outdated.
+    pub(super) is_second: bool,
+    /// Number before which everything was settled when the query was first sent. An answer before
+    /// it shows that numbers were settled which were never sent.
+    pub(super) settled: SeqNo,
+}
+
+/// Time from the first open to the second. The interval doubles four times.
+const OPEN_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum number of opens sent in a row.
+pub(super) const MAX_OPENS: u8 = 20;
+
+/// Returns the time to wait for the answer after this number of opens.
+pub(super) fn time_to_answer(opens: u8) -> Duration {
+    OPEN_INTERVAL * (1 << opens.min(4))
+}
+
+impl Query {
+    pub(super) fn new(nonce: u64, window: &ReceiveWindow) -> Self {
+        let (end, settled) = (window.end(), window.settled_to());
+        Self { nonce, end, came_to: None, is_second: false, settled }
+    }
+
+    /// Returns `true` if the claims at the time of the query lie beyond `known`.
+    pub(crate) fn is_refuted_by(&self, known: SeqNo) -> bool {
+        self.end.is_beyond(known)
+    }
+
+    /// Returns `true` if numbers beyond `next` were considered settled at the time of the query.
+    pub(crate) fn was_settled_beyond(&self, next: SeqNo) -> bool {
+        self.settled.is_beyond(next)
+    }
+
+    /// Returns `sent`, the end according to the answer, or the number after the last packet that
+    /// has arrived since the query if that is later. Such packets count as sent.
+    pub(crate) fn sent_to(&self, sent: SeqNo, known: SeqNo) -> SeqNo {
+        match self.came_to {
+            Some(to) if !self.was_settled_beyond(known) => to.later(sent),
+            _ => sent,
+        }
+    }
+
+    /// Records a packet that has arrived.
+    pub(super) fn record_arrival(&mut self, seqno: SeqNo) {
+        let next = seqno.next();
+        self.came_to = Some(self.came_to.map_or(next, |to| to.later(next)));
+    }
+}

@@ -1,0 +1,334 @@
+//! ReceiveWindow of a stream: the state of each of its packets.
+//!
+//! It extends from the oldest packet that is still held or missing to the latest known one. Every
+//! number before the window is settled for good, so that no packet is delivered twice.
+
+use alloc::collections::VecDeque;
+
+use super::data_buffer::HeldIx;
+use super::loss_list::MissingIx;
+use crate::SeqNo;
+
+/// The packets of a stream.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct ReceiveWindow {
+    slots: VecDeque<Slot>,
+    base: SeqNo,
+    /// Number before which everything is settled.
+    settled_to: SeqNo,
+    /// First number that was ever in the window, or a later one once that lies far behind. It
+    /// follows the window, because numbers that are half the circle apart cannot be compared.
+    start: SeqNo,
+    /// Number before which the sender itself reported having sent everything. Never before the
+    /// window.
+    vouched_to: SeqNo,
+    /// Position at which this node left the group before. Everything earlier was delivered or given
+    /// up then.
+    floor: Option<SeqNo>,
+}
+
+/// State of one packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slot {
+    /// Delivered, and in the data buffer.
+    Held(HeldIx),
+    /// Missing.
+    Missing(MissingIx),
+    /// Delivered and evicted, or lost.
+    Settled,
+}
+
+/// Position of a sequence number relative to the window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// Before the window: settled, or not owed.
+    Before,
+    /// In the window.
+    At(Slot),
+    /// Beyond the last known number.
+    Ahead,
+}
+
+/// Distance at which the start follows the window: more packets than a message can have.
+const START_LAG: u32 = 1 << 24;
+
+impl ReceiveWindow {
+    pub(super) fn new(base: SeqNo) -> Self {
+        Self {
+            slots: VecDeque::new(),
+            base,
+            settled_to: base,
+            start: base,
+            vouched_to: base,
+            floor: None,
+        }
+    }
+
+    /// Makes the empty window begin at `floor` or later.
+    pub(super) fn resume_at(&mut self, floor: SeqNo) {
+        assert!(self.slots.is_empty(), "a stream goes on where it stood before it is heard");
+        self.base = self.base.later(floor);
+        self.settled_to = self.base;
+        self.start = self.base;
+        self.floor = Some(floor);
+    }
+
+    /// Forgets this node's former position in the stream.
+    pub(super) fn drop_floor(&mut self) {
+        self.floor = None;
+    }
+
+    /// Returns the number after the last known one.
+    pub(crate) fn end(&self) -> SeqNo {
+        self.base.plus(self.slots.len() as u32)
+    }
+
+    /// Returns the number after the last packet that was delivered or reported lost.
+    pub(crate) fn reported_to(&self) -> SeqNo {
+        let missing = self.slots.iter().rev().take_while(|slot| matches!(slot, Slot::Missing(_)));
+        self.end().minus(missing.count() as u32)
+    }
+
+    /// Returns the number before which everything is delivered or lost.
+    pub(crate) fn settled_to(&self) -> SeqNo {
+        self.settled_to
+    }
+
+    /// Returns `true` if numbers are considered settled that a stream which continues with `next`
+    /// has not sent.
+    pub(crate) fn is_settled_beyond(&self, next: SeqNo) -> bool {
+        self.base.is_beyond(next)
+    }
+
+    /// Returns the first number that was ever in the window. Nothing is known of earlier ones.
+    pub(crate) fn start(&self) -> SeqNo {
+        self.start
+    }
+
+    /// Returns `true` if the window still holds everything that it ever held, so that it can grow
+    /// backwards.
+    pub(crate) fn reaches_back(&self) -> bool {
+        self.base == self.start
+    }
+
+    /// Returns `first`, or this node's former position in the stream if that is later.
+    pub(crate) fn owed_from(&self, first: SeqNo) -> SeqNo {
+        self.floor.map_or(first, |floor| floor.later(first))
+    }
+
+    /// Returns the position of `seqno` relative to the window.
+    pub(crate) fn place(&self, seqno: SeqNo) -> Place {
+        let offset = seqno.distance_from(self.base);
+        if offset < 0 {
+            return Place::Before;
+        }
+        match self.slots.get(offset as usize) {
+            Some(slot) => Place::At(*slot),
+            None => Place::Ahead,
+        }
+    }
+
+    /// Returns `true` if the packet is held.
+    pub(crate) fn holds(&self, seqno: SeqNo) -> bool {
+        matches!(self.place(seqno), Place::At(Slot::Held(_)))
+    }
+
+    /// Returns the record of the packet, if it is missing.
+    pub(crate) fn missing(&self, seqno: SeqNo) -> Option<MissingIx> {
+        match self.place(seqno) {
+            Place::At(Slot::Missing(missing)) => Some(missing),
+            _ => None,
+        }
+    }
+
+    /// Returns the records of all missing packets.
+    pub(crate) fn all_missing(&self) -> impl Iterator<Item = (SeqNo, MissingIx)> {
+        let numbered = self.slots.iter().zip(0..);
+        numbered.filter_map(|(slot, offset)| match slot {
+            Slot::Missing(missing) => Some((self.base.plus(offset), *missing)),
+            _ => None,
+        })
+    }
+
+    /// Returns the packets that are in the data buffer.
+    pub(super) fn all_held(&self) -> impl Iterator<Item = HeldIx> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Held(held) => Some(*held),
+            _ => None,
+        })
+    }
+
+    /// Returns `true` if nothing is held or missing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Reads the memory that a packet of the stream will need. The result has no meaning.
+    pub(super) fn prefetch(&self) -> u32 {
+        u32::from(matches!(self.slots.front(), Some(Slot::Missing(_))))
+    }
+
+    /// Records that the packet at the end is missing.
+    pub(super) fn push_missing(&mut self, missing: MissingIx) {
+        self.slots.push_back(Slot::Missing(missing));
+    }
+
+    /// Records that the packet before the window is missing after all. If nothing in the window is
+    /// vouched for, neither is this packet.
+    pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
+        assert!(self.reaches_back(), "numbers that were settled would be missing again");
+        let is_any_vouched = self.vouched_to.is_after(self.base);
+        self.base = self.base.minus(1);
+        if !is_any_vouched {
+            self.vouched_to = self.base;
+        }
+        self.start = self.base;
+        self.settled_to = self.base;
+        self.slots.push_front(Slot::Missing(missing));
+    }
+
+    /// Records that a packet, which is in the window or just beyond its end, is held.
+    pub(super) fn hold(&mut self, seqno: SeqNo, held: HeldIx) {
+        if seqno == self.end() {
+            self.slots.push_back(Slot::Held(held));
+        } else {
+            *self.slot_mut(seqno) = Slot::Held(held);
+        }
+        self.advance();
+    }
+
+    /// Settles a packet that is in the window or just beyond its end.
+    pub(super) fn settle(&mut self, seqno: SeqNo) {
+        if seqno == self.end() {
+            self.slots.push_back(Slot::Settled);
+        } else {
+            *self.slot_mut(seqno) = Slot::Settled;
+        }
+        self.advance();
+        self.trim();
+    }
+
+    /// Settles a packet that was held.
+    pub(super) fn evict(&mut self, seqno: SeqNo) {
+        *self.slot_mut(seqno) = Slot::Settled;
+        self.trim();
+    }
+
+    /// Empties the window. Everything before `seqno` is settled.
+    pub(super) fn skip_to(&mut self, seqno: SeqNo) {
+        self.slots.clear();
+        self.base = seqno;
+        self.settled_to = seqno;
+        self.follow();
+    }
+
+    /// Makes the stream begin where the window does, with nothing before that vouched for.
+    pub(super) fn go_back(&mut self) {
+        self.start = self.base;
+        self.vouched_to = self.base;
+    }
+
+    /// Moves the start of the window to `first`, or to the first packet held if that is earlier.
+    /// Missing numbers before that are not owed, and may never have been sent.
+    pub(super) fn pop_not_owed(&mut self, first: SeqNo) -> Vec<MissingIx> {
+        let mut records = Vec::new();
+        if !self.reaches_back() {
+            return records;
+        }
+        while first.is_after(self.base)
+            && let Some(Slot::Missing(missing)) = self.slots.front()
+        {
+            records.push(*missing);
+            self.slots.pop_front();
+            self.base = self.base.next();
+        }
+        if self.slots.is_empty() {
+            self.base = self.base.later(first);
+        }
+        (self.start, self.settled_to) = (self.base, self.base);
+        self.vouched_to = self.vouched_to.later(self.base);
+        self.advance();
+        self.trim();
+        records
+    }
+
+    /// Removes and returns the last packet of the window if the sender has not sent it. It has if
+    /// the number lies before `next`. A packet that was received may have been sent if it lies
+    /// before `waiting`, or if the claims are not refuted.
+    pub(super) fn pop_unsent(
+        &mut self,
+        (next, waiting): (SeqNo, SeqNo),
+        is_refuted: bool,
+    ) -> Option<Slot> {
+        let last = self.slots.back().filter(|_| self.end().is_beyond(next))?;
+        let may_be_sent = !is_refuted || !self.end().is_beyond(waiting);
+        if may_be_sent && matches!(last, Slot::Held(_) | Slot::Settled) {
+            return None;
+        }
+        let slot = self.slots.pop_back();
+        if self.settled_to.is_after(self.end()) {
+            self.settled_to = self.end();
+        }
+        slot
+    }
+
+    /// Records that the sender itself reported having sent everything before `seqno`.
+    pub(super) fn vouch_to(&mut self, seqno: SeqNo) {
+        self.vouched_to = self.vouched_to.later(seqno).later(self.base);
+    }
+
+    /// Returns `true` if the sender itself reported having sent this packet.
+    pub(super) fn is_vouched(&self, seqno: SeqNo) -> bool {
+        // Counted forwards from the window, because a claim may be half the circle ahead.
+        let ahead = |number: SeqNo| number.distance_from(self.base) as u32;
+        ahead(seqno) < ahead(self.vouched_to.later(self.base))
+    }
+
+    /// Returns the number of unverified numbers: those beyond the ones that the sender vouched for
+    /// and those received without a gap.
+    pub(super) fn claimed(&self) -> u32 {
+        let sure = self.vouched_to.later(self.settled_to);
+        self.end().distance_from(sure).max(0) as u32
+    }
+
+    pub(super) fn check(&self) {
+        let settled = self.settled_to.distance_from(self.base);
+        assert!((0..=self.slots.len() as i32).contains(&settled), "settled beyond the window");
+        let first_missing = self.slots.iter().position(|slot| matches!(slot, Slot::Missing(_)));
+        let expected = first_missing.unwrap_or(self.slots.len());
+        assert_eq!(settled as usize, expected, "the account of what is settled is wrong");
+        assert!(!matches!(self.slots.front(), Some(Slot::Settled)), "the window was not trimmed");
+    }
+
+    /// Moves the start along with the window. The distance stays larger than the number of
+    /// fragments of a message, so that packets from before the window and from before the stream
+    /// remain distinguishable.
+    fn follow(&mut self) {
+        if !(0..=2 * START_LAG as i32).contains(&self.base.distance_from(self.start)) {
+            self.start = self.base.minus(START_LAG);
+            self.floor = None;
+        }
+        self.vouched_to = self.vouched_to.later(self.base);
+    }
+
+    fn slot_mut(&mut self, seqno: SeqNo) -> &mut Slot {
+        let offset = seqno.distance_from(self.base);
+        assert!(offset >= 0, "a packet before the window was to be changed");
+        &mut self.slots[offset as usize]
+    }
+
+    fn advance(&mut self) {
+        while let Place::At(Slot::Held(_) | Slot::Settled) = self.place(self.settled_to) {
+            self.settled_to = self.settled_to.next();
+        }
+    }
+
+    fn trim(&mut self) {
+        while let Some(Slot::Settled) = self.slots.front() {
+            self.slots.pop_front();
+            self.base = self.base.next();
+        }
+        self.follow();
+    }
+}

@@ -1,0 +1,318 @@
+//! One stream, and how far claims about it are believed.
+//!
+//! Any datagram can claim that a number exists: a later packet, a repair, a heartbeat. A host that
+//! only receives multicast can forge all of these, but not the answer to a query that was sent to
+//! the sender alone.
+
+use core::time::Duration;
+
+use super::data_buffer::HeldIx;
+use super::loss_list::MissingIx;
+use super::query::{MAX_OPENS, Query, time_to_answer};
+use super::receive_window::ReceiveWindow;
+use crate::lateral::config::{Config, StreamStart};
+use crate::lateral::index::GroupIx;
+use crate::lateral::packet::Packet;
+use crate::{GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo, Time};
+
+/// One sender's packets in one group.
+///
+/// The fields that every packet needs come first and fill one cache line. With thousands of
+/// streams, that of a packet is rarely in the cache.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Stream {
+    sender: NodeId,
+    group: GroupIx,
+    group_id: GroupId,
+    window: ReceiveWindow,
+    /// Incarnation of the sender, once the sender was heard directly.
+    incarnation: Option<Incarnation>,
+    /// `true` if the first number that this node is owed is known.
+    opened: bool,
+    /// Number of opens sent for the current query without an answer.
+    opens: u8,
+    /// Open query to the sender.
+    query: Option<Query>,
+    /// Time at which the sender was last considered silent, after many opens without an answer.
+    silent_since: Option<Time>,
+    /// End of the stream when its sender left the view; `None` if it is in the view or never was.
+    left_at: Option<SeqNo>,
+    /// Number too far ahead to be believed before another one agrees with it.
+    doubted: Option<SeqNo>,
+    /// Number of packets lost.
+    lost: u32,
+    /// Position in the list of streams of its group.
+    place: u32,
+}
+
+/// Number of unverified packets that are requested without the sender's answer.
+const CREDIBLE_CLAIMS: u32 = 64;
+/// Largest step of a stream that is believed without its sender's answer.
+const CREDIBLE_STEP: u32 = 256;
+
+impl Stream {
+    /// Creates a stream at this position in the list of its group.
+    pub(super) fn new(
+        sender: NodeId,
+        (group, group_id, place): (GroupIx, GroupId, u32),
+        base: SeqNo,
+        opened: bool,
+    ) -> Self {
+        Self {
+            sender,
+            group,
+            group_id,
+            window: ReceiveWindow::new(base),
+            incarnation: None,
+            opened,
+            opens: 0,
+            query: None,
+            silent_since: None,
+            left_at: None,
+            doubted: None,
+            lost: 0,
+            place,
+        }
+    }
+
+    pub(crate) fn sender(&self) -> NodeId {
+        self.sender
+    }
+
+    pub(crate) fn group(&self) -> GroupIx {
+        self.group
+    }
+
+    pub(crate) fn group_id(&self) -> GroupId {
+        self.group_id
+    }
+
+    pub(crate) fn incarnation(&self) -> Option<Incarnation> {
+        self.incarnation
+    }
+
+    pub(crate) fn set_incarnation(&mut self, incarnation: Option<Incarnation>) {
+        self.incarnation = incarnation;
+    }
+
+    pub(crate) fn window(&self) -> &ReceiveWindow {
+        &self.window
+    }
+
+    pub(super) fn window_mut(&mut self) -> &mut ReceiveWindow {
+        &mut self.window
+    }
+
+    /// Returns the position in the list of streams of its group.
+    pub(super) fn place(&self) -> u32 {
+        self.place
+    }
+
+    pub(super) fn set_place(&mut self, place: u32) {
+        self.place = place;
+    }
+
+    /// Returns the id of the packet with this number.
+    pub(crate) fn id(&self, seqno: SeqNo) -> PacketId {
+        PacketId { sender: self.sender, group: self.group_id, seqno }
+    }
+
+    /// Returns the acknowledgment of the stream; `None` if the incarnation of its sender is
+    /// unknown.
+    pub(crate) fn ack(&self) -> Option<Packet<'static>> {
+        let to = Origin { node: self.sender, incarnation: self.incarnation? };
+        Some(Packet::Ack { to, settled_to: self.window.settled_to(), lost: self.lost })
+    }
+
+    /// Adds to the number of lost packets, which acknowledgments report to the sender.
+    pub(crate) fn count_lost(&mut self, count: u32) {
+        self.lost = self.lost.saturating_add(count);
+    }
+
+    /// Makes the stream begin at `floor` or later. Earlier packets are never delivered, even if the
+    /// sender owes them.
+    pub(crate) fn resume_at(&mut self, floor: SeqNo) {
+        self.window.resume_at(floor);
+    }
+
+    /// Records that a packet is held.
+    pub(super) fn hold(&mut self, seqno: SeqNo, held: HeldIx) {
+        if let Some(query) = &mut self.query {
+            query.record_arrival(seqno);
+        }
+        self.window.hold(seqno, held);
+    }
+
+    /// Records that the packet before the window is missing after all.
+    pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
+        self.window.push_missing_before(missing);
+        if let Some(query) = &mut self.query {
+            query.settled = query.settled.earlier(self.window.start());
+        }
+    }
+
+    /// Resets the stream for another incarnation of its sender.
+    pub(crate) fn restart(&mut self, incarnation: Incarnation, base: SeqNo) {
+        assert!(self.window.is_empty(), "a stream is started again before its window is empty");
+        *self = Self::new(self.sender, (self.group, self.group_id, self.place), base, false);
+        self.incarnation = Some(incarnation);
+    }
+
+    /// Continues the stream with numbers that may belong to another incarnation of its sender. The
+    /// first number owed becomes unknown.
+    pub(crate) fn begin_unknown(&mut self) {
+        self.go_back();
+        self.window.drop_floor();
+        (self.opened, self.incarnation) = (false, None);
+    }
+
+    /// Makes the stream begin where its window does, with nothing before that vouched for.
+    pub(crate) fn go_back(&mut self) {
+        self.window.go_back();
+        self.doubted = None;
+        if let Some(query) = &mut self.query {
+            query.came_to = None;
+        }
+    }
+
+    /// Returns `true` if the first number that this node is owed is known.
+    pub(crate) fn is_opened(&self) -> bool {
+        self.opened
+    }
+
+    /// Returns the open query.
+    pub(crate) fn query(&self) -> Option<Query> {
+        self.query
+    }
+
+    /// Begins a query to the sender. A second one repeats a query whose answer was outdated.
+    pub(crate) fn begin_query(&mut self, nonce: u64) {
+        self.opens = 0;
+        self.query = Some(Query::new(nonce, &self.window));
+    }
+
+    /// Ends a query whose answer was outdated.
+    pub(crate) fn drop_query(&mut self) {
+        (self.query, self.silent_since) = (None, None);
+    }
+
+    /// Records that the open query repeats one whose answer was outdated.
+    pub(crate) fn mark_query_repeated(&mut self) {
+        if let Some(query) = &mut self.query {
+            query.is_second = true;
+        }
+    }
+
+    /// Counts an open, and begins a query with `nonce` unless one is open. Returns the nonce of the
+    /// query and the time to wait for the answer.
+    ///
+    /// Returns `None` if nothing has to be queried, or if the sender has not answered
+    /// [`MAX_OPENS`] opens. It is considered silent then, and is queried again when it is heard
+    /// again, because what it sent before is still owed.
+    pub(crate) fn next_open(&mut self, now: Time, nonce: u64) -> Option<(u64, Duration)> {
+        if self.opened && self.query.is_none() {
+            return None;
+        }
+        if self.opens >= MAX_OPENS {
+            self.opens -= 1;
+            self.silent_since = Some(now);
+            if self.opened {
+                self.query = None;
+            }
+            return None;
+        }
+        let wait = self.time_to_answer();
+        self.opens += 1;
+        let query = Query::new(nonce, &self.window);
+        Some((self.query.get_or_insert(query).nonce, wait))
+    }
+
+    /// Returns the time to wait for the answer to the next open.
+    pub(crate) fn time_to_answer(&self) -> Duration {
+        time_to_answer(self.opens)
+    }
+
+    /// Applies the sender's answer. Returns `true` if the start of the stream was unknown before.
+    pub(crate) fn on_answer(&mut self, incarnation: Incarnation) -> bool {
+        self.drop_query();
+        self.incarnation = Some(incarnation);
+        self.opens = 0;
+        !core::mem::replace(&mut self.opened, true)
+    }
+
+    /// Records that the sender itself reported having sent everything before `seqno`.
+    pub(crate) fn vouch_to(&mut self, seqno: SeqNo) {
+        self.window.vouch_to(seqno);
+    }
+
+    /// Returns `true` if the sender does not answer or is never queried. In all other cases, only
+    /// the sender determines which of its incarnations is current.
+    pub(crate) fn is_silent(&self, now: Time, config: &Config) -> bool {
+        let is_recent = |since: Time| now < since + config.give_up_after;
+        config.stream_start == StreamStart::FromFirst || self.silent_since.is_some_and(is_recent)
+    }
+
+    /// Returns `true` if claims about the stream are believed without its sender's answer: the
+    /// sender has left the view, does not answer, or is never queried. A sender that has not been
+    /// in the view yet can be queried.
+    pub(crate) fn is_believed(&self, now: Time, config: &Config) -> bool {
+        self.is_silent(now, config) || self.left_at.is_some()
+    }
+
+    /// Records that the sender left the view or returned to it. Returns `true` if it returned, and
+    /// claims in its name were believed in the meantime.
+    pub(crate) fn on_view_change(&mut self, has_left: bool) -> bool {
+        let end = self.window.end();
+        let left_at = core::mem::replace(&mut self.left_at, has_left.then_some(end));
+        !has_left && left_at.is_some_and(|before| end.is_beyond(before))
+    }
+
+    /// Returns `true` if a missing packet has to wait for its sender's answer, unless claims are
+    /// believed. It has not to if the sender has vouched for it, or if there are few unverified
+    /// packets and it is not about to be given up (`is_over`).
+    pub(crate) fn is_unverified(&self, seqno: SeqNo, is_over: bool) -> bool {
+        !self.window.is_vouched(seqno) && (is_over || self.window.claimed() > CREDIBLE_CLAIMS)
+    }
+
+    /// Returns `true` if `end` is too far ahead to be believed without the sender's answer.
+    pub(crate) fn is_large_step(&self, end: SeqNo, max_gap: u32) -> bool {
+        let credible = CREDIBLE_STEP.min(max_gap) as i32;
+        let ahead = end.distance_from(self.window.end());
+        ahead > credible && !self.window.is_vouched(end.minus(1))
+    }
+
+    /// Returns the doubted number if it agrees with `end`: if it lies not far before it.
+    pub(crate) fn doubt_before(&self, end: SeqNo, max_gap: u32) -> Option<SeqNo> {
+        let agrees = |doubted: &SeqNo| (0..=max_gap as i32).contains(&end.distance_from(*doubted));
+        self.doubted.filter(agrees)
+    }
+
+    /// Sets or clears the number that another one has to agree with.
+    pub(crate) fn set_doubted(&mut self, doubted: Option<SeqNo>) {
+        self.doubted = doubted;
+    }
+
+    /// Returns `true` if the known stream can be that of the sender's incarnation whose stream is
+    /// at `next`. Repairs and retransmissions do not contain the incarnation, but each incarnation
+    /// numbers its packets from elsewhere. Two incarnations are near each other only by chance. If
+    /// the sender was heard directly, only numbers that were believed without its answer can belong
+    /// to the other incarnation.
+    pub(crate) fn can_be_at(&self, next: SeqNo) -> bool {
+        let end = self.window.end();
+        match self.incarnation {
+            None => next.is_near(end),
+            Some(_) => next.distance_from(end).unsigned_abs() <= CREDIBLE_STEP,
+        }
+    }
+
+    /// Returns `true` if the answer to `query` may be outdated: it refutes a claim, but a packet
+    /// that it does not cover has arrived since the query, or more is settled by now. Such a packet
+    /// may also be forged, which the answer to a second query shows.
+    pub(crate) fn is_outdated(&self, query: Query, (sent, known): (SeqNo, SeqNo)) -> bool {
+        let has_come = query.came_to.is_some_and(|to| to.is_after(sent));
+        let is_overtaken = query.is_refuted_by(known) && has_come
+            || self.window.is_settled_beyond(known) && !query.was_settled_beyond(known);
+        is_overtaken && !query.is_second
+    }
+}
