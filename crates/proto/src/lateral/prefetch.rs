@@ -16,7 +16,7 @@ use crate::LOOK_AHEAD;
 use crate::wire::{Header, Peek, Protocol};
 
 /// Number of streams below which the cache holds everything.
-const STREAMS_THAT_FIT: usize = 1024;
+pub(super) const STREAMS_THAT_FIT: usize = 1024;
 
 /// Reads the streams and bins that the `waiting` datagrams will need.
 pub(super) fn prefetch(
@@ -45,75 +45,4 @@ pub(super) fn prefetch(
     seen ^= needed.into_iter().flatten().chain(evicted).map(read).fold(0, |a, b| a ^ b);
     // Prevents the compiler from removing the reads, whose result is not needed.
     black_box(seen);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lateral::packet::Packet;
-    use crate::lateral::packet::symbol::{Arena, Symbol};
-    use crate::lateral::{Config, Lateral, StreamStart};
-    use crate::{
-        Engine as _, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng, SeqNo, Time,
-        ViewChange, ViewChangeKind,
-    };
-
-    const GROUPS: u32 = 40;
-    const MEMBERS: u64 = 31;
-
-    /// Returns what an engine sends that handles `datagrams`. With `prefetches`, it prefetches for
-    /// several of them at once.
-    fn sent(datagrams: &[Vec<u8>], prefetches: bool) -> Vec<u8> {
-        let stream_start = StreamStart::FromFirst;
-        let config = Config { stream_start, buffer_bytes: 100_000, ..Config::default() };
-        let mut engine = Lateral::new(NodeId(0), config, 1);
-        let profile = Profile::TimeCritical(RateOfFire::new(8, 5));
-        for group in (1..=GROUPS).map(GroupId) {
-            let settings = GroupSettings { profile, name_check: 0 };
-            engine.join(Time(0), group, settings).expect("the group is new");
-            for node in (1..=MEMBERS).map(NodeId) {
-                let kind = ViewChangeKind::Joined;
-                engine.handle_view(Time(0), &ViewChange { group, node, kind, version: 1 });
-            }
-        }
-        let mut out = Vec::new();
-        for waiting in datagrams.chunks(LOOK_AHEAD + 1) {
-            if prefetches {
-                engine.look_ahead(&mut waiting.iter().map(|datagram| &datagram[..]));
-            }
-            for datagram in waiting {
-                engine.handle_datagram(Time(1), datagram);
-            }
-            while engine.poll_transmit(&mut out).is_some() {}
-        }
-        let streams = engine.receiver.streams();
-        assert!(streams.len() > STREAMS_THAT_FIT && streams.evictions().1 > 0);
-        engine.check();
-        out
-    }
-
-    #[test]
-    fn prefetching_changes_nothing() {
-        let mut rng = Rng::new(1);
-        let symbol = Symbol::of_message(&mut Arena::default(), Time(0), None, b"a message");
-        let mut datagrams = Vec::new();
-        for number in 0..4 {
-            // The last group is one that this node has not joined.
-            for group in 1..=GROUPS + 1 {
-                for node in 1..=MEMBERS {
-                    let seqno = SeqNo::FIRST.plus(number);
-                    let packet = Packet::Data { seqno, confirm: false, symbol: symbol.bytes() };
-                    let mut datagram = Vec::new();
-                    packet.encode(NodeId(node), GroupId(group), 1, &mut datagram);
-                    if rng.chance(0.02) {
-                        datagram.truncate(rng.below(datagram.len()));
-                    }
-                    datagrams.push(datagram);
-                }
-            }
-        }
-        let without = sent(&datagrams, false);
-        assert!(without.len() > 10_000);
-        assert!(without == sent(&datagrams, true));
-    }
 }

@@ -176,9 +176,11 @@ impl Reassembly {
         unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
     }
 
-    /// Returns the number after the last unwanted packet, if there is one.
-    pub(crate) fn unwanted_to(&self, stream: StreamIx) -> Option<SeqNo> {
-        self.of_streams.get(&stream)?.unwanted.map(|(_, to)| to)
+    /// Returns `end`, up to which a stream is known, or the number after the last unwanted packet.
+    /// Everything before it was delivered or reported.
+    pub(crate) fn reported_to(&self, stream: StreamIx, end: SeqNo) -> SeqNo {
+        let unwanted = self.of_streams.get(&stream).and_then(|of_stream| of_stream.unwanted);
+        unwanted.map_or(end, |(_, to)| to.later(end))
     }
 
     /// Marks the packets from `from` to before `to` as unwanted.

@@ -109,8 +109,8 @@ fn unwanted_numbers_stay_unwanted_until_forgotten() {
     let numbers = [FIRST.minus(1), FIRST, SeqNo(2), SeqNo(3)];
     assert_eq!(numbers.map(|it| all.is_unwanted(STREAM, it)), [false, true, true, false]);
     all.forget_unwanted_before(STREAM, SeqNo(2));
-    assert_eq!(all.unwanted_to(STREAM), Some(SeqNo(3)));
+    assert_eq!(all.reported_to(STREAM, FIRST), SeqNo(3));
     all.forget_unwanted_before(STREAM, SeqNo(3));
-    assert_eq!(all.unwanted_to(STREAM), None);
+    assert_eq!(all.reported_to(STREAM, FIRST), FIRST);
     all.check();
 }

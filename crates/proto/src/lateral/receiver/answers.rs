@@ -75,7 +75,7 @@ impl Receiver {
             let owed_from = before.map_or(owed_from, |to| to.later(first));
             self.streams.forget_not_owed(ix, owed_from);
             self.notice_down_to(cx, ix, owed_from);
-            self.delivery.end_messages_not_owed(cx, &mut self.streams, ix);
+            self.delivery(cx).end_messages_not_owed(ix);
         }
         self.notice_answered(cx, ix, next);
     }
@@ -115,7 +115,7 @@ impl Receiver {
         if query.was_settled_beyond(known) && window.is_settled_beyond(known) {
             // Everything before that was considered settled, so the stream has to go back.
             self.streams.skip_to(ix, known);
-            self.delivery.forget_messages(cx, &mut self.streams, ix, known);
+            self.delivery(cx).forget_messages(ix, known);
             self.streams.get_mut(ix).go_back();
         }
     }

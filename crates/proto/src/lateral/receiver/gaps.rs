@@ -4,7 +4,6 @@
 use super::Receiver;
 use crate::lateral::config::StreamStart;
 use crate::lateral::context::Context;
-use crate::lateral::delivery::report_lost;
 use crate::lateral::index::StreamIx;
 use crate::lateral::recovery::first_wait;
 use crate::{LossCause, SeqNo, Time};
@@ -70,7 +69,7 @@ impl Receiver {
         {
             cx.counters.missing += before as u64;
             let range = (first, start.minus(1));
-            report_lost(cx, &mut self.streams, ix, range, LossCause::TooFarBehind);
+            self.delivery(cx).lose(ix, range, LossCause::TooFarBehind);
             return;
         }
         for _ in 0..before {
@@ -81,9 +80,9 @@ impl Receiver {
 
     fn notice_next(&mut self, cx: &mut Context, ix: StreamIx) {
         let seqno = self.streams.get(ix).window().end();
-        if self.delivery.is_unwanted(ix, seqno) {
+        if self.reassembly.is_unwanted(ix, seqno) {
             self.streams.push_settled(ix);
-            self.delivery.forget_unwanted_before(ix, seqno.next());
+            self.reassembly.forget_unwanted_before(ix, seqno.next());
             return;
         }
         let due = count_missing(cx);
@@ -92,34 +91,34 @@ impl Receiver {
 
     /// Gives up everything of the stream before `end` that is missing.
     pub(super) fn skip_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) {
-        self.delivery.end_messages(cx, &mut self.streams, ix, LossCause::TooFarBehind);
+        self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
         let known_to = self.streams.get(ix).window().end();
         self.lose_missing_before(cx, ix, end);
         // Packets beyond the end that belong to a message which is over were reported with it.
-        let first = self.delivery.reported_beyond(ix, known_to);
+        let first = self.reassembly.reported_to(ix, known_to);
         if end.is_after(first) {
             cx.counters.missing += end.distance_from(first) as u64;
             let range = (first, end.minus(1));
-            report_lost(cx, &mut self.streams, ix, range, LossCause::TooFarBehind);
+            self.delivery(cx).lose(ix, range, LossCause::TooFarBehind);
         }
-        self.delivery.forget_unwanted_before(ix, end);
+        self.reassembly.forget_unwanted_before(ix, end);
     }
 
     /// Continues the stream at `end`, which may belong to another incarnation of its sender.
     /// Missing packets are reported lost. Returns the number before which every packet was
     /// delivered or reported lost.
     pub(super) fn move_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
-        self.delivery.end_messages(cx, &mut self.streams, ix, LossCause::TooFarBehind);
+        self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
         let known_to = self.streams.get(ix).window().end();
         self.lose_missing_before(cx, ix, end);
-        self.delivery.forget_messages(cx, &mut self.streams, ix, known_to)
+        self.delivery(cx).forget_messages(ix, known_to)
     }
 
     /// Empties the window up to `end`, and reports what was missing as lost.
     fn lose_missing_before(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) {
         for seqno in self.streams.skip_to(ix, end) {
             let range = (seqno, seqno);
-            report_lost(cx, &mut self.streams, ix, range, LossCause::TooFarBehind);
+            self.delivery(cx).lose(ix, range, LossCause::TooFarBehind);
         }
     }
 

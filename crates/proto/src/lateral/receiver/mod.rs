@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use super::config::{Config, StreamStart};
 use super::context::{Context, TimerKey};
-use super::delivery::Delivery;
+use super::delivery::{Delivery, Reassembly};
 use super::index::{GroupIx, StreamIx};
 use super::packet::WireId;
 use super::packet::symbol::Symbol;
@@ -22,7 +22,7 @@ use sender_queries::SenderQueries;
 #[derive(Debug)]
 pub(super) struct Receiver {
     streams: Streams,
-    delivery: Delivery,
+    reassembly: Reassembly,
     queries: SenderQueries,
 }
 
@@ -63,7 +63,7 @@ impl Receiver {
     pub(super) fn new(config: &Config, seed: u64, nonces: Rng) -> Self {
         Self {
             streams: Streams::new(seed, config.buffer_bytes, config.buffer_age),
-            delivery: Delivery::new(config.assembly_limit()),
+            reassembly: Reassembly::new(config.assembly_limit()),
             queries: SenderQueries::new(nonces),
         }
     }
@@ -74,12 +74,12 @@ impl Receiver {
 
     /// Returns the memory that packets and messages use, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.streams.bytes() + self.delivery.bytes()
+        self.streams.bytes() + self.reassembly.bytes()
     }
 
     pub(super) fn check(&self) {
         self.streams.check();
-        self.delivery.check();
+        self.reassembly.check();
     }
 
     /// Evicts packets that exceed the age limit.
@@ -101,7 +101,7 @@ impl Receiver {
         for (ix, stream) in streams {
             cx.timers.cancel(TimerKey::Open(ix));
             let end = stream.window().reported_to();
-            let to = self.delivery.forget_messages(cx, &mut self.streams, ix, end);
+            let to = self.delivery(cx).forget_messages(ix, end);
             let limit = cx.config.streams_per_group;
             former.leave(stream.sender(), stream.incarnation(), to, limit);
         }
@@ -164,7 +164,7 @@ impl Receiver {
         };
         self.streams.hold(cx.now, ix, seqno, symbol.clone(), arrival);
         count_arrival(cx, record.is_some(), how, missing_for);
-        self.delivery.deliver(cx, &mut self.streams, (ix, seqno), symbol, (how, missing_for));
+        self.delivery(cx).deliver((ix, seqno), symbol, (how, missing_for));
         if record.is_some() { Outcome::Repaired } else { Outcome::New }
     }
 
@@ -316,12 +316,12 @@ impl Receiver {
 
     fn give_up(&mut self, cx: &mut Context, missing: MissingIx, cause: LossCause) {
         let Missing { stream, seqno, .. } = *self.streams.losses().get(missing);
-        self.delivery.give_up(cx, &mut self.streams, (stream, seqno), cause);
+        self.delivery(cx).give_up(stream, seqno, cause);
     }
 
     /// Ends the messages of a stream that have timed out.
     pub(super) fn end_overdue_messages(&mut self, cx: &mut Context, ix: StreamIx) {
-        self.delivery.end_overdue_messages(cx, &mut self.streams, ix);
+        self.delivery(cx).end_overdue_messages(ix);
     }
 
     /// Sends the next open of a stream's query.
@@ -449,14 +449,18 @@ impl Receiver {
         let departed = |sender| sender != cx.id() && !members.contains(sender);
         let Some(ix) = self.streams.next_idle(group, departed) else { return false };
         cx.timers.cancel(TimerKey::Open(ix));
-        self.delivery.end_messages(cx, &mut self.streams, ix, LossCause::DeadlinePassed);
+        self.delivery(cx).end_messages(ix, LossCause::DeadlinePassed);
         let end = self.streams.get(ix).window().end();
-        let to = self.delivery.forget_messages(cx, &mut self.streams, ix, end);
+        let to = self.delivery(cx).forget_messages(ix, end);
         let stream = self.streams.remove(ix);
         let limit = cx.config.streams_per_group;
         let former = self.streams.former_mut(group);
         former.leave(stream.sender(), stream.incarnation(), to, limit);
         true
+    }
+
+    fn delivery<'a>(&'a mut self, cx: &'a mut Context) -> Delivery<'a> {
+        Delivery { cx, streams: &mut self.streams, reassembly: &mut self.reassembly }
     }
 
     /// Queries the sender of a stream, unless a query is open.
