@@ -45,7 +45,6 @@ impl Context {
         self.origin.node
     }
 
-    /// Sends a packet of a group.
     pub(super) fn transmit(
         &mut self,
         destination: Destination,
@@ -73,7 +72,6 @@ impl Context {
 }
 
 impl TimerKey {
-    /// Returns the reason for the wakeup.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Heartbeat(_) => "heartbeat",

@@ -110,7 +110,6 @@ impl Lateral {
         (self.bins.len(), self.receiver.streams().losses().len())
     }
 
-    /// Multicasts a packet of this node, buffers it and adds it to the bins.
     fn multicast(&mut self, ix: GroupIx, symbol: &Symbol) -> SeqNo {
         let (seqno, confirm) = self.sender.number_packet(&self.cx.config, ix);
         let id = self.receiver.hold_own(&self.cx, ix, seqno, symbol);

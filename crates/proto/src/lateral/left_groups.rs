@@ -70,7 +70,6 @@ pub(super) fn least_position(
 }
 
 impl LeftGroups {
-    /// Remembers a group that was left.
     pub(super) fn insert(&mut self, group: GroupId, left: LeftGroup) {
         self.leaves += 1;
         self.senders += left.former.len();
@@ -99,7 +98,6 @@ impl LeftGroups {
         least.plus(self.longest_forgotten)
     }
 
-    /// Returns the memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         (self.by_id.len() + self.senders) * ENTRY_BYTES
     }

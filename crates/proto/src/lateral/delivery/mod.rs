@@ -179,7 +179,6 @@ impl Delivery<'_> {
         }
     }
 
-    /// Ends all open messages of the stream.
     pub(super) fn end_messages(&mut self, ix: StreamIx, cause: LossCause) {
         for first in self.reassembly.of_stream(ix) {
             self.end_message(ix, first, cause);

@@ -118,7 +118,6 @@ impl PartialMessage {
         }
     }
 
-    /// Returns the sequence number of its last packet.
     pub(crate) fn last(&self) -> SeqNo {
         self.first.plus(self.message_bytes.div_ceil(u32::from(self.fragment_bytes)) - 1)
     }
@@ -154,7 +153,6 @@ impl PartialMessage {
 }
 
 impl Reassembly {
-    /// Creates an empty set whose messages together may use `max_bytes`.
     pub(crate) fn new(max_bytes: usize) -> Self {
         Self { of_streams: BTreeMap::new(), begun: VecDeque::new(), open: 0, bytes: 0, max_bytes }
     }
@@ -194,7 +192,6 @@ impl Reassembly {
         open.find(|message| message.contains(seqno)).map(|message| message.first)
     }
 
-    /// Returns the open messages of the stream.
     pub(crate) fn of_stream(&self, stream: StreamIx) -> Vec<SeqNo> {
         let open = self.of_streams.get(&stream).map(|of_stream| of_stream.open.iter());
         open.into_iter().flatten().map(|message| message.first).collect()
@@ -219,7 +216,6 @@ impl Reassembly {
         None
     }
 
-    /// Opens a message.
     pub(crate) fn begin(&mut self, stream: StreamIx, message: PartialMessage) {
         if self.begun.len() > 2 * self.open + MOST_ENDED {
             let mut begun = core::mem::take(&mut self.begun);
@@ -258,7 +254,6 @@ impl Reassembly {
         Added::Whole(self.end(stream, first).expect("the message is open"))
     }
 
-    /// Closes and returns an open message.
     pub(crate) fn end(&mut self, stream: StreamIx, first: SeqNo) -> Option<PartialMessage> {
         let place = self.place(stream, first)?;
         let of_stream = self.of_streams.get_mut(&stream)?;

@@ -67,7 +67,6 @@ impl Groups {
         Ok(ix)
     }
 
-    /// Removes and returns a group.
     pub(super) fn leave(&mut self, ix: GroupIx) -> Group {
         let group = self.slots[ix.0 as usize].take().expect("a group is left once");
         self.by_id.remove(&group.id);

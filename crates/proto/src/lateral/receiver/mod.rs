@@ -59,7 +59,6 @@ pub(super) enum Known {
 }
 
 impl Receiver {
-    /// Creates the receiver of a node. `seed` is the key of its hash map.
     pub(super) fn new(config: &Config, seed: u64, nonces: Rng) -> Self {
         Self {
             streams: Streams::new(seed, config.buffer_bytes, config.buffer_age),
@@ -82,7 +81,6 @@ impl Receiver {
         self.reassembly.check();
     }
 
-    /// Evicts packets that exceed the age limit.
     pub(super) fn evict_old(&mut self, now: Time) {
         self.streams.evict_old(now);
     }
@@ -300,7 +298,6 @@ impl Receiver {
         None
     }
 
-    /// Applies the next action for a missing packet.
     pub(super) fn apply(&mut self, cx: &mut Context, ix: MissingIx, step: Step) {
         let losses = self.streams.losses_mut();
         match step {
@@ -319,7 +316,6 @@ impl Receiver {
         self.delivery(cx).give_up(stream, seqno, cause);
     }
 
-    /// Ends the messages of a stream that have timed out.
     pub(super) fn end_overdue_messages(&mut self, cx: &mut Context, ix: StreamIx) {
         self.delivery(cx).end_overdue_messages(ix);
     }

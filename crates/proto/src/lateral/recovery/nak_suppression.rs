@@ -18,7 +18,6 @@ pub(super) fn retry_wait(nak: &NakConfig, attempts: u8, rng: &mut Rng) -> Durati
     nak.retry * (1 << doublings) + jitter(nak, rng)
 }
 
-/// Returns a random part of the jitter.
 fn jitter(nak: &NakConfig, rng: &mut Rng) -> Duration {
     nak.jitter.mul_f64(rng.fraction())
 }

@@ -20,7 +20,6 @@ pub(crate) struct Decoder {
 const MAX_SOLVED_AT_ONCE: usize = 16;
 
 impl Decoder {
-    /// Creates a decoder. `seed` is the key of its hash map.
     pub(crate) fn new(config: &Config, seed: u64) -> Self {
         let Config { solver, pending_repairs, pending_age, .. } = *config;
         Self { pending: PendingRepairs::new(solver, pending_repairs, pending_age, seed) }
@@ -35,7 +34,6 @@ impl Decoder {
         self.pending.renew_work();
     }
 
-    /// Drops the pending repairs that exceed the age limit.
     pub(crate) fn drop_old(&mut self, now: Time) {
         self.pending.drop_old(now);
     }

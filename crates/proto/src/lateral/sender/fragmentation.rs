@@ -103,12 +103,10 @@ impl Fragmenter {
         }
     }
 
-    /// Returns the number of bytes of queued messages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns `true` if messages of the group are queued.
     pub(super) fn holds(&self, group: GroupIx) -> bool {
         self.queued.contains_key(&group)
     }
@@ -135,7 +133,6 @@ impl Fragmenter {
         }
     }
 
-    /// Queues a message.
     pub(super) fn push(&mut self, group: GroupIx, message: QueuedMessage) {
         self.bytes += message.payload.len();
         let queue = self.queued.entry(group).or_default();

@@ -52,7 +52,6 @@ impl Sender {
         own.unconfirmed(own.accepted_to()).collect()
     }
 
-    /// Returns the number of bytes of queued messages.
     pub(super) fn bytes(&self) -> usize {
         self.queue.bytes()
     }
@@ -147,7 +146,6 @@ impl Sender {
         (own.take_number(), confirm)
     }
 
-    /// Applies an acknowledgment.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,

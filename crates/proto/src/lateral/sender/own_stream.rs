@@ -104,7 +104,6 @@ impl Position {
         Self((1 << 32) + u64::from(seqno.0))
     }
 
-    /// Returns the number on the wire.
     pub(crate) fn seqno(self) -> SeqNo {
         SeqNo(self.0 as u32)
     }
@@ -160,12 +159,10 @@ impl OwnStream {
         self.start
     }
 
-    /// Returns the position of the next packet.
     pub(crate) fn next(&self) -> Position {
         self.next
     }
 
-    /// Returns the position after all accepted messages.
     pub(crate) fn accepted_to(&self) -> Position {
         self.accepted_to
     }
@@ -215,7 +212,6 @@ impl OwnStream {
         self.members.get(&node).map_or(self.accepted_to, |member| member.first).seqno()
     }
 
-    /// Applies an acknowledgment.
     pub(super) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
         let next = self.next;
         let Some(member) = self.members.get_mut(&node) else { return };
@@ -416,7 +412,6 @@ impl OwnStream {
         self.members.get(&node).is_some_and(|member| member.join_end.is_some())
     }
 
-    /// Returns the number of members.
     pub(super) fn count(&self) -> usize {
         self.members.len()
     }

@@ -55,7 +55,6 @@ pub(crate) struct Held {
 const OVERHEAD_BYTES: usize = 96;
 
 impl Held {
-    /// Returns the packet's symbol.
     pub(crate) fn symbol(&self) -> &Symbol {
         self.symbol.as_ref().expect("a packet that was dropped is not read any more")
     }
@@ -152,7 +151,6 @@ impl DataBuffer {
         self.bytes
     }
 
-    /// Returns the number of packets.
     pub(crate) fn len(&self) -> usize {
         self.packets.iter().filter(|held| held.symbol.is_some()).count()
     }

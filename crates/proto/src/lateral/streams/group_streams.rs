@@ -76,7 +76,6 @@ impl GroupStreams {
         &mut self.0[group.0 as usize]
     }
 
-    /// Returns the number of streams of all groups.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(|of_group| of_group.streams.len()).sum()
     }

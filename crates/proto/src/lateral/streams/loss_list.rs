@@ -83,7 +83,6 @@ impl LossList {
         self.slots[ix.0 as usize].take().expect("a packet is settled once")
     }
 
-    /// Sets the time at which the packet is due.
     pub(crate) fn set_due(&mut self, ix: MissingIx, due: Time) {
         self.due.set(ix, due);
     }

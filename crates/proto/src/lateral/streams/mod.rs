@@ -66,7 +66,6 @@ impl Streams {
         groups.ix(id.group).and_then(|group| self.find(group, id.sender))
     }
 
-    /// Returns the number of streams.
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -81,7 +80,6 @@ impl Streams {
         self.slots[ix.0 as usize].as_ref().map_or(0, |stream| stream.window().prefetch())
     }
 
-    /// Creates a stream whose first number is `base`.
     pub(super) fn open(
         &mut self,
         sender: NodeId,
@@ -145,7 +143,6 @@ impl Streams {
         self.by_group.former_mut(group)
     }
 
-    /// Returns the packet, if it is held.
     pub(super) fn held(&self, ix: StreamIx, seqno: SeqNo) -> Option<&Held> {
         match self.get(ix).window().place(seqno) {
             Place::At(Slot::Held(held)) => Some(self.buffer.get(held)),
@@ -299,12 +296,10 @@ impl Streams {
         }
     }
 
-    /// Returns the time of the next eviction by age.
     pub(super) fn next_eviction(&self) -> Option<Time> {
         self.buffer.next_eviction()
     }
 
-    /// Evicts packets that exceed the age limit.
     pub(super) fn evict_old(&mut self, now: Time) {
         while self.buffer.is_too_old(now) {
             self.evicted_by_age += 1;

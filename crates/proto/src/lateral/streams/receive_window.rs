@@ -129,7 +129,6 @@ impl ReceiveWindow {
         }
     }
 
-    /// Returns `true` if the packet is held.
     pub(crate) fn holds(&self, seqno: SeqNo) -> bool {
         matches!(self.place(seqno), Place::At(Slot::Held(_)))
     }
@@ -159,7 +158,6 @@ impl ReceiveWindow {
         })
     }
 
-    /// Returns `true` if nothing is held or missing.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

@@ -104,7 +104,6 @@ impl Stream {
         &mut self.window
     }
 
-    /// Returns the position in the list of streams of its group.
     pub(super) fn place(&self) -> u32 {
         self.place
     }
@@ -113,7 +112,6 @@ impl Stream {
         self.place = place;
     }
 
-    /// Returns the id of the packet with this number.
     pub(crate) fn id(&self, seqno: SeqNo) -> PacketId {
         PacketId { sender: self.sender, group: self.group_id, seqno }
     }
@@ -136,7 +134,6 @@ impl Stream {
         self.window.resume_at(floor);
     }
 
-    /// Records that a packet is held.
     pub(super) fn hold(&mut self, seqno: SeqNo, held: HeldIx) {
         if let Some(query) = &mut self.query {
             query.record_arrival(seqno);
@@ -181,7 +178,6 @@ impl Stream {
         self.opened
     }
 
-    /// Returns the open query.
     pub(crate) fn query(&self) -> Option<Query> {
         self.query
     }

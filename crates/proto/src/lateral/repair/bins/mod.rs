@@ -273,7 +273,6 @@ impl Bins {
         self.counts
     }
 
-    /// Returns the number of bins.
     pub(crate) fn len(&self) -> usize {
         self.by_set.len()
     }

@@ -207,7 +207,6 @@ impl Regions {
         self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.groups.is_empty())
     }
 
-    /// Returns the set of one group.
     pub(crate) fn set_of(&self, group: GroupIx) -> SetId {
         self.groups[group.0 as usize].set
     }
@@ -433,7 +432,6 @@ impl Region {
         }
     }
 
-    /// Records that the nodes changed.
     fn renew(&mut self, ix: RegionIx, touched: &mut Vec<RegionIx>) {
         if self.change == Change::None {
             touched.push(ix);
