@@ -8,9 +8,9 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | Slingshot 3.1, algorithm 1 | `receiver` (lines 9-15), `repair/decoder` (16-27), `recovery` (34-40) |
+//! | Slingshot 3.1, algorithm 1, lines 9-27, 34-36 | `receiver`, `repair/decoder` |
+//! | Slingshot 3.1, algorithm 1, lines 37-40 | `recovery` |
 //! | Slingshot 3.1, data buffer | `streams/data_buffer` |
-//! | Slingshot 3.1, NAK suppression, cookies | `recovery/nak_suppression`, `recovery/cookies` |
 //! | Slingshot 3.2, pending repairs | `repair/pending_repairs` with [`Solver::Peeling`] |
 //! | Slingshot 3.3, partial views | `groups/partial_view`, [`Config::partial_view`] |
 //! | Slingshot 3.4, analysis | [`model`] |
@@ -34,7 +34,7 @@
 //! | `delivery` (of `receiver`) | messages in reassembly |
 //! | `repair/bins` | packets that the next repairs will contain |
 //! | `repair/decoder` | pending repairs |
-//! | `recovery` | NAK recovery: cookies and rate limits |
+//! | `recovery` | targets and suppression of NAKs, and cookies |
 //! | `left_groups` | positions in the groups that were left |
 //!
 //! # Differences from the papers
@@ -46,7 +46,8 @@
 //!   [`Config::heartbeat`]).
 //! * Pending repairs are solved together as equations ([`Solver::Elimination`]).
 //! * A batch does not draw a node that another open batch of the same region holds while it can
-//!   wait for one: "exactly one repair packet that includes d" (Ricochet 3); see `bins`.
+//!   wait for one: "exactly one repair packet that includes d" (Ricochet 3); see
+//!   `repair/bins`.
 //! * A receiver queries each sender for the first position that it is owed (`Open`). A loss right
 //!   after a join is noticed, and no packet from before the join is requested.
 //! * A sender is held back by members that are a whole window behind ([`Config::window`]).

@@ -262,7 +262,7 @@ impl Arena {
     /// Returns an empty buffer with room for exactly `bytes`, split off the current chunk.
     fn room(&mut self, bytes: usize) -> BytesMut {
         if self.chunk.capacity() < bytes {
-            let full = core::mem::replace(&mut self.chunk, BytesMut::new());
+            let full = core::mem::take(&mut self.chunk);
             self.retire(full);
             self.chunk = self.free_chunk(bytes.max(CHUNK_BYTES));
         }
@@ -447,7 +447,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_symbol_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn other_bytes_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let mut arena = Arena::default();
             prop_assert!(Symbol::from_repair(&mut arena, &bytes).is_err());
             if let Ok(symbol) = Symbol::from_datagram(&mut arena, &bytes) {

@@ -280,8 +280,8 @@ impl Receiver {
         }
     }
 
-    /// Removes and returns the next missing packet that is due, and has not to wait for its
-    /// sender's answer.
+    /// Returns the next missing packet that is due and need not wait for its sender's answer. Its
+    /// due time is cleared.
     pub(super) fn next_due(&mut self, cx: &mut Context) -> Option<(MissingIx, Missing)> {
         while let Some(ix) = self.streams.losses_mut().pop_due(cx.now) {
             let missing = *self.streams.losses().get(ix);

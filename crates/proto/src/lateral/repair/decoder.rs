@@ -1,4 +1,4 @@
-//! Decoder of repairs (Slingshot, algorithm 1, lines 16 to 27).
+//! Decoder of the repairs that other nodes send (Slingshot, algorithm 1).
 
 use super::pending_repairs::PendingRepairs;
 use crate::lateral::config::Config;

@@ -150,8 +150,8 @@ impl Streams {
         }
     }
 
-    /// Buffers a packet, which is in the window or just beyond its end. If it was missing, its
-    /// record has been removed. Packets that exceed the memory limit are evicted.
+    /// Buffers a packet, which is in the window or just beyond its end. If it was missing, the
+    /// caller has removed its record. Packets that exceed the memory limit are evicted.
     pub(super) fn hold(
         &mut self,
         now: Time,

@@ -251,9 +251,9 @@ impl ReceiveWindow {
         records
     }
 
-    /// Removes and returns the last packet of the window if the sender has not sent it. It has if
-    /// the number lies before `next`. A packet that was received may have been sent if it lies
-    /// before `waiting`, or if the claims are not refuted.
+    /// Removes and returns the last packet if the sender has not sent it: if its number is `next`
+    /// or later. A packet that was received stays if the sender may have sent it, which it may if
+    /// the number lies before `waiting` or the claims are not refuted.
     pub(super) fn pop_unsent(
         &mut self,
         (next, waiting): (SeqNo, SeqNo),

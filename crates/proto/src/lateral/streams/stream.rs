@@ -182,7 +182,7 @@ impl Stream {
         self.query
     }
 
-    /// Begins a query to the sender. A second one repeats a query whose answer was outdated.
+    /// Begins a query to the sender.
     pub(crate) fn begin_query(&mut self, nonce: u64) {
         self.opens = 0;
         self.query = Some(Query::new(nonce, &self.window));
@@ -264,9 +264,8 @@ impl Stream {
         !has_left && left_at.is_some_and(|before| end.is_beyond(before))
     }
 
-    /// Returns `true` if a missing packet has to wait for its sender's answer, unless claims are
-    /// believed. It has not to if the sender has vouched for it, or if there are few unverified
-    /// packets and it is not about to be given up (`is_over`).
+    /// Returns `true` if the sender has not vouched for a missing packet, and there are many
+    /// unverified packets or this one is about to be given up (`is_over`).
     pub(crate) fn is_unverified(&self, seqno: SeqNo, is_over: bool) -> bool {
         !self.window.is_vouched(seqno) && (is_over || self.window.claimed() > CREDIBLE_CLAIMS)
     }
@@ -278,7 +277,7 @@ impl Stream {
         ahead > credible && !self.window.is_vouched(end.minus(1))
     }
 
-    /// Returns the doubted number if it agrees with `end`: if it lies not far before it.
+    /// Returns the doubted number if it agrees with `end`: if it is at most `max_gap` before it.
     pub(crate) fn doubt_before(&self, end: SeqNo, max_gap: u32) -> Option<SeqNo> {
         let agrees = |doubted: &SeqNo| (0..=max_gap as i32).contains(&end.distance_from(*doubted));
         self.doubted.filter(agrees)

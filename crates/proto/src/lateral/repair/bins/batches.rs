@@ -131,7 +131,7 @@ impl Lane {
         noted.truncate(count);
     }
 
-    /// Checks the invariants of the existing `bins`: see [`crate::lateral::repair::bins::Bins::check`].
+    /// Checks the invariants of the existing `bins`: see [`Bins::check`](super::Bins::check).
     pub(crate) fn check(&self, bins: impl Iterator<Item = usize>, r: u32) {
         let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
         let mut waiting = 0;
