@@ -249,11 +249,7 @@ impl Lateral {
         };
         receiver.on_view_change(cx, ix, (node, !has_joined));
         let Some(TargetChange { added, removed }) = targets else { return };
-        if has_joined {
-            sender.add_member(ix, node);
-        } else {
-            sender.remove_member(ix, node);
-        }
+        sender.on_view_change(ix, node, has_joined);
         removed.into_iter().for_each(|node| bins.remove_node(node, ix));
         added.into_iter().for_each(|node| bins.add_node(node, ix));
         sender.report_confirmation(cx, ix);

@@ -61,12 +61,10 @@ impl Sender {
         self.streams.iter().flatten().for_each(OwnStream::check);
     }
 
-    pub(super) fn add_member(&mut self, ix: GroupIx, node: NodeId) {
-        self.get_mut(ix).add_member(node);
-    }
-
-    pub(super) fn remove_member(&mut self, ix: GroupIx, node: NodeId) {
-        self.get_mut(ix).remove_member(node);
+    /// Applies the join, leave or failure of a member.
+    pub(super) fn on_view_change(&mut self, ix: GroupIx, node: NodeId, has_joined: bool) {
+        let own = self.get_mut(ix);
+        if has_joined { own.add_member(node) } else { own.remove_member(node) }
     }
 
     /// Checks that no member holds the group back.
