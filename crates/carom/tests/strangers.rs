@@ -112,14 +112,14 @@ impl Stranger {
         let [group, ..] = self.groups;
         let (sender, seqno) = (self.member, SeqNo(1));
         let ids = [PacketId { sender, group, seqno }.into()];
-        let block = &[7; 16];
+        let symbol = &[7; 16];
         let to = Origin { node: self.member, incarnation: Incarnation(1) };
         let packets = [
-            Lateral::Data { seqno: SeqNo(3), confirm: true, block },
-            Lateral::Repair { ids: &ids, sum: block },
+            Lateral::Data { seqno: SeqNo(3), confirm: true, symbol },
+            Lateral::Repair { ids: &ids, sum: symbol },
             Lateral::Nak { cookie: 0, ids: &ids },
             Lateral::Challenge { cookie: 7, ids: &ids },
-            Lateral::Retransmission { origin: self.own.node, seqno, block },
+            Lateral::Retransmission { origin: self.own.node, seqno, symbol },
             Lateral::HaveNot { ids: &ids, expired: true },
             Lateral::Heartbeat { next: SeqNo(9), first: None, nonce: 0, confirm: true },
             Lateral::Ack { to, settled_to: SeqNo(9), lost: 0 },

@@ -16,7 +16,7 @@ pub enum Packet<'a> {
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    /// | 40 | n | [symbol](symbol) |
+    /// | 40 | n | [symbol] |
     ///
     /// Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
     Data {
@@ -59,7 +59,7 @@ pub enum Packet<'a> {
     /// |---|---|---|
     /// | 36 | 8 | original sender |
     /// | 44 | 4 | sequence number |
-    /// | 48 | n | [symbol](symbol) |
+    /// | 48 | n | [symbol] |
     Retransmission {
         /// Original sender.
         origin: NodeId,

@@ -4,13 +4,12 @@
 //! numbers are assigned in the order in which messages were accepted. A packet leaves when it is
 //! its group's turn, when the pace allows it, and when no member is too far behind:
 //!
-//! * The *pace* ([`Config::pace_bytes_per_second`]) is that of the node. All groups share it in
-//!   turn. Unused allowance of up to [`BURST`] may leave at once, so that moderately large messages
-//!   are not delayed.
-//! * The *flight* ([`Config::flight`]) is that of a group: the maximum number of packets in flight
-//!   to the slowest member, which is as many as a receiver buffers (Ricochet 3.2.5).
-//!   Acknowledgments are requested along the way, so that members slower than the pace determine
-//!   the rate.
+//! * The *pace*, `pace_bytes_per_second`, is that of the node. All groups share it in turn. Unused
+//!   allowance of up to [`BURST`] may leave at once, so that moderately large messages are not
+//!   delayed.
+//! * The *flight*, `flight`, is that of a group: the maximum number of packets in flight to the
+//!   slowest member, which is as many as a receiver buffers (Ricochet 3.2.5). Acknowledgments are
+//!   requested along the way, so that members slower than the pace determine the rate.
 //!
 //! Messages of one packet do not queue unless others of their group do. Repairs, answers and
 //! heartbeats never queue.

@@ -52,10 +52,11 @@ impl Rig {
     /// Returns the copies of packets of `group` that bins owe. A target that is owed stands for a
     /// batch of r packets, of which each of the bin's groups has an equal share.
     fn owed(&self, group: GroupIx) -> f64 {
-        let fills = self.bins.lanes.iter().flat_map(|lane| lane.fills.iter().zip(&self.bins.bins));
-        let of_group = fills.filter(|(_, bin)| bin.regions > 0 && bin.groups.contains(&group));
-        let owed = of_group.map(|(fill, bin)| {
-            let targets: f64 = fill.sources.iter().map(|source| source.owed).sum();
+        let batches =
+            self.bins.lanes.iter().flat_map(|lane| lane.batches.iter().zip(&self.bins.bins));
+        let of_group = batches.filter(|(_, bin)| bin.regions > 0 && bin.groups.contains(&group));
+        let owed = of_group.map(|(batch, bin)| {
+            let targets: f64 = batch.sources.iter().map(|source| source.owed).sum();
             targets * f64::from(self.bins.r) / bin.groups.len() as f64
         });
         owed.sum()
