@@ -55,6 +55,8 @@ mod call;
 mod clock;
 mod command;
 mod delivery;
+#[cfg(doctest)]
+mod documentation;
 mod driver;
 mod error;
 mod fragments;
@@ -129,13 +131,3 @@ pub use shared_state::{Shared, SharedState};
 pub use status::{
     Buffers, GroupStatus, MemberPath, MemberStatus, Notice, RingStatus, Stats, Status,
 };
-
-/// Holder of the page about simulation, whose code is tested as documentation examples.
-#[cfg(all(doctest, feature = "sim"))]
-#[doc = include_str!("../../../docs/simulation.md")]
-struct SimulationPage;
-
-/// Holder of the README, whose program is compiled as a documentation example.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
