@@ -1,5 +1,5 @@
-//! Holders of the README and of the book's pages, whose programs are compiled or run as documentation
-//! examples.
+//! Holders of the README and of the pages of the book, whose programs are compiled or run as
+//! documentation examples.
 
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,0 +1,77 @@
+//! Two servers and a client. The first server replies; the second takes over when it is gone.
+//!
+//! `cargo run --example request_reply`
+
+#![expect(clippy::print_stdout, reason = "this is what the user asked for")]
+
+use std::error::Error;
+
+use carom::rmp::{Handler, ReplyError};
+use carom::{Answered, Event, Group, Node, Profile, RingNews, StartError};
+use tokio::sync::oneshot;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let handler = Handler::new(0).ok_or("the handlers are 0 to 5")?;
+    let (first, second, client) = (start()?, start()?, start()?);
+    let primary =
+        tokio::spawn(serve(first.join_async("balance", Profile::ordered()).await?, handler));
+    let standby = second.join_async("balance", Profile::ordered()).await?;
+
+    // The client need not be a member of the group.
+    print(client.request("balance", "how much does alice have?", handler).await?);
+
+    tokio::spawn(serve(standby, handler));
+    primary.abort();
+    let _ = primary.await;
+    first.close();
+    print(client.request("balance", "how much does bob have?", handler).await?);
+    Ok(())
+}
+
+fn print(answer: Answered) {
+    match answer {
+        Answered::Reply { by, payload } => println!("{by}: {}", String::from_utf8_lossy(&payload)),
+        Answered::Acknowledged => println!("delivered"),
+    }
+}
+
+/// Replies to requests as soon as this member holds the handler's lock.
+async fn serve(group: Group, handler: Handler) {
+    let (has_lock, mut granted) = oneshot::channel::<()>();
+    let locking = async {
+        let lock = group.lock(handler).await;
+        let _ = has_lock.send(());
+        match lock {
+            Ok(lock) => lock.lost().await,
+            Err(error) => println!("no lock: {error}"),
+        }
+    };
+    // A standby receives events while it waits for the lock, so that its queue does not fill up.
+    let serving = async {
+        while let Some(event) = group.recv().await {
+            let Event::Ring(ring) = event else { continue };
+            let RingNews::Request(request) = ring.news else { continue };
+            if !request.is_ours || granted.try_recv().is_err_and(|error| error == EMPTY) {
+                continue;
+            }
+            let question = String::from_utf8_lossy(&request.payload).into_owned();
+            match group.reply(request.id, format!("100 ({question})")).await {
+                // `NotOpen`: another member has replied meanwhile.
+                Ok(()) | Err(ReplyError::NotOpen) => {}
+                Err(error) => println!("no reply: {error}"),
+            }
+        }
+    };
+    tokio::select! {
+        () = locking => {}
+        () = serving => {}
+    }
+}
+
+/// Starts a node that stays on this machine.
+fn start() -> Result<Node, StartError> {
+    Node::builder().interface("127.0.0.1").port(0).multicast_port(7425).start()
+}
+
+const EMPTY: oneshot::error::TryRecvError = oneshot::error::TryRecvError::Empty;

@@ -1,0 +1,58 @@
+//! A subscriber and a publisher as tasks of Tokio. Any other async runtime works as well.
+//!
+//! `cargo run --example tokio_tasks`
+
+#![expect(clippy::print_stdout, reason = "this is what the user asked for")]
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carom::{Event, Group, Node, Profile, StartError};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let (sender, receiver) = (start()?, start()?);
+    let profile = Profile::time_critical();
+    let publisher = Arc::new(sender.join_async("ticks", profile).await?);
+    let subscriber = receiver.join_async("ticks", profile).await?;
+
+    let subscribing = tokio::spawn(count(subscriber));
+    let publishing = tokio::spawn(publish(Arc::clone(&publisher)));
+    publishing.await??;
+    // The confirmation waits until the member has all messages.
+    publisher.confirm_async(Duration::from_secs(10)).await?;
+    println!("received {} of {TICKS} ticks", subscribing.await?);
+    Ok(())
+}
+
+async fn publish(group: Arc<Group>) -> Result<(), carom::PublishError> {
+    while group.members().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for tick in 0..TICKS {
+        group.publish_async(tick.to_be_bytes().to_vec()).await?;
+    }
+    Ok(())
+}
+
+/// Counts messages until each is received or reported as lost.
+async fn count(group: Group) -> u32 {
+    let (mut received, mut lost) = (0, 0);
+    while received + lost < TICKS {
+        match group.recv().await {
+            Some(Event::Message(_)) => received += 1,
+            Some(Event::Lost(gap)) => lost += gap.count(),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    received
+}
+
+/// Starts a node that stays on this machine.
+fn start() -> Result<Node, StartError> {
+    Node::builder().interface("127.0.0.1").port(0).multicast_port(7422).start()
+}
+
+const TICKS: u32 = 1000;
