@@ -9,6 +9,7 @@ extern crate alloc;
 
 mod bounds;
 mod cookie;
+mod counters;
 pub mod engine;
 mod error;
 mod id_map;

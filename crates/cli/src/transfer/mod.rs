@@ -49,7 +49,7 @@ pub(crate) fn counters(node: &Node, path_mtu: Option<u16>) -> serde_json::Value 
         ("bytes_out", stats.bytes_out),
         ("bytes_in", stats.bytes_in),
     ];
-    let all = stats.bulk.by_name().into_iter().chain(of_sockets);
+    let all = stats.bulk.by_name().chain(of_sockets);
     all.map(|(name, count)| (name.to_owned(), count.into()))
         .collect::<serde_json::Map<_, _>>()
         .into()

@@ -42,17 +42,17 @@ pub(super) struct Holdings {
     pub(super) counters: Counters,
 }
 
-/// Counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters {
-    /// Requests to create an owner key.
-    pub(super) takes: u64,
-    /// Requests to delete an owner key, for a handover to another process.
-    pub(super) gifts: u64,
-    /// Snapshots read.
-    pub(super) snapshots: u64,
-    /// Commits of all processes seen by the watch.
-    pub(super) commits_seen: u64,
+carom_proto::counters! {
+    pub(super) struct Counters {
+        /// Snapshots read.
+        snapshots = "store_snapshots",
+        /// Commits of all processes seen by the watch.
+        commits_seen = "store_commits_seen",
+        /// Requests to create an owner key.
+        takes = "store_takes",
+        /// Requests to delete an owner key, for a handover to another process.
+        gifts = "store_gifts",
+    }
 }
 
 /// State of one partition.

@@ -77,13 +77,14 @@ enum Standing {
     },
 }
 
-/// Counters, in addition to [`holdings::Counters`].
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    registrations: u64,
-    lapses: u64,
-    renewals_failed: u64,
-    cuts: u64,
+carom_proto::counters! {
+    /// Counters, in addition to [`holdings::Counters`].
+    struct Counters {
+        registrations = "store_registrations",
+        lapses = "store_lapses",
+        renewals_failed = "store_renewals_failed",
+        cuts = "store_cuts",
+    }
 }
 
 /// Reports of the tasks of an [`EtcdStore`].
@@ -425,22 +426,12 @@ impl Store for EtcdStore {
     }
 
     fn status(&self) -> StoreStatus {
-        let holdings = &self.holdings.counters;
         StoreStatus {
             kind: "etcd".into(),
             registered: self.is_serving(),
             trouble: self.trouble.clone(),
             processes: self.holdings.processes().map(|it| it.address.to_string()).collect(),
-            counters: vec![
-                ("store_registrations", self.counters.registrations),
-                ("store_lapses", self.counters.lapses),
-                ("store_renewals_failed", self.counters.renewals_failed),
-                ("store_cuts", self.counters.cuts),
-                ("store_snapshots", holdings.snapshots),
-                ("store_commits_seen", holdings.commits_seen),
-                ("store_takes", holdings.takes),
-                ("store_gifts", holdings.gifts),
-            ],
+            counters: self.counters.by_name().chain(self.holdings.counters.by_name()).collect(),
         }
     }
 

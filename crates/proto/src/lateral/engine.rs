@@ -459,7 +459,7 @@ impl Engine for Lateral {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.counters().named()
+        self.counters().by_name().collect()
     }
 
     fn check(&self) {

@@ -34,17 +34,18 @@ struct Sender {
     number: u32,
 }
 
-/// Counters of the manager in a service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say what was asked and told")]
-pub struct ManagerCounters {
-    pub requests: u64,
-    pub requests_malformed: u64,
-    pub requests_late: u64,
-    pub refused: u64,
-    pub placed: u64,
-    pub cuts: u64,
-    pub links_found_dead: u64,
+crate::counters! {
+    /// Counters of the manager in a service.
+    #[allow(missing_docs, reason = "the names say what was asked and told")]
+    pub struct ManagerCounters {
+        requests = "manager_requests",
+        requests_malformed = "manager_requests_malformed",
+        requests_late = "manager_requests_late",
+        refused = "manager_refused",
+        placed = "manager_placed",
+        cuts = "manager_cuts",
+        links_found_dead = "manager_links_found_dead",
+    }
 }
 
 impl ManagerService {

@@ -486,9 +486,7 @@ impl Engine for Rdcm {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut stats = self.counters.by_name();
-        stats.push(("manager_requests_dropped", self.line.dropped));
-        stats
+        self.counters.by_name().chain([("manager_requests_dropped", self.line.dropped)]).collect()
     }
 
     fn check(&self) {

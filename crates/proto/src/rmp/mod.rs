@@ -471,7 +471,7 @@ impl Engine for Rmp {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.counters.by_name()
+        self.counters.by_name().collect()
     }
 
     fn check(&self) {

@@ -34,17 +34,18 @@ struct Probe {
     answered: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    /// Probes answered only by other traffic from the member.
-    probes_answered_otherwise: u64,
-    /// Suspicions that ended because of other traffic from the member, without a proof of life.
-    suspicions_withdrawn: u64,
-    /// Times that this node had to refute a suspicion or its death.
-    refutations: u64,
-    /// Calls that came much later than requested.
-    stalls: u64,
-    stalled_ms: u64,
+crate::counters! {
+    struct Counters {
+        /// Probes answered only by other traffic from the member.
+        probes_answered_otherwise,
+        /// Suspicions that ended because of other traffic from the member, without a proof of life.
+        suspicions_withdrawn,
+        /// Times that this node had to refute a suspicion or its death.
+        refutations,
+        /// Calls that came much later than requested.
+        stalls,
+        stalled_ms,
+    }
 }
 
 impl Doubts {
@@ -161,14 +162,7 @@ impl Doubts {
         Config::CHALLENGES + self.health.score()
     }
 
-    pub(super) fn by_name(&self) -> [(&'static str, u64); 6] {
-        [
-            ("probes_answered_otherwise", self.counters.probes_answered_otherwise),
-            ("suspicions_withdrawn", self.counters.suspicions_withdrawn),
-            ("refutations", self.counters.refutations),
-            ("stalls", self.counters.stalls),
-            ("stalled_ms", self.counters.stalled_ms),
-            ("local_health", u64::from(self.health.score())),
-        ]
+    pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counters.by_name().chain([("local_health", u64::from(self.health.score()))])
     }
 }

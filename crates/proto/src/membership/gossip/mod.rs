@@ -448,12 +448,12 @@ impl Membership for Gossip {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut stats = self.counters.by_name();
-        stats.extend(self.swim.stats());
-        stats.push(("contradictions_ignored", self.views.contradictions_ignored));
-        stats.push(("joins_refused", self.views.joins_refused));
-        stats.push(("seeds_unanswered", self.contact.seeds_unanswered()));
-        stats
+        let others = [
+            ("contradictions_ignored", self.views.contradictions_ignored),
+            ("joins_refused", self.views.joins_refused),
+            ("seeds_unanswered", self.contact.seeds_unanswered()),
+        ];
+        self.counters.by_name().chain(self.swim.stats()).chain(others).collect()
     }
 
     fn check(&self) {

@@ -84,7 +84,7 @@ impl Swim {
 
     /// Returns all counters with their names.
     pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.doubts.by_name().into_iter().chain([("swim_malformed", self.malformed)])
+        self.doubts.stats().chain([("swim_malformed", self.malformed)])
     }
 
     /// Returns the number of nodes whose signs of life are recorded.

@@ -439,18 +439,12 @@ impl Membership for Service {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut stats = self.counters.by_name();
-        stats.push(("frames_sent", self.outbox.frames_sent));
-        stats.push(("bytes_sent", self.outbox.bytes_sent));
-        stats.push(("pings_received", self.pinger.counters.pings_received));
-        stats.push(("pings_sent", self.pinger.counters.pings_sent));
-        stats.push(("pings_foreign", self.pinger.counters.pings_foreign));
-        stats.push(("pongs_received", self.pinger.counters.pongs_received));
-        stats.push(("suspicions", self.pinger.counters.suspicions));
-        stats.push(("reports_made", self.pinger.counters.reports_made));
-        stats.push(("incarnation", self.member.incarnation.into()));
-        stats.push(("is_away", u64::from(self.is_away)));
-        stats
+        let Outbox { frames_sent, bytes_sent, .. } = self.outbox;
+        let sent = [("frames_sent", frames_sent), ("bytes_sent", bytes_sent)];
+        let incarnation = self.member.incarnation.into();
+        let state = [("incarnation", incarnation), ("is_away", u64::from(self.is_away))];
+        let stats = self.counters.by_name().chain(sent).chain(self.pinger.counters.by_name());
+        stats.chain(state).collect()
     }
 
     fn check(&self) {

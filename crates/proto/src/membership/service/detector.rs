@@ -165,16 +165,7 @@ impl Detector {
 
     /// Returns all counters with their names.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut stats = self.ways.stats();
-        stats.extend([
-            ("pings_sent", self.pinger.counters.pings_sent),
-            ("pings_received", self.pinger.counters.pings_received),
-            ("pings_foreign", self.pinger.counters.pings_foreign),
-            ("pongs_received", self.pinger.counters.pongs_received),
-            ("suspicions", self.pinger.counters.suspicions),
-            ("reports_made", self.pinger.counters.reports_made),
-        ]);
-        stats
+        self.ways.stats().chain(self.pinger.counters.by_name()).collect()
     }
 
     fn take_news(&mut self, now: Time) {

@@ -164,9 +164,7 @@ impl Observer {
 
     /// Returns all counters with their names.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut stats = self.ways.stats();
-        stats.push(("changes_dropped", self.changes_dropped));
-        stats
+        self.ways.stats().chain([("changes_dropped", self.changes_dropped)]).collect()
     }
 
     fn take_news(&mut self, now: Time) {

@@ -36,16 +36,17 @@ pub(super) struct Pinger {
     pub(super) counters: PingCounters,
 }
 
-/// Counters of one pinger.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PingCounters {
-    pub(super) pings_sent: u64,
-    pub(super) pings_received: u64,
-    pub(super) pongs_received: u64,
-    /// Pings and pongs for another node. A detector also counts other datagrams here.
-    pub(super) pings_foreign: u64,
-    pub(super) suspicions: u64,
-    pub(super) reports_made: u64,
+crate::counters! {
+    /// Counters of one pinger.
+    pub(super) struct PingCounters {
+        pings_received,
+        pings_sent,
+        /// Pings and pongs for another node. A detector also counts other datagrams here.
+        pings_foreign,
+        pongs_received,
+        suspicions,
+        reports_made,
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -339,13 +339,14 @@ impl Server {
 
     /// Returns all counters with their names.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut stats = self.counters.by_name();
-        stats.push(("frames_sent", self.outbox.frames_sent));
-        stats.push(("bytes_sent", self.outbox.bytes_sent));
-        stats.push(("updates_sent", self.audience.updates_sent));
-        stats.push(("snapshots_sent", self.audience.snapshots_sent));
-        stats.extend(self.manager_stats());
-        stats
+        let sent = [
+            ("frames_sent", self.outbox.frames_sent),
+            ("bytes_sent", self.outbox.bytes_sent),
+            ("updates_sent", self.audience.updates_sent),
+            ("snapshots_sent", self.audience.snapshots_sent),
+        ];
+        let manager = self.manager.iter().flat_map(|it| it.counters().by_name());
+        self.counters.by_name().chain(sent).chain(manager).collect()
     }
 
     /// Asserts the invariants.

@@ -66,15 +66,16 @@ struct Way {
     heard: Time,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    tried: u64,
-    welcomed: u64,
-    lost: u64,
-    nonsense: u64,
-    /// Snapshots of groups whose settings this program does not know.
-    settings_unknown: u64,
-    refused: u64,
+crate::counters! {
+    struct Counters {
+        tried = "links_tried",
+        welcomed = "links_welcomed",
+        lost = "links_lost",
+        nonsense = "links_nonsense",
+        /// Snapshots of groups whose settings this program does not know.
+        settings_unknown,
+        refused = "links_refused",
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,15 +198,8 @@ impl Ways {
     }
 
     /// Returns all counters with their names.
-    pub(super) fn stats(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("links_tried", self.counters.tried),
-            ("links_welcomed", self.counters.welcomed),
-            ("links_lost", self.counters.lost),
-            ("links_nonsense", self.counters.nonsense),
-            ("settings_unknown", self.counters.settings_unknown),
-            ("links_refused", self.counters.refused),
-        ]
+    pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counters.by_name()
     }
 
     fn add(&mut self, now: Time, address: Endpoint) {

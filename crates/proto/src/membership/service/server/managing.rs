@@ -69,18 +69,4 @@ impl Server {
             manager.handle_timeout(now);
         }
     }
-
-    pub(super) fn manager_stats(&self) -> Vec<(&'static str, u64)> {
-        let Some(manager) = &self.manager else { return Vec::new() };
-        let counters = manager.counters();
-        vec![
-            ("manager_requests", counters.requests),
-            ("manager_requests_malformed", counters.requests_malformed),
-            ("manager_requests_late", counters.requests_late),
-            ("manager_refused", counters.refused),
-            ("manager_placed", counters.placed),
-            ("manager_cuts", counters.cuts),
-            ("manager_links_found_dead", counters.links_found_dead),
-        ]
-    }
 }
