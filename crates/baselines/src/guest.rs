@@ -1,4 +1,4 @@
-//! The common part of these protocols' packets: the header, and the encoding of messages and
+//! The common part of these protocols' packets: the header, messages, repairs, and the encoding of
 //! sequence numbers.
 
 use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
@@ -12,6 +12,9 @@ pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
 /// Overhead in bytes of a repair, which consists of the source, the sequence number and the symbol.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawName>();
 
+/// Size of the IP and UDP headers, in bytes.
+const IP_UDP_BYTES: usize = 28;
+
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawName {
@@ -19,11 +22,52 @@ struct RawName {
     seqno: U32,
 }
 
-/// A packet of one of these protocols. Its variable parts borrow from the datagram. It follows the
-/// common header of [`carom_proto::wire`] with protocol [`Protocol::Guest`].
+/// A datagram of a protocol with the packets `P`: the common header of [`carom_proto::wire`] with
+/// protocol [`Protocol::Guest`], and one of these bodies. Its variable parts borrow from the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Datagram<'a, P> {
+    /// First transmission of a message to the group.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [symbol](crate::block) |
+    Data {
+        /// Sequence number in the sender's stream.
+        seqno: SeqNo,
+        /// The symbol.
+        block: &'a [u8],
+    },
+    /// Retransmission of a message by any node that keeps it.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 36 | 8 | source |
+    /// | 44 | 4 | sequence number |
+    /// | 48 | n | [symbol](crate::block) |
+    Repair {
+        /// Original sender of the message.
+        source: NodeId,
+        /// Sequence number in the source's stream.
+        seqno: SeqNo,
+        /// The symbol.
+        block: &'a [u8],
+    },
+    /// A packet of the protocol.
+    Own(P),
+}
+
+/// A packet of one protocol, in addition to messages and repairs.
 pub trait GuestPacket<'a>: Copy {
+    /// Packet kind of [`Datagram::Data`].
+    const DATA: u8;
+    /// Packet kind of [`Datagram::Repair`]. `None` if the protocol does not have it.
+    const REPAIR: Option<u8> = None;
+
     /// Returns the packet's class, for drivers that count or treat classes separately.
-    fn class(&self) -> Class;
+    fn class(&self) -> Class {
+        Class::Control
+    }
 
     /// Returns the packet kind for the header.
     fn kind(&self) -> u8;
@@ -41,28 +85,70 @@ pub trait GuestPacket<'a>: Copy {
     ///
     /// # Errors
     /// The first invalid field.
-    fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
+    fn decode(datagram: &'a [u8]) -> Result<(Header, Datagram<'a, Self>), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Guest {
             return Err(DecodeError::Kind);
         }
-        let packet = Self::read(header.kind, body)?;
-        Ok((header, packet))
+        let datagram = if header.kind == Self::DATA {
+            let (seqno, block) = read_numbered(body)?;
+            Datagram::Data { seqno, block }
+        } else if Some(header.kind) == Self::REPAIR {
+            let (source, seqno, block) = read_named(body)?;
+            Datagram::Repair { source, seqno, block }
+        } else {
+            Datagram::Own(Self::read(header.kind, body)?)
+        };
+        Ok((header, datagram))
     }
 
-    /// Appends the whole datagram to `out`.
+    /// Appends the datagram with this packet to `out`.
     ///
     /// # Panics
     /// If the datagram exceeds the size limit of UDP. The engine keeps its packets within the path
     /// MTU.
     fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
-        let (protocol, kind) = (Protocol::Guest, self.kind());
+        Datagram::Own(*self).encode(origin, group, view, out);
+    }
+}
+
+impl<'p, P: GuestPacket<'p>> Datagram<'_, P> {
+    /// Returns the datagram's class.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Data { .. } => Class::Data,
+            Self::Repair { .. } => Class::Retransmission,
+            Self::Own(packet) => packet.class(),
+        }
+    }
+
+    /// Appends the datagram to `out`.
+    ///
+    /// # Panics
+    /// If the datagram exceeds the size limit of UDP, or is a repair and the protocol has none. The
+    /// engine keeps its packets within the path MTU.
+    pub fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
+        let protocol = Protocol::Guest;
+        let kind = match self {
+            Self::Data { .. } => P::DATA,
+            Self::Repair { .. } => P::REPAIR.expect("the protocol has repairs"),
+            Self::Own(packet) => packet.kind(),
+        };
         let Origin { node: sender, incarnation } = origin.into();
         let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view };
         let start = header.begin(out);
-        self.write(out);
+        match self {
+            Self::Data { seqno, block } => write_numbered(*seqno, block, out),
+            Self::Repair { source, seqno, block } => write_named(*source, *seqno, block, out),
+            Self::Own(packet) => packet.write(out),
+        }
         wire::seal(out, start);
     }
+}
+
+/// Returns the size of the largest datagram that fits a path MTU, in bytes.
+pub(crate) fn max_datagram_bytes(path_mtu: u16) -> usize {
+    usize::from(path_mtu) - IP_UDP_BYTES
 }
 
 /// Reads a sequence number and returns the rest, usually a [symbol](crate::block).
@@ -130,11 +216,50 @@ pub(crate) mod tests {
     where
         P: GuestPacket<'a> + PartialEq + Debug,
     {
-        packet.encode(SENDER, GROUP, 9, out);
+        assert_datagram(Datagram::Own(packet), out, kind, body);
+    }
+
+    fn assert_datagram<'a, P>(
+        datagram: Datagram<'a, P>,
+        out: &'a mut Vec<u8>,
+        kind: u8,
+        body: &[u8],
+    ) where
+        P: GuestPacket<'a> + PartialEq + Debug,
+    {
+        datagram.encode(SENDER, GROUP, 9, out);
         let (header, decoded) = P::decode(out).expect("what was encoded can be decoded");
-        assert_eq!(decoded, packet);
+        assert_eq!(decoded, datagram);
         assert_eq!((header.sender, header.group, header.view), (SENDER, GROUP, 9));
         assert_eq!((header.kind, &out[HEADER_BYTES..]), (kind, body));
+    }
+
+    /// Asserts the kinds and bodies of messages and repairs.
+    fn assert_messages<P>(data: u8, repair: Option<u8>)
+    where
+        P: GuestPacket<'static> + PartialEq + Debug,
+    {
+        let out = || -> &mut Vec<u8> { Box::leak(Box::default()) };
+        let message: Datagram<'_, P> = Datagram::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
+        assert_datagram(message, out(), data, &[0, 0, 0, 7, 0xEE, 0xFF]);
+        assert_eq!(P::REPAIR, repair);
+        if let Some(kind) = repair {
+            let (source, seqno) = (NodeId(5), SeqNo(6));
+            let repair: Datagram<'_, P> = Datagram::Repair { source, seqno, block: &[1] };
+            let expected = [0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 1];
+            assert_datagram(repair, out(), kind, &expected);
+        }
+    }
+
+    #[test]
+    fn messages_and_repairs_on_the_wire_are_these() {
+        assert_messages::<srm::packet::Packet<'_>>(1, None);
+        assert_messages::<bimodal::packet::Packet<'_>>(16, Some(19));
+        assert_messages::<fec::packet::Packet<'_>>(32, None);
+        assert_messages::<ack::packet::Packet<'_>>(48, None);
+        assert_messages::<lbrm::packet::Packet<'_>>(1, Some(3));
+        assert_messages::<rmtp::packet::Packet<'_>>(1, Some(3));
+        assert_messages::<tmtp::packet::Packet<'_>>(1, Some(3));
     }
 
     fn is_the_same_again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) {

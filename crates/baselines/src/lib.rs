@@ -13,12 +13,16 @@
 //!
 //! All of them carry groups of the profile [`Guest`](carom_proto::Profile::Guest). They run in the
 //! simulator, and on real sockets through `carom::Builder::guest`.
+//!
+//! Each protocol is a policy in the same [`Shell`], which implements the engine contract. The
+//! policy owns the protocol's state per group, its timers and its counters.
 
 extern crate alloc;
 
 pub mod ack;
 pub mod bimodal;
 pub mod block;
+mod config;
 pub mod domain;
 pub mod fec;
 pub mod guest;
@@ -28,9 +32,12 @@ mod reception;
 mod retained;
 pub mod rmtp;
 mod round_trips;
+mod shell;
 pub mod srm;
 mod stream;
 pub mod tmtp;
 
+pub use config::ConfigError;
 pub use reception::Owed;
 pub use round_trips::Timeouts;
+pub use shell::Shell;

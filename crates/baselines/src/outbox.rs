@@ -54,7 +54,7 @@ impl Outbox {
 
     /// Returns the counters: datagrams dropped because the queue was full, and bytes queued in
     /// total.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 2] {
+    pub(crate) fn by_name(&self) -> [(&'static str, u64); 2] {
         [("outbox_dropped", self.dropped), ("bytes_sent", self.sent_bytes)]
     }
 }
@@ -69,7 +69,7 @@ mod tests {
         for byte in 0..MAX_WAITING + 3 {
             outbox.push(Class::Control, Destination::Lan, |out| out.push(byte as u8));
         }
-        assert_eq!(outbox.named(), [("outbox_dropped", 3), ("bytes_sent", MAX_WAITING as u64)]);
+        assert_eq!(outbox.by_name(), [("outbox_dropped", 3), ("bytes_sent", MAX_WAITING as u64)]);
         let mut out = Vec::new();
         for byte in 0..MAX_WAITING {
             assert!(outbox.poll(&mut out).is_some());

@@ -52,7 +52,7 @@ pub(crate) struct Group {
     /// The other members.
     pub(crate) view: View,
     /// Sequence number of this node's next message.
-    pub(crate) next: SeqNo,
+    next: SeqNo,
     streams: BTreeMap<NodeId, Stream>,
     /// End positions of closed streams. At most `max_streams` entries.
     heard_to: BTreeMap<NodeId, SeqNo>,
@@ -64,20 +64,23 @@ struct LeftAt {
     heard_to: BTreeMap<NodeId, SeqNo>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    data_received: u64,
-    duplicates: u64,
-    not_owed: u64,
-    streams_refused: u64,
-    missing: u64,
-    late: u64,
-    recovered: u64,
-    retransmitted: u64,
-    lost: u64,
-    abandoned: u64,
-    discovery_ns: u64,
-    missing_ns: u64,
+carom_proto::counters! {
+    struct Counters {
+        data_received,
+        duplicates,
+        not_owed,
+        streams_refused,
+        missing,
+        /// Set when the counters are read.
+        missing_now,
+        late,
+        recovered,
+        retransmitted,
+        lost,
+        abandoned,
+        discovery_ns,
+        missing_ns,
+    }
 }
 
 /// Maximum number of left groups whose positions are remembered.
@@ -145,8 +148,12 @@ impl Reception {
         self.group(group).map_or(0, |it| it.view.version())
     }
 
-    pub(crate) fn group_mut(&mut self, group: GroupId) -> Option<&mut Group> {
-        self.groups.get_mut(&group)
+    /// Returns the sequence number of this node's next message, which is used up.
+    pub(crate) fn take_seqno(&mut self, group: GroupId) -> Option<SeqNo> {
+        let next = &mut self.groups.get_mut(&group)?.next;
+        let seqno = *next;
+        *next = seqno.next();
+        Some(seqno)
     }
 
     pub(crate) fn groups(&self) -> impl Iterator<Item = GroupId> {
@@ -282,23 +289,8 @@ impl Reception {
     }
 
     /// Returns the counters by name.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 13] {
-        let it = self.counters;
-        [
-            ("data_received", it.data_received),
-            ("duplicates", it.duplicates),
-            ("not_owed", it.not_owed),
-            ("streams_refused", it.streams_refused),
-            ("missing", it.missing),
-            ("missing_now", self.missing_count() as u64),
-            ("late", it.late),
-            ("recovered", it.recovered),
-            ("retransmitted", it.retransmitted),
-            ("lost", it.lost),
-            ("abandoned", it.abandoned),
-            ("discovery_ns", it.discovery_ns),
-            ("missing_ns", it.missing_ns),
-        ]
+    pub(crate) fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Counters { missing_now: self.missing_count() as u64, ..self.counters }.by_name()
     }
 
     pub(crate) fn check(&self) {
@@ -413,6 +405,11 @@ impl Reception {
 }
 
 impl Group {
+    /// Returns the sequence number of this node's next message.
+    pub(crate) fn next(&self) -> SeqNo {
+        self.next
+    }
+
     /// Returns the streams in order of their senders.
     pub(crate) fn streams(&self) -> impl Iterator<Item = (NodeId, &Stream)> {
         self.streams.iter().map(|(sender, stream)| (*sender, stream))

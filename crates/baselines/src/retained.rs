@@ -9,7 +9,7 @@ use crate::block::Block;
 
 /// A buffer of symbols by packet id, bounded by bytes and by age. The oldest are evicted first.
 #[derive(Debug)]
-pub(crate) struct Retained {
+pub struct Retained {
     blocks: IdMap<PacketId, Block>,
     order: VecDeque<(Time, PacketId)>,
     bytes: usize,
@@ -88,7 +88,7 @@ impl Retained {
     }
 
     /// Returns the eviction counters.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 2] {
+    pub(crate) fn by_name(&self) -> [(&'static str, u64); 2] {
         let Self { evicted_by_age, evicted_by_bytes, .. } = *self;
         [("evicted_by_age", evicted_by_age), ("evicted_by_bytes", evicted_by_bytes)]
     }
@@ -140,7 +140,7 @@ mod tests {
         assert!(retained.get(&id(1, 1)).is_some());
         retained.evict_old(Time(12));
         assert!(retained.get(&id(1, 1)).is_none());
-        assert_eq!(retained.named(), [("evicted_by_age", 1), ("evicted_by_bytes", 1)]);
+        assert_eq!(retained.by_name(), [("evicted_by_age", 1), ("evicted_by_bytes", 1)]);
         retained.forget_group(GroupId(1));
         retained.check();
         assert!(retained.get(&id(1, 3)).is_none());

@@ -130,7 +130,7 @@ fn racks() -> Hierarchy {
     let receivers = (1..topology.hosts()).map(Vertex).collect();
     let (tree, _) = MulticastTree::shortest(&topology, &BTreeSet::new(), Vertex(0), &receivers);
     let plan = Plan { least: 5, tiers: Some(2), first_scope: GroupId(1000) };
-    Hierarchy::of_tree(&tree, plan, |vertex| NodeId(u64::from(vertex.0) + 1)).expect("it has one")
+    Hierarchy::from_tree(&tree, plan, |vertex| NodeId(u64::from(vertex.0) + 1)).expect("it has one")
 }
 
 #[test]

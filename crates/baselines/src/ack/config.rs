@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
-use crate::guest::DATA_BYTES;
+use crate::config::{ConfigError, check_path_mtu, require};
+use crate::guest::{DATA_BYTES, max_datagram_bytes};
 use crate::round_trips::Timeouts;
 
 /// Settings of an [`AckTimeout`](super::AckTimeout) engine.
@@ -36,24 +37,6 @@ pub struct Config {
     pub max_streams: usize,
 }
 
-/// Reason why a [`Config`] is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
-    PathMtu(u16),
-    /// The timeouts are zero or not in order.
-    #[error("timeouts must satisfy 0 < least <= initial <= most")]
-    Timeouts,
-    /// A bound is zero, so that nothing could be sent or received.
-    #[error("window, max_missing and max_streams must be at least 1")]
-    Bounds,
-}
-
-/// Size of the IP and UDP headers, in bytes.
-const IP_UDP_BYTES: usize = 28;
-const MIN_PATH_MTU: u16 = 200;
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -79,36 +62,34 @@ impl Config {
     /// # Errors
     /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.path_mtu < MIN_PATH_MTU {
-            return Err(ConfigError::PathMtu(self.path_mtu));
-        }
-        if !self.timeouts.are_valid() {
-            return Err(ConfigError::Timeouts);
-        }
-        if self.window == 0 || self.max_missing == 0 || self.max_streams == 0 {
-            return Err(ConfigError::Bounds);
-        }
-        Ok(())
+        check_path_mtu(self.path_mtu)?;
+        require(self.timeouts.are_valid(), "timeouts must satisfy 0 < least <= initial <= most")?;
+        require(
+            self.window > 0 && self.max_missing > 0 && self.max_streams > 0,
+            "window, max_missing and max_streams must be at least 1",
+        )
     }
 
     /// Returns the size of the largest message, in bytes.
     pub fn payload_limit(&self) -> usize {
-        usize::from(self.path_mtu) - IP_UDP_BYTES - DATA_BYTES - BLOCK_HEADER_BYTES
+        max_datagram_bytes(self.path_mtu) - DATA_BYTES - BLOCK_HEADER_BYTES
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::broken_rule;
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
         assert_eq!(Config::default().validate(), Ok(()));
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
         let with = Config::default;
-        assert_eq!(refused(Config { path_mtu: 9, ..with() }), ConfigError::PathMtu(9));
+        let broken = |config: Config| broken_rule(config.validate());
+        let path_mtu = Config { path_mtu: 9, ..with() }.validate();
+        assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let timeouts = Timeouts { least: Duration::from_secs(1), ..with().timeouts };
-        assert_eq!(refused(Config { timeouts, ..with() }), ConfigError::Timeouts);
-        assert_eq!(refused(Config { window: 0, ..with() }), ConfigError::Bounds);
+        assert!(broken(Config { timeouts, ..with() }).starts_with("timeouts "));
+        assert!(broken(Config { window: 0, ..with() }).starts_with("window, "));
     }
 }

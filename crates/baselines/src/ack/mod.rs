@@ -8,7 +8,7 @@
 //!
 //! | scheme | here |
 //! |---|---|
-//! | acknowledgments from every receiver | `AckTimeout::on_block` |
+//! | acknowledgments from every receiver | `AckTimeout::on_message` |
 //! | members that have not acknowledged a message | `window.rs` |
 //! | timeouts from round trips, doubled each time | `src/round_trips.rs` |
 //! | retransmission to the members that lack a message | `AckTimeout::on_timeout` |
@@ -27,41 +27,30 @@
 //!   notified and report it as lost.
 
 mod config;
-mod counters;
 pub mod packet;
-mod slow;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, LossCause, NodeId, Origin,
-    PacketId, Profile, Safe, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
-    ViewChangeKind, Wakeup,
+    Destination, Event, GroupId, How, LossCause, NodeId, Origin, PacketId, Safe, SendError, SeqNo,
+    Slow, Timers, ViewChange, ViewChangeKind, Wakeup,
 };
 
-pub use self::config::{Config, ConfigError};
-pub use self::counters::Counters;
+pub use self::config::Config;
 use self::packet::Packet;
-use self::slow::Lag;
 use self::window::Window;
 use crate::block::Block;
-use crate::guest::GuestPacket;
-use crate::outbox::Outbox;
-use crate::reception::{Reception, Terms};
+use crate::reception::Terms;
 use crate::round_trips::RoundTrips;
+use crate::shell::{Context, Policy, Shell};
 
-/// The ACK/timeout engine of one node.
+/// Acknowledgments and timeouts at one node.
 #[derive(Debug)]
 pub struct AckTimeout {
-    id: NodeId,
-    origin: Origin,
     config: Config,
-    reception: Reception,
     members: BTreeMap<GroupId, Member>,
     timers: Timers<TimerKey>,
-    outbox: Outbox,
     counters: Counters,
 }
 
@@ -79,10 +68,21 @@ struct Member {
     confirm: Option<SeqNo>,
 }
 
+/// State of a lagging member.
+#[derive(Clone, Copy, Debug)]
+struct Lag {
+    /// Position before which all packets are settled at the member.
+    settled_to: SeqNo,
+    /// Position before which nothing is retransmitted to the member.
+    horizon: SeqNo,
+    /// `true` if the member has returned. It must then acknowledge the packets from the horizon on.
+    is_waited_for: bool,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Losses {
     reported: u32,
-    told: u32,
+    confirmed: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,15 +91,33 @@ enum TimerKey {
     Horizon(GroupId, NodeId),
 }
 
+carom_proto::counters! {
+    struct Counters {
+        /// Retransmissions sent, one for each member without an acknowledgment.
+        retransmissions_sent,
+        /// Notices sent in place of a retransmission because the message's deadline had passed.
+        expired_sent,
+        acks_sent,
+        acks_received,
+        /// Acknowledgments that acknowledged nothing new.
+        acks_duplicate,
+        /// Messages refused because the window was full.
+        held_back,
+        /// Members that the sender stopped waiting for.
+        slow,
+        /// Messages that are no longer retransmitted to a member because it is lagging.
+        abandoned_by_sender,
+        horizons_sent,
+    }
+}
+
 impl AckTimeout {
     /// Creates the engine of the node `origin`. The engine is not randomized, so `_seed` has no
     /// effect.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(origin: impl Into<Origin>, config: Config, _seed: u64) -> Self {
-        let origin = origin.into();
-        let id = origin.node;
+    pub fn new(origin: impl Into<Origin>, config: Config, _seed: u64) -> Shell<Self> {
         if let Err(error) = config.validate() {
             panic!("invalid ACK/timeout configuration: {error}");
         }
@@ -109,76 +127,58 @@ impl AckTimeout {
             max_streams: config.max_streams,
             give_up_after: config.give_up_after,
         };
-        Self {
-            id,
-            origin,
-            config,
-            reception: Reception::new(id, terms),
-            members: BTreeMap::new(),
-            timers: Timers::new(),
-            outbox: Outbox::default(),
-            counters: Counters::default(),
-        }
-    }
-
-    /// Returns the current counters.
-    pub fn counters(&self) -> Counters {
-        self.counters
+        let (members, timers) = (BTreeMap::new(), Timers::new());
+        let limit = config.payload_limit();
+        let policy = Self { config, members, timers, counters: Counters::default() };
+        Shell::new(origin, terms, limit, policy)
     }
 
     /// Processes a message, multicast or retransmitted. Duplicates are acknowledged too, because
     /// the acknowledgment may have been lost.
-    fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], is_again: bool) {
-        let Ok(block) = Block::copy(bytes) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        let PacketId { sender, group, seqno } = id;
-        let how = if is_again { How::Retransmitted(sender) } else { How::Direct };
-        self.reception.on_sent(now, id, &block, how);
-        self.acknowledge(group, sender, seqno);
+    fn on_message(&mut self, cx: &mut Context, id: PacketId, block: &Block, how: How) {
+        cx.reception.on_sent(cx.now, id, block, how);
+        self.acknowledge(cx, id.group, id.sender, id.seqno);
     }
 
-    fn acknowledge(&mut self, group: GroupId, sender: NodeId, seqno: SeqNo) {
-        let Some(stream) = self.reception.stream(group, sender) else { return };
+    fn acknowledge(&mut self, cx: &mut Context, group: GroupId, sender: NodeId, seqno: SeqNo) {
+        let Some(stream) = cx.reception.stream(group, sender) else { return };
         let (settled_to, lost) = (stream.settled_to(), stream.lost());
         self.counters.acks_sent += 1;
         let ack = Packet::Ack { seqno, settled_to, lost };
-        self.transmit(Destination::Node(sender), group, ack);
+        cx.transmit(Destination::Node(sender), group, ack);
     }
 
     fn on_ack(
         &mut self,
-        now: Time,
-        group: GroupId,
-        node: NodeId,
+        cx: &mut Context,
+        (group, node): (GroupId, NodeId),
         (seqno, settled_to): (SeqNo, SeqNo),
         lost: u32,
     ) {
         let Some(member) = self.members.get_mut(&group) else { return };
         if settled_to.is_after(member.window.next()) {
-            self.counters.malformed += 1;
+            cx.count_malformed();
             return;
         }
         self.counters.acks_received += 1;
         let (is_news, sent_at) = member.window.acknowledge(node, seqno, settled_to);
         self.counters.acks_duplicate += u64::from(!is_news);
         if let Some(sent_at) = sent_at {
-            member.round_trips.measure(now.since(sent_at));
+            member.round_trips.measure(cx.now.since(sent_at));
         }
-        let in_view = self.reception.group(group).is_some_and(|it| it.view.contains(node));
+        let in_view = cx.reception.group(group).is_some_and(|it| it.view.contains(node));
         if in_view {
             member.losses.entry(node).or_default().reported = lost;
         }
         if let Some(lag) = member.slow.get_mut(&node) {
             lag.settled_to = settled_to;
-            self.on_slow_ack(now, group, node);
+            self.on_slow_ack(cx, group, node);
         }
-        self.look_whether_safe(group);
+        self.confirm_if_safe(cx, group);
     }
 
     /// Retransmits a message to the members that have not acknowledged it in time.
-    fn on_timeout(&mut self, now: Time, group: GroupId, seqno: SeqNo) {
+    fn on_timeout(&mut self, cx: &mut Context, group: GroupId, seqno: SeqNo) {
         let max_retransmissions = self.config.max_retransmissions;
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(sent) = member.window.get_mut(seqno).filter(|it| !it.waiting.is_empty()) else {
@@ -186,30 +186,30 @@ impl AckTimeout {
         };
         let waiting = sent.waiting.clone();
         if sent.retransmissions >= max_retransmissions {
-            waiting.into_iter().for_each(|node| self.make_slow(now, group, node));
+            waiting.into_iter().for_each(|node| self.stop_waiting(cx, group, node));
             return;
         }
         sent.retransmissions += 1;
         let (times, block) = (sent.retransmissions, sent.block.clone());
         member.round_trips.back_off(times);
         let timeout = member.round_trips.timeout_after(times, &self.config.timeouts);
-        self.timers.set(TimerKey::Retransmit(group, seqno.0), now + timeout);
+        self.timers.set(TimerKey::Retransmit(group, seqno.0), cx.now + timeout);
         for node in waiting {
-            let packet = if block.is_expired(now) {
+            let packet = if block.is_expired(cx.now) {
                 self.counters.expired_sent += 1;
                 Packet::Expired { seqno }
             } else {
                 self.counters.retransmissions_sent += 1;
                 Packet::Retransmission { seqno, block: block.bytes() }
             };
-            self.transmit(Destination::Node(node), group, packet);
+            cx.transmit(Destination::Node(node), group, packet);
         }
     }
 
     /// Answers a confirmation request once the sender no longer waits for any member.
-    fn look_whether_safe(&mut self, group: GroupId) {
+    fn confirm_if_safe(&mut self, cx: &mut Context, group: GroupId) {
         let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), self.reception.group(group))
+            (self.members.get_mut(&group), cx.reception.group(group))
         else {
             return;
         };
@@ -220,8 +220,8 @@ impl AckTimeout {
         member.confirm = None;
         let mut incomplete = BTreeMap::new();
         for (node, losses) in &mut member.losses {
-            let count = losses.reported.wrapping_sub(losses.told);
-            losses.told = losses.reported;
+            let count = losses.reported.wrapping_sub(losses.confirmed);
+            losses.confirmed = losses.reported;
             if count > 0 {
                 incomplete.insert(*node, count);
             }
@@ -235,37 +235,85 @@ impl AckTimeout {
             }
         }
         let (members, incomplete) = (joined.view.members().len(), incomplete.into_iter().collect());
-        self.reception.push_event(Event::Safe(Safe { group, up_to, members, incomplete }));
+        cx.reception.push_event(Event::Safe(Safe { group, up_to, members, incomplete }));
     }
 
-    fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.reception.view_version(group);
-        self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
+    /// Processes an acknowledgment from a lagging member.
+    ///
+    /// Once the member has settled everything before the horizon, the sender waits for it again.
+    /// Once it has also settled what was sent until then, it is no longer lagging.
+    fn on_slow_ack(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let next = member.window.next();
+        let Some(lag) = member.slow.get_mut(&node) else { return };
+        if lag.horizon.is_after(lag.settled_to) {
+            return;
+        }
+        if lag.is_waited_for || lag.horizon == next {
+            member.slow.remove(&node);
+            self.timers.cancel(TimerKey::Horizon(group, node));
+            return;
+        }
+        (lag.horizon, lag.is_waited_for) = (next, true);
+        self.send_horizon(cx, group, node);
+    }
+
+    /// Stops waiting for a member, which is lagging from now on.
+    fn stop_waiting(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let behind = member.window.forget(node);
+        let horizon = member.window.next();
+        let settled_to = horizon.minus(behind);
+        let lag = Lag { settled_to, horizon, is_waited_for: false };
+        if member.slow.insert(node, lag).is_none() {
+            self.counters.slow += 1;
+            self.counters.abandoned_by_sender += u64::from(behind);
+            cx.reception.push_event(Event::Slow(Slow { group, node, behind }));
+        }
+        self.send_horizon(cx, group, node);
+        self.confirm_if_safe(cx, group);
+    }
+
+    fn send_horizon(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let Some(lag) = member.slow.get_mut(&node) else { return };
+        if !lag.is_waited_for {
+            lag.horizon = member.window.next();
+        }
+        let next = lag.horizon;
+        self.timers.set(TimerKey::Horizon(group, node), cx.now + self.config.timeouts.most);
+        self.counters.horizons_sent += 1;
+        cx.transmit(Destination::Node(node), group, Packet::Horizon { next });
+    }
+
+    /// Processes the sender's horizon: packets missing before `next` are lost.
+    fn on_horizon(&mut self, cx: &mut Context, group: GroupId, sender: NodeId, next: SeqNo) {
+        cx.reception.on_announced(cx.now, group, sender, next);
+        let Some(stream) = cx.reception.stream(group, sender) else { return };
+        let lost: Vec<SeqNo> = stream.missing().filter(|seqno| next.is_after(*seqno)).collect();
+        for seqno in lost {
+            let id = PacketId { sender, group, seqno };
+            cx.reception.give_up_one(id, LossCause::AttemptsSpent);
+        }
+        self.acknowledge(cx, group, sender, next.minus(1));
     }
 }
 
-impl Engine for AckTimeout {
-    fn join(
-        &mut self,
-        _now: Time,
-        group: GroupId,
-        settings: GroupSettings,
-    ) -> Result<(), JoinError> {
-        self.reception.join(group, &settings)?;
-        let next = self.reception.group(group).map_or(SeqNo::FIRST, |joined| joined.next);
+impl Policy for AckTimeout {
+    type Packet<'a> = Packet<'a>;
+
+    fn join(&mut self, cx: &mut Context, group: GroupId) {
         let member = Member {
-            window: Window::new(next),
+            window: Window::new(cx.next_seqno(group, cx.id).unwrap_or(SeqNo::FIRST)),
             round_trips: RoundTrips::default(),
             slow: BTreeMap::new(),
             losses: BTreeMap::new(),
             confirm: None,
         };
         self.members.insert(group, member);
-        Ok(())
     }
 
-    fn leave(&mut self, _now: Time, group: GroupId) {
+    fn leave(&mut self, _: &mut Context, group: GroupId) {
         let Some(left) = self.members.remove(&group) else { return };
         for seqno in left.window.waiting() {
             self.timers.cancel(TimerKey::Retransmit(group, seqno.0));
@@ -273,144 +321,104 @@ impl Engine for AckTimeout {
         for node in left.slow.into_keys() {
             self.timers.cancel(TimerKey::Horizon(group, node));
         }
-        self.reception.leave(group);
     }
 
-    fn send(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        let limit = self.config.payload_limit();
+    fn admit(&mut self, _: &Context, group: GroupId) -> Result<(), SendError> {
+        let window = self.members.get(&group).map(|member| &member.window);
+        let full = window.filter(|window| window.len() >= self.config.window);
+        let Some((by, behind)) = full.and_then(Window::furthest_behind) else { return Ok(()) };
+        self.counters.held_back += 1;
+        Err(SendError::HeldBack { by, behind })
+    }
+
+    fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block) {
         let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), self.reception.group_mut(group))
+            (self.members.get_mut(&id.group), cx.reception.group(id.group))
         else {
-            return Err(SendError::NotJoined);
+            return;
         };
-        if payload.len() > limit {
-            return Err(SendError::TooLarge { bytes: payload.len(), limit });
-        }
-        if member.window.len() >= self.config.window
-            && let Some((by, behind)) = member.window.furthest_behind()
-        {
-            self.counters.held_back += 1;
-            return Err(SendError::HeldBack { by, behind });
-        }
-        let seqno = joined.next;
-        joined.next = seqno.next();
-        let block = Block::of_message(now, options.deadline, &payload);
         let others = joined.view.members().iter().copied();
         let waiting: BTreeSet<NodeId> =
             others.filter(|node| member.slow.get(node).is_none_or(|it| it.is_waited_for)).collect();
         if !waiting.is_empty() {
             let timeout = member.round_trips.timeout(&self.config.timeouts);
-            self.timers.set(TimerKey::Retransmit(group, seqno.0), now + timeout);
+            self.timers.set(TimerKey::Retransmit(id.group, id.seqno.0), cx.now + timeout);
         }
-        member.window.push(now, block.clone(), waiting);
-        self.counters.data_sent += 1;
-        let packet = Packet::Data { seqno, block: block.bytes() };
-        self.transmit(Destination::Group(group), group, packet);
-        Ok(seqno)
+        member.window.push(cx.now, block, waiting);
     }
 
-    fn confirm(&mut self, _now: Time, group: GroupId) {
+    fn confirm(&mut self, cx: &mut Context, group: GroupId) {
         if let Some(member) = self.members.get_mut(&group) {
             member.confirm = Some(member.window.next().minus(1));
-            self.look_whether_safe(group);
+            self.confirm_if_safe(cx, group);
         }
     }
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let Ok((header, packet)) = Packet::decode(datagram) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        let (group, sender) = (header.group, header.sender);
-        if sender == self.id || !self.members.contains_key(&group) {
-            self.counters.foreign += 1;
-            return None;
-        }
+    fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, _: Option<NodeId>) {
+        self.on_message(cx, id, &block, How::Direct);
+    }
+
+    fn on_packet(&mut self, cx: &mut Context, group: GroupId, from: NodeId, packet: Packet<'_>) {
+        let id = |seqno| PacketId { sender: from, group, seqno };
         match packet {
-            Packet::Data { seqno, block } => {
-                self.on_block(now, PacketId { sender, group, seqno }, block, false);
-            }
             Packet::Retransmission { seqno, block } => {
-                self.on_block(now, PacketId { sender, group, seqno }, block, true);
+                if let Some(block) = cx.block(block) {
+                    self.on_message(cx, id(seqno), &block, How::Retransmitted(from));
+                }
             }
             Packet::Ack { seqno, settled_to, lost } => {
-                self.on_ack(now, group, sender, (seqno, settled_to), lost);
+                self.on_ack(cx, (group, from), (seqno, settled_to), lost);
             }
-            Packet::Horizon { next } => self.on_horizon(now, group, sender, next),
+            Packet::Horizon { next } => self.on_horizon(cx, group, from, next),
             Packet::Expired { seqno } => {
-                self.reception.on_announced(now, group, sender, seqno.next());
-                let id = PacketId { sender, group, seqno };
-                self.reception.give_up_one(id, LossCause::DeadlinePassed);
-                self.acknowledge(group, sender, seqno);
+                cx.reception.on_announced(cx.now, group, from, seqno.next());
+                cx.reception.give_up_one(id(seqno), LossCause::DeadlinePassed);
+                self.acknowledge(cx, group, from, seqno);
             }
         }
-        Some(sender)
     }
 
-    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
-        let is_gone = change.kind != ViewChangeKind::Joined;
-        if !self.reception.handle_view(change) || !is_gone {
+    fn on_view(&mut self, cx: &mut Context, change: &ViewChange, is_new: bool) {
+        let (group, node) = (change.group, change.node);
+        if !is_new || change.kind == ViewChangeKind::Joined {
             return;
         }
-        if let Some(member) = self.members.get_mut(&change.group) {
-            member.window.forget(change.node);
-            member.losses.remove(&change.node);
-            if member.slow.remove(&change.node).is_some() {
-                self.timers.cancel(TimerKey::Horizon(change.group, change.node));
+        if let Some(member) = self.members.get_mut(&group) {
+            member.window.forget(node);
+            member.losses.remove(&node);
+            if member.slow.remove(&node).is_some() {
+                self.timers.cancel(TimerKey::Horizon(group, node));
             }
-            self.look_whether_safe(change.group);
+            self.confirm_if_safe(cx, group);
         }
     }
 
-    fn handle_timeout(&mut self, now: Time) {
-        self.reception.handle_timeout(now);
-        while let Some(key) = self.timers.pop_due(now) {
+    fn handle_timeout(&mut self, cx: &mut Context) {
+        while let Some(key) = self.timers.pop_due(cx.now) {
             match key {
-                TimerKey::Retransmit(group, seqno) => self.on_timeout(now, group, SeqNo(seqno)),
-                TimerKey::Horizon(group, node) => self.send_horizon(now, group, node),
+                TimerKey::Retransmit(group, seqno) => self.on_timeout(cx, group, SeqNo(seqno)),
+                TimerKey::Horizon(group, node) => self.send_horizon(cx, group, node),
             }
         }
     }
 
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.poll(out)
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.reception.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.timers.next_due().map(|at| Wakeup { at, reason: "send again" });
-        let lost = self.reception.next_due().map(|at| Wakeup { at, reason: "give up a packet" });
-        Wakeup::earlier(own, lost)
-    }
-
-    fn payload_limit(&self, profile: Profile) -> usize {
-        if profile == Profile::Guest { self.config.payload_limit() } else { 0 }
+    fn wakeup(&self) -> Option<Wakeup> {
+        self.timers.next_due().map(|at| Wakeup { at, reason: "send again" })
     }
 
     fn held_bytes(&self) -> usize {
         self.members.values().map(|member| member.window.bytes()).sum()
     }
 
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let own = self.counters.named();
-        own.into_iter().chain(self.reception.named()).chain(self.outbox.named()).collect()
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name().collect()
     }
 
-    fn check(&self) {
-        self.reception.check();
-        assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
+    fn check(&self, cx: &Context) {
+        assert!(cx.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
-            let joined = self.reception.group(*group).expect("it is in both");
-            assert_eq!(joined.next, member.window.next(), "the window lacks a message");
+            let joined = cx.reception.group(*group).expect("it is in both");
+            assert_eq!(joined.next(), member.window.next(), "the window lacks a message");
             assert!(member.window.len() <= self.config.window, "the window exceeds its limit");
             for seqno in member.window.waiting() {
                 let is_set = self.timers.is_set(TimerKey::Retransmit(*group, seqno.0));
@@ -418,10 +426,8 @@ impl Engine for AckTimeout {
             }
             for node in member.slow.keys() {
                 assert!(joined.view.contains(*node), "{node} is lagging, but not in the view");
-                assert!(
-                    self.timers.is_set(TimerKey::Horizon(*group, *node)),
-                    "{node} is lagging without a timer"
-                );
+                let is_set = self.timers.is_set(TimerKey::Horizon(*group, *node));
+                assert!(is_set, "{node} is lagging without a timer");
             }
             assert!(
                 member.losses.keys().all(|node| joined.view.contains(*node)),

@@ -11,20 +11,8 @@ use crate::guest::{GuestPacket, read_all, read_numbered, read_seqno, write_numbe
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// First transmission of a message to the group. Kind 48.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 4 | sequence number |
-    /// | 40 | n | [symbol](crate::block) |
-    Data {
-        /// Sequence number in the sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
-    /// Retransmission to one member that has not acknowledged the message, with the layout of
-    /// `Data`. Kind 49.
+    /// Retransmission to one member that has not acknowledged the message, with the layout of a
+    /// message. Kind 49.
     Retransmission {
         /// Sequence number in the sender's stream.
         seqno: SeqNo,
@@ -67,7 +55,6 @@ pub enum Packet<'a> {
     },
 }
 
-const DATA: u8 = 48;
 const RETRANSMISSION: u8 = 49;
 const ACK: u8 = 50;
 const HORIZON: u8 = 51;
@@ -82,9 +69,10 @@ struct RawAck {
 }
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
+    const DATA: u8 = 48;
+
     fn class(&self) -> Class {
         match self {
-            Self::Data { .. } => Class::Data,
             Self::Retransmission { .. } => Class::Retransmission,
             Self::Ack { .. } | Self::Horizon { .. } | Self::Expired { .. } => Class::Control,
         }
@@ -92,10 +80,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
         Ok(match kind {
-            DATA => {
-                let (seqno, block) = read_numbered(body)?;
-                Self::Data { seqno, block }
-            }
             RETRANSMISSION => {
                 let (seqno, block) = read_numbered(body)?;
                 Self::Retransmission { seqno, block }
@@ -113,9 +97,7 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn write(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Data { seqno, block } | Self::Retransmission { seqno, block } => {
-                write_numbered(seqno, block, out);
-            }
+            Self::Retransmission { seqno, block } => write_numbered(seqno, block, out),
             Self::Ack { seqno, settled_to, lost } => {
                 let (seqno, settled_to) = (U32::new(seqno.0), U32::new(settled_to.0));
                 let raw = RawAck { seqno, settled_to, lost: U32::new(lost) };
@@ -128,7 +110,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Data { .. } => DATA,
             Self::Retransmission { .. } => RETRANSMISSION,
             Self::Ack { .. } => ACK,
             Self::Horizon { .. } => HORIZON,
@@ -146,7 +127,6 @@ mod tests {
     fn the_packets_on_the_wire_are_these() {
         let (seqno, block) = (SeqNo(7), &[0xEE, 0xFF][..]);
         let bytes = vec![0, 0, 0, 7, 0xEE, 0xFF];
-        assert_on_the_wire(Packet::Data { seqno, block }, &mut Vec::new(), 48, &bytes);
         assert_on_the_wire(Packet::Retransmission { seqno, block }, &mut Vec::new(), 49, &bytes);
         let ack = Packet::Ack { seqno, settled_to: SeqNo(3), lost: 1 };
         assert_on_the_wire(ack, &mut Vec::new(), 50, &[0, 0, 0, 7, 0, 0, 0, 3, 0, 0, 0, 1]);

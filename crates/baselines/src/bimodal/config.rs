@@ -2,9 +2,10 @@
 
 use core::time::Duration;
 
-use super::packet::RETRANSMISSION_BYTES;
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
+use crate::config::{ConfigError, check_path_mtu, require};
+use crate::guest::{REPAIR_BYTES, max_datagram_bytes};
 
 /// Settings of a [`Bimodal`](super::Bimodal) engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,27 +43,6 @@ pub struct Config {
     pub max_streams: usize,
 }
 
-/// Reason why a [`Config`] is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
-    PathMtu(u16),
-    /// A round is too short, or a number of rounds is zero.
-    #[error("round must be at least 100 us, history_rounds and give_up_rounds at least 1")]
-    Rounds,
-    /// A bound is zero, so that nothing could be kept, received or retransmitted.
-    #[error(
-        "max_history, max_missing, max_streams, retransmissions_per_round and solicited_per_digest \
-         must be at least 1"
-    )]
-    Bounds,
-}
-
-/// Size of the IP and UDP headers, in bytes.
-const IP_UDP_BYTES: usize = 28;
-const MIN_PATH_MTU: u16 = 200;
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -86,45 +66,46 @@ impl Config {
     /// # Errors
     /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.path_mtu < MIN_PATH_MTU {
-            return Err(ConfigError::PathMtu(self.path_mtu));
-        }
-        let is_short = self.round < Duration::from_micros(100);
-        if is_short || self.history_rounds == 0 || self.give_up_rounds == 0 {
-            return Err(ConfigError::Rounds);
-        }
+        check_path_mtu(self.path_mtu)?;
+        let is_long = self.round >= Duration::from_micros(100);
+        require(
+            is_long && self.history_rounds > 0 && self.give_up_rounds > 0,
+            "round must be at least 100 us, history_rounds and give_up_rounds at least 1",
+        )?;
         let limits = [self.retransmissions_per_round, self.solicited_per_digest];
         let bounds = [self.max_history, self.max_missing, self.max_streams];
-        if limits.contains(&0) || bounds.contains(&0) {
-            return Err(ConfigError::Bounds);
-        }
-        Ok(())
+        require(
+            !limits.contains(&0) && !bounds.contains(&0),
+            "max_history, max_missing, max_streams, retransmissions_per_round and \
+             solicited_per_digest must be at least 1",
+        )
     }
 
     /// Returns the size of the largest datagram that fits the path MTU, in bytes.
     pub fn max_datagram_bytes(&self) -> usize {
-        usize::from(self.path_mtu) - IP_UDP_BYTES
+        max_datagram_bytes(self.path_mtu)
     }
 
     /// Returns the size of the largest message, in bytes: its retransmission fits the path MTU.
     pub fn payload_limit(&self) -> usize {
-        self.max_datagram_bytes() - RETRANSMISSION_BYTES - BLOCK_HEADER_BYTES
+        self.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::broken_rule;
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
         assert_eq!(Config::default().validate(), Ok(()));
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
         let with = Config::default;
-        assert_eq!(refused(Config { path_mtu: 9, ..with() }), ConfigError::PathMtu(9));
-        let round = Duration::ZERO;
-        assert_eq!(refused(Config { round, ..with() }), ConfigError::Rounds);
-        assert_eq!(refused(Config { give_up_rounds: 0, ..with() }), ConfigError::Rounds);
-        assert_eq!(refused(Config { max_history: 0, ..with() }), ConfigError::Bounds);
+        let broken = |config: Config| broken_rule(config.validate());
+        let path_mtu = Config { path_mtu: 9, ..with() }.validate();
+        assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
+        assert!(broken(Config { round: Duration::ZERO, ..with() }).starts_with("round "));
+        assert!(broken(Config { give_up_rounds: 0, ..with() }).starts_with("round "));
+        assert!(broken(Config { max_history: 0, ..with() }).starts_with("max_history, "));
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | 3 optimistic dissemination: an unreliable multicast | `Bimodal::send` |
+//! | 3 optimistic dissemination: an unreliable multicast | `shell.rs` |
 //! | 3 two-phase anti-entropy: rounds, a digest to a random member | `Bimodal::begin_round` |
 //! | 3 solicitation of messages that a digest shows to be missing | `Bimodal::on_digest` |
 //! | 3 garbage collection after a number of rounds | `history.rs` |
@@ -28,47 +28,40 @@
 //! - The optimizations of section 4 for wide-area networks (cyclic retransmissions, independent
 //!   numbering, random graphs, multicast of often-solicited messages) are omitted: they have no
 //!   effect in a rack.
-//! - [`Engine::confirm`] is not answered, because members send no acknowledgments.
+//! - [`Engine::confirm`](carom_proto::Engine::confirm) is not answered, because members send no
+//!   acknowledgments.
 
 mod config;
-mod counters;
 mod history;
 pub mod packet;
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, Origin, PacketId,
-    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, GroupId, How, NodeId, Origin, PacketId, Rng, SeqNo, Timers, Wakeup,
 };
 
-pub use self::config::{Config, ConfigError};
-pub use self::counters::Counters;
+pub use self::config::Config;
 use self::history::History;
 use self::packet::{DIGEST_BYTES, Packet, RANGE_BYTES, Range};
 use crate::block::Block;
-use crate::guest::GuestPacket;
-use crate::outbox::Outbox;
-use crate::reception::{Reception, Terms};
+use crate::guest::Datagram;
+use crate::reception::Terms;
+use crate::shell::{Context, Policy, Shell};
 
-/// The Bimodal Multicast engine of one node.
+/// Bimodal Multicast at one node.
 #[derive(Debug)]
 pub struct Bimodal {
-    id: NodeId,
-    origin: Origin,
     config: Config,
     rng: Rng,
-    reception: Reception,
     members: BTreeMap<GroupId, Member>,
     /// Round timers of the groups. Each group has its own phase.
     rounds: Timers<GroupId>,
-    outbox: Outbox,
     counters: Counters,
 }
 
 /// State of this node as a member of one group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Member {
     history: History,
     round: u32,
@@ -76,14 +69,33 @@ struct Member {
     retransmissions: u32,
 }
 
+carom_proto::counters! {
+    struct Counters {
+        /// Rounds of gossip, including empty ones.
+        rounds,
+        digests_sent,
+        digests_received,
+        /// Solicitations sent.
+        solicits_sent,
+        messages_solicited,
+        retransmissions_sent,
+        /// Solicited messages that were not sent because the round's limit was reached.
+        retransmissions_limited,
+        /// Solicited messages that are no longer kept, or whose deadline has passed.
+        solicits_unanswerable,
+        /// Solicitations that arrived too late: they answer the digest of an earlier round.
+        solicits_stale,
+        /// Messages evicted from the history because it was full.
+        history_dropped,
+    }
+}
+
 impl Bimodal {
     /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
-        let origin = origin.into();
-        let id = origin.node;
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         if let Err(error) = config.validate() {
             panic!("invalid Bimodal Multicast configuration: {error}");
         }
@@ -93,62 +105,34 @@ impl Bimodal {
             max_streams: config.max_streams,
             give_up_after: config.round.saturating_mul(config.give_up_rounds),
         };
-        Self {
-            id,
-            origin,
-            config,
-            rng: Rng::new(seed),
-            reception: Reception::new(id, terms),
-            members: BTreeMap::new(),
-            rounds: Timers::new(),
-            outbox: Outbox::default(),
-            counters: Counters::default(),
-        }
-    }
-
-    /// Returns the current counters.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    fn on_data(&mut self, now: Time, id: PacketId, bytes: &[u8]) {
-        let Ok(block) = Block::copy(bytes) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        if self.reception.on_data(now, id, &block).is_some() {
-            self.keep(id, block);
-        }
-    }
-
-    fn on_retransmission(&mut self, now: Time, id: PacketId, gossiper: NodeId, bytes: &[u8]) {
-        let Ok(block) = Block::copy(bytes) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        let how = How::Retransmitted(gossiper);
-        if self.reception.on_block(now, id, &block, how).is_some() {
-            self.keep(id, block);
-        }
+        let (rng, members, rounds) = (Rng::new(seed), BTreeMap::new(), Timers::new());
+        let limit = config.payload_limit();
+        let policy = Self { config, rng, members, rounds, counters: Counters::default() };
+        Shell::new(origin, terms, limit, policy)
     }
 
     fn keep(&mut self, id: PacketId, block: Block) {
         let max = self.config.max_history;
-        if let Some(member) = self.members.get_mut(&id.group) {
-            let Member { history, round, .. } = member;
+        if let Some(Member { history, round, .. }) = self.members.get_mut(&id.group) {
             self.counters.history_dropped +=
                 history.insert(*round, id.sender, id.seqno, block, max);
         }
     }
 
+    /// Returns the maximum number of ranges in a digest or a solicitation.
+    fn max_ranges(&self) -> usize {
+        (self.config.max_datagram_bytes() - DIGEST_BYTES) / RANGE_BYTES
+    }
+
     /// Begins a gossip round: sends a digest of the history to one random member.
-    fn begin_round(&mut self, now: Time, group: GroupId) {
+    fn begin_round(&mut self, cx: &mut Context, group: GroupId) {
+        let max_ranges = self.max_ranges();
         let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), self.reception.group(group))
+            (self.members.get_mut(&group), cx.reception.group(group))
         else {
             return;
         };
-        self.rounds.set(group, now + self.config.round);
+        self.rounds.set(group, cx.now + self.config.round);
         self.counters.rounds += 1;
         member.round = member.round.saturating_add(1);
         member.retransmissions = 0;
@@ -158,34 +142,29 @@ impl Bimodal {
             return;
         }
         let target = members[self.rng.below(members.len())];
-        let room = (self.config.max_datagram_bytes() - DIGEST_BYTES) / RANGE_BYTES;
-        let (round, ranges) = (member.round, member.history.digest(room));
+        let (round, ranges) = (member.round, member.history.digest(max_ranges));
         if !ranges.is_empty() {
             self.counters.digests_sent += 1;
-            self.transmit(target, group, Packet::Digest { round, ranges: &ranges });
+            let digest = Packet::Digest { round, ranges: &ranges };
+            cx.transmit(Destination::Node(target), group, digest);
         }
     }
 
     /// Processes a member's digest: solicits the packets that are missing here, most recent first.
     fn on_digest(
         &mut self,
-        now: Time,
-        group: GroupId,
-        gossiper: NodeId,
+        cx: &mut Context,
+        (group, gossiper): (GroupId, NodeId),
         round: u32,
         ranges: &[Range],
     ) {
         self.counters.digests_received += 1;
-        let room = (self.config.max_datagram_bytes() - DIGEST_BYTES) / RANGE_BYTES;
-        let limit = room.min(self.config.solicited_per_digest as usize);
+        let limit = self.max_ranges().min(self.config.solicited_per_digest as usize);
         let mut lacking: Vec<(NodeId, SeqNo)> = Vec::new();
-        for range in ranges {
+        for range in ranges.iter().filter(|range| range.sender() != cx.id) {
             let sender = range.sender();
-            if sender == self.id {
-                continue;
-            }
-            self.reception.on_announced(now, group, sender, range.last().next());
-            let Some(stream) = self.reception.stream(group, sender) else { continue };
+            cx.reception.on_announced(cx.now, group, sender, range.last().next());
+            let Some(stream) = cx.reception.stream(group, sender) else { continue };
             let missing = stream.missing().rev().filter(|seqno| range.contains(*seqno));
             lacking.extend(missing.take(limit).map(|seqno| (sender, seqno)));
         }
@@ -194,7 +173,7 @@ impl Bimodal {
         }
         // Most recent packets first. Packets of different senders alternate.
         let newest = |sender: NodeId, seqno: SeqNo| {
-            let next = self.reception.stream(group, sender).map_or(seqno, |stream| stream.next());
+            let next = cx.reception.stream(group, sender).map_or(seqno, |stream| stream.next());
             next.distance_from(seqno)
         };
         lacking.sort_by_key(|(sender, seqno)| (newest(*sender, *seqno), *sender));
@@ -205,16 +184,16 @@ impl Bimodal {
         self.counters.messages_solicited += lacking.len() as u64;
         let range = |(sender, seqno)| Range::new(sender, seqno, seqno);
         let ranges: Vec<Range> = lacking.into_iter().map(range).collect();
-        self.transmit(gossiper, group, Packet::Solicit { round, ranges: &ranges });
+        let solicit = Packet::Solicit { round, ranges: &ranges };
+        cx.transmit(Destination::Node(gossiper), group, solicit);
     }
 
     /// Retransmits solicited messages up to the round's limit, if the solicitation answers this
     /// round's digest.
     fn on_solicit(
         &mut self,
-        now: Time,
-        group: GroupId,
-        node: NodeId,
+        cx: &mut Context,
+        (group, node): (GroupId, NodeId),
         round: u32,
         ranges: &[Range],
     ) {
@@ -224,153 +203,90 @@ impl Bimodal {
             self.counters.solicits_stale += 1;
             return;
         }
-        let mut found = Vec::new();
         for range in ranges {
             let count = range.last().distance_from(range.first()).unsigned_abs().saturating_add(1);
             let room = limit - member.retransmissions;
             self.counters.retransmissions_limited += u64::from(count.saturating_sub(room));
             for place in 0..count.min(room) {
-                let seqno = range.first().plus(place);
-                match member.history.get(range.sender(), seqno) {
-                    Some(block) if !block.is_expired(now) => {
+                let (source, seqno) = (range.sender(), range.first().plus(place));
+                match member.history.get(source, seqno) {
+                    Some(block) if !block.is_expired(cx.now) => {
                         member.retransmissions += 1;
-                        found.push((range.sender(), seqno, block.clone()));
+                        self.counters.retransmissions_sent += 1;
+                        let block = block.bytes();
+                        let repair: Datagram<'_, Packet<'_>> =
+                            Datagram::Repair { source, seqno, block };
+                        cx.push(Destination::Node(node), group, repair);
                     }
                     _ => self.counters.solicits_unanswerable += 1,
                 }
             }
         }
-        for (origin, seqno, block) in found {
-            self.counters.retransmissions_sent += 1;
-            let packet = Packet::Retransmission { origin, seqno, block: block.bytes() };
-            self.transmit(node, group, packet);
-        }
-    }
-
-    fn transmit(&mut self, node: NodeId, group: GroupId, packet: Packet<'_>) {
-        self.transmit_to(Destination::Node(node), group, packet);
-    }
-
-    fn transmit_to(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.reception.view_version(group);
-        self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
     }
 }
 
-impl Engine for Bimodal {
-    fn join(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        settings: GroupSettings,
-    ) -> Result<(), JoinError> {
-        self.reception.join(group, &settings)?;
-        let member = Member { history: History::default(), round: 0, retransmissions: 0 };
-        self.members.insert(group, member);
+impl Policy for Bimodal {
+    type Packet<'a> = Packet<'a>;
+
+    fn join(&mut self, cx: &mut Context, group: GroupId) {
+        self.members.insert(group, Member::default());
         // Rounds are not synchronized: each member has its own phase.
         let phase = self.config.round.mul_f64(self.rng.fraction());
-        self.rounds.set(group, now + phase);
-        Ok(())
+        self.rounds.set(group, cx.now + phase);
     }
 
-    fn leave(&mut self, _now: Time, group: GroupId) {
-        if self.members.remove(&group).is_some() {
-            self.rounds.cancel(group);
-            self.reception.leave(group);
-        }
+    fn leave(&mut self, _: &mut Context, group: GroupId) {
+        self.members.remove(&group);
+        self.rounds.cancel(group);
     }
 
-    fn send(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        let joined = self.reception.group_mut(group).ok_or(SendError::NotJoined)?;
-        let limit = self.config.payload_limit();
-        if payload.len() > limit {
-            return Err(SendError::TooLarge { bytes: payload.len(), limit });
-        }
-        let seqno = joined.next;
-        joined.next = seqno.next();
-        let block = Block::of_message(now, options.deadline, &payload);
-        self.counters.data_sent += 1;
-        let packet = Packet::Data { seqno, block: block.bytes() };
-        self.transmit_to(Destination::Group(group), group, packet);
-        self.keep(PacketId { sender: self.id, group, seqno }, block);
-        Ok(seqno)
+    fn on_sent(&mut self, _: &mut Context, id: PacketId, block: Block) {
+        self.keep(id, block);
     }
 
-    /// Does nothing: see the deviations in the module documentation.
-    fn confirm(&mut self, _now: Time, _group: GroupId) {}
-
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let Ok((header, packet)) = Packet::decode(datagram) else {
-            self.counters.malformed += 1;
-            return None;
+    fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, from: Option<NodeId>) {
+        let gap = match from {
+            None => cx.reception.on_data(cx.now, id, &block),
+            Some(gossiper) => {
+                cx.reception.on_block(cx.now, id, &block, How::Retransmitted(gossiper))
+            }
         };
-        let (group, from) = (header.group, header.sender);
-        if from == self.id || !self.members.contains_key(&group) {
-            self.counters.foreign += 1;
-            return None;
+        if gap.is_some() {
+            self.keep(id, block);
         }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context, group: GroupId, from: NodeId, packet: Packet<'_>) {
         match packet {
-            Packet::Data { seqno, block } => {
-                self.on_data(now, PacketId { sender: from, group, seqno }, block);
+            Packet::Digest { round, ranges } => {
+                self.on_digest(cx, (group, from), round, ranges);
             }
-            Packet::Digest { round, ranges } => self.on_digest(now, group, from, round, ranges),
-            Packet::Solicit { round, ranges } => self.on_solicit(now, group, from, round, ranges),
-            Packet::Retransmission { origin, seqno, block } => {
-                let id = PacketId { sender: origin, group, seqno };
-                self.on_retransmission(now, id, from, block);
+            Packet::Solicit { round, ranges } => {
+                self.on_solicit(cx, (group, from), round, ranges);
             }
         }
-        Some(from)
     }
 
-    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
-        self.reception.handle_view(change);
-    }
-
-    fn handle_timeout(&mut self, now: Time) {
-        self.reception.handle_timeout(now);
-        while let Some(group) = self.rounds.pop_due(now) {
-            self.begin_round(now, group);
+    fn handle_timeout(&mut self, cx: &mut Context) {
+        while let Some(group) = self.rounds.pop_due(cx.now) {
+            self.begin_round(cx, group);
         }
     }
 
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.poll(out)
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.reception.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.rounds.next_due().map(|at| Wakeup { at, reason: "a round of gossip" });
-        let lost = self.reception.next_due().map(|at| Wakeup { at, reason: "give up a packet" });
-        Wakeup::earlier(own, lost)
-    }
-
-    fn payload_limit(&self, profile: Profile) -> usize {
-        if profile == Profile::Guest { self.config.payload_limit() } else { 0 }
+    fn wakeup(&self) -> Option<Wakeup> {
+        self.rounds.next_due().map(|at| Wakeup { at, reason: "a round of gossip" })
     }
 
     fn held_bytes(&self) -> usize {
         self.members.values().map(|member| member.history.bytes()).sum()
     }
 
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let own = self.counters.named();
-        own.into_iter().chain(self.reception.named()).chain(self.outbox.named()).collect()
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name().collect()
     }
 
-    fn check(&self) {
-        self.reception.check();
-        assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
+    fn check(&self, cx: &Context) {
+        assert!(cx.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
             assert!(self.rounds.is_set(*group), "no gossip round is scheduled");
             member.history.check(self.config.max_history);

@@ -1,27 +1,15 @@
 //! The packets of Bimodal Multicast. Each follows the common header of [`carom_proto::wire`].
 
 use carom_proto::wire::{DecodeError, HEADER_BYTES};
-use carom_proto::{Class, NodeId, SeqNo};
+use carom_proto::{NodeId, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{GuestPacket, read_numbered, read_prefix, write_numbered};
+use crate::guest::{GuestPacket, read_prefix};
 
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// First, unreliable transmission of a message to the group. Kind 16.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 4 | sequence number |
-    /// | 40 | n | [symbol](crate::block) |
-    Data {
-        /// Sequence number in the sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
     /// Digest of the packet sender's history, to one member. Kind 17.
     ///
     /// | offset | bytes | field |
@@ -46,21 +34,6 @@ pub enum Packet<'a> {
         round: u32,
         /// Solicited messages.
         ranges: &'a [Range],
-    },
-    /// Retransmission of a message to a member that solicited it. Kind 19.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 8 | original sender |
-    /// | 44 | 4 | sequence number |
-    /// | 48 | n | [symbol](crate::block) |
-    Retransmission {
-        /// Original sender of the message.
-        origin: NodeId,
-        /// Sequence number in the original sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
     },
 }
 
@@ -112,76 +85,36 @@ impl Range {
 pub const RANGE_BYTES: usize = size_of::<Range>();
 /// Size of a digest or a solicitation before its ranges, in bytes.
 pub const DIGEST_BYTES: usize = HEADER_BYTES + size_of::<U32>();
-/// Overhead in bytes of a retransmission in addition to its symbol.
-pub const RETRANSMISSION_BYTES: usize = HEADER_BYTES + size_of::<RawRetransmission>();
 
-const DATA: u8 = 16;
 const DIGEST: u8 = 17;
 const SOLICIT: u8 = 18;
-const RETRANSMISSION: u8 = 19;
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawRetransmission {
-    origin: U64,
-    seqno: U32,
-}
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
-    fn class(&self) -> Class {
-        match self {
-            Self::Data { .. } => Class::Data,
-            Self::Digest { .. } | Self::Solicit { .. } => Class::Control,
-            Self::Retransmission { .. } => Class::Retransmission,
-        }
-    }
+    const DATA: u8 = 16;
+    const REPAIR: Option<u8> = Some(19);
 
     fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            DATA => {
-                let (seqno, block) = read_numbered(body)?;
-                Self::Data { seqno, block }
-            }
-            DIGEST => {
-                let (round, ranges) = decode_ranges(body)?;
-                Self::Digest { round, ranges }
-            }
-            SOLICIT => {
-                let (round, ranges) = decode_ranges(body)?;
-                Self::Solicit { round, ranges }
-            }
-            RETRANSMISSION => {
-                let (raw, block) = read_prefix::<RawRetransmission>(body)?;
-                let (origin, seqno) = (NodeId(raw.origin.get()), SeqNo(raw.seqno.get()));
-                Self::Retransmission { origin, seqno, block }
-            }
+        let (round, ranges) = match kind {
+            DIGEST | SOLICIT => decode_ranges(body)?,
             _ => return Err(DecodeError::Kind),
+        };
+        Ok(if kind == DIGEST {
+            Self::Digest { round, ranges }
+        } else {
+            Self::Solicit { round, ranges }
         })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Data { seqno, block } => {
-                write_numbered(seqno, block, out);
-            }
-            Self::Digest { round, ranges } | Self::Solicit { round, ranges } => {
-                out.extend_from_slice(&round.to_be_bytes());
-                out.extend_from_slice(ranges.as_bytes());
-            }
-            Self::Retransmission { origin, seqno, block } => {
-                let (origin, seqno) = (U64::new(origin.0), U32::new(seqno.0));
-                out.extend_from_slice(RawRetransmission { origin, seqno }.as_bytes());
-                out.extend_from_slice(block);
-            }
-        }
+        let (Self::Digest { round, ranges } | Self::Solicit { round, ranges }) = self;
+        out.extend_from_slice(&round.to_be_bytes());
+        out.extend_from_slice(ranges.as_bytes());
     }
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Data { .. } => DATA,
             Self::Digest { .. } => DIGEST,
             Self::Solicit { .. } => SOLICIT,
-            Self::Retransmission { .. } => RETRANSMISSION,
         }
     }
 }
@@ -206,14 +139,10 @@ mod tests {
 
     #[test]
     fn the_packets_on_the_wire_are_these() {
-        let data = Packet::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
-        assert_on_the_wire(data, &mut Vec::new(), 16, &[0, 0, 0, 7, 0xEE, 0xFF]);
         let ranges = &[Range::new(NodeId(3), SeqNo(4), SeqNo(9))][..];
         let bytes = vec![0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 9];
         assert_on_the_wire(Packet::Digest { round: 5, ranges }, &mut Vec::new(), 17, &bytes);
         assert_on_the_wire(Packet::Solicit { round: 5, ranges }, &mut Vec::new(), 18, &bytes);
-        let again = Packet::Retransmission { origin: NodeId(5), seqno: SeqNo(6), block: &[1] };
-        assert_on_the_wire(again, &mut Vec::new(), 19, &[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 1]);
     }
 
     #[test]

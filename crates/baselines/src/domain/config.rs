@@ -5,7 +5,9 @@ use core::time::Duration;
 use super::hierarchy::Hierarchy;
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
-use crate::guest::REPAIR_BYTES;
+use crate::config::{ConfigError, check_path_mtu, require};
+use crate::guest::{REPAIR_BYTES, max_datagram_bytes};
+use crate::reception::Terms;
 
 /// Settings of domains: hierarchy, repairs and retention.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,24 +56,6 @@ pub enum RepairBy {
     Threshold(usize),
 }
 
-/// Reason why a [`DomainConfig`] is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DomainError {
-    /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
-    PathMtu(u16),
-    /// The hold-down is zero, so that requests in flight would be answered again.
-    #[error("hold_down must be above 0")]
-    HoldDown,
-    /// A bound is zero, so that nothing could be requested or received.
-    #[error("climb_after, max_missing and max_streams must be at least 1")]
-    Bounds,
-}
-
-/// Size of the IP and UDP headers, in bytes.
-const IP_UDP_BYTES: usize = 28;
-const MIN_PATH_MTU: u16 = 200;
-
 impl Default for DomainConfig {
     /// Returns the settings of one domain in a local network with round trips of at most some
     /// milliseconds.
@@ -98,22 +82,27 @@ impl DomainConfig {
     ///
     /// # Errors
     /// The first invalid setting.
-    pub fn validate(&self) -> Result<(), DomainError> {
-        if self.path_mtu < MIN_PATH_MTU {
-            return Err(DomainError::PathMtu(self.path_mtu));
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_path_mtu(self.path_mtu)?;
+        require(!self.hold_down.is_zero(), "hold_down must be above 0")?;
+        require(
+            self.climb_after > 0 && self.max_missing > 0 && self.max_streams > 0,
+            "climb_after, max_missing and max_streams must be at least 1",
+        )
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            owed: self.owed,
+            max_missing: self.max_missing,
+            max_streams: self.max_streams,
+            give_up_after: self.give_up_after,
         }
-        if self.hold_down.is_zero() {
-            return Err(DomainError::HoldDown);
-        }
-        if self.climb_after == 0 || self.max_missing == 0 || self.max_streams == 0 {
-            return Err(DomainError::Bounds);
-        }
-        Ok(())
     }
 
     /// Returns the size of the largest datagram that fits the path MTU, in bytes.
     pub fn max_datagram_bytes(&self) -> usize {
-        usize::from(self.path_mtu) - IP_UDP_BYTES
+        max_datagram_bytes(self.path_mtu)
     }
 
     /// Returns the size of the largest message, in bytes: its repair fits the path MTU.
@@ -125,15 +114,17 @@ impl DomainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::broken_rule;
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
         assert_eq!(DomainConfig::default().validate(), Ok(()));
-        let refused = |config: DomainConfig| config.validate().expect_err("it cannot work");
         let with = DomainConfig::default;
-        assert_eq!(refused(DomainConfig { path_mtu: 9, ..with() }), DomainError::PathMtu(9));
+        let broken = |config: DomainConfig| broken_rule(config.validate());
+        let path_mtu = DomainConfig { path_mtu: 9, ..with() }.validate();
+        assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let hold_down = Duration::ZERO;
-        assert_eq!(refused(DomainConfig { hold_down, ..with() }), DomainError::HoldDown);
-        assert_eq!(refused(DomainConfig { climb_after: 0, ..with() }), DomainError::Bounds);
+        assert!(broken(DomainConfig { hold_down, ..with() }).starts_with("hold_down "));
+        assert!(broken(DomainConfig { climb_after: 0, ..with() }).starts_with("climb_after, "));
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Followers {
     children: BTreeMap<NodeId, Child>,
     /// Children that have settled everything before `next`.
     abreast: BTreeSet<NodeId>,
+    /// `true` if the view has changed since the children were last determined.
+    is_stale: bool,
 }
 
 #[derive(Debug)]
@@ -26,9 +28,22 @@ struct Child {
 }
 
 impl Followers {
-    /// Creates a stream without children.
+    /// Creates a stream whose children are not known yet.
     pub(crate) fn new(next: SeqNo) -> Self {
-        Self { next, first: next, children: BTreeMap::new(), abreast: BTreeSet::new() }
+        let (children, abreast) = (BTreeMap::new(), BTreeSet::new());
+        Self { next, first: next, children, abreast, is_stale: true }
+    }
+
+    /// Records that the view has changed, and the children may have changed with it.
+    pub(crate) fn on_view(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Determines the children, unless they are known.
+    pub(crate) fn refresh(&mut self, now: Time, children: impl FnOnce() -> BTreeSet<NodeId>) {
+        if core::mem::take(&mut self.is_stale) {
+            self.follow(now, &children());
+        }
     }
 
     /// Returns the sequence number after the last packet available to the children.
@@ -61,7 +76,7 @@ impl Followers {
     }
 
     /// Replaces the children. New ones are waited for from the current end on.
-    pub(crate) fn follow(&mut self, now: Time, children: &BTreeSet<NodeId>) {
+    fn follow(&mut self, now: Time, children: &BTreeSet<NodeId>) {
         self.children.retain(|node, _| children.contains(node));
         self.abreast.retain(|node| children.contains(node));
         for node in children {

@@ -129,7 +129,7 @@ impl Hierarchy {
     /// # Errors
     /// [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if the domains contradict each
     /// other.
-    pub fn of_domains(domains: Vec<Domain>) -> Result<Self, HierarchyError> {
+    pub fn from_domains(domains: Vec<Domain>) -> Result<Self, HierarchyError> {
         let mut declared = Declared::default();
         for Domain { head, scope, members } in domains {
             for Place { node, .. } in &members {
@@ -238,7 +238,8 @@ impl Hierarchy {
             Shape::Declared(declared) => {
                 for domain in declared.of(head) {
                     let is_inside = |node: &NodeId| domain.members.contains_key(node);
-                    let inside: BTreeSet<NodeId> = nodes.extract_if(.., is_inside).collect();
+                    let (inside, outside) = nodes.into_iter().partition(is_inside);
+                    nodes = outside;
                     parts.push((domain.scope, inside));
                 }
                 parts.push((None, nodes));
@@ -314,7 +315,7 @@ mod tests {
     /// Creates three domains: 1 is above 2 and 3; 2 is above 4 and 5, and 3 above 6 and 7.
     fn declared() -> Hierarchy {
         let domains = vec![domain(1, &[2, 3]), domain(2, &[4, 5]), domain(3, &[6, 7])];
-        Hierarchy::of_domains(domains).expect("they can be used")
+        Hierarchy::from_domains(domains).expect("they can be used")
     }
 
     fn parent(hierarchy: &Hierarchy, me: u64, view: &View, source: u64, climbs: u32) -> u64 {
@@ -369,7 +370,7 @@ mod tests {
     fn a_scope_is_for_those_inside_the_domain_alone() {
         let mut domains = vec![domain(2, &[4, 5]), domain(2, &[3]), domain(1, &[2, 9])];
         domains[1].scope = None;
-        let hierarchy = Hierarchy::of_domains(domains).expect("they can be used");
+        let hierarchy = Hierarchy::from_domains(domains).expect("they can be used");
         let parts = |hierarchy: &Hierarchy, head, nodes: &[u64]| {
             let parts = hierarchy.by_domain(GROUP, NodeId(head), set(nodes), 9);
             let part = |(scope, nodes): (Option<Scope>, BTreeSet<NodeId>)| {
@@ -390,7 +391,7 @@ mod tests {
 
     #[test]
     fn domains_that_contradict_each_other_are_refused() {
-        let refused = |domains| Hierarchy::of_domains(domains).expect_err("they contradict");
+        let refused = |domains| Hierarchy::from_domains(domains).expect_err("they contradict");
         let twice = vec![domain(1, &[3]), domain(2, &[3])];
         assert_eq!(refused(twice), HierarchyError::TwoHeads(NodeId(3)));
         let circle = vec![domain(1, &[2]), domain(2, &[3]), domain(3, &[1])];

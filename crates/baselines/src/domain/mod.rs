@@ -6,48 +6,18 @@
 //! [declared](Hierarchy), not discovered. The papers derive both from the time to live of multicast
 //! packets, which carries no information in a data center.
 
-mod asking;
 mod config;
-mod depot;
 mod followers;
+mod from_tree;
 mod hierarchy;
-mod of_tree;
-mod serving;
+mod nak;
+mod packet_key;
+mod repair_store;
+mod requests;
 
-use carom_proto::{GroupId, NodeId, PacketId, SeqNo};
-
-pub(crate) use self::asking::{Asked, Asking};
-pub use self::config::{DomainConfig, DomainError, RepairBy};
-pub(crate) use self::depot::{Depot, Repair};
+pub use self::config::{DomainConfig, RepairBy};
 pub(crate) use self::followers::Followers;
+pub use self::from_tree::Plan;
 pub use self::hierarchy::{Domain, Hierarchy, HierarchyError, Place, Scope};
-pub use self::of_tree::Plan;
-
-/// A packet's id, ordered by group and then by source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PacketKey {
-    group: GroupId,
-    source: NodeId,
-    seqno: u32,
-}
-
-impl PacketKey {
-    fn of(id: PacketId) -> Self {
-        Self { group: id.group, source: id.sender, seqno: id.seqno.0 }
-    }
-
-    fn id(self) -> PacketId {
-        PacketId { sender: self.source, group: self.group, seqno: SeqNo(self.seqno) }
-    }
-
-    /// Returns the range of all packets of a source in a group.
-    fn of_source(group: GroupId, source: NodeId) -> core::ops::RangeInclusive<Self> {
-        Self { group, source, seqno: 0 }..=Self { group, source, seqno: u32::MAX }
-    }
-
-    /// Returns the range of all packets of a group.
-    fn of_group(group: GroupId) -> core::ops::RangeInclusive<Self> {
-        let (first, last) = (NodeId(0), NodeId(u64::MAX));
-        Self { group, source: first, seqno: 0 }..=Self { group, source: last, seqno: u32::MAX }
-    }
-}
+pub(crate) use self::nak::{Nak, Naks};
+pub(crate) use self::repair_store::RepairStore;

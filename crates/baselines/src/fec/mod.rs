@@ -7,7 +7,7 @@
 //!
 //! | scheme | here |
 //! |---|---|
-//! | sets of r data packets of one sender in one group | `SenderFec::send`, [`packet::Set`] |
+//! | sets of r data packets of one sender in one group | `SenderFec::on_sent`, [`packet::Set`] |
 //! | c parity packets by an erasure code | `parity.rs`: `parity_of` |
 //! | any r of r + c suffice | `parity.rs`: `PendingSet` |
 //!
@@ -22,43 +22,35 @@
 //!   is reported as lost: there is no second phase. The loss of a last message is detected by the
 //!   first heartbeat that arrives, and the interval of heartbeats grows to 64 times the first one.
 //!   Deadlines have no effect, because nothing is retransmitted.
-//! - [`Engine::confirm`] is not answered, because receivers send nothing to the sender.
+//! - [`Engine::confirm`](carom_proto::Engine::confirm) is not answered, because receivers send
+//!   nothing to the sender.
 
-pub mod config;
-mod counters;
+mod config;
 pub mod packet;
 mod parity;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, Origin, PacketId,
-    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, GroupId, How, NodeId, Origin, PacketId, Rng, SeqNo, Timers, Wakeup,
 };
 
-pub use self::config::{Config, ConfigError};
-pub use self::counters::Counters;
+pub use self::config::Config;
 use self::packet::{Packet, Set};
 use self::parity::{PendingSet, parity_of};
 use crate::block::Block;
-use crate::guest::GuestPacket;
-use crate::outbox::Outbox;
-use crate::reception::{Reception, Terms};
+use crate::reception::Terms;
 use crate::retained::Retained;
+use crate::shell::{Context, Policy, Shell};
 
-/// The engine of sender-based FEC of one node.
+/// Sender-based FEC at one node.
 #[derive(Debug)]
 pub struct SenderFec {
-    id: NodeId,
-    origin: Origin,
     config: Config,
-    reception: Reception,
     retained: Retained,
     members: BTreeMap<GroupId, Member>,
     timers: Timers<TimerKey>,
-    outbox: Outbox,
     counters: Counters,
 }
 
@@ -78,6 +70,23 @@ enum TimerKey {
     Heartbeat(GroupId),
 }
 
+carom_proto::counters! {
+    struct Counters {
+        parity_sent,
+        /// Sets whose parity was sent before they were full.
+        sets_flushed,
+        heartbeats_sent,
+        parity_received,
+        /// Parity packets of sets without missing packets.
+        parity_redundant,
+        /// Decoded symbols that are invalid, which means that the parity contradicts the known
+        /// symbols.
+        parity_contradictory,
+        /// Sets dropped because the bound was reached.
+        sets_dropped,
+    }
+}
+
 /// Maximum growth of the interval of heartbeats, as a multiple of its first value.
 const HEARTBEAT_GROWTH: u32 = 64;
 
@@ -86,9 +95,7 @@ impl SenderFec {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
-        let origin = origin.into();
-        let id = origin.node;
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         if let Err(error) = config.validate() {
             panic!("invalid sender-based FEC configuration: {error}");
         }
@@ -98,55 +105,35 @@ impl SenderFec {
             max_streams: config.max_streams,
             give_up_after: config.give_up_after,
         };
-        let retained =
-            Retained::new(config.retain_bytes, config.give_up_after, Rng::new(seed).next_u64());
-        Self {
-            id,
-            origin,
-            reception: Reception::new(id, terms),
-            retained,
+        let hash_seed = Rng::new(seed).next_u64();
+        let limit = config.payload_limit();
+        let policy = Self {
+            retained: Retained::new(config.retain_bytes, config.give_up_after, hash_seed),
             config,
             members: BTreeMap::new(),
             timers: Timers::new(),
-            outbox: Outbox::default(),
             counters: Counters::default(),
-        }
-    }
-
-    /// Returns the current counters.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    fn on_data(&mut self, now: Time, id: PacketId, bytes: &[u8]) {
-        let Ok(block) = Block::copy(bytes) else {
-            self.counters.malformed += 1;
-            return;
         };
-        if self.reception.on_data(now, id, &block).is_some() {
-            self.retained.insert(now, id, block);
-            self.solve(now, id.group, id.sender, Some(id.seqno));
-        }
+        Shell::new(origin, terms, limit, policy)
     }
 
     fn on_parity(
         &mut self,
-        now: Time,
-        group: GroupId,
-        sender: NodeId,
+        cx: &mut Context,
+        (group, sender): (GroupId, NodeId),
         (set, index): (Set, u8),
         shard: &[u8],
     ) {
         self.counters.parity_received += 1;
-        self.reception.on_announced(now, group, sender, set.end());
-        let (max_sets, max_streams) = (self.config.max_sets, self.config.max_streams);
-        let is_missing = |seqno| self.reception.is_missing(PacketId { sender, group, seqno });
+        cx.reception.on_announced(cx.now, group, sender, set.end());
+        let is_missing = |seqno| cx.reception.is_missing(PacketId { sender, group, seqno });
         if !set.seqnos().any(is_missing) {
             self.counters.parity_redundant += 1;
             return;
         }
         let Some(member) = self.members.get_mut(&group) else { return };
-        if member.pending.len() >= max_streams && !member.pending.contains_key(&sender) {
+        let is_known = member.pending.contains_key(&sender);
+        if member.pending.len() >= self.config.max_streams && !is_known {
             let gone = member.pending.pop_first();
             self.counters.sets_dropped += gone.map_or(0, |(_, sets)| sets.len() as u64);
         }
@@ -155,7 +142,7 @@ impl SenderFec {
         match known {
             Some(known) => known.add(index, shard),
             None => {
-                if pending.len() >= max_sets {
+                if pending.len() >= self.config.max_sets {
                     pending.pop_front();
                     self.counters.sets_dropped += 1;
                 }
@@ -164,11 +151,11 @@ impl SenderFec {
                 pending.push_back(new);
             }
         }
-        self.solve(now, group, sender, None);
+        self.solve(cx, group, sender, None);
     }
 
     /// Decodes the sender's sets that can be decoded: those that contain packet `of`, or all.
-    fn solve(&mut self, now: Time, group: GroupId, sender: NodeId, of: Option<SeqNo>) {
+    fn solve(&mut self, cx: &mut Context, group: GroupId, sender: NodeId, of: Option<SeqNo>) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(pending) = member.pending.get_mut(&sender) else { return };
         let id = |seqno| PacketId { sender, group, seqno };
@@ -178,7 +165,7 @@ impl SenderFec {
             if of.is_some_and(|seqno| !set.contains(seqno)) {
                 return true;
             }
-            if !set.seqnos().any(|seqno| self.reception.is_missing(id(seqno))) {
+            if !set.seqnos().any(|seqno| cx.reception.is_missing(id(seqno))) {
                 // All packets have arrived or were given up.
                 return false;
             }
@@ -194,8 +181,8 @@ impl SenderFec {
             match block {
                 Ok((seqno, block)) => {
                     let how = How::Recovered(sender);
-                    if self.reception.on_block(now, id(seqno), &block, how).is_some() {
-                        self.retained.insert(now, id(seqno), block);
+                    if cx.reception.on_block(cx.now, id(seqno), &block, how).is_some() {
+                        self.retained.insert(cx.now, id(seqno), block);
                     }
                 }
                 Err(_) => self.counters.parity_contradictory += 1,
@@ -204,11 +191,11 @@ impl SenderFec {
     }
 
     /// Sends the parity of this node's own set, full or not.
-    fn send_parity(&mut self, group: GroupId) {
+    fn send_parity(&mut self, cx: &mut Context, group: GroupId) {
         self.timers.cancel(TimerKey::Flush(group));
         let (r, c) = (usize::from(self.config.r), usize::from(self.config.c));
         let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), self.reception.group(group))
+            (self.members.get_mut(&group), cx.reception.group(group))
         else {
             return;
         };
@@ -220,32 +207,25 @@ impl SenderFec {
         if blocks.len() < r {
             self.counters.sets_flushed += 1;
         }
-        let first = joined.next.minus(blocks.len() as u32);
+        let first = joined.next().minus(blocks.len() as u32);
         let set = Set { first, data: blocks.len() as u8, parity: count as u8 };
         for (index, shard) in parity_of(&blocks, set.parity).iter().enumerate() {
             self.counters.parity_sent += 1;
-            self.multicast(group, Packet::Parity { set, index: index as u8, shard });
+            let parity = Packet::Parity { set, index: index as u8, shard };
+            cx.transmit(Destination::Group(group), group, parity);
         }
     }
 
-    fn send_heartbeat(&mut self, now: Time, group: GroupId) {
-        let (Some(first), Some(member), Some(joined)) =
-            (self.config.heartbeat, self.members.get_mut(&group), self.reception.group(group))
+    fn send_heartbeat(&mut self, cx: &mut Context, group: GroupId) {
+        let (Some(first), Some(member), Some(next)) =
+            (self.config.heartbeat, self.members.get_mut(&group), cx.next_seqno(group, cx.id))
         else {
             return;
         };
-        let next = joined.next;
         member.heartbeat = (member.heartbeat * 2).min(first * HEARTBEAT_GROWTH);
-        self.timers.set(TimerKey::Heartbeat(group), now + member.heartbeat);
+        self.timers.set(TimerKey::Heartbeat(group), cx.now + member.heartbeat);
         self.counters.heartbeats_sent += 1;
-        self.multicast(group, Packet::Heartbeat { next });
-    }
-
-    fn multicast(&mut self, group: GroupId, packet: Packet<'_>) {
-        let view = self.reception.view_version(group);
-        let destination = Destination::Group(group);
-        self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
+        cx.transmit(Destination::Group(group), group, Packet::Heartbeat { next });
     }
 }
 
@@ -256,159 +236,102 @@ impl Member {
         let pending = self.pending.values().flatten().map(PendingSet::bytes);
         filling + pending.sum::<usize>()
     }
+
+    fn check(&self, config: &Config) {
+        assert!(self.filling.len() < usize::from(config.r), "a full set is kept");
+        assert!(self.pending.len() <= config.max_streams, "sets of too many senders are pending");
+        for sets in self.pending.values() {
+            assert!((1..=config.max_sets).contains(&sets.len()), "too many sets are pending");
+            let is_sound =
+                |it: &PendingSet| (1..=usize::from(it.set.parity)).contains(&it.shards());
+            assert!(sets.iter().all(is_sound), "a pending set has too much parity");
+        }
+    }
 }
 
-impl Engine for SenderFec {
-    fn join(
-        &mut self,
-        _now: Time,
-        group: GroupId,
-        settings: GroupSettings,
-    ) -> Result<(), JoinError> {
-        self.reception.join(group, &settings)?;
+impl Policy for SenderFec {
+    type Packet<'a> = Packet<'a>;
+
+    fn join(&mut self, _: &mut Context, group: GroupId) {
         self.members.insert(group, Member::default());
-        Ok(())
     }
 
     /// Sends the parity of the partly filled set before the node leaves.
-    fn leave(&mut self, _now: Time, group: GroupId) {
-        self.send_parity(group);
-        if self.members.remove(&group).is_some() {
-            self.timers.cancel(TimerKey::Heartbeat(group));
-            self.reception.leave(group);
-            self.retained.forget_group(group);
-        }
+    fn leave(&mut self, cx: &mut Context, group: GroupId) {
+        self.send_parity(cx, group);
+        self.members.remove(&group);
+        self.timers.cancel(TimerKey::Heartbeat(group));
+        self.retained.forget_group(group);
     }
 
-    fn send(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        let limit = self.config.payload_limit();
-        let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), self.reception.group_mut(group))
-        else {
-            return Err(SendError::NotJoined);
-        };
-        if payload.len() > limit {
-            return Err(SendError::TooLarge { bytes: payload.len(), limit });
-        }
-        let seqno = joined.next;
-        joined.next = seqno.next();
-        let block = Block::of_message(now, options.deadline, &payload);
-        member.filling.push(block.clone());
-        let is_full = member.filling.len() >= usize::from(self.config.r);
+    fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block) {
+        let group = id.group;
+        let Some(member) = self.members.get_mut(&group) else { return };
+        member.filling.push(block);
         if let Some(interval) = self.config.heartbeat {
             member.heartbeat = interval;
-            self.timers.set(TimerKey::Heartbeat(group), now + interval);
+            self.timers.set(TimerKey::Heartbeat(group), cx.now + interval);
         }
         if let Some(flush_after) = self.config.flush_after {
-            self.timers.set_no_later(TimerKey::Flush(group), now + flush_after);
+            self.timers.set_no_later(TimerKey::Flush(group), cx.now + flush_after);
         }
-        self.counters.data_sent += 1;
-        self.multicast(group, Packet::Data { seqno, block: block.bytes() });
-        if is_full {
-            self.send_parity(group);
+        if member.filling.len() >= usize::from(self.config.r) {
+            self.send_parity(cx, group);
         }
-        Ok(seqno)
     }
 
-    /// Does nothing: see the deviations in the module documentation.
-    fn confirm(&mut self, _now: Time, _group: GroupId) {}
-
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let Ok((header, packet)) = Packet::decode(datagram) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        let (group, sender) = (header.group, header.sender);
-        if sender == self.id || !self.members.contains_key(&group) {
-            self.counters.foreign += 1;
-            return None;
+    fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, _: Option<NodeId>) {
+        if cx.reception.on_data(cx.now, id, &block).is_some() {
+            self.retained.insert(cx.now, id, block);
+            self.solve(cx, id.group, id.sender, Some(id.seqno));
         }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context, group: GroupId, from: NodeId, packet: Packet<'_>) {
         match packet {
-            Packet::Data { seqno, block } => {
-                self.on_data(now, PacketId { sender, group, seqno }, block);
-            }
             Packet::Parity { set, index, shard } => {
-                self.on_parity(now, group, sender, (set, index), shard);
+                self.on_parity(cx, (group, from), (set, index), shard);
             }
             Packet::Heartbeat { next } => {
-                self.reception.on_announced(now, group, sender, next);
+                cx.reception.on_announced(cx.now, group, from, next);
             }
         }
-        Some(sender)
     }
 
-    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
-        self.reception.handle_view(change);
-    }
-
-    fn handle_timeout(&mut self, now: Time) {
-        self.reception.handle_timeout(now);
-        self.retained.evict_old(now);
-        while let Some(key) = self.timers.pop_due(now) {
+    fn handle_timeout(&mut self, cx: &mut Context) {
+        self.retained.evict_old(cx.now);
+        while let Some(key) = self.timers.pop_due(cx.now) {
             match key {
-                TimerKey::Flush(group) => self.send_parity(group),
-                TimerKey::Heartbeat(group) => self.send_heartbeat(now, group),
+                TimerKey::Flush(group) => self.send_parity(cx, group),
+                TimerKey::Heartbeat(group) => self.send_heartbeat(cx, group),
             }
         }
     }
 
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.poll(out)
+    fn wakeup(&self) -> Option<Wakeup> {
+        let due = self.timers.next_due();
+        due.map(|at| Wakeup { at, reason: "flush a set, or a heartbeat" })
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
-        self.reception.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.timers.next_due();
-        let own = own.map(|at| Wakeup { at, reason: "flush a set, or a heartbeat" });
-        let lost = self.reception.next_due().map(|at| Wakeup { at, reason: "give up a packet" });
-        Wakeup::earlier(own, lost)
-    }
-
-    fn payload_limit(&self, profile: Profile) -> usize {
-        if profile == Profile::Guest { self.config.payload_limit() } else { 0 }
+    fn retained(&self) -> Option<&Retained> {
+        Some(&self.retained)
     }
 
     fn held_bytes(&self) -> usize {
-        self.retained.bytes() + self.members.values().map(Member::bytes).sum::<usize>()
+        self.members.values().map(Member::bytes).sum()
     }
 
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let own = self.counters.named();
-        let stats = own.into_iter().chain(self.reception.named()).chain(self.retained.named());
-        stats.chain(self.outbox.named()).collect()
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name().collect()
     }
 
-    fn check(&self) {
-        self.reception.check();
-        self.retained.check();
-        assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
+    fn check(&self, cx: &Context) {
+        assert!(cx.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
-            assert!(member.filling.len() < usize::from(self.config.r), "a full set is kept");
+            member.check(&self.config);
             let is_flushed = self.config.flush_after.is_some();
             let is_set = self.timers.is_set(TimerKey::Flush(*group));
             assert!(member.filling.is_empty() || !is_flushed || is_set, "a set has no flush timer");
-            assert!(
-                member.pending.len() <= self.config.max_streams,
-                "sets of too many senders are pending"
-            );
-            for sets in member.pending.values() {
-                assert!(
-                    (1..=self.config.max_sets).contains(&sets.len()),
-                    "too many sets are pending"
-                );
-                let is_sound =
-                    |it: &PendingSet| (1..=usize::from(it.set.parity)).contains(&it.shards());
-                assert!(sets.iter().all(is_sound), "a pending set has too much parity");
-            }
         }
     }
 }

@@ -6,25 +6,11 @@ use carom_proto::{Class, SeqNo};
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::config::{MAX_C, MAX_R};
-
-use crate::guest::{GuestPacket, read_numbered, read_prefix, read_seqno, write_numbered};
+use crate::guest::{GuestPacket, read_prefix, read_seqno};
 
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// First transmission of a message to the group. Kind 32.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 4 | sequence number |
-    /// | 40 | n | [symbol](crate::block) |
-    Data {
-        /// Sequence number in the sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
     /// Parity packet of a set of the sender's data packets. Kind 33.
     ///
     /// | offset | bytes | field |
@@ -68,7 +54,11 @@ pub struct Set {
 /// Size of a parity packet before its shard, in bytes.
 pub const PARITY_BYTES: usize = HEADER_BYTES + size_of::<RawParity>();
 
-const DATA: u8 = 32;
+/// Maximum number of data packets in a set.
+pub const MAX_R: u8 = 64;
+/// Maximum number of parity packets of a set.
+pub const MAX_C: u8 = 64;
+
 const PARITY: u8 = 33;
 const HEARTBEAT: u8 = 34;
 
@@ -100,31 +90,25 @@ impl Set {
 }
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
+    const DATA: u8 = 32;
+
     fn class(&self) -> Class {
         match self {
-            Self::Data { .. } => Class::Data,
             Self::Parity { .. } => Class::Repair,
             Self::Heartbeat { .. } => Class::Control,
         }
     }
 
     fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            DATA => {
-                let (seqno, block) = read_numbered(body)?;
-                Self::Data { seqno, block }
-            }
-            PARITY => read_parity(body)?,
-            HEARTBEAT => Self::Heartbeat { next: read_seqno(body)? },
-            _ => return Err(DecodeError::Kind),
-        })
+        match kind {
+            PARITY => read_parity(body),
+            HEARTBEAT => Ok(Self::Heartbeat { next: read_seqno(body)? }),
+            _ => Err(DecodeError::Kind),
+        }
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Data { seqno, block } => {
-                write_numbered(seqno, block, out);
-            }
             Self::Parity { set: Set { first, data, parity }, index, shard } => {
                 let raw = RawParity { first: U32::new(first.0), data, parity, index, zero: 0 };
                 out.extend_from_slice(raw.as_bytes());
@@ -136,7 +120,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Data { .. } => DATA,
             Self::Parity { .. } => PARITY,
             Self::Heartbeat { .. } => HEARTBEAT,
         }
@@ -164,8 +147,6 @@ mod tests {
 
     #[test]
     fn the_packets_on_the_wire_are_these() {
-        let data = Packet::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
-        assert_on_the_wire(data, &mut Vec::new(), 32, &[0, 0, 0, 7, 0xEE, 0xFF]);
         let set = Set { first: SeqNo(5), data: 8, parity: 3 };
         let parity = Packet::Parity { set, index: 2, shard: &[1, 2] };
         assert_on_the_wire(parity, &mut Vec::new(), 33, &[0, 0, 0, 5, 8, 3, 2, 0, 1, 2]);

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use crate::domain::{DomainConfig, DomainError, RepairBy};
+use crate::config::{ConfigError, require};
+use crate::domain::{DomainConfig, RepairBy};
 use crate::round_trips::Timeouts;
 
 /// Settings of an [`Lbrm`](super::Lbrm) engine. Names in parentheses are those of the paper.
@@ -24,20 +25,6 @@ pub struct Config {
     pub max_heartbeat: Duration,
     /// Factor between successive intervals, at least 1 (`backoff`: 2). Default 2.
     pub backoff: f64,
-}
-
-/// Reason why a [`Config`] is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A common setting of the protocols with domains is invalid.
-    #[error(transparent)]
-    Domains(#[from] DomainError),
-    /// The timeouts are zero or not in order.
-    #[error("nack_timeouts must satisfy 0 < least <= initial <= most")]
-    NackTimeouts,
-    /// The first interval is zero or above the maximum, or the factor is below 1.
-    #[error("first_heartbeat must be above 0 and at most max_heartbeat, and backoff at least 1")]
-    Heartbeats,
 }
 
 impl Default for Config {
@@ -86,35 +73,39 @@ impl Config {
     /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
-        if !self.nack_timeouts.are_valid() {
-            return Err(ConfigError::NackTimeouts);
-        }
-        let has_pauses = !self.first_heartbeat.is_zero();
-        let grows = self.backoff.is_finite() && self.backoff >= 1.0;
-        if !has_pauses || self.first_heartbeat > self.max_heartbeat || !grows {
-            return Err(ConfigError::Heartbeats);
-        }
-        Ok(())
+        require(
+            self.nack_timeouts.are_valid(),
+            "nack_timeouts must satisfy 0 < least <= initial <= most",
+        )?;
+        let intervals = [self.first_heartbeat, self.max_heartbeat];
+        require(
+            !self.first_heartbeat.is_zero()
+                && intervals.is_sorted()
+                && self.backoff.is_finite()
+                && self.backoff >= 1.0,
+            "first_heartbeat must be above 0 and at most max_heartbeat, and backoff at least 1",
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::broken_rule;
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
         assert_eq!(Config::default().validate(), Ok(()));
         assert_eq!(Config::datacenter().validate(), Ok(()));
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
         let with = Config::default;
+        let broken = |config: Config| broken_rule(config.validate());
         let domains = DomainConfig { path_mtu: 9, ..DomainConfig::default() };
-        let expected = ConfigError::Domains(DomainError::PathMtu(9));
-        assert_eq!(refused(Config { domains, ..with() }), expected);
+        let path_mtu = Config { domains, ..with() }.validate();
+        assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let nack_timeouts = Timeouts { least: Duration::ZERO, ..with().nack_timeouts };
-        assert_eq!(refused(Config { nack_timeouts, ..with() }), ConfigError::NackTimeouts);
+        assert!(broken(Config { nack_timeouts, ..with() }).starts_with("nack_timeouts "));
         let first_heartbeat = Duration::from_secs(33);
-        assert_eq!(refused(Config { first_heartbeat, ..with() }), ConfigError::Heartbeats);
-        assert_eq!(refused(Config { backoff: f64::NAN, ..with() }), ConfigError::Heartbeats);
+        assert!(broken(Config { first_heartbeat, ..with() }).starts_with("first_heartbeat "));
+        assert!(broken(Config { backoff: f64::NAN, ..with() }).starts_with("first_heartbeat "));
     }
 }

@@ -8,7 +8,7 @@
 //! | variable heartbeats | `Lbrm::send_heartbeat` |
 //! | a primary logger, a secondary one at each site | [`Hierarchy`](crate::domain::Hierarchy) |
 //! | losses from gaps and heartbeats, requests to the site's logger | `Lbrm::send_nacks` |
-//! | a logger that lacks the packet requests it from the one above | `domain/serving.rs` |
+//! | a logger that lacks the packet requests it from the one above | `domain/requests.rs` |
 //! | unicast, or multicast at the site for many requests | [`RepairBy`](crate::domain::RepairBy) |
 //! | a receiver without an answer turns to the logger above | `DomainConfig::climb_after` |
 //!
@@ -32,45 +32,49 @@
 //!   minimum, because a repair that another receiver requested may arrive sooner and be measured.
 //!   The paper leaves the time open.
 //! - Heartbeats do not repeat the last message, because messages of the experiments fill a packet.
-//! - [`Engine::confirm`] is not answered, because there are no acknowledgments.
+//! - [`Engine::confirm`](carom_proto::Engine::confirm) is not answered, because there are no
+//!   acknowledgments.
 
 mod config;
-mod counters;
 pub mod packet;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
-    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, GroupId, NodeId, Origin, PacketId, Rng, SeqNo, Timers, ViewChange, Wakeup,
 };
 use zerocopy::byteorder::big_endian::U32;
 
-pub use self::config::{Config, ConfigError};
-pub use self::counters::Counters;
+pub use self::config::Config;
 use self::packet::{NACK_BYTES, NUMBER_BYTES, Packet};
 use crate::block::Block;
-use crate::domain::{Asked, Asking, Depot, Repair};
-use crate::guest::GuestPacket;
-use crate::outbox::Outbox;
+use crate::domain::{Nak, Naks, RepairStore};
+use crate::retained::Retained;
+use crate::shell::{Context, Policy, Shell};
 use crate::stream::Gap;
 
-/// The LBRM engine of one node.
+/// LBRM at one node.
 #[derive(Debug)]
 pub struct Lbrm {
-    id: NodeId,
-    origin: Origin,
     config: Config,
-    depot: Depot,
-    asking: Asking,
+    store: RepairStore,
+    naks: Naks,
     /// Current interval of heartbeats in each group that this node has joined.
-    pauses: BTreeMap<GroupId, Duration>,
+    intervals: BTreeMap<GroupId, Duration>,
     /// Times of the next heartbeats.
     heartbeats: Timers<GroupId>,
-    outbox: Outbox,
     counters: Counters,
+}
+
+carom_proto::counters! {
+    struct Counters {
+        nacks_sent,
+        nacks_received,
+        /// Missing packets that were due for a NAK while no parent was in the view.
+        nobody_to_ask,
+        heartbeats_sent,
+    }
 }
 
 impl Lbrm {
@@ -78,230 +82,156 @@ impl Lbrm {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
-        let origin = origin.into();
-        let id = origin.node;
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         if let Err(error) = config.validate() {
             panic!("invalid LBRM configuration: {error}");
         }
-        let hash_seed = Rng::new(seed).next_u64();
-        Self {
-            id,
-            origin,
-            depot: Depot::new(id, &config.domains, Some(config.repair_by), hash_seed),
-            asking: Asking::new(config.nack_timeouts),
+        let (terms, hash_seed) = (config.domains.terms(), Rng::new(seed).next_u64());
+        let limit = config.domains.payload_limit();
+        let policy = Self {
+            store: RepairStore::new(&config.domains, Some(config.repair_by), hash_seed),
+            naks: Naks::new(config.nack_timeouts),
             config,
-            pauses: BTreeMap::new(),
+            intervals: BTreeMap::new(),
             heartbeats: Timers::new(),
-            outbox: Outbox::default(),
             counters: Counters::default(),
-        }
-    }
-
-    /// Returns the current counters.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    /// Processes a packet that its sender multicast, or that `from` repaired.
-    fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
-        match self.depot.arrive(now, id, bytes, from) {
-            Ok(Some(gap)) => {
-                self.asking.settle(now, id, from);
-                self.ask_for(now, id.group, id.sender, &gap);
-            }
-            Ok(None) => {}
-            Err(_) => self.counters.malformed += 1,
-        }
+        };
+        Shell::new(origin, terms, limit, policy)
     }
 
     /// Schedules the requests for newly missing packets, after the detection delay.
-    fn ask_for(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
-        let at = now + self.config.domains.detect_after;
-        self.asking.add_gap(&self.depot.reception, (group, source), gap, at);
+    fn request(&mut self, cx: &Context, group: GroupId, source: NodeId, gap: &Gap) {
+        let at = cx.now + self.config.domains.detect_after;
+        self.naks.add_gap(&cx.reception, (group, source), gap, at);
     }
 
     /// Sends the NAKs that are due: to the logger of the site first, then to those above it in
     /// turn.
-    fn send_nacks(&mut self, now: Time) {
-        let reception = &self.depot.reception;
-        let is_missing = |id| reception.is_missing(id);
-        let room = (self.config.domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
-        let parent = |group, source, tries| {
-            self.depot.parent(group, source, tries / self.config.domains.climb_after)
-        };
-        for asked in self.asking.pop_due(now, is_missing, parent) {
-            let Asked { group, source, of, seqnos } = asked;
-            let Some(parent) = of else {
+    fn send_naks(&mut self, cx: &mut Context) {
+        let domains = &self.config.domains;
+        let room = (domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
+        for nak in self.naks.due(cx, &self.store, domains.climb_after) {
+            let Nak { group, source, to, seqnos } = nak;
+            let Some(parent) = to else {
                 self.counters.nobody_to_ask += seqnos.len() as u64;
                 continue;
             };
-            let seqnos: Vec<U32> = seqnos.into_iter().map(|seqno| U32::new(seqno.0)).collect();
             for seqnos in seqnos.chunks(room) {
                 self.counters.nacks_sent += 1;
-                self.transmit(Destination::Node(parent), group, Packet::Nack { source, seqnos });
+                let nack = Packet::Nack { source, seqnos };
+                cx.transmit(Destination::Node(parent), group, nack);
             }
         }
     }
 
     /// Processes a NAK of `whom`. It may also reveal packets that are unknown to this node.
-    fn on_nack(&mut self, now: Time, group: GroupId, source: NodeId, whom: NodeId, seqnos: &[U32]) {
+    fn on_nack(
+        &mut self,
+        cx: &mut Context,
+        (group, source): (GroupId, NodeId),
+        whom: NodeId,
+        seqnos: &[U32],
+    ) {
         self.counters.nacks_received += 1;
         let numbers = seqnos.iter().map(|seqno| SeqNo(seqno.get()));
-        if source != self.id
+        if source != cx.id
             && let Some(last) = numbers.clone().reduce(SeqNo::later)
         {
-            let gap = self.depot.reception.on_reported(now, group, source, last.next());
-            self.ask_for(now, group, source, &gap);
+            let gap = cx.reception.on_reported(cx.now, group, source, last.next());
+            self.request(cx, group, source, &gap);
         }
         for seqno in numbers {
-            self.depot.asked(now, PacketId { sender: source, group, seqno }, whom);
+            self.store.on_request(cx, PacketId { sender: source, group, seqno }, whom);
         }
     }
 
     /// Announces the end of this node's stream to the group, and lengthens the interval.
-    fn send_heartbeat(&mut self, now: Time, group: GroupId) {
-        let (Some(next), Some(pause)) =
-            (self.depot.next_number(group, self.id), self.pauses.get_mut(&group))
+    fn send_heartbeat(&mut self, cx: &mut Context, group: GroupId) {
+        let (Some(next), Some(interval)) =
+            (cx.next_seqno(group, cx.id), self.intervals.get_mut(&group))
         else {
             return;
         };
-        *pause = pause.mul_f64(self.config.backoff).min(self.config.max_heartbeat);
-        self.heartbeats.set(group, now + *pause);
+        *interval = interval.mul_f64(self.config.backoff).min(self.config.max_heartbeat);
+        self.heartbeats.set(group, cx.now + *interval);
         self.counters.heartbeats_sent += 1;
-        self.transmit(Destination::Group(group), group, Packet::Heartbeat { next });
-    }
-
-    fn send_repairs(&mut self, now: Time) {
-        while let Some(Repair { id, block, destinations }) = self.depot.next_repair(now) {
-            let PacketId { sender: source, group, seqno } = id;
-            let packet = Packet::Repair { source, seqno, block: block.bytes() };
-            for destination in destinations {
-                self.transmit(destination, group, packet);
-            }
-        }
-    }
-
-    fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.depot.reception.view_version(group);
-        self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
+        cx.transmit(Destination::Group(group), group, Packet::Heartbeat { next });
     }
 }
 
-impl Engine for Lbrm {
-    fn join(&mut self, _: Time, group: GroupId, settings: GroupSettings) -> Result<(), JoinError> {
-        self.depot.join(group, &settings)?;
-        self.pauses.insert(group, self.config.first_heartbeat);
-        Ok(())
+impl Policy for Lbrm {
+    type Packet<'a> = Packet<'a>;
+
+    fn join(&mut self, _: &mut Context, group: GroupId) {
+        self.intervals.insert(group, self.config.first_heartbeat);
     }
 
-    fn leave(&mut self, _now: Time, group: GroupId) {
-        self.pauses.remove(&group);
+    fn leave(&mut self, _: &mut Context, group: GroupId) {
+        self.intervals.remove(&group);
         self.heartbeats.cancel(group);
-        self.asking.leave(group);
-        self.depot.leave(group);
+        self.naks.leave(group);
+        self.store.leave(group);
     }
 
-    fn send(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        let joined = self.depot.reception.group_mut(group).ok_or(SendError::NotJoined)?;
-        let limit = self.config.domains.payload_limit();
-        if payload.len() > limit {
-            return Err(SendError::TooLarge { bytes: payload.len(), limit });
-        }
-        let seqno = joined.next;
-        joined.next = seqno.next();
-        let block = Block::of_message(now, options.deadline, &payload);
-        self.counters.data_sent += 1;
-        let packet = Packet::Data { seqno, block: block.bytes() };
-        self.transmit(Destination::Group(group), group, packet);
-        self.depot.keep(now, PacketId { sender: self.id, group, seqno }, block);
-        let pause = self.config.first_heartbeat;
-        self.pauses.insert(group, pause);
-        self.heartbeats.set(group, now + pause);
-        Ok(seqno)
+    fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block) {
+        self.store.keep(cx.now, id, block);
+        let interval = self.config.first_heartbeat;
+        self.intervals.insert(id.group, interval);
+        self.heartbeats.set(id.group, cx.now + interval);
     }
 
-    /// Does nothing: see the deviations in the module documentation.
-    fn confirm(&mut self, _now: Time, _group: GroupId) {}
-
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let Ok((header, packet)) = Packet::decode(datagram) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        let (group, from) = (header.group, header.sender);
-        if from == self.id || !self.pauses.contains_key(&group) {
-            self.counters.foreign += 1;
-            return None;
+    fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, from: Option<NodeId>) {
+        if let Some(gap) = self.store.arrive(cx, id, block, from) {
+            self.naks.settle(cx.now, id, from);
+            self.request(cx, id.group, id.sender, &gap);
         }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context, group: GroupId, from: NodeId, packet: Packet<'_>) {
         match packet {
-            Packet::Data { seqno, block } => {
-                self.on_block(now, PacketId { sender: from, group, seqno }, block, None);
-            }
-            Packet::Nack { source, seqnos } => self.on_nack(now, group, source, from, seqnos),
-            Packet::Repair { source, seqno, block } => {
-                self.on_block(now, PacketId { sender: source, group, seqno }, block, Some(from));
-            }
+            Packet::Nack { source, seqnos } => self.on_nack(cx, (group, source), from, seqnos),
             Packet::Heartbeat { next } => {
-                let gap = self.depot.reception.on_announced(now, group, from, next);
-                self.ask_for(now, group, from, &gap);
+                let gap = cx.reception.on_announced(cx.now, group, from, next);
+                self.request(cx, group, from, &gap);
             }
         }
-        Some(from)
     }
 
-    fn handle_view(&mut self, now: Time, change: &ViewChange) {
-        self.depot.reception.handle_view(change);
-        self.asking.handle_view(now, change);
+    fn on_view(&mut self, cx: &mut Context, change: &ViewChange, _is_new: bool) {
+        self.naks.handle_view(cx.now, change);
     }
 
-    fn handle_timeout(&mut self, now: Time) {
-        self.depot.handle_timeout(now);
-        while let Some(group) = self.heartbeats.pop_due(now) {
-            self.send_heartbeat(now, group);
+    fn handle_timeout(&mut self, cx: &mut Context) {
+        self.store.evict_old(cx.now);
+        while let Some(group) = self.heartbeats.pop_due(cx.now) {
+            self.send_heartbeat(cx, group);
         }
-        self.send_nacks(now);
-        self.send_repairs(now);
+        self.send_naks(cx);
+        self.store.send_repairs::<Packet<'_>>(cx);
     }
 
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.poll(out)
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.depot.reception.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
+    fn wakeup(&self) -> Option<Wakeup> {
         let heartbeat = self.heartbeats.next_due().map(|at| Wakeup { at, reason: "a heartbeat" });
-        let asking = self.asking.next_due().map(|at| Wakeup { at, reason: "ask for a packet" });
-        Wakeup::earlier(Wakeup::earlier(heartbeat, asking), self.depot.wakeup())
+        let nak = self.naks.next_due().map(|at| Wakeup { at, reason: "ask for a packet" });
+        Wakeup::earlier(Wakeup::earlier(heartbeat, nak), self.store.wakeup())
     }
 
-    fn payload_limit(&self, profile: Profile) -> usize {
-        if profile == Profile::Guest { self.config.domains.payload_limit() } else { 0 }
+    fn retained(&self) -> Option<&Retained> {
+        Some(self.store.retained())
     }
 
-    fn held_bytes(&self) -> usize {
-        self.depot.held_bytes()
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name().collect()
     }
 
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let own = self.counters.named();
-        own.into_iter().chain(self.depot.named()).chain(self.outbox.named()).collect()
+    fn repair_counters(&self) -> Vec<(&'static str, u64)> {
+        self.store.counters()
     }
 
-    fn check(&self) {
-        self.depot.check();
-        self.asking.check();
-        assert!(self.depot.reception.groups().eq(self.pauses.keys().copied()), "groups differ");
-        self.asking.check_asked(&self.depot.reception);
+    fn check(&self, cx: &Context) {
+        self.store.check();
+        self.naks.check();
+        assert!(cx.reception.groups().eq(self.intervals.keys().copied()), "groups differ");
+        self.naks.check_requested(&cx.reception);
     }
 }

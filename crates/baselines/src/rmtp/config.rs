@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use crate::domain::{DomainConfig, DomainError, RepairBy};
+use crate::config::{ConfigError, require};
+use crate::domain::{DomainConfig, RepairBy};
 
 /// Settings of an [`Rmtp`](super::Rmtp) engine. Names in parentheses are those of the paper.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,20 +29,6 @@ pub struct Config {
     /// [lagging](carom_proto::Event::Slow), and the sender does not wait for it until it has caught
     /// up with the others. Default 5 s.
     pub slow_after: Duration,
-}
-
-/// Reason why a [`Config`] is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A common setting of the protocols with domains is invalid.
-    #[error(transparent)]
-    Domains(#[from] DomainError),
-    /// An interval is zero.
-    #[error("ack_interval, beacon_interval and slow_after must be above 0")]
-    Intervals,
-    /// The window is zero, so that nothing could be sent.
-    #[error("window must be at least 1")]
-    Window,
 }
 
 impl Default for Config {
@@ -78,31 +65,30 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         let intervals = [self.ack_interval, self.beacon_interval, self.slow_after];
-        if intervals.iter().any(Duration::is_zero) {
-            return Err(ConfigError::Intervals);
-        }
-        if self.window == 0 {
-            return Err(ConfigError::Window);
-        }
-        Ok(())
+        require(
+            intervals.iter().all(|interval| !interval.is_zero()),
+            "ack_interval, beacon_interval and slow_after must be above 0",
+        )?;
+        require(self.window > 0, "window must be at least 1")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::broken_rule;
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
         assert_eq!(Config::default().validate(), Ok(()));
         assert_eq!(Config::datacenter().validate(), Ok(()));
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
         let with = Config::default;
+        let broken = |config: Config| broken_rule(config.validate());
         let domains = DomainConfig { path_mtu: 9, ..DomainConfig::default() };
-        let expected = ConfigError::Domains(DomainError::PathMtu(9));
-        assert_eq!(refused(Config { domains, ..with() }), expected);
+        let path_mtu = Config { domains, ..with() }.validate();
+        assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let ack_interval = Duration::ZERO;
-        assert_eq!(refused(Config { ack_interval, ..with() }), ConfigError::Intervals);
-        assert_eq!(refused(Config { window: 0, ..with() }), ConfigError::Window);
+        assert!(broken(Config { ack_interval, ..with() }).starts_with("ack_interval, "));
+        assert!(broken(Config { window: 0, ..with() }).starts_with("window "));
     }
 }

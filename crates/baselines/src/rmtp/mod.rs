@@ -7,9 +7,9 @@
 //! | paper | here |
 //! |---|---|
 //! | designated receivers, local regions | [`Hierarchy`](crate::domain::Hierarchy) |
-//! | periodic acknowledgments with a bitmap | `acking.rs`: `Rmtp::on_ack_due` |
+//! | periodic acknowledgments with a bitmap | `Rmtp::on_ack_due` |
 //! | unicast or multicast, by the number of requestors | [`RepairBy`](crate::domain::RepairBy) |
-//! | retransmission by the sender or a designated receiver | `Rmtp::send_repairs` |
+//! | retransmission by the sender or a designated receiver | `domain/repair_store.rs` |
 //! | a send window, held back by the slowest receiver | `domain/followers.rs` |
 //! | `SEND_ACK_TOME` packets | `Rmtp::send_beacon` |
 //! | a receiver whose head fails turns to the next one above | `Rmtp::on_ack_due` |
@@ -36,42 +36,35 @@
 //!   late is not owed earlier packets. The paper's heads keep the whole session on disk.
 //! - A member that does not acknowledge holds back the sender for a [bounded
 //!   time](Config::slow_after). Otherwise, one member could stall a group forever.
-//! - [`Engine::confirm`] is not answered, because a sender gets acknowledgments only from its own
-//!   children.
+//! - [`Engine::confirm`](carom_proto::Engine::confirm) is not answered, because a sender gets
+//!   acknowledgments only from its own children.
 
-mod acking;
 mod config;
-mod counters;
 pub mod packet;
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
-    Profile, Rng, SendError, SendOptions, SeqNo, Slow, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, Event, GroupId, NodeId, Origin, PacketId, Rng, SendError, SeqNo, Slow, Time,
+    Timers, ViewChange, Wakeup,
 };
 
-use self::acking::Acking;
-pub use self::config::{Config, ConfigError};
-pub use self::counters::Counters;
-use self::packet::Packet;
+pub use self::config::Config;
+use self::packet::{ACK_BYTES, Packet, bitmap_without, missing_of};
 use crate::block::Block;
-use crate::domain::{Depot, Followers, Repair};
-use crate::guest::GuestPacket;
-use crate::outbox::Outbox;
+use crate::domain::{Followers, RepairStore};
+use crate::retained::Retained;
+use crate::shell::{Context, Policy, Shell};
+use crate::stream::Gap;
 
-/// The RMTP engine of one node.
+/// RMTP at one node.
 #[derive(Debug)]
 pub struct Rmtp {
-    id: NodeId,
-    origin: Origin,
     config: Config,
     rng: Rng,
-    depot: Depot,
+    store: RepairStore,
     members: BTreeMap<GroupId, Member>,
     timers: Timers<TimerKey>,
-    outbox: Outbox,
     counters: Counters,
 }
 
@@ -80,10 +73,27 @@ pub struct Rmtp {
 struct Member {
     /// The children that acknowledge this node's own stream.
     followers: Followers,
-    /// `true` if the view has changed since the children were last determined.
-    is_stale: bool,
     /// Scheduled acknowledgments, by source.
-    acking: BTreeMap<NodeId, Acking>,
+    acks: BTreeMap<NodeId, ScheduledAck>,
+}
+
+/// A scheduled acknowledgment, which is also a request for missing packets.
+#[derive(Clone, Copy, Debug, Default)]
+struct ScheduledAck {
+    /// Settled position in the previous acknowledgment; `None` if there was none.
+    settled_to: Option<SeqNo>,
+    /// Number of successive acknowledgments without progress.
+    in_vain: u32,
+}
+
+/// Content of an acknowledgment.
+struct Report {
+    settled_to: SeqNo,
+    next: SeqNo,
+    bitmap: Vec<u8>,
+    /// Time at which the first gap that is too recent to be reported may be reported.
+    more_at: Option<Time>,
+    is_complete: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,53 +103,47 @@ enum TimerKey {
     Slow(GroupId),
 }
 
+carom_proto::counters! {
+    struct Counters {
+        acks_sent,
+        acks_received,
+        /// Acknowledgments that were due while no parent was in the view.
+        nobody_to_ask,
+        beacons_sent,
+        /// Members that this node stopped waiting for.
+        slow,
+        /// Messages of this node that were refused because the window was full.
+        held_back,
+    }
+}
+
 impl Rmtp {
     /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
-        let origin = origin.into();
-        let id = origin.node;
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         if let Err(error) = config.validate() {
             panic!("invalid RMTP configuration: {error}");
         }
-        let mut rng = Rng::new(seed);
-        Self {
-            id,
-            origin,
-            depot: Depot::new(id, &config.domains, Some(config.repair_by), rng.next_u64()),
+        let (terms, mut rng) = (config.domains.terms(), Rng::new(seed));
+        let limit = config.domains.payload_limit();
+        let policy = Self {
+            store: RepairStore::new(&config.domains, Some(config.repair_by), rng.next_u64()),
             config,
             rng,
             members: BTreeMap::new(),
             timers: Timers::new(),
-            outbox: Outbox::default(),
             counters: Counters::default(),
-        }
-    }
-
-    /// Returns the current counters.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    /// Processes a packet that its sender multicast, or that `from` repaired.
-    fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
-        match self.depot.arrive(now, id, bytes, from) {
-            Ok(Some(gap)) => self.owe_ack(now, id.group, id.sender, &gap),
-            Ok(None) => {}
-            Err(_) => self.counters.malformed += 1,
-        }
-    }
-
-    /// Updates the children of this node's own stream after a view change.
-    fn look_who_follows(&mut self, now: Time, group: GroupId) {
-        let Some(member) = self.members.get_mut(&group).filter(|member| member.is_stale) else {
-            return;
         };
-        member.is_stale = false;
-        let children = self.depot.children(group, self.id);
-        member.followers.follow(now, &children);
+        Shell::new(origin, terms, limit, policy)
+    }
+
+    /// Determines the children of this node's own stream again after a view change.
+    fn refresh_followers(&mut self, cx: &Context, group: GroupId) {
+        if let Some(member) = self.members.get_mut(&group) {
+            member.followers.refresh(cx.now, || self.store.children(cx, group, cx.id));
+        }
     }
 
     /// Sets the timer after which the sender stops waiting for children that do not advance.
@@ -153,192 +157,234 @@ impl Rmtp {
         }
     }
 
-    fn on_slow_due(&mut self, now: Time, group: GroupId) {
-        self.look_who_follows(now, group);
+    fn on_slow_due(&mut self, cx: &mut Context, group: GroupId) {
+        self.refresh_followers(cx, group);
         let Some(member) = self.members.get_mut(&group) else { return };
-        for (node, behind) in member.followers.give_up_on(now, self.config.slow_after) {
+        for (node, behind) in member.followers.give_up_on(cx.now, self.config.slow_after) {
             self.counters.slow += 1;
-            self.depot.reception.push_event(Event::Slow(Slow { group, node, behind }));
+            cx.reception.push_event(Event::Slow(Slow { group, node, behind }));
         }
         self.watch_followers(group);
     }
 
     /// Announces the end of this node's stream to the group, and requests acknowledgments.
-    fn send_beacon(&mut self, now: Time, group: GroupId) {
-        let Some(next) = self.depot.next_number(group, self.id) else { return };
-        self.timers.set(TimerKey::Beacon(group), now + self.config.beacon_interval);
+    fn send_beacon(&mut self, cx: &mut Context, group: GroupId) {
+        let Some(next) = cx.next_seqno(group, cx.id) else { return };
+        self.timers.set(TimerKey::Beacon(group), cx.now + self.config.beacon_interval);
         self.counters.beacons_sent += 1;
-        self.transmit(Destination::Group(group), group, Packet::Beacon { next });
+        cx.transmit(Destination::Group(group), group, Packet::Beacon { next });
     }
 
-    fn send_repairs(&mut self, now: Time) {
-        while let Some(Repair { id, block, destinations }) = self.depot.next_repair(now) {
-            let PacketId { sender: source, group, seqno } = id;
-            let packet = Packet::Repair { source, seqno, block: block.bytes() };
-            for destination in destinations {
-                self.transmit(destination, group, packet);
-            }
+    /// Schedules an acknowledgment of a source's packets: for a gap, after the detection delay;
+    /// otherwise, within the acknowledgment interval.
+    fn schedule_ack(&mut self, cx: &Context, group: GroupId, source: NodeId, gap: &Gap) {
+        let is_gap = !gap.missing.is_empty();
+        let wait = if is_gap { self.config.domains.detect_after } else { self.config.ack_interval };
+        self.set_ack(cx, cx.now + wait, group, source);
+    }
+
+    fn set_ack(&mut self, cx: &Context, at: Time, group: GroupId, source: NodeId) {
+        let is_heard = cx.reception.stream(group, source).is_some();
+        let Some(member) = self.members.get_mut(&group).filter(|_| is_heard) else { return };
+        member.acks.entry(source).or_default();
+        self.timers.set_no_later(TimerKey::Ack(group, source), at);
+    }
+
+    /// Processes a source's beacon. Acknowledgments are spread at random, so that members do not
+    /// send them at the same time.
+    fn on_beacon(&mut self, cx: &mut Context, group: GroupId, source: NodeId, next: SeqNo) {
+        let gap = cx.reception.on_announced(cx.now, group, source, next);
+        let spread = self.config.ack_interval.mul_f64(self.rng.fraction());
+        if gap.missing.is_empty() {
+            self.set_ack(cx, cx.now + spread, group, source);
+        } else {
+            self.schedule_ack(cx, group, source, &gap);
         }
     }
 
-    fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.depot.reception.view_version(group);
-        self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
+    /// Sends an acknowledgment. Schedules the next one while packets are missing.
+    fn on_ack_due(&mut self, cx: &mut Context, group: GroupId, source: NodeId) {
+        let report = self.report(cx, group, source);
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let (Some(report), Some(ack)) = (report, member.acks.get_mut(&source)) else {
+            member.acks.remove(&source);
+            return;
+        };
+        let is_same = ack.settled_to == Some(report.settled_to) && !report.is_complete;
+        ack.in_vain = if is_same { ack.in_vain + 1 } else { 0 };
+        ack.settled_to = Some(report.settled_to);
+        let climbs = ack.in_vain / self.config.domains.climb_after;
+        if report.is_complete {
+            member.acks.remove(&source);
+        } else {
+            let again = cx.now + self.config.ack_interval;
+            let at = report.more_at.map_or(again, |at| at.min(again));
+            self.timers.set(TimerKey::Ack(group, source), at);
+        }
+        let Some(parent) = self.store.parent(cx, group, source, climbs) else {
+            self.counters.nobody_to_ask += 1;
+            return;
+        };
+        self.counters.acks_sent += 1;
+        let Report { settled_to, next, bitmap, .. } = &report;
+        let ack = Packet::Ack { source, settled_to: *settled_to, next: *next, bitmap };
+        cx.transmit(Destination::Node(parent), group, ack);
+    }
+
+    /// Returns the state of a source's stream up to the first gap that is too recent.
+    fn report(&self, cx: &Context, group: GroupId, source: NodeId) -> Option<Report> {
+        let stream = cx.reception.stream(group, source)?;
+        let detect_after = self.config.domains.detect_after;
+        let mut gaps = stream.missing_since_when();
+        let young = gaps.find(|(_, since)| *since + detect_after > cx.now);
+        let settled_to = stream.settled_to();
+        let next = young.map_or(stream.next(), |(seqno, _)| seqno);
+        let room = (self.config.domains.max_datagram_bytes() - ACK_BYTES) * 8;
+        let count = usize::try_from(next.distance_from(settled_to)).unwrap_or(0).min(room);
+        Some(Report {
+            settled_to,
+            next: settled_to.plus(count as u32),
+            bitmap: bitmap_without(settled_to, count, stream.missing()),
+            more_at: young.map(|(_, since)| since + detect_after),
+            is_complete: stream.missing_count() == 0,
+        })
+    }
+
+    /// Processes a child's acknowledgment. The packets that the child lacks count as requested.
+    fn on_ack(
+        &mut self,
+        cx: &mut Context,
+        (group, source): (GroupId, NodeId),
+        child: NodeId,
+        (settled_to, next): (SeqNo, SeqNo),
+        bitmap: &[u8],
+    ) {
+        if source == cx.id {
+            self.refresh_followers(cx, group);
+            let Some(member) = self.members.get_mut(&group) else { return };
+            if settled_to.is_after(member.followers.next()) {
+                cx.count_malformed();
+                return;
+            }
+            member.followers.on_ack(cx.now, child, settled_to);
+            self.watch_followers(group);
+        } else {
+            let gap = cx.reception.on_reported(cx.now, group, source, next);
+            if !gap.missing.is_empty() {
+                self.schedule_ack(cx, group, source, &gap);
+            }
+        }
+        self.counters.acks_received += 1;
+        for seqno in missing_of(settled_to, next, bitmap) {
+            self.store.on_request(cx, PacketId { sender: source, group, seqno }, child);
+        }
     }
 }
 
-impl Engine for Rmtp {
-    fn join(&mut self, _: Time, group: GroupId, settings: GroupSettings) -> Result<(), JoinError> {
-        self.depot.join(group, &settings)?;
-        let next = self.depot.next_number(group, self.id).unwrap_or(SeqNo::FIRST);
-        let (followers, acking) = (Followers::new(next), BTreeMap::new());
-        self.members.insert(group, Member { followers, is_stale: true, acking });
-        Ok(())
+impl Policy for Rmtp {
+    type Packet<'a> = Packet<'a>;
+
+    fn join(&mut self, cx: &mut Context, group: GroupId) {
+        let next = cx.next_seqno(group, cx.id).unwrap_or(SeqNo::FIRST);
+        let member = Member { followers: Followers::new(next), acks: BTreeMap::new() };
+        self.members.insert(group, member);
     }
 
-    fn leave(&mut self, _now: Time, group: GroupId) {
+    fn leave(&mut self, _: &mut Context, group: GroupId) {
         let Some(left) = self.members.remove(&group) else { return };
         self.timers.cancel(TimerKey::Beacon(group));
         self.timers.cancel(TimerKey::Slow(group));
-        for source in left.acking.into_keys() {
+        for source in left.acks.into_keys() {
             self.timers.cancel(TimerKey::Ack(group, source));
         }
-        self.depot.leave(group);
+        self.store.leave(group);
     }
 
-    fn send(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        self.look_who_follows(now, group);
-        let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), self.depot.reception.group_mut(group))
-        else {
-            return Err(SendError::NotJoined);
-        };
-        let limit = self.config.domains.payload_limit();
-        if payload.len() > limit {
-            return Err(SendError::TooLarge { bytes: payload.len(), limit });
-        }
-        if member.followers.behind() >= self.config.window
-            && let Some((by, behind)) = member.followers.furthest_behind()
-        {
-            self.counters.held_back += 1;
-            return Err(SendError::HeldBack { by, behind });
-        }
-        let seqno = joined.next;
-        joined.next = seqno.next();
-        member.followers.reach(now, seqno.next());
-        let block = Block::of_message(now, options.deadline, &payload);
-        self.counters.data_sent += 1;
-        let packet = Packet::Data { seqno, block: block.bytes() };
-        self.transmit(Destination::Group(group), group, packet);
-        self.depot.keep(now, PacketId { sender: self.id, group, seqno }, block);
-        let beacon = TimerKey::Beacon(group);
-        self.timers.set_no_later(beacon, now + self.config.beacon_interval);
-        self.watch_followers(group);
-        Ok(seqno)
+    fn admit(&mut self, cx: &Context, group: GroupId) -> Result<(), SendError> {
+        self.refresh_followers(cx, group);
+        let followers = self.members.get(&group).map(|member| &member.followers);
+        let full = followers.filter(|followers| followers.behind() >= self.config.window);
+        let Some((by, behind)) = full.and_then(Followers::furthest_behind) else { return Ok(()) };
+        self.counters.held_back += 1;
+        Err(SendError::HeldBack { by, behind })
     }
 
-    /// Does nothing: see the deviations in the module documentation.
-    fn confirm(&mut self, _now: Time, _group: GroupId) {}
-
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let Ok((header, packet)) = Packet::decode(datagram) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        let (group, from) = (header.group, header.sender);
-        if from == self.id || !self.members.contains_key(&group) {
-            self.counters.foreign += 1;
-            return None;
+    fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block) {
+        if let Some(member) = self.members.get_mut(&id.group) {
+            member.followers.reach(cx.now, id.seqno.next());
         }
+        self.store.keep(cx.now, id, block);
+        let beacon = TimerKey::Beacon(id.group);
+        self.timers.set_no_later(beacon, cx.now + self.config.beacon_interval);
+        self.watch_followers(id.group);
+    }
+
+    fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, from: Option<NodeId>) {
+        if let Some(gap) = self.store.arrive(cx, id, block, from) {
+            self.schedule_ack(cx, id.group, id.sender, &gap);
+        }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context, group: GroupId, from: NodeId, packet: Packet<'_>) {
         match packet {
-            Packet::Data { seqno, block } => {
-                self.on_block(now, PacketId { sender: from, group, seqno }, block, None);
-            }
             Packet::Ack { source, settled_to, next, bitmap } => {
-                self.on_ack(now, (group, source), from, (settled_to, next), bitmap);
+                self.on_ack(cx, (group, source), from, (settled_to, next), bitmap);
             }
-            Packet::Repair { source, seqno, block } => {
-                self.on_block(now, PacketId { sender: source, group, seqno }, block, Some(from));
-            }
-            Packet::Beacon { next } => self.on_beacon(now, group, from, next),
-        }
-        Some(from)
-    }
-
-    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
-        if self.depot.reception.handle_view(change)
-            && let Some(member) = self.members.get_mut(&change.group)
-        {
-            member.is_stale = true;
+            Packet::Beacon { next } => self.on_beacon(cx, group, from, next),
         }
     }
 
-    fn handle_timeout(&mut self, now: Time) {
-        self.depot.handle_timeout(now);
-        while let Some(key) = self.timers.pop_due(now) {
+    fn on_view(&mut self, _: &mut Context, change: &ViewChange, is_new: bool) {
+        if is_new && let Some(member) = self.members.get_mut(&change.group) {
+            member.followers.on_view();
+        }
+    }
+
+    fn handle_timeout(&mut self, cx: &mut Context) {
+        self.store.evict_old(cx.now);
+        while let Some(key) = self.timers.pop_due(cx.now) {
             match key {
-                TimerKey::Ack(group, source) => self.on_ack_due(now, group, source),
-                TimerKey::Beacon(group) => self.send_beacon(now, group),
-                TimerKey::Slow(group) => self.on_slow_due(now, group),
+                TimerKey::Ack(group, source) => self.on_ack_due(cx, group, source),
+                TimerKey::Beacon(group) => self.send_beacon(cx, group),
+                TimerKey::Slow(group) => self.on_slow_due(cx, group),
             }
         }
-        self.send_repairs(now);
+        self.store.send_repairs::<Packet<'_>>(cx);
     }
 
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.poll(out)
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.depot.reception.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
+    fn wakeup(&self) -> Option<Wakeup> {
         let own = self.timers.next_due().map(|at| Wakeup { at, reason: "an RMTP timer" });
-        Wakeup::earlier(own, self.depot.wakeup())
+        Wakeup::earlier(own, self.store.wakeup())
     }
 
-    fn payload_limit(&self, profile: Profile) -> usize {
-        if profile == Profile::Guest { self.config.domains.payload_limit() } else { 0 }
+    fn retained(&self) -> Option<&Retained> {
+        Some(self.store.retained())
     }
 
-    fn held_bytes(&self) -> usize {
-        self.depot.held_bytes()
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name().collect()
     }
 
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let own = self.counters.named();
-        own.into_iter().chain(self.depot.named()).chain(self.outbox.named()).collect()
+    fn repair_counters(&self) -> Vec<(&'static str, u64)> {
+        self.store.counters()
     }
 
-    fn check(&self) {
-        self.depot.check();
-        assert!(self.depot.reception.groups().eq(self.members.keys().copied()), "groups differ");
+    fn check(&self, cx: &Context) {
+        self.store.check();
+        assert!(cx.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
             member.followers.check();
             let is_watched = self.timers.is_set(TimerKey::Slow(*group));
-            assert!(
-                member.followers.behind() == 0 || is_watched,
-                "a held-back sender has no timer"
-            );
-            for source in member.acking.keys() {
+            let is_full = member.followers.behind() > 0;
+            assert!(!is_full || is_watched, "a held-back sender has no timer");
+            for source in member.acks.keys() {
                 let is_set = self.timers.is_set(TimerKey::Ack(*group, *source));
                 assert!(is_set, "{source} has no acknowledgment timer");
             }
-            let joined = self.depot.reception.group(*group).expect("it is in both");
+            let joined = cx.reception.group(*group).expect("it is in both");
             for (source, stream) in joined.streams() {
-                let is_asked = member.acking.contains_key(&source);
-                assert!(
-                    stream.missing_count() == 0 || is_asked,
-                    "a missing packet is not requested"
-                );
+                let is_requested = stream.missing_count() == 0 || member.acks.contains_key(&source);
+                assert!(is_requested, "a missing packet is not requested");
             }
         }
     }

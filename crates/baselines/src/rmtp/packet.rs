@@ -1,29 +1,15 @@
 //! RMTP's packets. Each follows the common header of [`carom_proto::wire`].
 
 use carom_proto::wire::{DecodeError, HEADER_BYTES};
-use carom_proto::{Class, NodeId, SeqNo};
+use carom_proto::{NodeId, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{
-    GuestPacket, read_named, read_numbered, read_prefix, read_seqno, write_named, write_numbered,
-};
+use crate::guest::{GuestPacket, read_prefix, read_seqno, write_numbered};
 
 /// An RMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// First transmission of a message to the group. Kind 1.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 4 | sequence number |
-    /// | 40 | n | [symbol](crate::block) |
-    Data {
-        /// Sequence number in the sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
     /// Acknowledgment of a source's packets, with the packets that its sender lacks. Kind 2.
     ///
     /// | offset | bytes | field |
@@ -43,21 +29,6 @@ pub enum Packet<'a> {
         /// Packets without a bit are not missing.
         bitmap: &'a [u8],
     },
-    /// Retransmission of a packet by the receiver's head. Kind 3.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 8 | source |
-    /// | 44 | 4 | sequence number |
-    /// | 48 | n | [symbol](crate::block) |
-    Repair {
-        /// Original sender of the packet.
-        source: NodeId,
-        /// Sequence number in the source's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
     /// Beacon: a request to the group for acknowledgments (`SEND_ACK_TOME`). Kind 4.
     ///
     /// | offset | bytes | field |
@@ -72,9 +43,7 @@ pub enum Packet<'a> {
 /// Size of an acknowledgment before its bitmap, in bytes.
 pub const ACK_BYTES: usize = HEADER_BYTES + size_of::<RawAck>();
 
-const DATA: u8 = 1;
 const ACK: u8 = 2;
-const REPAIR: u8 = 3;
 const BEACON: u8 = 4;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -108,38 +77,23 @@ pub fn missing_of(first: SeqNo, next: SeqNo, bitmap: &[u8]) -> impl Iterator<Ite
 }
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
-    fn class(&self) -> Class {
-        match self {
-            Self::Data { .. } => Class::Data,
-            Self::Repair { .. } => Class::Retransmission,
-            Self::Ack { .. } | Self::Beacon { .. } => Class::Control,
-        }
-    }
+    const DATA: u8 = 1;
+    const REPAIR: Option<u8> = Some(3);
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Data { .. } => DATA,
             Self::Ack { .. } => ACK,
-            Self::Repair { .. } => REPAIR,
             Self::Beacon { .. } => BEACON,
         }
     }
 
     fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
         Ok(match kind {
-            DATA => {
-                let (seqno, block) = read_numbered(body)?;
-                Self::Data { seqno, block }
-            }
             ACK => {
                 let (raw, bitmap) = read_prefix::<RawAck>(body)?;
                 let source = NodeId(raw.source.get());
                 let (settled_to, next) = (SeqNo(raw.settled_to.get()), SeqNo(raw.next.get()));
                 Self::Ack { source, settled_to, next, bitmap }
-            }
-            REPAIR => {
-                let (source, seqno, block) = read_named(body)?;
-                Self::Repair { source, seqno, block }
             }
             BEACON => Self::Beacon { next: read_seqno(body)? },
             _ => return Err(DecodeError::Kind),
@@ -148,14 +102,12 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn write(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Data { seqno, block } => write_numbered(seqno, block, out),
             Self::Ack { source, settled_to, next, bitmap } => {
                 let source = U64::new(source.0);
                 let (settled_to, next) = (U32::new(settled_to.0), U32::new(next.0));
                 out.extend_from_slice(RawAck { source, settled_to, next }.as_bytes());
                 out.extend_from_slice(bitmap);
             }
-            Self::Repair { source, seqno, block } => write_named(source, seqno, block, out),
             Self::Beacon { next } => write_numbered(next, &[], out),
         }
     }
@@ -168,15 +120,10 @@ mod tests {
 
     #[test]
     fn packets_on_the_wire_are_this() {
-        let data = Packet::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
-        assert_on_the_wire(data, &mut Vec::new(), 1, &[0, 0, 0, 7, 0xEE, 0xFF]);
         let (source, settled_to, next) = (NodeId(5), SeqNo(2), SeqNo(9));
         let ack = Packet::Ack { source, settled_to, next, bitmap: &[0x5F] };
         let expected = [0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, 9, 0x5F];
         assert_on_the_wire(ack, &mut Vec::new(), 2, &expected);
-        let repair = Packet::Repair { source, seqno: SeqNo(6), block: &[1] };
-        let expected = [0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 1];
-        assert_on_the_wire(repair, &mut Vec::new(), 3, &expected);
         assert_on_the_wire(Packet::Beacon { next }, &mut Vec::new(), 4, &[0, 0, 0, 9]);
     }
 

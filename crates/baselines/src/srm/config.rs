@@ -5,6 +5,8 @@ use core::time::Duration;
 use super::packet::REPAIR_BYTES;
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
+use crate::config::{ConfigError, check_path_mtu, require};
+use crate::guest::max_datagram_bytes;
 
 /// Settings of an [`Srm`](super::Srm) engine. Names in parentheses are those of ns-2. The defaults
 /// are those of [`Config::ns2_fixed`].
@@ -91,30 +93,6 @@ pub enum Distance {
     Fixed(Duration),
 }
 
-/// Reason why a [`Config`] is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
-    PathMtu(u16),
-    /// A parameter of the timers is negative or not finite.
-    #[error("timer parameters must be finite and at least 0")]
-    Timing,
-    /// The interval of session messages is too short, or above its maximum.
-    #[error("session_interval must be at least 1 ms and at most max_session_interval")]
-    SessionInterval,
-    /// The share is not above 0.
-    #[error("session_share must be above 0")]
-    SessionShare,
-    /// A bound is zero, so that nothing could be received.
-    #[error("max_missing and max_streams must be at least 1")]
-    Bounds,
-}
-
-/// Size of the IP and UDP headers, in bytes.
-const IP_UDP_BYTES: usize = 28;
-const MIN_PATH_MTU: u16 = 200;
-
 impl Default for Config {
     /// Returns [`Config::ns2_fixed`].
     fn default() -> Self {
@@ -186,33 +164,34 @@ impl Config {
     /// # Errors
     /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.path_mtu < MIN_PATH_MTU {
-            return Err(ConfigError::PathMtu(self.path_mtu));
-        }
+        check_path_mtu(self.path_mtu)?;
         let parameters = match self.timing {
             Timing::Fixed { c1, c2, d1, d2 } => [c1, c2, d1, d2],
             Timing::LogOfGroup { c1, c2 } => [c1, c2, 0.0, 0.0],
             Timing::Adaptive => [0.0; 4],
         };
-        if parameters.iter().any(|it| !it.is_finite() || *it < 0.0) {
-            return Err(ConfigError::Timing);
-        }
-        let pauses = Duration::from_millis(1)..=self.max_session_interval;
-        if !pauses.contains(&self.session_interval) {
-            return Err(ConfigError::SessionInterval);
-        }
-        if self.session_share.is_some_and(|share| share.is_nan() || share <= 0.0) {
-            return Err(ConfigError::SessionShare);
-        }
-        if self.max_missing == 0 || self.max_streams == 0 {
-            return Err(ConfigError::Bounds);
-        }
-        Ok(())
+        require(
+            parameters.iter().all(|it| it.is_finite() && *it >= 0.0),
+            "timer parameters must be finite and at least 0",
+        )?;
+        let intervals = Duration::from_millis(1)..=self.max_session_interval;
+        require(
+            intervals.contains(&self.session_interval),
+            "session_interval must be at least 1 ms and at most max_session_interval",
+        )?;
+        require(
+            self.session_share.is_none_or(|share| share > 0.0),
+            "session_share must be above 0",
+        )?;
+        require(
+            self.max_missing > 0 && self.max_streams > 0,
+            "max_missing and max_streams must be at least 1",
+        )
     }
 
     /// Returns the size of the largest datagram that fits the path MTU, in bytes.
     pub fn max_datagram_bytes(&self) -> usize {
-        usize::from(self.path_mtu) - IP_UDP_BYTES
+        max_datagram_bytes(self.path_mtu)
     }
 
     /// Returns the size of the largest message, in bytes: its repair fits the path MTU.
@@ -224,6 +203,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::broken_rule;
 
     #[test]
     fn the_presets_are_valid_and_what_cannot_work_is_refused() {
@@ -231,15 +211,16 @@ mod tests {
         for config in [fixed, adaptive, Config::wide_area(), Config::datacenter()] {
             assert_eq!(config.validate(), Ok(()));
         }
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
         let with = Config::default;
-        assert_eq!(refused(Config { path_mtu: 9, ..with() }), ConfigError::PathMtu(9));
+        let broken = |config: Config| broken_rule(config.validate());
+        let path_mtu = Config { path_mtu: 9, ..with() }.validate();
+        assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let timing = Timing::LogOfGroup { c1: f64::NAN, c2: 1.0 };
-        assert_eq!(refused(Config { timing, ..with() }), ConfigError::Timing);
+        assert!(broken(Config { timing, ..with() }).starts_with("timer "));
         let session_interval = Duration::ZERO;
-        assert_eq!(refused(Config { session_interval, ..with() }), ConfigError::SessionInterval);
+        assert!(broken(Config { session_interval, ..with() }).starts_with("session_interval "));
         let session_share = Some(0.0);
-        assert_eq!(refused(Config { session_share, ..with() }), ConfigError::SessionShare);
-        assert_eq!(refused(Config { max_missing: 0, ..with() }), ConfigError::Bounds);
+        assert!(broken(Config { session_share, ..with() }).starts_with("session_share "));
+        assert!(broken(Config { max_missing: 0, ..with() }).starts_with("max_missing "));
     }
 }

@@ -8,9 +8,9 @@
 //! |---|---|
 //! | III-A session messages, their share of the bandwidth | `session.rs`: `Pace` |
 //! | III-A distances from timestamps | `session.rs`: `Peers` |
-//! | III-B loss from gaps and session messages | `Srm::on_data`, `Srm::on_session` |
-//! | III-B requests, suppression, backoff, ignore-backoff | `recovery.rs`: `Srm::on_request` |
-//! | III-B repairs, suppression, hold-down of three distances | `recovery.rs`: `Srm::on_repair` |
+//! | III-B loss from gaps and session messages | `Srm::on_block`, `Srm::on_session` |
+//! | III-B requests, suppression, backoff, ignore-backoff | `recovery.rs`: `on_request` |
+//! | III-B repairs, suppression, hold-down of three distances | `recovery.rs`: `on_repair` |
 //! | V fixed timers | [`Timing::Fixed`], [`Timing::LogOfGroup`] |
 //! | VII adaptive timers | `timing.rs`: `Interval` |
 //!
@@ -36,11 +36,11 @@
 //! - Distances have microsecond resolution. ns-2 rounds the clock to milliseconds.
 //! - A message's deadline only prevents its repairs. Members that lack the message lack its
 //!   deadline too, and report the loss when they give up.
-//! - [`Engine::confirm`] is not answered: session messages report the known ends of streams, not
-//!   the packets that a member lacks.
+//! - [`Engine::confirm`](carom_proto::Engine::confirm) is not answered: session messages report
+//!   the known ends of streams, not the packets that a member lacks.
 
 mod config;
-mod counters;
+mod context;
 pub mod packet;
 mod recovery;
 mod session;
@@ -48,37 +48,27 @@ mod timing;
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
-    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
-    ViewChangeKind, Wakeup,
+    Destination, GroupId, NodeId, Origin, PacketId, Rng, SeqNo, Timers, ViewChange, ViewChangeKind,
+    Wakeup,
 };
 
-pub use self::config::{Config, ConfigError, Distance, Timing};
-pub use self::counters::Counters;
+pub use self::config::{Config, Distance, Timing};
+use self::context::{Adu, Counters, GroupContext, Shared, TimerKey};
 use self::packet::{Packet, REPORT_BYTES, Report, SESSION_BYTES};
 use self::recovery::Recovery;
 use self::session::{Pace, Peers};
 use crate::block::Block;
-use crate::guest::{DATA_BYTES, GuestPacket};
-use crate::outbox::Outbox;
-use crate::reception::{Reception, Terms};
+use crate::guest::DATA_BYTES;
+use crate::reception::Terms;
 use crate::retained::Retained;
+use crate::shell::{Context, Policy, Shell};
 
-/// The SRM engine of one node.
+/// SRM at one node.
 #[derive(Debug)]
 pub struct Srm {
-    id: NodeId,
-    origin: Origin,
-    config: Config,
-    rng: Rng,
-    reception: Reception,
-    retained: Retained,
+    shared: Shared,
     members: BTreeMap<GroupId, Member>,
-    timers: Timers<TimerKey>,
-    outbox: Outbox,
-    counters: Counters,
 }
 
 /// State of this node as a member of one group.
@@ -86,23 +76,7 @@ pub struct Srm {
 struct Member {
     peers: Peers,
     pace: Pace,
-    timing: timing::Timing,
     recovery: Recovery,
-}
-
-/// Identifies a packet within a group by its original sender and sequence number (an "ADU" in the
-/// paper).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Adu {
-    source: NodeId,
-    seqno: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum TimerKey {
-    Session(GroupId),
-    Request(GroupId, Adu),
-    Repair(GroupId, Adu),
 }
 
 impl Srm {
@@ -110,109 +84,90 @@ impl Srm {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
-        let origin = origin.into();
-        let id = origin.node;
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         if let Err(error) = config.validate() {
             panic!("invalid SRM configuration: {error}");
         }
-        let mut rng = Rng::new(seed);
         let terms = Terms {
             owed: config.owed,
             max_missing: config.max_missing,
             max_streams: config.max_streams,
             give_up_after: config.give_up_after,
         };
-        Self {
-            id,
-            origin,
-            reception: Reception::new(id, terms),
+        let (limit, mut rng) = (config.payload_limit(), Rng::new(seed));
+        let shared = Shared {
             retained: Retained::new(config.retain_bytes, config.retain_for, rng.next_u64()),
             config,
             rng,
-            members: BTreeMap::new(),
             timers: Timers::new(),
-            outbox: Outbox::default(),
             counters: Counters::default(),
-        }
-    }
-
-    /// Returns the current counters.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    /// Returns the distance to `peer` in `group`; `None` if this node is not in the group.
-    pub fn distance(&self, group: GroupId, peer: NodeId) -> Option<core::time::Duration> {
-        let member = self.members.get(&group)?;
-        Some(member.peers.distance(peer, self.config.distance))
-    }
-
-    fn on_data(&mut self, now: Time, id: PacketId, bytes: &[u8], datagram_bytes: usize) {
-        let Ok(block) = Block::copy(bytes) else {
-            self.counters.malformed += 1;
-            return;
         };
-        if let Some(member) = self.members.get_mut(&id.group) {
-            member.pace.count(datagram_bytes);
-        }
-        if let Some(gap) = self.reception.on_data(now, id, &block) {
-            self.retained.insert(now, id, block);
-            self.settle_request(id);
-            self.set_requests(now, id.group, id.sender, &gap);
-        }
+        Shell::new(origin, terms, limit, Self { shared, members: BTreeMap::new() })
+    }
+
+    /// Returns the recovery in a group, and what it works with.
+    fn group<'a>(
+        &'a mut self,
+        cx: &'a mut Context,
+        group: GroupId,
+    ) -> Option<(&'a mut Recovery, GroupContext<'a>)> {
+        let Member { peers, recovery, .. } = self.members.get_mut(&group)?;
+        Some((recovery, GroupContext { group, node: cx, shared: &mut self.shared, peers }))
     }
 
     fn on_session(
         &mut self,
-        now: Time,
-        group: GroupId,
-        peer: NodeId,
+        cx: &mut Context,
+        (group, peer): (GroupId, NodeId),
         (sent_at, next): (u64, SeqNo),
         reports: &[Report],
     ) {
         let Some(member) = self.members.get_mut(&group) else { return };
-        let own = reports.iter().find(|report| report.member() == self.id);
+        let own = reports.iter().find(|report| report.member() == cx.id);
         let echo = own.and_then(Report::echo);
-        let max_peers = self.config.max_streams;
-        match member.peers.on_session(now, peer, sent_at, echo, max_peers) {
-            Some(is_measured) => self.counters.distances_measured += u64::from(is_measured),
-            None => self.counters.peers_refused += 1,
+        let Shared { config, counters, .. } = &mut self.shared;
+        match member.peers.on_session(cx.now, peer, sent_at, echo, config.max_streams) {
+            Some(is_measured) => counters.distances_measured += u64::from(is_measured),
+            None => counters.peers_refused += 1,
         }
-        let gap = self.reception.on_announced(now, group, peer, next);
-        self.set_requests(now, group, peer, &gap);
+        let Some((recovery, mut cx)) = self.group(cx, group) else { return };
+        let now = cx.node.now;
+        let gap = cx.node.reception.on_announced(now, group, peer, next);
+        recovery.set_requests(&mut cx, peer, &gap);
         for report in reports {
             let Some(next) = report.next() else { continue };
-            let gap = self.reception.on_reported(now, group, report.member(), next);
-            self.set_requests(now, group, report.member(), &gap);
+            let gap = cx.node.reception.on_reported(now, group, report.member(), next);
+            recovery.set_requests(&mut cx, report.member(), &gap);
         }
     }
 
     /// Sends a session message: the end of each known stream, and the timestamps of the other
     /// members' last session messages.
-    fn send_session(&mut self, now: Time, group: GroupId) {
-        let room = (self.config.max_datagram_bytes() - SESSION_BYTES) / REPORT_BYTES;
-        let reports = self.reports(now, group, room);
-        let size = self.group_size(group);
-        let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), self.reception.group(group))
+    fn send_session(&mut self, cx: &mut Context, group: GroupId) {
+        let room = (self.shared.config.max_datagram_bytes() - SESSION_BYTES) / REPORT_BYTES;
+        let reports = self.reports(cx, group, room);
+        let Some((_, scope)) = self.group(cx, group) else { return };
+        let size = scope.size();
+        let (Some(member), Some(next)) =
+            (self.members.get_mut(&group), cx.next_seqno(group, cx.id))
         else {
             return;
         };
-        let next = joined.next;
         let bytes = SESSION_BYTES + reports.len() * REPORT_BYTES;
-        let wait = member.pace.next(now, size, bytes, &self.config, &mut self.rng);
-        self.timers.set(TimerKey::Session(group), now + wait);
-        self.counters.sessions_sent += 1;
-        self.counters.session_bytes += bytes as u64;
-        self.multicast(group, Packet::Session { sent_at: now.0, next, reports: &reports });
+        let Shared { config, rng, timers, counters, .. } = &mut self.shared;
+        let wait = member.pace.next(cx.now, size, bytes, config, rng);
+        timers.set(TimerKey::Session(group), cx.now + wait);
+        counters.sessions_sent += 1;
+        counters.session_bytes += bytes as u64;
+        let session = Packet::Session { sent_at: cx.now.0, next, reports: &reports };
+        cx.transmit(Destination::Group(group), group, session);
     }
 
     /// Returns the reports of as many members as fit. They begin after the last member of the
     /// previous session message.
-    fn reports(&mut self, now: Time, group: GroupId, room: usize) -> Vec<Report> {
+    fn reports(&mut self, cx: &Context, group: GroupId, room: usize) -> Vec<Report> {
         let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), self.reception.group(group))
+            (self.members.get_mut(&group), cx.reception.group(group))
         else {
             return Vec::new();
         };
@@ -220,184 +175,157 @@ impl Srm {
             member.peers.ids().map(|peer| (peer, None)).collect();
         known.extend(joined.streams().map(|(source, stream)| (source, Some(stream.next()))));
         let put_off = known.len().saturating_sub(room);
-        self.counters.reports_put_off += put_off as u64;
+        self.shared.counters.reports_put_off += put_off as u64;
         let start = member.pace.reported_to.filter(|_| put_off > 0);
         let after = known.iter().filter(|(peer, _)| start.is_none_or(|start| **peer > start));
         let before = known.iter().filter(|(peer, _)| start.is_some_and(|start| **peer <= start));
         let chosen = after.chain(before).take(room);
         let reports: Vec<Report> = chosen
-            .map(|(peer, next)| Report::new(*peer, *next, member.peers.echo(now, *peer)))
+            .map(|(peer, next)| Report::new(*peer, *next, member.peers.echo(cx.now, *peer)))
             .collect();
         member.pace.reported_to = reports.last().map(Report::member);
         reports
     }
-
-    /// Returns the known number of members of the group, including this one.
-    fn group_size(&self, group: GroupId) -> usize {
-        let viewed = self.reception.group(group).map_or(0, |it| it.view.members().len());
-        let heard = self.members.get(&group).map_or(0, |member| member.peers.len());
-        viewed.max(heard) + 1
-    }
-
-    fn multicast(&mut self, group: GroupId, packet: Packet<'_>) {
-        let view = self.reception.view_version(group);
-        let destination = Destination::Group(group);
-        self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
-    }
 }
 
-impl Engine for Srm {
-    fn join(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        settings: GroupSettings,
-    ) -> Result<(), JoinError> {
-        self.reception.join(group, &settings)?;
-        let member = Member {
-            peers: Peers::default(),
-            pace: Pace::new(now),
-            timing: timing::Timing::new(self.config.timing),
-            recovery: Recovery::default(),
-        };
+impl Policy for Srm {
+    type Packet<'a> = Packet<'a>;
+
+    fn join(&mut self, cx: &mut Context, group: GroupId) {
+        let Shared { config, rng, timers, .. } = &mut self.shared;
+        let recovery = Recovery::new(config.timing);
+        let member = Member { peers: Peers::default(), pace: Pace::new(cx.now), recovery };
         self.members.insert(group, member);
-        let spread = 0.9 + 0.2 * self.rng.fraction();
-        let wait = self.config.session_interval.mul_f64(spread);
-        self.timers.set(TimerKey::Session(group), now + wait);
-        Ok(())
+        let spread = 0.9 + 0.2 * rng.fraction();
+        timers.set(TimerKey::Session(group), cx.now + config.session_interval.mul_f64(spread));
     }
 
-    fn leave(&mut self, _now: Time, group: GroupId) {
+    fn leave(&mut self, _: &mut Context, group: GroupId) {
         let Some(left) = self.members.remove(&group) else { return };
-        self.timers.cancel(TimerKey::Session(group));
+        self.shared.timers.cancel(TimerKey::Session(group));
         for key in left.recovery.timers(group) {
-            self.timers.cancel(key);
+            self.shared.timers.cancel(key);
         }
-        self.reception.leave(group);
-        self.retained.forget_group(group);
+        self.shared.retained.forget_group(group);
     }
 
-    fn send(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        let joined = self.reception.group_mut(group).ok_or(SendError::NotJoined)?;
-        let limit = self.config.payload_limit();
-        if payload.len() > limit {
-            return Err(SendError::TooLarge { bytes: payload.len(), limit });
-        }
-        let seqno = joined.next;
-        joined.next = seqno.next();
-        let block = Block::of_message(now, options.deadline, &payload);
-        if let Some(member) = self.members.get_mut(&group) {
+    fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block) {
+        if let Some(member) = self.members.get_mut(&id.group) {
             member.pace.count(DATA_BYTES + block.bytes().len());
         }
-        self.counters.data_sent += 1;
-        self.multicast(group, Packet::Data { seqno, block: block.bytes() });
-        self.retained.insert(now, PacketId { sender: self.id, group, seqno }, block);
-        Ok(seqno)
+        self.shared.retained.insert(cx.now, id, block);
     }
 
-    /// Does nothing: see the deviations in the module documentation.
-    fn confirm(&mut self, _now: Time, _group: GroupId) {}
-
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let Ok((header, packet)) = Packet::decode(datagram) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        let (group, from) = (header.group, header.sender);
-        if from == self.id || !self.members.contains_key(&group) {
-            self.counters.foreign += 1;
-            return None;
+    fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, _: Option<NodeId>) {
+        if let Some(member) = self.members.get_mut(&id.group) {
+            member.pace.count(DATA_BYTES + block.bytes().len());
         }
+        let Some((recovery, mut cx)) = self.group(cx, id.group) else { return };
+        if let Some(gap) = cx.node.reception.on_data(cx.node.now, id, &block) {
+            cx.shared.retained.insert(cx.node.now, id, block);
+            recovery.settle_request(&mut cx, Adu::of(id));
+            recovery.set_requests(&mut cx, id.sender, &gap);
+        }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context, group: GroupId, from: NodeId, packet: Packet<'_>) {
+        if let Packet::Session { sent_at, next, reports } = packet {
+            self.on_session(cx, (group, from), (sent_at, next), reports);
+            return;
+        }
+        let Some((recovery, mut cx)) = self.group(cx, group) else { return };
         match packet {
-            Packet::Data { seqno, block } => {
-                self.on_data(now, PacketId { sender: from, group, seqno }, block, datagram.len());
-            }
             Packet::Request { source, seqno, distance_us } => {
-                self.on_request(now, PacketId { sender: source, group, seqno }, from, distance_us);
+                let id = PacketId { sender: source, group, seqno };
+                recovery.on_request(&mut cx, id, from, distance_us);
             }
             Packet::Repair { source, seqno, distance_us, block, .. } => {
                 let id = PacketId { sender: source, group, seqno };
-                self.on_repair(now, id, from, distance_us, block);
+                recovery.on_repair(&mut cx, id, from, distance_us, block);
             }
-            Packet::Session { sent_at, next, reports } => {
-                self.on_session(now, group, from, (sent_at, next), reports);
-            }
+            Packet::Session { .. } => {}
         }
-        Some(from)
     }
 
-    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
-        let is_gone = change.kind != ViewChangeKind::Joined;
-        if self.reception.handle_view(change)
-            && is_gone
+    fn on_view(&mut self, _: &mut Context, change: &ViewChange, is_new: bool) {
+        if is_new
+            && change.kind != ViewChangeKind::Joined
             && let Some(member) = self.members.get_mut(&change.group)
         {
             member.peers.remove(change.node);
         }
     }
 
-    fn handle_timeout(&mut self, now: Time) {
-        self.reception.handle_timeout(now);
-        self.retained.evict_old(now);
-        while let Some(key) = self.timers.pop_due(now) {
+    fn handle_timeout(&mut self, cx: &mut Context) {
+        self.shared.retained.evict_old(cx.now);
+        while let Some(key) = self.shared.timers.pop_due(cx.now) {
             match key {
-                TimerKey::Session(group) => self.send_session(now, group),
-                TimerKey::Request(group, adu) => self.on_request_due(now, group, adu),
-                TimerKey::Repair(group, adu) => self.on_repair_due(now, group, adu),
+                TimerKey::Session(group) => self.send_session(cx, group),
+                TimerKey::Request(group, adu) => {
+                    let Some((recovery, mut cx)) = self.group(cx, group) else { continue };
+                    recovery.on_request_due(&mut cx, adu);
+                }
+                TimerKey::Repair(group, adu) => {
+                    let Some((recovery, mut cx)) = self.group(cx, group) else { continue };
+                    recovery.on_repair_due(&mut cx, adu);
+                }
             }
         }
     }
 
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.poll(out)
+    fn wakeup(&self) -> Option<Wakeup> {
+        self.shared.timers.next_due().map(|at| Wakeup { at, reason: "an SRM timer" })
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
-        self.reception.poll_event()
+    fn retained(&self) -> Option<&Retained> {
+        Some(&self.shared.retained)
     }
 
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.timers.next_due().map(|at| Wakeup { at, reason: "an SRM timer" });
-        let lost = self.reception.next_due().map(|at| Wakeup { at, reason: "give up a packet" });
-        Wakeup::earlier(own, lost)
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.shared.counters.by_name().collect()
     }
 
-    fn payload_limit(&self, profile: Profile) -> usize {
-        if profile == Profile::Guest { self.config.payload_limit() } else { 0 }
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.retained.bytes()
-    }
-
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let own = self.counters.named();
-        let stats = own.into_iter().chain(self.reception.named()).chain(self.retained.named());
-        stats.chain(self.outbox.named()).collect()
-    }
-
-    fn check(&self) {
-        self.reception.check();
-        self.retained.check();
-        assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
+    fn check(&self, cx: &Context) {
+        assert!(cx.reception.groups().eq(self.members.keys().copied()), "groups differ");
+        let timers = &self.shared.timers;
         for (group, member) in &self.members {
-            assert!(self.timers.is_set(TimerKey::Session(*group)), "no session timer");
+            assert!(timers.is_set(TimerKey::Session(*group)), "no session timer");
             for key in member.recovery.timers(*group) {
-                assert!(self.timers.is_set(key), "{key:?} has no timer");
+                assert!(timers.is_set(key), "{key:?} has no timer");
             }
-            let joined = self.reception.group(*group).expect("it is in both");
+            let joined = cx.reception.group(*group).expect("it is in both");
             for (source, stream) in joined.streams() {
-                let mut missing = stream.missing();
-                let is_asked = |seqno: SeqNo| member.recovery.asks(Adu { source, seqno: seqno.0 });
-                assert!(missing.all(is_asked), "a missing packet has no request timer");
+                let is_requested =
+                    |seqno: SeqNo| member.recovery.requests(Adu { source, seqno: seqno.0 });
+                let are_requested = stream.missing().all(is_requested);
+                assert!(are_requested, "a missing packet has no request timer");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::GuestPacket as _;
+    use carom_proto::{Engine, GroupSettings, Profile, Time};
+
+    #[test]
+    fn what_is_too_far_behind_is_not_asked_for_any_more() {
+        let (group, source, now) = (GroupId(1), NodeId(2), Time(1));
+        let mut srm = Srm::new(NodeId(1), Config { max_missing: 4, ..Config::wide_area() }, 1);
+        let settings = GroupSettings { profile: Profile::Guest, name_check: 0 };
+        srm.join(now, group, settings).expect("a group of a guest");
+        for jump in 0..100 {
+            let mut datagram = Vec::new();
+            let packet = Packet::Session { sent_at: 1, next: SeqNo(jump * 6), reports: &[] };
+            packet.encode(source, group, 1, &mut datagram);
+            srm.handle_datagram(now, &datagram);
+            srm.check();
+            let requests = srm.policy().members[&group].recovery.timers(group).count();
+            assert!(requests <= 4, "after {jump} jumps");
+        }
+        let timers = srm.policy().shared.timers.len();
+        assert_eq!(timers, 1 + 4, "a session message and what is missing");
     }
 }

@@ -5,23 +5,11 @@ use carom_proto::{Class, NodeId, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{GuestPacket, read_all, read_numbered, read_prefix, write_numbered};
+use crate::guest::{GuestPacket, read_all, read_prefix};
 
 /// An SRM packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// First transmission of a message to the group. Kind 1.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 4 | sequence number |
-    /// | 40 | n | [symbol](crate::block) |
-    Data {
-        /// Sequence number in the sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
     /// Request for a packet that the request's sender lacks. Kind 2.
     ///
     /// | offset | bytes | field |
@@ -135,7 +123,6 @@ pub const SESSION_BYTES: usize = HEADER_BYTES + size_of::<RawSession>();
 /// Overhead in bytes of a repair, which has the largest overhead of all packets.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawRepair>();
 
-const DATA: u8 = 1;
 const REQUEST: u8 = 2;
 const REPAIR: u8 = 3;
 const SESSION: u8 = 4;
@@ -163,9 +150,10 @@ struct RawSession {
 }
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
+    const DATA: u8 = 1;
+
     fn class(&self) -> Class {
         match self {
-            Self::Data { .. } => Class::Data,
             Self::Repair { .. } => Class::Retransmission,
             Self::Request { .. } | Self::Session { .. } => Class::Control,
         }
@@ -173,10 +161,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
         Ok(match kind {
-            DATA => {
-                let (seqno, block) = read_numbered(body)?;
-                Self::Data { seqno, block }
-            }
             REQUEST => {
                 let raw = read_all::<RawRequest>(body)?;
                 let RawRequest { source, seqno, distance_us } = raw;
@@ -203,9 +187,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn write(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Data { seqno, block } => {
-                write_numbered(seqno, block, out);
-            }
             Self::Request { source, seqno, distance_us } => {
                 out.extend_from_slice(RawRequest::new(source, seqno, distance_us).as_bytes());
             }
@@ -225,7 +206,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Data { .. } => DATA,
             Self::Request { .. } => REQUEST,
             Self::Repair { .. } => REPAIR,
             Self::Session { .. } => SESSION,
@@ -246,9 +226,7 @@ mod tests {
     use crate::guest::tests::assert_on_the_wire;
 
     #[test]
-    fn data_and_requests_on_the_wire_are_this() {
-        let data = Packet::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
-        assert_on_the_wire(data, &mut Vec::new(), 1, &[0, 0, 0, 7, 0xEE, 0xFF]);
+    fn a_request_on_the_wire_is_this() {
         let request = Packet::Request { source: NodeId(5), seqno: SeqNo(6), distance_us: 258 };
         assert_on_the_wire(
             request,

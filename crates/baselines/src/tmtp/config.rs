@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use crate::domain::{DomainConfig, DomainError};
+use crate::config::{ConfigError, require};
+use crate::domain::DomainConfig;
 use crate::round_trips::Timeouts;
 
 /// Settings of a [`Tmtp`](super::Tmtp) engine.
@@ -32,27 +33,6 @@ pub struct Config {
     /// up with the others. While it is lagging, its manager sends it the end of the stream at least
     /// once in this time. Default 5 s.
     pub slow_after: Duration,
-}
-
-/// Reason why a [`Config`] is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A common setting of the protocols with domains is invalid.
-    #[error(transparent)]
-    Domains(#[from] DomainError),
-    /// The timeouts are zero or not in order.
-    #[error("nack_timeouts must satisfy 0 < least <= initial <= most")]
-    NackTimeouts,
-    /// The acknowledgment interval is zero.
-    #[error("ack_interval must be above 0")]
-    AckInterval,
-    /// The times are not in order: packets would be retransmitted before acknowledgments are due,
-    /// or members given up before a retransmission.
-    #[error("ack_interval must be below retransmit_after, and retransmit_after at most slow_after")]
-    Retransmit,
-    /// The window is zero, so that nothing could be sent.
-    #[error("window must be at least 1")]
-    Window,
 }
 
 impl Default for Config {
@@ -102,42 +82,43 @@ impl Config {
     /// The first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
-        if !self.nack_timeouts.are_valid() {
-            return Err(ConfigError::NackTimeouts);
-        }
-        if self.ack_interval.is_zero() {
-            return Err(ConfigError::AckInterval);
-        }
+        require(
+            self.nack_timeouts.are_valid(),
+            "nack_timeouts must satisfy 0 < least <= initial <= most",
+        )?;
+        require(!self.ack_interval.is_zero(), "ack_interval must be above 0")?;
+        // Otherwise, packets would be retransmitted before acknowledgments are due, or members
+        // given up before a retransmission.
         let waits = [self.retransmit_after, self.slow_after];
-        if self.ack_interval >= self.retransmit_after || !waits.is_sorted() {
-            return Err(ConfigError::Retransmit);
-        }
-        if self.window == 0 {
-            return Err(ConfigError::Window);
-        }
-        Ok(())
+        require(
+            self.ack_interval < self.retransmit_after && waits.is_sorted(),
+            "ack_interval must be below retransmit_after, and retransmit_after at most slow_after",
+        )?;
+        require(self.window > 0, "window must be at least 1")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::broken_rule;
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
         assert_eq!(Config::default().validate(), Ok(()));
         assert_eq!(Config::datacenter().validate(), Ok(()));
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
         let with = Config::default;
+        let broken = |config: Config| broken_rule(config.validate());
         let domains = DomainConfig { path_mtu: 9, ..DomainConfig::default() };
-        let expected = ConfigError::Domains(DomainError::PathMtu(9));
-        assert_eq!(refused(Config { domains, ..with() }), expected);
+        let path_mtu = Config { domains, ..with() }.validate();
+        assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let nack_timeouts = Timeouts { least: Duration::ZERO, ..with().nack_timeouts };
-        assert_eq!(refused(Config { nack_timeouts, ..with() }), ConfigError::NackTimeouts);
+        assert!(broken(Config { nack_timeouts, ..with() }).starts_with("nack_timeouts "));
+        let late = "ack_interval must be below ";
         let retransmit_after = Duration::from_secs(6);
-        assert_eq!(refused(Config { retransmit_after, ..with() }), ConfigError::Retransmit);
+        assert!(broken(Config { retransmit_after, ..with() }).starts_with(late));
         let ack_interval = Duration::from_millis(200);
-        assert_eq!(refused(Config { ack_interval, ..with() }), ConfigError::Retransmit);
-        assert_eq!(refused(Config { window: 0, ..with() }), ConfigError::Window);
+        assert!(broken(Config { ack_interval, ..with() }).starts_with(late));
+        assert!(broken(Config { window: 0, ..with() }).starts_with("window "));
     }
 }

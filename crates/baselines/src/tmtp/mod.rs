@@ -7,10 +7,10 @@
 //! | paper | here |
 //! |---|---|
 //! | a control tree of domain managers | [`Hierarchy`](crate::domain::Hierarchy) |
-//! | NAKs to the domain, with suppression | `Tmtp::send_nacks`, `Tmtp::on_nack` |
-//! | repairs by multicast in the domain, at once | `domain/depot.rs` |
-//! | periodic acknowledgments to the manager | `managing.rs`: `Tmtp::send_ack` |
-//! | a manager retransmits what is not acknowledged | `managing.rs`: `Tmtp::on_retransmit_due` |
+//! | NAKs to the domain, with suppression | `Tmtp::send_naks`, `Tmtp::on_nack` |
+//! | repairs by multicast in the domain, at once | `domain/repair_store.rs` |
+//! | periodic acknowledgments to the manager | `Tmtp::send_ack` |
+//! | a manager retransmits what is not acknowledged | `Tmtp::on_retransmit_due` |
 //! | a window, held back by the slowest child of the sender | `domain/followers.rs` |
 //!
 //! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted), from the
@@ -38,59 +38,40 @@
 //!   children have them. A child that still lacks an evicted packet loses it.
 //! - A member that does not acknowledge holds back the sender for a [bounded
 //!   time](Config::slow_after). Otherwise, one member could stall a group forever.
-//! - [`Engine::confirm`] is not answered, because a sender gets acknowledgments only from its own
-//!   children.
+//! - [`Engine::confirm`](carom_proto::Engine::confirm) is not answered, because a sender gets
+//!   acknowledgments only from its own children.
 
 mod config;
-mod counters;
-mod managing;
 pub mod packet;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
-    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, Event, GroupId, NodeId, Origin, PacketId, Rng, SendError, SeqNo, Slow, Time,
+    Timers, ViewChange, Wakeup,
 };
 use zerocopy::byteorder::big_endian::U32;
 
-pub use self::config::{Config, ConfigError};
-pub use self::counters::Counters;
+pub use self::config::Config;
 use self::packet::{NACK_BYTES, NUMBER_BYTES, Packet};
 use crate::block::Block;
-use crate::domain::{Asked, Asking, Depot, Followers};
-use crate::guest::GuestPacket;
-use crate::outbox::Outbox;
+use crate::domain::{Followers, Nak, Naks, RepairStore};
+use crate::retained::Retained;
+use crate::shell::{Context, Policy, Shell};
 use crate::stream::Gap;
 
-/// The TMTP engine of one node.
+/// TMTP at one node.
 #[derive(Debug)]
 pub struct Tmtp {
-    id: NodeId,
-    origin: Origin,
     config: Config,
     rng: Rng,
-    depot: Depot,
-    asking: Asking,
-    members: BTreeMap<GroupId, Member>,
+    store: RepairStore,
+    naks: Naks,
+    /// Children that acknowledge to this node in each group, by source. Includes this node's own
+    /// stream.
+    followers: BTreeMap<GroupId, BTreeMap<NodeId, Followers>>,
     timers: Timers<TimerKey>,
-    outbox: Outbox,
     counters: Counters,
-}
-
-/// State of this node as a member of one group.
-#[derive(Debug)]
-struct Member {
-    /// Children that acknowledge to this node, by source. Includes this node's own stream.
-    following: BTreeMap<NodeId, Following>,
-}
-
-#[derive(Debug)]
-struct Following {
-    followers: Followers,
-    /// `true` if the view has changed since the children were last determined.
-    is_stale: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,82 +80,75 @@ enum TimerKey {
     Retransmit(GroupId, NodeId),
 }
 
+carom_proto::counters! {
+    struct Counters {
+        nacks_sent,
+        /// NAKs received, for this node or another manager.
+        nacks_received,
+        /// Missing packets whose NAK was postponed because another member's NAK was heard.
+        nacks_suppressed,
+        /// Missing packets and acknowledgments that were due while no manager was in the view.
+        nobody_to_ask,
+        acks_sent,
+        acks_received,
+        /// Times at which acknowledgments were overdue and a packet was due for retransmission.
+        timeouts,
+        /// Members that this node stopped waiting for.
+        slow,
+        /// Messages of this node that were refused because the window was full.
+        held_back,
+    }
+}
+
 impl Tmtp {
     /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
-        let origin = origin.into();
-        let id = origin.node;
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         if let Err(error) = config.validate() {
             panic!("invalid TMTP configuration: {error}");
         }
-        let mut rng = Rng::new(seed);
-        Self {
-            id,
-            origin,
-            depot: Depot::new(id, &config.domains, None, rng.next_u64()),
+        let (terms, mut rng) = (config.domains.terms(), Rng::new(seed));
+        let limit = config.domains.payload_limit();
+        let policy = Self {
+            store: RepairStore::new(&config.domains, None, rng.next_u64()),
             rng,
-            asking: Asking::new(config.nack_timeouts),
+            naks: Naks::new(config.nack_timeouts),
             config,
-            members: BTreeMap::new(),
+            followers: BTreeMap::new(),
             timers: Timers::new(),
-            outbox: Outbox::default(),
             counters: Counters::default(),
-        }
-    }
-
-    /// Returns the current counters.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    /// Processes a packet that its sender multicast, or that `from` repaired.
-    fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
-        match self.depot.arrive(now, id, bytes, from) {
-            Ok(Some(gap)) => {
-                self.asking.settle(now, id, from);
-                self.ask_for(now, id.group, id.sender, &gap);
-                self.owe_ack(now + self.config.ack_interval, id.group, id.sender);
-                self.advance(now, id.group, id.sender);
-            }
-            Ok(None) => {}
-            Err(_) => self.counters.malformed += 1,
-        }
+        };
+        Shell::new(origin, terms, limit, policy)
     }
 
     /// Schedules the NAKs for newly missing packets, after a delay that is drawn once for all of
     /// them: a member that lacks one of several packets lost together usually lacks all of them.
-    fn ask_for(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
+    fn request(&mut self, cx: &Context, group: GroupId, source: NodeId, gap: &Gap) {
         let spread = self.config.nack_spread.mul_f64(self.rng.fraction());
-        let at = now + self.config.domains.detect_after + spread;
-        self.asking.add_gap(&self.depot.reception, (group, source), gap, at);
+        let at = cx.now + self.config.domains.detect_after + spread;
+        self.naks.add_gap(&cx.reception, (group, source), gap, at);
         if !gap.missing.is_empty() {
-            self.advance(now, group, source);
+            self.advance(cx, group, source);
         }
     }
 
     /// Sends the NAKs that are due, in the domain of this node's manager, or in those above it in
     /// turn.
-    fn send_nacks(&mut self, now: Time) {
-        let reception = &self.depot.reception;
-        let is_missing = |id| reception.is_missing(id);
-        let room = (self.config.domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
-        let parent = |group, source, tries| {
-            self.depot.parent(group, source, tries / self.config.domains.climb_after)
-        };
-        for asked in self.asking.pop_due(now, is_missing, parent) {
-            let Asked { group, source, of, seqnos } = asked;
-            let Some(to) = of else {
+    fn send_naks(&mut self, cx: &mut Context) {
+        let domains = &self.config.domains;
+        let room = (domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
+        for nak in self.naks.due(cx, &self.store, domains.climb_after) {
+            let Nak { group, source, to, seqnos } = nak;
+            let Some(to) = to else {
                 self.counters.nobody_to_ask += seqnos.len() as u64;
                 continue;
             };
-            let destination = self.depot.domain_of(group, to);
-            let seqnos: Vec<U32> = seqnos.into_iter().map(|seqno| U32::new(seqno.0)).collect();
+            let destination = self.store.domain_of(cx, group, to);
             for seqnos in seqnos.chunks(room) {
                 self.counters.nacks_sent += 1;
-                self.transmit(destination, group, Packet::Nack { source, to, seqnos });
+                cx.transmit(destination, group, Packet::Nack { source, to, seqnos });
             }
         }
     }
@@ -183,184 +157,287 @@ impl Tmtp {
     /// this node. If this node lacks them too and has the same manager, it postpones its own NAK.
     fn on_nack(
         &mut self,
-        now: Time,
+        cx: &mut Context,
         (group, source): (GroupId, NodeId),
         (whom, to): (NodeId, NodeId),
         seqnos: &[U32],
     ) {
         self.counters.nacks_received += 1;
         let numbers = seqnos.iter().map(|seqno| SeqNo(seqno.get()));
-        if source != self.id
+        if source != cx.id
             && let Some(last) = numbers.clone().reduce(SeqNo::later)
         {
-            let gap = self.depot.reception.on_reported(now, group, source, last.next());
-            self.ask_for(now, group, source, &gap);
+            let gap = cx.reception.on_reported(cx.now, group, source, last.next());
+            self.request(cx, group, source, &gap);
         }
         let ids = numbers.map(|seqno| PacketId { sender: source, group, seqno });
-        if to == self.id {
-            ids.for_each(|id| self.depot.asked(now, id, whom));
-        } else if self.depot.parent(group, source, 0) == Some(to) {
+        if to == cx.id {
+            ids.for_each(|id| self.store.on_request(cx, id, whom));
+        } else if self.store.parent(cx, group, source, 0) == Some(to) {
             let spread = self.config.nack_spread.mul_f64(self.rng.fraction());
-            let put_off = ids.filter(|id| self.asking.put_off(now, *id, to, spread));
-            self.counters.nacks_suppressed += put_off.count() as u64;
+            let postponed = ids.filter(|id| self.naks.postpone(cx.now, *id, to, spread));
+            self.counters.nacks_suppressed += postponed.count() as u64;
         }
     }
 
-    fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.depot.reception.view_version(group);
-        self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
+    fn followers(&mut self, group: GroupId, source: NodeId) -> Option<&mut Followers> {
+        self.followers.get_mut(&group)?.get_mut(&source)
+    }
+
+    /// Advances the end of a stream that this node's children must acknowledge.
+    fn advance(&mut self, cx: &Context, group: GroupId, source: NodeId) {
+        let Some(next) = cx.next_seqno(group, source) else { return };
+        let first = cx.reception.stream(group, source).map_or(next, |it| it.first());
+        let Some(streams) = self.followers.get_mut(&group) else { return };
+        streams.entry(source).or_insert_with(|| Followers::new(first));
+        self.forget_closed_streams(cx, group);
+        self.refresh_followers(cx, group, source);
+        let Some(followers) = self.followers(group, source) else { return };
+        followers.reach(cx.now, next);
+        let key = TimerKey::Retransmit(group, source);
+        if followers.is_any_behind() && !self.timers.is_set(key) {
+            self.timers.set(key, cx.now + self.config.retransmit_after);
+        }
+    }
+
+    /// Bounds the memory by dropping the children's state in streams that were closed.
+    fn forget_closed_streams(&mut self, cx: &Context, group: GroupId) {
+        let Some(streams) = self.followers.get_mut(&group) else { return };
+        if streams.len() <= self.config.domains.max_streams + 1 {
+            return;
+        }
+        streams.retain(|source, _| {
+            let is_open = *source == cx.id || cx.reception.stream(group, *source).is_some();
+            if !is_open {
+                self.timers.cancel(TimerKey::Retransmit(group, *source));
+            }
+            is_open
+        });
+    }
+
+    /// Determines the children of this node in a stream again after a view change.
+    fn refresh_followers(&mut self, cx: &Context, group: GroupId, source: NodeId) {
+        let streams = self.followers.get_mut(&group);
+        if let Some(followers) = streams.and_then(|it| it.get_mut(&source)) {
+            followers.refresh(cx.now, || self.store.children(cx, group, source));
+        }
+    }
+
+    /// Processes a child's acknowledgment of everything before `settled_to`.
+    fn on_ack(
+        &mut self,
+        cx: &mut Context,
+        (group, source): (GroupId, NodeId),
+        child: NodeId,
+        settled_to: SeqNo,
+    ) {
+        if source == cx.id {
+            let next = cx.next_seqno(group, source);
+            if next.is_none_or(|next| settled_to.is_after(next)) {
+                cx.count_malformed();
+                return;
+            }
+        } else {
+            let gap = cx.reception.on_reported(cx.now, group, source, settled_to);
+            self.request(cx, group, source, &gap);
+        }
+        self.counters.acks_received += 1;
+        self.refresh_followers(cx, group, source);
+        if let Some(followers) = self.followers(group, source) {
+            followers.on_ack(cx.now, child, settled_to);
+        }
+    }
+
+    /// Processes overdue acknowledgments. Retransmits the oldest packet that a child lacks, lagging
+    /// children excepted, and sends the end of the stream to all children that are behind.
+    fn on_retransmit_due(&mut self, cx: &mut Context, group: GroupId, source: NodeId) {
+        self.refresh_followers(cx, group, source);
+        let (retransmit_after, slow_after) = (self.config.retransmit_after, self.config.slow_after);
+        let Some(followers) = self.followers(group, source) else { return };
+        let slow = followers.give_up_on(cx.now, slow_after);
+        let stuck: Vec<(NodeId, SeqNo, bool)> = followers.stuck(cx.now, retransmit_after).collect();
+        let next = followers.next();
+        if followers.is_any_behind() {
+            let is_waited = followers.behind() > 0;
+            let wait = if is_waited { retransmit_after } else { slow_after };
+            self.timers.set(TimerKey::Retransmit(group, source), cx.now + wait);
+        }
+        self.counters.slow += slow.len() as u64;
+        for (node, behind) in slow.into_iter().filter(|_| source == cx.id) {
+            cx.reception.push_event(Event::Slow(Slow { group, node, behind }));
+        }
+        self.retransmit(cx, (group, source), &stuck, next);
+    }
+
+    fn retransmit(
+        &mut self,
+        cx: &mut Context,
+        (group, source): (GroupId, NodeId),
+        stuck: &[(NodeId, SeqNo, bool)],
+        next: SeqNo,
+    ) {
+        let behind: BTreeSet<NodeId> = stuck.iter().map(|(node, ..)| *node).collect();
+        for destination in self.store.destinations(cx, group, behind) {
+            cx.transmit(destination, group, Packet::Status { source, next });
+        }
+        let waited = || stuck.iter().filter(|(_, _, is_slow)| !is_slow);
+        let oldest = waited().map(|(_, seqno, _)| *seqno).reduce(SeqNo::earlier);
+        let Some(oldest) = oldest else { return };
+        self.counters.timeouts += 1;
+        let lacking = waited().filter(|(_, seqno, _)| *seqno == oldest);
+        let lacking: BTreeSet<NodeId> = lacking.map(|(node, ..)| *node).collect();
+        let id = PacketId { sender: source, group, seqno: oldest };
+        self.store.repair::<Packet<'_>>(cx, id, lacking);
+    }
+
+    /// Processes the status packet of a manager or of the source itself, which waits for this node.
+    ///
+    /// It opens the stream if the source is in the view, because a member that lost the first
+    /// messages would not detect that otherwise. Acknowledgments are spread at random, so that
+    /// members do not send them at the same time.
+    fn on_status(
+        &mut self,
+        cx: &mut Context,
+        (group, source): (GroupId, NodeId),
+        from: NodeId,
+        next: SeqNo,
+    ) {
+        let view = cx.reception.group(group).map(|it| &it.view);
+        let is_there = view.is_some_and(|view| view.contains(source) && view.contains(from));
+        let gap = if from == source || is_there {
+            cx.reception.on_announced(cx.now, group, source, next)
+        } else {
+            cx.reception.on_reported(cx.now, group, source, next)
+        };
+        self.request(cx, group, source, &gap);
+        let spread = self.config.ack_interval.mul_f64(self.rng.fraction());
+        self.schedule_ack(cx, cx.now + spread, group, source);
+    }
+
+    /// Schedules an acknowledgment of a stream, if the stream is open.
+    fn schedule_ack(&mut self, cx: &Context, at: Time, group: GroupId, source: NodeId) {
+        if cx.reception.stream(group, source).is_some() {
+            self.timers.set_no_later(TimerKey::Ack(group, source), at);
+        }
+    }
+
+    fn send_ack(&mut self, cx: &mut Context, group: GroupId, source: NodeId) {
+        let Some(stream) = cx.reception.stream(group, source) else { return };
+        let settled_to = stream.settled_to();
+        let Some(manager) = self.store.parent(cx, group, source, 0) else {
+            self.counters.nobody_to_ask += 1;
+            return;
+        };
+        self.counters.acks_sent += 1;
+        cx.transmit(Destination::Node(manager), group, Packet::Ack { source, settled_to });
     }
 }
 
-impl Engine for Tmtp {
-    fn join(&mut self, _: Time, group: GroupId, settings: GroupSettings) -> Result<(), JoinError> {
-        self.depot.join(group, &settings)?;
-        let next = self.depot.next_number(group, self.id).unwrap_or(SeqNo::FIRST);
-        let own = Following { followers: Followers::new(next), is_stale: true };
-        self.members.insert(group, Member { following: [(self.id, own)].into() });
-        Ok(())
+impl Policy for Tmtp {
+    type Packet<'a> = Packet<'a>;
+
+    fn join(&mut self, cx: &mut Context, group: GroupId) {
+        let next = cx.next_seqno(group, cx.id).unwrap_or(SeqNo::FIRST);
+        self.followers.insert(group, [(cx.id, Followers::new(next))].into());
     }
 
-    fn leave(&mut self, _now: Time, group: GroupId) {
-        let Some(left) = self.members.remove(&group) else { return };
-        let joined = self.depot.reception.group(group).into_iter();
+    fn leave(&mut self, cx: &mut Context, group: GroupId) {
+        let Some(left) = self.followers.remove(&group) else { return };
+        let joined = cx.reception.group(group).into_iter();
         let streams = joined.flat_map(|it| it.streams()).map(|(source, _)| source);
-        let sources: BTreeSet<NodeId> = streams.chain(left.following.into_keys()).collect();
+        let sources: BTreeSet<NodeId> = streams.chain(left.into_keys()).collect();
         for source in sources {
             self.timers.cancel(TimerKey::Ack(group, source));
             self.timers.cancel(TimerKey::Retransmit(group, source));
         }
-        self.asking.leave(group);
-        self.depot.leave(group);
+        self.naks.leave(group);
+        self.store.leave(group);
     }
 
-    fn send(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        self.look_who_follows(now, group, self.id);
-        let own = self.members.get(&group).and_then(|member| member.following.get(&self.id));
-        let (Some(own), Some(joined)) = (own, self.depot.reception.group_mut(group)) else {
-            return Err(SendError::NotJoined);
-        };
-        let limit = self.config.domains.payload_limit();
-        if payload.len() > limit {
-            return Err(SendError::TooLarge { bytes: payload.len(), limit });
-        }
-        if own.followers.behind() >= self.config.window
-            && let Some((by, behind)) = own.followers.furthest_behind()
-        {
-            self.counters.held_back += 1;
-            return Err(SendError::HeldBack { by, behind });
-        }
-        let seqno = joined.next;
-        joined.next = seqno.next();
-        let block = Block::of_message(now, options.deadline, &payload);
-        self.counters.data_sent += 1;
-        let packet = Packet::Data { seqno, block: block.bytes() };
-        self.transmit(Destination::Group(group), group, packet);
-        self.depot.keep(now, PacketId { sender: self.id, group, seqno }, block);
-        self.advance(now, group, self.id);
-        Ok(seqno)
+    fn admit(&mut self, cx: &Context, group: GroupId) -> Result<(), SendError> {
+        self.refresh_followers(cx, group, cx.id);
+        let own = self.followers.get(&group).and_then(|streams| streams.get(&cx.id));
+        let full = own.filter(|followers| followers.behind() >= self.config.window);
+        let Some((by, behind)) = full.and_then(Followers::furthest_behind) else { return Ok(()) };
+        self.counters.held_back += 1;
+        Err(SendError::HeldBack { by, behind })
     }
 
-    /// Does nothing: see the deviations in the module documentation.
-    fn confirm(&mut self, _now: Time, _group: GroupId) {}
+    fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block) {
+        self.store.keep(cx.now, id, block);
+        self.advance(cx, id.group, cx.id);
+    }
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let Ok((header, packet)) = Packet::decode(datagram) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        let (group, from) = (header.group, header.sender);
-        if from == self.id || !self.members.contains_key(&group) {
-            self.counters.foreign += 1;
-            return None;
+    fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, from: Option<NodeId>) {
+        if let Some(gap) = self.store.arrive(cx, id, block, from) {
+            self.naks.settle(cx.now, id, from);
+            self.request(cx, id.group, id.sender, &gap);
+            self.schedule_ack(cx, cx.now + self.config.ack_interval, id.group, id.sender);
+            self.advance(cx, id.group, id.sender);
         }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context, group: GroupId, from: NodeId, packet: Packet<'_>) {
         match packet {
-            Packet::Data { seqno, block } => {
-                self.on_block(now, PacketId { sender: from, group, seqno }, block, None);
-            }
             Packet::Nack { source, to, seqnos } => {
-                self.on_nack(now, (group, source), (from, to), seqnos);
-            }
-            Packet::Repair { source, seqno, block } => {
-                self.on_block(now, PacketId { sender: source, group, seqno }, block, Some(from));
+                self.on_nack(cx, (group, source), (from, to), seqnos);
             }
             Packet::Ack { source, settled_to } => {
-                self.on_ack(now, (group, source), from, settled_to);
+                self.on_ack(cx, (group, source), from, settled_to);
             }
-            Packet::Status { source, next } => self.on_status(now, (group, source), from, next),
-        }
-        Some(from)
-    }
-
-    fn handle_view(&mut self, now: Time, change: &ViewChange) {
-        self.asking.handle_view(now, change);
-        if self.depot.reception.handle_view(change)
-            && let Some(member) = self.members.get_mut(&change.group)
-        {
-            member.following.values_mut().for_each(|following| following.is_stale = true);
+            Packet::Status { source, next } => self.on_status(cx, (group, source), from, next),
         }
     }
 
-    fn handle_timeout(&mut self, now: Time) {
-        self.depot.handle_timeout(now);
-        while let Some(key) = self.timers.pop_due(now) {
+    fn on_view(&mut self, cx: &mut Context, change: &ViewChange, is_new: bool) {
+        self.naks.handle_view(cx.now, change);
+        if is_new && let Some(streams) = self.followers.get_mut(&change.group) {
+            streams.values_mut().for_each(Followers::on_view);
+        }
+    }
+
+    fn handle_timeout(&mut self, cx: &mut Context) {
+        self.store.evict_old(cx.now);
+        while let Some(key) = self.timers.pop_due(cx.now) {
             match key {
-                TimerKey::Ack(group, source) => self.send_ack(group, source),
-                TimerKey::Retransmit(group, source) => self.on_retransmit_due(now, group, source),
+                TimerKey::Ack(group, source) => self.send_ack(cx, group, source),
+                TimerKey::Retransmit(group, source) => self.on_retransmit_due(cx, group, source),
             }
         }
-        self.send_nacks(now);
-        while let Some(repair) = self.depot.next_repair(now) {
-            self.send_repair(&repair);
-        }
+        self.send_naks(cx);
+        self.store.send_repairs::<Packet<'_>>(cx);
     }
 
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.outbox.poll(out)
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.depot.reception.poll_event()
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
+    fn wakeup(&self) -> Option<Wakeup> {
         let own = self.timers.next_due().map(|at| Wakeup { at, reason: "a TMTP timer" });
-        let asking = self.asking.next_due().map(|at| Wakeup { at, reason: "ask for a packet" });
-        Wakeup::earlier(Wakeup::earlier(own, asking), self.depot.wakeup())
+        let nak = self.naks.next_due().map(|at| Wakeup { at, reason: "ask for a packet" });
+        Wakeup::earlier(Wakeup::earlier(own, nak), self.store.wakeup())
     }
 
-    fn payload_limit(&self, profile: Profile) -> usize {
-        if profile == Profile::Guest { self.config.domains.payload_limit() } else { 0 }
+    fn retained(&self) -> Option<&Retained> {
+        Some(self.store.retained())
     }
 
-    fn held_bytes(&self) -> usize {
-        self.depot.held_bytes()
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name().collect()
     }
 
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        let own = self.counters.named();
-        own.into_iter().chain(self.depot.named()).chain(self.outbox.named()).collect()
+    fn repair_counters(&self) -> Vec<(&'static str, u64)> {
+        self.store.counters()
     }
 
-    fn check(&self) {
-        self.depot.check();
-        self.asking.check();
-        assert!(self.depot.reception.groups().eq(self.members.keys().copied()), "groups differ");
-        for (group, member) in &self.members {
-            for (source, following) in &member.following {
-                following.followers.check();
+    fn check(&self, cx: &Context) {
+        self.store.check();
+        self.naks.check();
+        assert!(cx.reception.groups().eq(self.followers.keys().copied()), "groups differ");
+        for (group, streams) in &self.followers {
+            for (source, followers) in streams {
+                followers.check();
                 let is_watched = self.timers.is_set(TimerKey::Retransmit(*group, *source));
-                let is_any_behind = following.followers.is_any_behind();
+                let is_any_behind = followers.is_any_behind();
                 assert!(!is_any_behind || is_watched, "no timer for a child that is behind");
             }
         }
-        self.asking.check_asked(&self.depot.reception);
+        self.naks.check_requested(&cx.reception);
     }
 }

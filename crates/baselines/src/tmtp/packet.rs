@@ -1,29 +1,15 @@
 //! TMTP's packets. Each follows the common header of [`carom_proto::wire`].
 
 use carom_proto::wire::{DecodeError, HEADER_BYTES};
-use carom_proto::{Class, NodeId, SeqNo};
+use carom_proto::{NodeId, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{
-    GuestPacket, read_named, read_numbered, read_prefix, write_named, write_numbered,
-};
+use crate::guest::{GuestPacket, read_named, read_prefix, write_named};
 
 /// A TMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// First transmission of a message to the group. Kind 1.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 4 | sequence number |
-    /// | 40 | n | [symbol](crate::block) |
-    Data {
-        /// Sequence number in the sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
     /// NAK for packets of a source that the NAK's sender lacks, to the domain. Kind 2.
     ///
     /// | offset | bytes | field |
@@ -38,21 +24,6 @@ pub enum Packet<'a> {
         to: NodeId,
         /// Sequence numbers, big-endian.
         seqnos: &'a [U32],
-    },
-    /// Retransmission of a packet by a domain manager. Kind 3.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | 36 | 8 | source |
-    /// | 44 | 4 | sequence number |
-    /// | 48 | n | [symbol](crate::block) |
-    Repair {
-        /// Original sender of the packet.
-        source: NodeId,
-        /// Sequence number in the source's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
     },
     /// Acknowledgment of a source's packets, to the manager. Kind 4.
     ///
@@ -85,9 +56,7 @@ pub const NACK_BYTES: usize = HEADER_BYTES + size_of::<RawNack>();
 /// Size of a sequence number in a NAK, in bytes.
 pub const NUMBER_BYTES: usize = size_of::<U32>();
 
-const DATA: u8 = 1;
 const NACK: u8 = 2;
-const REPAIR: u8 = 3;
 const ACK: u8 = 4;
 const STATUS: u8 = 5;
 
@@ -99,19 +68,12 @@ struct RawNack {
 }
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
-    fn class(&self) -> Class {
-        match self {
-            Self::Data { .. } => Class::Data,
-            Self::Repair { .. } => Class::Retransmission,
-            Self::Nack { .. } | Self::Ack { .. } | Self::Status { .. } => Class::Control,
-        }
-    }
+    const DATA: u8 = 1;
+    const REPAIR: Option<u8> = Some(3);
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Data { .. } => DATA,
             Self::Nack { .. } => NACK,
-            Self::Repair { .. } => REPAIR,
             Self::Ack { .. } => ACK,
             Self::Status { .. } => STATUS,
         }
@@ -119,19 +81,11 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
         Ok(match kind {
-            DATA => {
-                let (seqno, block) = read_numbered(body)?;
-                Self::Data { seqno, block }
-            }
             NACK => {
                 let (raw, rest) = read_prefix::<RawNack>(body)?;
                 let seqnos = <[U32]>::ref_from_bytes(rest).map_err(|_| DecodeError::Length)?;
                 let (source, to) = (NodeId(raw.source.get()), NodeId(raw.to.get()));
                 Self::Nack { source, to, seqnos }
-            }
-            REPAIR => {
-                let (source, seqno, block) = read_named(body)?;
-                Self::Repair { source, seqno, block }
             }
             ACK | STATUS => match read_named(body)? {
                 (source, settled_to, []) if kind == ACK => Self::Ack { source, settled_to },
@@ -144,13 +98,11 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
 
     fn write(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Data { seqno, block } => write_numbered(seqno, block, out),
             Self::Nack { source, to, seqnos } => {
                 let raw = RawNack { source: U64::new(source.0), to: U64::new(to.0) };
                 out.extend_from_slice(raw.as_bytes());
                 out.extend_from_slice(seqnos.as_bytes());
             }
-            Self::Repair { source, seqno, block } => write_named(source, seqno, block, out),
             Self::Ack { source, settled_to } => write_named(source, settled_to, &[], out),
             Self::Status { source, next } => write_named(source, next, &[], out),
         }
@@ -164,17 +116,12 @@ mod tests {
 
     #[test]
     fn packets_on_the_wire_are_this() {
-        let data = Packet::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
-        assert_on_the_wire(data, &mut Vec::new(), 1, &[0, 0, 0, 7, 0xEE, 0xFF]);
         let (source, to, seqnos) = (NodeId(5), NodeId(6), &[U32::new(2), U32::new(9)]);
         let expected = [
             0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, // source, to
             0, 0, 0, 2, 0, 0, 0, 9, // sequence numbers
         ];
         assert_on_the_wire(Packet::Nack { source, to, seqnos }, &mut Vec::new(), 2, &expected);
-        let repair = Packet::Repair { source, seqno: SeqNo(6), block: &[1] };
-        let expected = [0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 1];
-        assert_on_the_wire(repair, &mut Vec::new(), 3, &expected);
         let (ack, status) = (
             Packet::Ack { source, settled_to: SeqNo(9) },
             Packet::Status { source, next: SeqNo(9) },

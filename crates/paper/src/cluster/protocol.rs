@@ -32,10 +32,7 @@ pub(crate) enum Protocol {
 
 /// Engine of one of the protocols.
 pub(crate) enum Ridden {
-    Srm(Box<Srm>),
-    Lbrm(Box<Lbrm>),
-    Tmtp(Box<Tmtp>),
-    Rmtp(Box<Rmtp>),
+    Guest(Box<dyn Engine>),
     Rdcm(Box<Rdcm>),
 }
 
@@ -110,7 +107,7 @@ impl Protocol {
             Self::Tmtp | Self::Rmtp => (ports / 2, None),
         };
         let plan = Plan { least, tiers, first_scope: FIRST_SCOPE };
-        Hierarchy::of_tree(&plane.tree, plan, |vertex| node_of(vertex.0))
+        Hierarchy::from_tree(&plane.tree, plan, |vertex| node_of(vertex.0))
             .expect("each vertex is a node of its own")
     }
 }
@@ -128,23 +125,23 @@ impl<'a> Maker<'a> {
     /// Creates the engine of a node.
     pub(crate) fn engine(&self, node: NodeId, seed: u64) -> Ridden {
         match self.protocol {
-            Protocol::Srm => Ridden::Srm(Box::new(Srm::new(node, self.srm(node), seed))),
+            Protocol::Srm => Ridden::Guest(Box::new(Srm::new(node, self.srm(node), seed))),
             Protocol::Lbrm => {
                 let config = lbrm::Config::datacenter();
                 let domains = self.domains(config.domains.clone());
                 let config = lbrm::Config { domains, first_heartbeat: BEACONS, ..config };
-                Ridden::Lbrm(Box::new(Lbrm::new(node, config, seed)))
+                Ridden::Guest(Box::new(Lbrm::new(node, config, seed)))
             }
             Protocol::Tmtp => {
                 let config = tmtp::Config::datacenter();
                 let domains = self.domains(config.domains.clone());
-                Ridden::Tmtp(Box::new(Tmtp::new(node, tmtp::Config { domains, ..config }, seed)))
+                Ridden::Guest(Box::new(Tmtp::new(node, tmtp::Config { domains, ..config }, seed)))
             }
             Protocol::Rmtp => {
                 let config = rmtp::Config::datacenter();
                 let domains = self.domains(config.domains.clone());
                 let config = rmtp::Config { domains, beacon_interval: BEACONS, ..config };
-                Ridden::Rmtp(Box::new(Rmtp::new(node, config, seed)))
+                Ridden::Guest(Box::new(Rmtp::new(node, config, seed)))
             }
             Protocol::Rdcm => Ridden::Rdcm(Box::new(Rdcm::new(node, self.rdcm(node), seed))),
         }
@@ -216,7 +213,7 @@ impl Ridden {
     pub(crate) fn tree(&self) -> Option<&MulticastTree> {
         match self {
             Self::Rdcm(engine) => engine.tree(GROUP),
-            Self::Srm(_) | Self::Lbrm(_) | Self::Tmtp(_) | Self::Rmtp(_) => None,
+            Self::Guest(_) => None,
         }
     }
 
@@ -225,26 +222,20 @@ impl Ridden {
     pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
         match self {
             Self::Rdcm(engine) => engine.arrived(GROUP),
-            Self::Srm(_) | Self::Lbrm(_) | Self::Tmtp(_) | Self::Rmtp(_) => None,
+            Self::Guest(_) => None,
         }
     }
 
     pub(crate) fn engine(&self) -> &dyn Engine {
         match self {
-            Self::Srm(engine) => &**engine,
-            Self::Lbrm(engine) => &**engine,
-            Self::Tmtp(engine) => &**engine,
-            Self::Rmtp(engine) => &**engine,
+            Self::Guest(engine) => &**engine,
             Self::Rdcm(engine) => &**engine,
         }
     }
 
     pub(crate) fn engine_mut(&mut self) -> &mut dyn Engine {
         match self {
-            Self::Srm(engine) => &mut **engine,
-            Self::Lbrm(engine) => &mut **engine,
-            Self::Tmtp(engine) => &mut **engine,
-            Self::Rmtp(engine) => &mut **engine,
+            Self::Guest(engine) => &mut **engine,
             Self::Rdcm(engine) => &mut **engine,
         }
     }

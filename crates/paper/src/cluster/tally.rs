@@ -1,6 +1,6 @@
 //! Counts of messages, repairs and requests at one node, for each packet of the group.
 
-use carom_baselines::guest::GuestPacket as _;
+use carom_baselines::guest::{Datagram, GuestPacket};
 use carom_baselines::{lbrm, rmtp, srm, tmtp};
 use carom_proto::rdcm::packet::{Packet as RdcmPacket, Way};
 use carom_proto::wire::Header;
@@ -90,37 +90,44 @@ impl Tally {
 
 fn about(protocol: Protocol, datagram: &[u8]) -> About {
     match protocol {
-        Protocol::Srm => match srm::packet::Packet::decode(datagram) {
-            Ok((_, srm::packet::Packet::Data { seqno, .. })) => About::Message(seqno),
-            Ok((_, srm::packet::Packet::Repair { seqno, .. })) => About::Repair(seqno),
-            Ok((_, srm::packet::Packet::Request { seqno, .. })) => About::Requests(vec![seqno]),
-            _ => About::Nothing,
-        },
-        Protocol::Lbrm => match lbrm::packet::Packet::decode(datagram) {
-            Ok((_, lbrm::packet::Packet::Data { seqno, .. })) => About::Message(seqno),
-            Ok((_, lbrm::packet::Packet::Repair { seqno, .. })) => About::Repair(seqno),
-            Ok((_, lbrm::packet::Packet::Nack { seqnos, .. })) => {
+        Protocol::Srm => about_guest(datagram, |packet| match packet {
+            srm::packet::Packet::Repair { seqno, .. } => About::Repair(seqno),
+            srm::packet::Packet::Request { seqno, .. } => About::Requests(vec![seqno]),
+            srm::packet::Packet::Session { .. } => About::Nothing,
+        }),
+        Protocol::Lbrm => about_guest(datagram, |packet| match packet {
+            lbrm::packet::Packet::Nack { seqnos, .. } => {
+                About::Requests(seqnos.iter().map(|seqno| SeqNo(seqno.get())).collect())
+            }
+            lbrm::packet::Packet::Heartbeat { .. } => About::Nothing,
+        }),
+        Protocol::Tmtp => about_guest(datagram, |packet| match packet {
+            tmtp::packet::Packet::Nack { seqnos, .. } => {
                 About::Requests(seqnos.iter().map(|seqno| SeqNo(seqno.get())).collect())
             }
             _ => About::Nothing,
-        },
-        Protocol::Tmtp => match tmtp::packet::Packet::decode(datagram) {
-            Ok((_, tmtp::packet::Packet::Data { seqno, .. })) => About::Message(seqno),
-            Ok((_, tmtp::packet::Packet::Repair { seqno, .. })) => About::Repair(seqno),
-            Ok((_, tmtp::packet::Packet::Nack { seqnos, .. })) => {
-                About::Requests(seqnos.iter().map(|seqno| SeqNo(seqno.get())).collect())
-            }
-            _ => About::Nothing,
-        },
-        Protocol::Rmtp => match rmtp::packet::Packet::decode(datagram) {
-            Ok((_, rmtp::packet::Packet::Data { seqno, .. })) => About::Message(seqno),
-            Ok((_, rmtp::packet::Packet::Repair { seqno, .. })) => About::Repair(seqno),
-            Ok((_, rmtp::packet::Packet::Ack { settled_to, next, bitmap, .. })) => {
+        }),
+        Protocol::Rmtp => about_guest(datagram, |packet| match packet {
+            rmtp::packet::Packet::Ack { settled_to, next, bitmap, .. } => {
                 About::Requests(rmtp::packet::missing_of(settled_to, next, bitmap).collect())
             }
-            _ => About::Nothing,
-        },
+            rmtp::packet::Packet::Beacon { .. } => About::Nothing,
+        }),
         Protocol::Rdcm => about_rdcm(datagram),
+    }
+}
+
+/// Returns the subject of a datagram of a protocol to compare with. `of_packet` returns that of a
+/// packet which is neither a message nor a repair.
+fn about_guest<'a, P: GuestPacket<'a>>(
+    datagram: &'a [u8],
+    of_packet: impl FnOnce(P) -> About,
+) -> About {
+    match P::decode(datagram) {
+        Ok((_, Datagram::Data { seqno, .. })) => About::Message(seqno),
+        Ok((_, Datagram::Repair { seqno, .. })) => About::Repair(seqno),
+        Ok((_, Datagram::Own(packet))) => of_packet(packet),
+        Err(_) => About::Nothing,
     }
 }
 

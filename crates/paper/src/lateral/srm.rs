@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use carom_baselines::Owed;
 use carom_baselines::srm::{Config, Srm};
+use carom_baselines::{Owed, Shell};
 use carom_proto::{Class, Engine, Profile};
 use carom_sim::{PerClass, World};
 use serde::Deserialize;
@@ -63,7 +63,7 @@ impl SrmRun {
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<SrmOutcome> {
         let config = self.preset.config();
         let make = |id, seed| Srm::new(id, config.clone(), seed);
-        let arrived = |world: &World<Member<Srm>>| world.counters().delivered;
+        let arrived = |world: &World<Member<Shell<Srm>>>| world.counters().delivered;
         let driven = self.run.drive(make, |_| Profile::Guest, arrived, ends)?;
         Some(outcome(driven))
     }

@@ -1,14 +1,13 @@
 //! Tests of what is specific to RMTP, with several engines.
 
-mod rig;
-
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::rmtp::{Config, Rmtp};
 use carom_baselines::{Owed, rmtp};
 use carom_proto::loss::Loss;
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, NodeId, SendError, Slow};
-use rig::{GROUP, MILLISECOND, SECOND, World, payload};
+
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config) -> World {
     World::new(hosts, Loss::None, 1, move |id, seed| Box::new(Rmtp::new(id, config.clone(), seed)))

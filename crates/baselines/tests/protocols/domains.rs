@@ -1,7 +1,5 @@
 //! Tests of the common behavior of the protocols with domains, with several engines: heads repair.
 
-mod rig;
-
 use std::time::Duration;
 
 use carom_baselines::Owed;
@@ -12,7 +10,8 @@ use carom_baselines::tmtp::{self, Tmtp};
 use carom_proto::loss::Loss;
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, Engine, GroupId, How, NodeId, SeqNo};
-use rig::{GROUP, MILLISECOND, SECOND, World, payload};
+
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Protocol {
@@ -59,7 +58,7 @@ fn three_domains() -> Hierarchy {
         Domain { head: NodeId(head), scope, members: members.iter().map(place).collect() }
     };
     let domains = vec![domain(1, &[2, 5]), domain(2, &[3, 4]), domain(5, &[6, 7, 8])];
-    Hierarchy::of_domains(domains).expect("they do not contradict each other")
+    Hierarchy::from_domains(domains).expect("they do not contradict each other")
 }
 
 fn domains(hierarchy: Hierarchy) -> DomainConfig {

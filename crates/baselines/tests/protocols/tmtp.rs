@@ -1,13 +1,12 @@
 //! Tests of what is specific to TMTP, with several engines.
 
-mod rig;
-
 use carom_baselines::Owed;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::tmtp::{Config, Tmtp};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, NodeId, SendError, Slow};
-use rig::{GROUP, MILLISECOND, SECOND, World, payload};
+
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config) -> World {
     World::new(hosts, Loss::None, 1, move |id, seed| Box::new(Tmtp::new(id, config.clone(), seed)))

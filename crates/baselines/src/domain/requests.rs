@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::{GroupId, NodeId, PacketId, Time, Timers};
 
-use super::PacketKey;
+use super::packet_key::PacketKey;
 
 /// Packets that other nodes have requested, and packets repaired recently.
 #[derive(Debug)]
-pub(super) struct Serving {
+pub(super) struct Requests {
     entries: BTreeMap<PacketKey, Entry>,
     timers: Timers<PacketKey>,
-    terms: ServingTerms,
-    counters: ServingCounters,
+    terms: RequestTerms,
+    counters: Counters,
 }
 
 /// Times for which requests are gathered, ignored and kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ServingTerms {
+pub(super) struct RequestTerms {
     pub(super) gather_for: Duration,
     pub(super) hold_down: Duration,
     /// Time for which requests for a packet that is missing here too are kept.
@@ -37,22 +37,23 @@ struct Entry {
     copies: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct ServingCounters {
-    requests_received: u64,
-    held_down: u64,
-    refused: u64,
-    unanswered: u64,
-    most_requests: u64,
-    most_copies: u64,
+carom_proto::counters! {
+    struct Counters {
+        requests_received,
+        held_down = "requests_held_down",
+        refused = "requests_refused",
+        unanswered = "requests_unanswered",
+        most_requests = "most_requests_of_one",
+        most_copies = "most_copies_of_one",
+    }
 }
 
 /// Maximum number of packets that are requested or held down.
 const MAX_ENTRIES: usize = 1 << 16;
 
-impl Serving {
-    pub(super) fn new(terms: ServingTerms) -> Self {
-        let (timers, counters) = (Timers::new(), ServingCounters::default());
+impl Requests {
+    pub(super) fn new(terms: RequestTerms) -> Self {
+        let (timers, counters) = (Timers::new(), Counters::default());
         Self { entries: BTreeMap::new(), timers, terms, counters }
     }
 
@@ -139,9 +140,13 @@ impl Serving {
 
     /// Discards the requests of a group that this node has left.
     pub(super) fn leave(&mut self, group: GroupId) {
-        for (key, _) in self.entries.extract_if(PacketKey::of_group(group), |_, _| true) {
-            self.timers.cancel(key);
-        }
+        self.entries.retain(|key, _| {
+            let is_left = key.group == group;
+            if is_left {
+                self.timers.cancel(*key);
+            }
+            !is_left
+        });
     }
 
     pub(super) fn next_due(&self) -> Option<Time> {
@@ -149,16 +154,8 @@ impl Serving {
     }
 
     /// Returns the counters by name.
-    pub(super) fn named(&self) -> [(&'static str, u64); 6] {
-        let it = self.counters;
-        [
-            ("requests_received", it.requests_received),
-            ("requests_held_down", it.held_down),
-            ("requests_refused", it.refused),
-            ("requests_unanswered", it.unanswered),
-            ("most_requests_of_one", it.most_requests),
-            ("most_copies_of_one", it.most_copies),
-        ]
+    pub(super) fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counters.by_name()
     }
 
     pub(super) fn check(&self) {
@@ -176,60 +173,60 @@ mod tests {
         PacketId { sender: NodeId(9), group: GroupId(1), seqno: SeqNo(seqno) }
     }
 
-    fn serving() -> Serving {
+    fn requests() -> Requests {
         let nanos = Duration::from_nanos;
         let (gather_for, hold_down, give_up_after) = (nanos(5), nanos(20), nanos(100));
-        Serving::new(ServingTerms { gather_for, hold_down, give_up_after })
+        Requests::new(RequestTerms { gather_for, hold_down, give_up_after })
     }
 
     /// Processes a request. Nodes from 3 on receive group 7.
-    fn request(serving: &mut Serving, now: Time, id: PacketId, whom: u64, is_here: bool) {
-        serving.request(now, id, NodeId(whom), is_here, |scope| scope.0 == 7 && whom > 2);
+    fn request(requests: &mut Requests, now: Time, id: PacketId, whom: u64, is_here: bool) {
+        requests.request(now, id, NodeId(whom), is_here, |scope| scope.0 == 7 && whom > 2);
     }
 
-    fn due(serving: &mut Serving, now: u64) -> Vec<(u32, Vec<u64>)> {
-        let due = core::iter::from_fn(|| serving.pop_due(Time(now)));
+    fn due(requests: &mut Requests, now: u64) -> Vec<(u32, Vec<u64>)> {
+        let due = core::iter::from_fn(|| requests.pop_due(Time(now)));
         let due = due.map(|(id, whom)| (id.seqno.0, whom.into_iter().map(|it| it.0).collect()));
         let due = due.collect();
-        serving.check();
+        requests.check();
         due
     }
 
     #[test]
     fn requests_are_gathered_and_those_on_the_way_ignored() {
-        let mut serving = serving();
-        request(&mut serving, Time(0), id(1), 1, true);
-        request(&mut serving, Time(3), id(1), 2, true);
-        assert_eq!(due(&mut serving, 4), []);
-        assert_eq!(due(&mut serving, 5), [(1, vec![1, 2])]);
-        serving.served(Time(5), id(1), [NodeId(1), NodeId(2)].into(), &[]);
-        request(&mut serving, Time(8), id(1), 1, true);
-        request(&mut serving, Time(8), id(1), 3, true);
-        assert_eq!(due(&mut serving, 13), [(1, vec![3])], "who was not served is");
-        serving.served(Time(13), id(1), BTreeSet::new(), &[GroupId(7)]);
-        request(&mut serving, Time(20), id(1), 4, true);
-        assert_eq!((due(&mut serving, 33), serving.next_due()), (vec![], None));
-        request(&mut serving, Time(34), id(1), 4, true);
-        assert_eq!(due(&mut serving, 39), [(1, vec![4])]);
-        let named = serving.named();
+        let mut requests = requests();
+        request(&mut requests, Time(0), id(1), 1, true);
+        request(&mut requests, Time(3), id(1), 2, true);
+        assert_eq!(due(&mut requests, 4), []);
+        assert_eq!(due(&mut requests, 5), [(1, vec![1, 2])]);
+        requests.served(Time(5), id(1), [NodeId(1), NodeId(2)].into(), &[]);
+        request(&mut requests, Time(8), id(1), 1, true);
+        request(&mut requests, Time(8), id(1), 3, true);
+        assert_eq!(due(&mut requests, 13), [(1, vec![3])], "who was not served is");
+        requests.served(Time(13), id(1), BTreeSet::new(), &[GroupId(7)]);
+        request(&mut requests, Time(20), id(1), 4, true);
+        assert_eq!((due(&mut requests, 33), requests.next_due()), (vec![], None));
+        request(&mut requests, Time(34), id(1), 4, true);
+        assert_eq!(due(&mut requests, 39), [(1, vec![4])]);
+        let named: Vec<_> = requests.by_name().collect();
         assert_eq!(named[..2], [("requests_received", 6), ("requests_held_down", 2)]);
         assert_eq!(named[4..], [("most_requests_of_one", 5), ("most_copies_of_one", 3)]);
     }
 
     #[test]
     fn absent_packet_is_served_on_arrival_or_given_up() {
-        let mut serving = serving();
-        request(&mut serving, Time(0), id(1), 1, false);
-        request(&mut serving, Time(0), id(2), 1, false);
-        assert_eq!(due(&mut serving, 50), []);
-        serving.arrived(Time(60), id(1));
-        serving.arrived(Time(60), id(3));
-        assert_eq!(due(&mut serving, 60), [(1, vec![1])]);
-        assert_eq!(due(&mut serving, 100), [(2, vec![1])]);
-        serving.unanswered(id(2));
-        serving.check();
-        assert_eq!(serving.named()[3], ("requests_unanswered", 1));
-        serving.leave(GroupId(1));
-        assert_eq!(serving.next_due(), None);
+        let mut requests = requests();
+        request(&mut requests, Time(0), id(1), 1, false);
+        request(&mut requests, Time(0), id(2), 1, false);
+        assert_eq!(due(&mut requests, 50), []);
+        requests.arrived(Time(60), id(1));
+        requests.arrived(Time(60), id(3));
+        assert_eq!(due(&mut requests, 60), [(1, vec![1])]);
+        assert_eq!(due(&mut requests, 100), [(2, vec![1])]);
+        requests.unanswered(id(2));
+        requests.check();
+        assert_eq!(requests.by_name().nth(3), Some(("requests_unanswered", 1)));
+        requests.leave(GroupId(1));
+        assert_eq!(requests.next_due(), None);
     }
 }

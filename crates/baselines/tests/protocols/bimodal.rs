@@ -1,14 +1,13 @@
 //! Tests of several Bimodal Multicast engines together.
 
-mod rig;
-
 use carom_baselines::Owed;
 use carom_baselines::bimodal::packet::{Packet, Range};
 use carom_baselines::bimodal::{Bimodal, Config};
 use carom_baselines::guest::GuestPacket as _;
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SeqNo};
-use rig::{GROUP, MILLISECOND, SECOND, World, payload};
+
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
     let config = Config { owed: Owed::First, ..config };

@@ -3,27 +3,30 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use carom_proto::{GroupId, NodeId, PacketId, SeqNo, Time, Timers, ViewChange, ViewChangeKind};
+use carom_proto::{GroupId, NodeId, PacketId, Time, Timers, ViewChange, ViewChangeKind};
+use zerocopy::byteorder::big_endian::U32;
 
-use super::PacketKey;
+use super::packet_key::PacketKey;
+use super::repair_store::RepairStore;
 use crate::reception::Reception;
 use crate::round_trips::{RoundTrips, Timeouts};
+use crate::shell::Context;
 use crate::stream::Gap;
 
 /// Missing packets and the times of their next requests.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct Naks {
     timeouts: Timeouts,
     /// Repair times by group and by the target of the requests. A head that does not answer must
     /// not delay requests to the next one.
     round_trips: BTreeMap<(GroupId, NodeId), RoundTrips>,
-    tries: BTreeMap<PacketKey, Tries>,
+    tries: BTreeMap<PacketKey, Attempts>,
     timers: Timers<PacketKey>,
 }
 
 /// Requests for one packet so far.
 #[derive(Clone, Debug, Default)]
-struct Tries {
+struct Attempts {
     /// Number of requests, to any node.
     count: u32,
     /// Requests by node, the latest last. The nodes are those above this node, which are few.
@@ -41,7 +44,7 @@ struct Request {
     first: Time,
 }
 
-impl Tries {
+impl Attempts {
     /// Returns the number of requests to the node so far.
     fn of(&self, node: NodeId) -> u32 {
         self.requests.iter().find(|it| it.to == node).map_or(0, |it| it.again + 1)
@@ -85,15 +88,16 @@ impl Tries {
 
 /// Packets of one source that are requested together.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct Nak {
     pub(crate) group: GroupId,
     pub(crate) source: NodeId,
     /// Target of the request; `None` if no parent is in the view.
-    pub(crate) of: Option<NodeId>,
-    pub(crate) seqnos: Vec<SeqNo>,
+    pub(crate) to: Option<NodeId>,
+    /// Sequence numbers, as on the wire.
+    pub(crate) seqnos: Vec<U32>,
 }
 
-impl Asking {
+impl Naks {
     /// Creates an empty table. `timeouts` bounds the waits between the requests for a packet.
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         let (round_trips, tries) = (BTreeMap::new(), BTreeMap::new());
@@ -101,9 +105,9 @@ impl Asking {
     }
 
     /// Schedules the first request for a packet at `at`.
-    pub(crate) fn add(&mut self, id: PacketId, at: Time) {
+    fn add(&mut self, id: PacketId, at: Time) {
         let key = PacketKey::of(id);
-        self.tries.insert(key, Tries::default());
+        self.tries.insert(key, Attempts::default());
         self.timers.set(key, at);
     }
 
@@ -143,7 +147,7 @@ impl Asking {
     ///
     /// Returns `true` if this postponed the request. A request that has moved from `of` to another
     /// node is not postponed.
-    pub(crate) fn put_off(
+    pub(crate) fn postpone(
         &mut self,
         now: Time,
         id: PacketId,
@@ -167,15 +171,16 @@ impl Asking {
     }
 
     /// Cancels the requests for a source's packets that are no longer missing.
-    pub(crate) fn drop_settled(
+    fn drop_settled(
         &mut self,
         group: GroupId,
         source: NodeId,
         is_missing: impl Fn(PacketId) -> bool,
     ) {
-        let of_source = PacketKey::of_source(group, source);
-        let is_settled = |key: &PacketKey, _: &mut Tries| !is_missing(key.id());
-        for (key, _) in self.tries.extract_if(of_source, is_settled) {
+        let of_source = self.tries.range(PacketKey::of_source(group, source)).map(|(key, _)| *key);
+        let settled: Vec<PacketKey> = of_source.filter(|key| !is_missing(key.id())).collect();
+        for key in settled {
+            self.tries.remove(&key);
             self.timers.cancel(key);
         }
     }
@@ -183,9 +188,13 @@ impl Asking {
     /// Cancels the requests of a group that this node has left.
     pub(crate) fn leave(&mut self, group: GroupId) {
         self.round_trips.retain(|(of, _), _| *of != group);
-        for (key, _) in self.tries.extract_if(PacketKey::of_group(group), |_, _| true) {
-            self.timers.cancel(key);
-        }
+        self.tries.retain(|key, _| {
+            let is_left = key.group == group;
+            if is_left {
+                self.timers.cancel(*key);
+            }
+            !is_left
+        });
     }
 
     /// Applies a view change. Measurements of a node that joined or left are discarded: neither
@@ -202,16 +211,23 @@ impl Asking {
         }
     }
 
+    /// Returns the NAKs that are due: to the node above this one, and after each `climb_after` NAKs
+    /// for a packet, to the next one above.
+    pub(crate) fn due(&mut self, cx: &Context, store: &RepairStore, climb_after: u32) -> Vec<Nak> {
+        let parent = |group, source, tries| store.parent(cx, group, source, tries / climb_after);
+        self.pop_due(cx.now, |id| cx.reception.is_missing(id), parent)
+    }
+
     /// Returns the packets that are missing and due for a request. `parent` returns the target of a
     /// request from the group, the source and the number of earlier requests. Packets without a
     /// target are retried later.
-    pub(crate) fn pop_due(
+    fn pop_due(
         &mut self,
         now: Time,
         is_missing: impl Fn(PacketId) -> bool,
         parent: impl Fn(GroupId, NodeId, u32) -> Option<NodeId>,
-    ) -> Vec<Asked> {
-        let mut due: BTreeMap<(GroupId, NodeId, Option<NodeId>), Vec<SeqNo>> = BTreeMap::new();
+    ) -> Vec<Nak> {
+        let mut due: BTreeMap<(GroupId, NodeId, Option<NodeId>), Vec<U32>> = BTreeMap::new();
         while let Some(key) = self.timers.pop_due(now) {
             let Some(tries) = self.tries.get_mut(&key) else { continue };
             if !is_missing(key.id()) {
@@ -219,7 +235,7 @@ impl Asking {
                 continue;
             }
             let of = parent(key.group, key.source, tries.count);
-            due.entry((key.group, key.source, of)).or_default().push(SeqNo(key.seqno));
+            due.entry((key.group, key.source, of)).or_default().push(U32::new(key.seqno));
             let Some(to) = of else {
                 let wait = RoundTrips::default().timeout_after(tries.unasked, &self.timeouts);
                 tries.unasked = tries.unasked.saturating_add(1);
@@ -230,8 +246,8 @@ impl Asking {
             self.round_trips.entry((key.group, to)).or_default().back_off(again);
             self.timers.set(key, now + self.wait((key.group, to), again));
         }
-        let asked = due.into_iter();
-        asked.map(|((group, source, of), seqnos)| Asked { group, source, of, seqnos }).collect()
+        let naks = due.into_iter();
+        naks.map(|((group, source, to), seqnos)| Nak { group, source, to, seqnos }).collect()
     }
 
     /// Returns the time of the next request.
@@ -240,18 +256,18 @@ impl Asking {
     }
 
     /// Returns `true` if the packet is being requested.
-    pub(crate) fn asks(&self, id: PacketId) -> bool {
+    fn is_requested(&self, id: PacketId) -> bool {
         self.tries.contains_key(&PacketKey::of(id))
     }
 
     /// Asserts that all missing packets are being requested.
-    pub(crate) fn check_asked(&self, reception: &Reception) {
+    pub(crate) fn check_requested(&self, reception: &Reception) {
         for group in reception.groups() {
             let joined = reception.group(group).expect("it is one of them");
             for (source, stream) in joined.streams() {
                 let id = |seqno| PacketId { sender: source, group, seqno };
-                let is_asked = stream.missing().all(|seqno| self.asks(id(seqno)));
-                assert!(is_asked, "a missing packet is not requested");
+                let are_requested = stream.missing().all(|seqno| self.is_requested(id(seqno)));
+                assert!(are_requested, "a missing packet is not requested");
             }
         }
     }
@@ -264,6 +280,7 @@ impl Asking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_proto::SeqNo;
 
     const TIMEOUTS: Timeouts = Timeouts {
         initial: Duration::from_nanos(40),
@@ -278,88 +295,88 @@ mod tests {
     /// Returns the requests that are due at `now`: the node and the packets. Packet 9 of each
     /// source is not missing. Requests go to the source; for source 3, only after two requests to
     /// its head 30. Source 4 has left.
-    fn due(asking: &mut Asking, now: u64) -> Vec<(u64, Vec<u32>)> {
+    fn due(naks: &mut Naks, now: u64) -> Vec<(u64, Vec<u32>)> {
         let parent = |_, NodeId(source), tries| match source {
             3 if tries < 2 => Some(NodeId(30)),
             4 => None,
             _ => Some(NodeId(source)),
         };
-        let asked = asking.pop_due(Time(now), |id| id.seqno.0 != 9, parent);
-        asking.check();
-        let numbers = |all: Vec<SeqNo>| all.into_iter().map(|seqno| seqno.0).collect();
-        asked.into_iter().map(|it| (it.of.map_or(0, |of| of.0), numbers(it.seqnos))).collect()
+        let asked = naks.pop_due(Time(now), |id| id.seqno.0 != 9, parent);
+        naks.check();
+        let numbers = |all: Vec<U32>| all.into_iter().map(U32::get).collect();
+        asked.into_iter().map(|it| (it.to.map_or(0, |to| to.0), numbers(it.seqnos))).collect()
     }
 
     /// Creates a table in which packet 0 of a source is missing, and was requested from the given
     /// nodes at the given times without a repair.
-    fn asked_in_vain(source: u64, requests: &[(u64, u64)]) -> Asking {
-        let mut asking = Asking::new(TIMEOUTS);
-        asking.add(id(source, 0), Time(0));
+    fn asked_in_vain(source: u64, requests: &[(u64, u64)]) -> Naks {
+        let mut naks = Naks::new(TIMEOUTS);
+        naks.add(id(source, 0), Time(0));
         for (of, at) in requests {
-            assert_eq!(due(&mut asking, *at), [(*of, vec![0])]);
+            assert_eq!(due(&mut naks, *at), [(*of, vec![0])]);
         }
-        asking
+        naks
     }
 
     #[test]
     fn missing_packets_are_requested_together_and_again() {
-        let mut asking = Asking::new(TIMEOUTS);
+        let mut naks = Naks::new(TIMEOUTS);
         for id in [id(1, 1), id(1, 2), id(2, 1), id(1, 9)] {
-            asking.add(id, Time(5));
+            naks.add(id, Time(5));
         }
-        assert_eq!(due(&mut asking, 4), []);
-        assert_eq!(due(&mut asking, 5), [(1, vec![1, 2]), (2, vec![1])]);
-        asking.settle(Time(6), id(1, 1), None);
-        asking.add(id(1, 3), Time(12));
-        assert_eq!(due(&mut asking, 45), [(1, vec![3, 2]), (2, vec![1])]);
-        assert!(asking.put_off(Time(50), id(1, 2), NodeId(1), Duration::from_nanos(5)));
-        assert!(!asking.put_off(Time(50), id(1, 1), NodeId(1), Duration::ZERO));
-        assert_eq!(due(&mut asking, 125), [(1, vec![3]), (2, vec![1])]);
-        assert_eq!(due(&mut asking, 214), [(1, vec![3])], "the other one is put off");
-        assert_eq!(due(&mut asking, 215), [(1, vec![2])]);
-        asking.drop_settled(GroupId(1), NodeId(1), |id| id.seqno.0 == 2);
-        assert!(asking.asks(id(1, 2)) && !asking.asks(id(1, 3)));
-        asking.leave(GroupId(1));
-        assert_eq!((due(&mut asking, 900), asking.next_due()), (Vec::new(), None));
+        assert_eq!(due(&mut naks, 4), []);
+        assert_eq!(due(&mut naks, 5), [(1, vec![1, 2]), (2, vec![1])]);
+        naks.settle(Time(6), id(1, 1), None);
+        naks.add(id(1, 3), Time(12));
+        assert_eq!(due(&mut naks, 45), [(1, vec![3, 2]), (2, vec![1])]);
+        assert!(naks.postpone(Time(50), id(1, 2), NodeId(1), Duration::from_nanos(5)));
+        assert!(!naks.postpone(Time(50), id(1, 1), NodeId(1), Duration::ZERO));
+        assert_eq!(due(&mut naks, 125), [(1, vec![3]), (2, vec![1])]);
+        assert_eq!(due(&mut naks, 214), [(1, vec![3])], "the other one is put off");
+        assert_eq!(due(&mut naks, 215), [(1, vec![2])]);
+        naks.drop_settled(GroupId(1), NodeId(1), |id| id.seqno.0 == 2);
+        assert!(naks.is_requested(id(1, 2)) && !naks.is_requested(id(1, 3)));
+        naks.leave(GroupId(1));
+        assert_eq!((due(&mut naks, 900), naks.next_due()), (Vec::new(), None));
     }
 
     #[test]
     fn the_wait_follows_how_long_repairs_take_and_doubles_in_vain() {
         let repaired = Some(NodeId(1));
         // It is unknown which of the requests the late repair answers.
-        let mut asking = asked_in_vain(1, &[(1, 0), (1, 40), (1, 120)]);
-        asking.settle(Time(130), id(1, 0), repaired);
-        asking.add(id(1, 1), Time(200));
-        assert_eq!(due(&mut asking, 200), [(1, vec![1])]);
-        assert_eq!(asking.next_due(), Some(Time(360)), "as long as the last wait in vain");
-        asking.settle(Time(300), id(1, 1), repaired);
-        asking.add(id(1, 2), Time(400));
-        assert_eq!(due(&mut asking, 400), [(1, vec![2])]);
-        assert_eq!(asking.next_due(), Some(Time(700)), "100 and four times its deviation of 50");
-        asking.settle(Time(401), id(1, 2), None);
+        let mut naks = asked_in_vain(1, &[(1, 0), (1, 40), (1, 120)]);
+        naks.settle(Time(130), id(1, 0), repaired);
+        naks.add(id(1, 1), Time(200));
+        assert_eq!(due(&mut naks, 200), [(1, vec![1])]);
+        assert_eq!(naks.next_due(), Some(Time(360)), "as long as the last wait in vain");
+        naks.settle(Time(300), id(1, 1), repaired);
+        naks.add(id(1, 2), Time(400));
+        assert_eq!(due(&mut naks, 400), [(1, vec![2])]);
+        assert_eq!(naks.next_due(), Some(Time(700)), "100 and four times its deviation of 50");
+        naks.settle(Time(401), id(1, 2), None);
         for (seqno, from) in [(3, None), (4, Some(NodeId(7)))] {
             let at = Time(1000 * u64::from(seqno));
-            asking.add(id(1, seqno), at);
-            assert_eq!(due(&mut asking, at.0), [(1, vec![seqno])]);
+            naks.add(id(1, seqno), at);
+            assert_eq!(due(&mut naks, at.0), [(1, vec![seqno])]);
             let again = Some(at + Duration::from_nanos(300));
-            assert_eq!(asking.next_due(), again, "no repair by it, and nothing measured");
-            asking.settle(at, id(1, seqno), from);
+            assert_eq!(naks.next_due(), again, "no repair by it, and nothing measured");
+            naks.settle(at, id(1, seqno), from);
         }
     }
 
     #[test]
     fn silent_head_delays_no_request_to_another_node() {
-        let mut asking = Asking::new(TIMEOUTS);
+        let mut naks = Naks::new(TIMEOUTS);
         let mut lose = |seqno, at: u64| {
-            asking.add(id(3, seqno), Time(at));
+            naks.add(id(3, seqno), Time(at));
             let mut asked = Vec::new();
             while asked.last().is_none_or(|(of, _)| *of == 30) {
-                let now = asking.next_due().expect("it is missing");
-                let [(of, _)] = due(&mut asking, now.0)[..] else { panic!("one is asked") };
+                let now = naks.next_due().expect("it is missing");
+                let [(of, _)] = due(&mut naks, now.0)[..] else { panic!("one is asked") };
                 asked.push((of, now.0 - at));
             }
-            let now = asking.next_due().expect("it is missing");
-            asking.settle(Time(at + 200), id(3, seqno), Some(NodeId(3)));
+            let now = naks.next_due().expect("it is missing");
+            naks.settle(Time(at + 200), id(3, seqno), Some(NodeId(3)));
             (asked, now.0 - at)
         };
         assert_eq!(lose(0, 0), (vec![(30, 0), (30, 40), (3, 120)], 160), "as long as of the head");
@@ -369,96 +386,96 @@ mod tests {
 
     #[test]
     fn late_answer_of_a_head_lengthens_the_wait_at_the_next_loss() {
-        let mut asking = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
-        asking.settle(Time(130), id(3, 0), Some(NodeId(30)));
-        asking.add(id(3, 1), Time(1000));
-        assert_eq!(due(&mut asking, 1000), [(30, vec![1])]);
-        assert_eq!(asking.next_due(), Some(Time(1000 + 130 + 4 * 65)));
+        let mut naks = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
+        naks.settle(Time(130), id(3, 0), Some(NodeId(30)));
+        naks.add(id(3, 1), Time(1000));
+        assert_eq!(due(&mut naks, 1000), [(30, vec![1])]);
+        assert_eq!(naks.next_due(), Some(Time(1000 + 130 + 4 * 65)));
     }
 
     #[test]
     fn head_that_got_a_packet_late_is_not_considered_slow() {
-        let mut asking = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
-        asking.settle(Time(1_000_000), id(3, 0), Some(NodeId(30)));
+        let mut naks = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
+        naks.settle(Time(1_000_000), id(3, 0), Some(NodeId(30)));
         for seqno in 10..30 {
-            asking.add(id(3, seqno), Time(2_000_000));
-            assert_eq!(due(&mut asking, 2_000_000), [(30, vec![seqno])]);
-            asking.settle(Time(2_000_020), id(3, seqno), Some(NodeId(30)));
+            naks.add(id(3, seqno), Time(2_000_000));
+            assert_eq!(due(&mut naks, 2_000_000), [(30, vec![seqno])]);
+            naks.settle(Time(2_000_020), id(3, seqno), Some(NodeId(30)));
         }
-        asking.add(id(3, 30), Time(3_000_000));
-        assert_eq!(due(&mut asking, 3_000_000), [(30, vec![30])]);
-        let wait = asking.next_due().expect("it is missing").0 - 3_000_000;
+        naks.add(id(3, 30), Time(3_000_000));
+        assert_eq!(due(&mut naks, 3_000_000), [(30, vec![30])]);
+        let wait = naks.next_due().expect("it is missing").0 - 3_000_000;
         assert!(wait < 200, "{wait}: it answered after 20 each time");
     }
 
     #[test]
     fn ambiguous_answer_after_repeated_requests_is_not_measured() {
-        let mut asking = Asking::new(TIMEOUTS);
-        let ask = |asking: &mut Asking, at, of| {
-            let asked = asking.pop_due(Time(at), |_| true, |_, _, _| Some(NodeId(of)));
+        let mut naks = Naks::new(TIMEOUTS);
+        let ask = |naks: &mut Naks, at, of| {
+            let asked = naks.pop_due(Time(at), |_| true, |_, _, _| Some(NodeId(of)));
             assert_eq!(asked.len(), 1);
-            asking.next_due().expect("it is missing").0 - at
+            naks.next_due().expect("it is missing").0 - at
         };
-        asking.add(id(1, 0), Time(0));
+        naks.add(id(1, 0), Time(0));
         for (at, of) in [(0, 5), (40, 6), (80, 5)] {
-            ask(&mut asking, at, of);
+            ask(&mut naks, at, of);
         }
-        asking.settle(Time(90), id(1, 0), Some(NodeId(6)));
-        asking.add(id(1, 1), Time(1000));
-        assert_eq!(ask(&mut asking, 1000, 6), 40, "nothing is measured");
+        naks.settle(Time(90), id(1, 0), Some(NodeId(6)));
+        naks.add(id(1, 1), Time(1000));
+        assert_eq!(ask(&mut naks, 1000, 6), 40, "nothing is measured");
     }
 
     #[test]
     fn how_long_a_head_was_away_is_no_round_trip() {
-        let mut asking = asked_in_vain(1, &[(1, 0)]);
+        let mut naks = asked_in_vain(1, &[(1, 0)]);
         for kind in [ViewChangeKind::Failed, ViewChangeKind::Joined] {
             let (group, node) = (GroupId(1), NodeId(1));
-            asking.handle_view(Time(500), &ViewChange { group, node, kind, version: 1 });
+            naks.handle_view(Time(500), &ViewChange { group, node, kind, version: 1 });
         }
-        asking.settle(Time(900), id(1, 0), Some(NodeId(1)));
-        asking.add(id(1, 1), Time(1000));
-        assert_eq!(due(&mut asking, 1000), [(1, vec![1])]);
-        assert_eq!(asking.next_due(), Some(Time(1040)));
+        naks.settle(Time(900), id(1, 0), Some(NodeId(1)));
+        naks.add(id(1, 1), Time(1000));
+        assert_eq!(due(&mut naks, 1000), [(1, vec![1])]);
+        assert_eq!(naks.next_due(), Some(Time(1040)));
     }
 
     #[test]
     fn request_of_another_node_does_not_hasten_a_retry() {
-        let mut asking = asked_in_vain(3, &[(30, 0), (30, 40)]);
+        let mut naks = asked_in_vain(3, &[(30, 0), (30, 40)]);
         // Meanwhile, the head has answered another request sooner than this one expects.
-        asking.add(id(3, 1), Time(41));
-        assert_eq!(due(&mut asking, 41).len(), 1);
-        asking.settle(Time(43), id(3, 1), Some(NodeId(30)));
-        let again = asking.next_due();
+        naks.add(id(3, 1), Time(41));
+        assert_eq!(due(&mut naks, 41).len(), 1);
+        naks.settle(Time(43), id(3, 1), Some(NodeId(30)));
+        let again = naks.next_due();
         assert_eq!(again, Some(Time(120)));
-        assert!(!asking.put_off(Time(50), id(3, 0), NodeId(30), Duration::ZERO));
-        assert_eq!(asking.next_due(), again);
+        assert!(!naks.postpone(Time(50), id(3, 0), NodeId(30), Duration::ZERO));
+        assert_eq!(naks.next_due(), again);
     }
 
     #[test]
     fn requests_to_a_given_up_head_do_not_delay_a_member() {
-        let mut asking = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
-        let again = asking.next_due();
-        assert!(!asking.put_off(Time(150), id(3, 0), NodeId(30), Duration::ZERO));
-        assert_eq!(asking.next_due(), again);
-        assert!(asking.put_off(Time(150), id(3, 0), NodeId(3), Duration::ZERO));
+        let mut naks = asked_in_vain(3, &[(30, 0), (30, 40), (3, 120)]);
+        let again = naks.next_due();
+        assert!(!naks.postpone(Time(150), id(3, 0), NodeId(30), Duration::ZERO));
+        assert_eq!(naks.next_due(), again);
+        assert!(naks.postpone(Time(150), id(3, 0), NodeId(3), Duration::ZERO));
     }
 
     #[test]
     fn node_without_a_head_requests_when_a_member_joins() {
-        let mut asking = asked_in_vain(4, &[(0, 0), (0, 40), (0, 120), (0, 280)]);
-        assert_eq!(asking.next_due(), Some(Time(600)));
+        let mut naks = asked_in_vain(4, &[(0, 0), (0, 40), (0, 120), (0, 280)]);
+        assert_eq!(naks.next_due(), Some(Time(600)));
         let (group, node, version) = (GroupId(1), NodeId(4), 1);
         for (kind, then) in [(ViewChangeKind::Failed, 600), (ViewChangeKind::Joined, 340)] {
-            asking.handle_view(Time(300), &ViewChange { group, node, kind, version });
-            assert_eq!(asking.next_due(), Some(Time(then)));
+            naks.handle_view(Time(300), &ViewChange { group, node, kind, version });
+            assert_eq!(naks.next_due(), Some(Time(then)));
         }
     }
 
     #[test]
     fn attempts_without_a_target_do_not_change_the_timeout() {
-        let mut asking = asked_in_vain(4, &[(0, 0), (0, 40), (0, 120), (0, 280)]);
-        asking.add(id(1, 0), Time(290));
-        assert_eq!(due(&mut asking, 290), [(1, vec![0])]);
-        assert_eq!(due(&mut asking, 330), [(1, vec![0])], "after the first wait");
+        let mut naks = asked_in_vain(4, &[(0, 0), (0, 40), (0, 120), (0, 280)]);
+        naks.add(id(1, 0), Time(290));
+        assert_eq!(due(&mut naks, 290), [(1, vec![0])]);
+        assert_eq!(due(&mut naks, 330), [(1, vec![0])], "after the first wait");
     }
 }

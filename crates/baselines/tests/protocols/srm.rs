@@ -1,7 +1,5 @@
 //! Tests of several SRM engines together.
 
-mod rig;
-
 use std::time::Duration;
 
 use carom_baselines::Owed;
@@ -9,7 +7,8 @@ use carom_baselines::srm::{Config, Distance, Srm, Timing};
 use carom_proto::loss::Loss;
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, How, NodeId, SeqNo};
-use rig::{GROUP, MILLISECOND, SECOND, World, payload};
+
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config, loss: f64, seed: u64) -> World {
     let loss = if loss > 0.0 { Loss::Uniform(loss) } else { Loss::None };

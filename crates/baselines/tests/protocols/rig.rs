@@ -1,42 +1,40 @@
 //! A small test world for engines of any protocol: virtual time, seeded delay and loss, and a
 //! record of every member's events.
 
-#![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of the rig")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carom_proto::loss::{Loss, LossInjector};
 use carom_proto::*;
 
-pub const MILLISECOND: Duration = Duration::from_millis(1);
-pub const SECOND: Duration = Duration::from_secs(1);
-pub const GROUP: GroupId = GroupId(0xCA);
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const GROUP: GroupId = GroupId(0xCA);
 
 /// Returns `true` if a datagram of this class is carried from the first to the second host.
 type Filter = dyn FnMut(usize, usize, Class, &[u8]) -> bool;
 
-pub struct World {
-    pub now: Time,
-    pub hosts: Vec<Host>,
-    pub filter: Box<Filter>,
-    pub sent: BTreeMap<Class, u64>,
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) filter: Box<Filter>,
+    pub(crate) sent: BTreeMap<Class, u64>,
     /// A running hash of all datagrams and events, to compare histories.
-    pub history: u64,
+    pub(crate) history: u64,
     /// Mean one-way delay. Each delay is drawn from 0.5 to 1.5 times this value.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
     datagrams: u64,
     rng: Rng,
 }
 
-pub struct Host {
-    pub id: NodeId,
-    pub engine: Box<dyn Engine>,
-    pub messages: Vec<Message>,
-    pub lost: Vec<Lost>,
-    pub safe: Vec<Safe>,
-    pub slow: Vec<Slow>,
+pub(crate) struct Host {
+    pub(crate) id: NodeId,
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) lost: Vec<Lost>,
+    pub(crate) safe: Vec<Safe>,
+    pub(crate) slow: Vec<Slow>,
     groups: BTreeSet<GroupId>,
     alive: bool,
     loss: LossInjector,
@@ -44,7 +42,7 @@ pub struct Host {
 
 impl World {
     /// Creates a world of `count` hosts, all in [`GROUP`].
-    pub fn new(
+    pub(crate) fn new(
         count: usize,
         loss: Loss,
         seed: u64,
@@ -80,7 +78,7 @@ impl World {
         world
     }
 
-    pub fn join(&mut self, number: usize, group: GroupId) {
+    pub(crate) fn join(&mut self, number: usize, group: GroupId) {
         let settings = GroupSettings { profile: Profile::Guest, name_check: 0 };
         let now = self.now;
         self.hosts[number].engine.join(now, group, settings).expect("a group of a guest");
@@ -95,11 +93,11 @@ impl World {
     }
 
     /// Makes the host receive datagrams of a group that it has not joined.
-    pub fn listen(&mut self, number: usize, group: GroupId) {
+    pub(crate) fn listen(&mut self, number: usize, group: GroupId) {
         self.hosts[number].groups.insert(group);
     }
 
-    pub fn leave(&mut self, number: usize, group: GroupId) {
+    pub(crate) fn leave(&mut self, number: usize, group: GroupId) {
         let now = self.now;
         self.hosts[number].engine.leave(now, group);
         self.hosts[number].groups.remove(&group);
@@ -108,17 +106,17 @@ impl World {
     }
 
     /// Stops the host permanently, and removes it from the views of the others.
-    pub fn crash(&mut self, number: usize) {
+    pub(crate) fn crash(&mut self, number: usize) {
         self.hosts[number].alive = false;
         let groups = std::mem::take(&mut self.hosts[number].groups);
         groups.into_iter().for_each(|it| self.announce(number, it, ViewChangeKind::Failed));
     }
 
-    pub fn send(&mut self, number: usize, payload: &[u8]) -> Result<SeqNo, SendError> {
+    pub(crate) fn send(&mut self, number: usize, payload: &[u8]) -> Result<SeqNo, SendError> {
         self.send_with(number, payload, SendOptions::default())
     }
 
-    pub fn send_with(
+    pub(crate) fn send_with(
         &mut self,
         number: usize,
         payload: &[u8],
@@ -132,20 +130,20 @@ impl World {
     }
 
     /// Sends the host's messages of these rounds, without pauses.
-    pub fn sends(&mut self, number: usize, rounds: std::ops::Range<usize>) {
+    pub(crate) fn sends(&mut self, number: usize, rounds: std::ops::Range<usize>) {
         for round in rounds {
             self.send(number, &payload(number, round)).expect("there is room");
         }
     }
 
-    pub fn confirm(&mut self, number: usize) {
+    pub(crate) fn confirm(&mut self, number: usize) {
         let now = self.now;
         self.hosts[number].engine.confirm(now, GROUP);
         self.drain(number);
     }
 
     /// Delivers a forged datagram to a host.
-    pub fn inject(&mut self, number: usize, datagram: &[u8]) {
+    pub(crate) fn inject(&mut self, number: usize, datagram: &[u8]) {
         let now = self.now;
         self.hosts[number].engine.handle_datagram(now, datagram);
         self.drain(number);
@@ -153,7 +151,7 @@ impl World {
 
     /// Sends `count` messages from every host, one per `interval`. The hosts send at different
     /// times.
-    pub fn everybody_sends(&mut self, count: usize, interval: Duration) {
+    pub(crate) fn everybody_sends(&mut self, count: usize, interval: Duration) {
         let pause = interval / self.hosts.len() as u32;
         for round in 0..count {
             for number in 0..self.hosts.len() {
@@ -164,7 +162,7 @@ impl World {
         }
     }
 
-    pub fn run_for(&mut self, span: Duration) {
+    pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while let Some(at) = self.next_event().filter(|at| *at <= end) {
             self.now = self.now.max(at);
@@ -173,19 +171,14 @@ impl World {
         self.now = end;
     }
 
-    /// Returns the number of datagrams dropped by the hosts' loss injectors.
-    pub fn dropped(&self) -> u64 {
-        self.hosts.iter().map(|host| host.loss.dropped()).sum()
-    }
-
     /// Returns the sum of a counter over all hosts.
-    pub fn total(&self, name: &str) -> u64 {
+    pub(crate) fn total(&self, name: &str) -> u64 {
         self.hosts.iter().map(|host| host.counter(name)).sum()
     }
 
     /// Asserts that every host has settled messages 1 to `count` of every other host exactly once.
     /// Returns the number of losses.
-    pub fn assert_all_settled(&self, count: usize) -> usize {
+    pub(crate) fn assert_all_settled(&self, count: usize) -> usize {
         let mut lost_in_all = 0;
         for host in &self.hosts {
             for sender in self.hosts.iter().filter(|sender| sender.id != host.id) {
@@ -297,7 +290,7 @@ impl World {
 }
 
 impl Host {
-    pub fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let stats = self.engine.stats();
         let found = stats.iter().find(|(counter, _)| *counter == name);
         found.unwrap_or_else(|| panic!("no counter {name} in {stats:?}")).1
@@ -305,7 +298,7 @@ impl Host {
 
     /// Returns the sequence numbers of `sender`'s messages that were delivered and that were lost,
     /// each as often as it was reported.
-    pub fn account(&self, sender: NodeId) -> (Vec<u32>, Vec<u32>) {
+    pub(crate) fn account(&self, sender: NodeId) -> (Vec<u32>, Vec<u32>) {
         let of_sender = self.messages.iter().filter(|message| message.sender == sender);
         let got = of_sender.map(|message| message.seqno.0).collect();
         let of_sender = self.lost.iter().filter(|lost| lost.sender == sender);
@@ -325,7 +318,7 @@ impl Host {
 }
 
 /// Returns message `round` of host `number`. Its length differs from that of its neighbors.
-pub fn payload(number: usize, round: usize) -> Vec<u8> {
+pub(crate) fn payload(number: usize, round: usize) -> Vec<u8> {
     let length = 20 + (round * 37 + number) % 900;
     (0..length).map(|place| (place ^ (round * 31) ^ number) as u8).collect()
 }

@@ -1,13 +1,12 @@
 //! Tests of what is specific to LBRM, with several engines.
 
-mod rig;
-
 use carom_baselines::Owed;
 use carom_baselines::domain::{Domain, DomainConfig, Hierarchy, Place};
 use carom_baselines::lbrm::{Config, Lbrm};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId};
-use rig::{MILLISECOND, SECOND, World, payload};
+
+use crate::rig::{MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config) -> World {
     World::new(hosts, Loss::None, 1, move |id, seed| Box::new(Lbrm::new(id, config.clone(), seed)))
@@ -56,7 +55,7 @@ fn primary_logger_serves_secondaries_and_asks_the_source() {
         Domain { head: NodeId(head), scope: None, members }
     };
     let declared = vec![domain(2, &[3]), domain(3, &[4, 5])];
-    let hierarchy = Hierarchy::of_domains(declared).expect("they do not contradict each other");
+    let hierarchy = Hierarchy::from_domains(declared).expect("they do not contradict each other");
     let mut world = world(5, config(hierarchy));
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
     world.sends(0, 0..1);

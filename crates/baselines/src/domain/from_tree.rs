@@ -38,7 +38,7 @@ impl Hierarchy {
     /// # Errors
     /// [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if `node` maps two vertices to
     /// the same node.
-    pub fn of_tree(
+    pub fn from_tree(
         tree: &MulticastTree,
         plan: Plan,
         node: impl Fn(Vertex) -> NodeId,
@@ -68,7 +68,7 @@ impl Hierarchy {
             let scope = Some(Scope { group, links });
             domains.push(Domain { head: node(head), scope, members });
         }
-        Self::of_domains(domains)
+        Self::from_domains(domains)
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn racks_are_domains_and_their_heads_are_below_the_sender() {
         let topology = Topology::racks(&[4, 4, 4]).expect("it is one");
-        let hierarchy = Hierarchy::of_tree(&tree(&topology), PLAN, node).expect("they are nodes");
+        let hierarchy = Hierarchy::from_tree(&tree(&topology), PLAN, node).expect("they are nodes");
         // The sender's rack contains its three other hosts, where the heads of the other racks meet
         // too.
         let heads = hierarchy.heads();
@@ -150,13 +150,13 @@ mod tests {
         let topology = Topology::bcube(4, 2).expect("it is one");
         let tree = tree(&topology);
         let two = Plan { tiers: Some(2), ..PLAN };
-        let hierarchy = Hierarchy::of_tree(&tree, two, node).expect("they are nodes");
+        let hierarchy = Hierarchy::from_tree(&tree, two, node).expect("they are nodes");
         let heads = hierarchy.heads();
         let members: usize = heads.iter().map(|(_, members)| members).sum();
         assert_eq!(members, 63, "every receiver has one head");
         let of_sender = heads.iter().find(|(head, _)| *head == NodeId(1)).expect("it is one").1;
         assert!(of_sender >= heads.len() - 1, "{of_sender} of {}", heads.len());
-        let many = Hierarchy::of_tree(&tree, PLAN, node).expect("they are nodes");
+        let many = Hierarchy::from_tree(&tree, PLAN, node).expect("they are nodes");
         let of_sender = many.heads()[0];
         assert!(of_sender.0 == NodeId(1) && of_sender.1 < 4, "{of_sender:?}");
     }

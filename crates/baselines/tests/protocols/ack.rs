@@ -1,14 +1,13 @@
 //! Tests of several ACK/timeout engines together.
 
-mod rig;
-
 use carom_baselines::ack::packet::Packet;
 use carom_baselines::ack::{AckTimeout, Config};
 use carom_baselines::guest::GuestPacket as _;
 use carom_baselines::{Owed, Timeouts};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SendError, SendOptions, SeqNo};
-use rig::{GROUP, MILLISECOND, SECOND, World, payload};
+
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
     let config = Config { owed: Owed::First, ..config };

@@ -1,0 +1,317 @@
+//! The part of an engine that all these protocols share.
+
+use bytes::Bytes;
+use carom_proto::{
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
+    Profile, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, Wakeup,
+};
+
+use crate::block::Block;
+use crate::guest::{Datagram, GuestPacket};
+use crate::outbox::Outbox;
+use crate::reception::{Reception, Terms};
+use crate::retained::Retained;
+
+/// An engine for groups of the profile [`Guest`](Profile::Guest). It receives and delivers messages
+/// and reports losses. `P` is the protocol: how it detects losses and repairs them.
+#[derive(Debug)]
+pub struct Shell<P> {
+    context: Context,
+    /// Size of the largest message, in bytes.
+    payload_limit: usize,
+    policy: P,
+}
+
+/// The state of a node that a policy works with.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) id: NodeId,
+    origin: Origin,
+    /// Time of the current call of the engine.
+    pub(crate) now: Time,
+    pub(crate) reception: Reception,
+    outbox: Outbox,
+    data_sent: u64,
+    /// Number of datagrams of groups that this node has not joined, or with this node's own id.
+    foreign: u64,
+    /// Number of datagrams that could not be decoded, or that acknowledge what this node never
+    /// sent.
+    malformed: u64,
+}
+
+/// A protocol. The groups that it is called for are those that the node has joined.
+pub trait Policy: Send {
+    /// Packets of the protocol, in addition to messages and repairs.
+    type Packet<'a>: GuestPacket<'a>;
+
+    /// Begins with `group`, which the node has just joined.
+    fn join(&mut self, cx: &mut Context, group: GroupId);
+
+    /// Ends with `group`, which the node is about to leave. Its streams are still open.
+    fn leave(&mut self, cx: &mut Context, group: GroupId);
+
+    /// Returns an error if a message cannot be sent now.
+    fn admit(&mut self, _: &Context, _: GroupId) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    /// Processes a message of this node that was multicast.
+    fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block);
+
+    /// Requests a confirmation of the messages sent so far. The default ignores it, for protocols
+    /// in which the sender does not hear from every receiver.
+    fn confirm(&mut self, _: &mut Context, _: GroupId) {}
+
+    /// Processes a message that its sender multicast, or that `from` repaired.
+    fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, from: Option<NodeId>);
+
+    /// Processes a packet of another node.
+    fn on_packet(
+        &mut self,
+        cx: &mut Context,
+        group: GroupId,
+        from: NodeId,
+        packet: Self::Packet<'_>,
+    );
+
+    /// Processes a view change of any group. `is_new` is `false` if it did not change the view.
+    fn on_view(&mut self, _: &mut Context, _: &ViewChange, _is_new: bool) {}
+
+    /// Processes the timers that are due.
+    fn handle_timeout(&mut self, cx: &mut Context);
+
+    /// Returns the time and the reason of the next timer.
+    fn wakeup(&self) -> Option<Wakeup>;
+
+    /// Returns the messages of all nodes that are kept for repairs, if the protocol keeps them for
+    /// a time.
+    fn retained(&self) -> Option<&Retained> {
+        None
+    }
+
+    /// Returns the size of all other messages and packets that are held, in bytes.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Returns the protocol's counters by name.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+
+    /// Returns the counters of the repairs that this node sends as the head of a domain, by name.
+    fn repair_counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Asserts the invariants.
+    fn check(&self, cx: &Context);
+}
+
+impl Context {
+    /// Queues a packet of the protocol.
+    pub(crate) fn transmit<'p>(
+        &mut self,
+        destination: Destination,
+        group: GroupId,
+        packet: impl GuestPacket<'p>,
+    ) {
+        self.push(destination, group, Datagram::Own(packet));
+    }
+
+    pub(crate) fn push<'p, P: GuestPacket<'p>>(
+        &mut self,
+        destination: Destination,
+        group: GroupId,
+        datagram: Datagram<'_, P>,
+    ) {
+        let view = self.reception.view_version(group);
+        let encode = |out: &mut Vec<u8>| datagram.encode(self.origin, group, view, out);
+        self.outbox.push(datagram.class(), destination, encode);
+    }
+
+    /// Copies a symbol from a datagram. Returns `None` and counts the datagram if it has none.
+    pub(crate) fn block(&mut self, bytes: &[u8]) -> Option<Block> {
+        let block = Block::copy(bytes).ok();
+        self.malformed += u64::from(block.is_none());
+        block
+    }
+
+    pub(crate) fn count_malformed(&mut self) {
+        self.malformed += 1;
+    }
+
+    /// Returns the sequence number of this node's next message in the group, or the number after
+    /// the highest known of another source.
+    pub(crate) fn next_seqno(&self, group: GroupId, source: NodeId) -> Option<SeqNo> {
+        if source == self.id {
+            return self.reception.group(group).map(|it| it.next());
+        }
+        Some(self.reception.stream(group, source)?.next())
+    }
+}
+
+impl<P: Policy> Shell<P> {
+    /// Creates the engine of the node `origin`. `payload_limit` is the size of the largest message,
+    /// in bytes.
+    pub(crate) fn new(
+        origin: impl Into<Origin>,
+        terms: Terms,
+        payload_limit: usize,
+        policy: P,
+    ) -> Self {
+        let origin = origin.into();
+        let context = Context {
+            id: origin.node,
+            origin,
+            now: Time::default(),
+            reception: Reception::new(origin.node, terms),
+            outbox: Outbox::default(),
+            data_sent: 0,
+            foreign: 0,
+            malformed: 0,
+        };
+        Self { context, payload_limit, policy }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    fn on_block(&mut self, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
+        if let Some(block) = self.context.block(bytes) {
+            self.policy.on_block(&mut self.context, id, block, from);
+        }
+    }
+}
+
+impl<P: Policy> Engine for Shell<P> {
+    fn join(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.context.now = now;
+        self.context.reception.join(group, &settings)?;
+        self.policy.join(&mut self.context, group);
+        Ok(())
+    }
+
+    fn leave(&mut self, now: Time, group: GroupId) {
+        self.context.now = now;
+        if self.context.reception.group(group).is_some() {
+            self.policy.leave(&mut self.context, group);
+            self.context.reception.leave(group);
+        }
+    }
+
+    fn send(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        let Self { context, payload_limit: limit, policy } = self;
+        context.now = now;
+        if context.reception.group(group).is_none() {
+            return Err(SendError::NotJoined);
+        }
+        if payload.len() > *limit {
+            return Err(SendError::TooLarge { bytes: payload.len(), limit: *limit });
+        }
+        policy.admit(context, group)?;
+        let seqno = context.reception.take_seqno(group).ok_or(SendError::NotJoined)?;
+        let block = Block::of_message(now, options.deadline, &payload);
+        context.data_sent += 1;
+        let data: Datagram<'_, P::Packet<'_>> = Datagram::Data { seqno, block: block.bytes() };
+        context.push(Destination::Group(group), group, data);
+        let id = PacketId { sender: context.id, group, seqno };
+        policy.on_sent(context, id, block);
+        Ok(seqno)
+    }
+
+    fn confirm(&mut self, now: Time, group: GroupId) {
+        self.context.now = now;
+        if self.context.reception.group(group).is_some() {
+            self.policy.confirm(&mut self.context, group);
+        }
+    }
+
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
+        self.context.now = now;
+        let Ok((header, datagram)) = <P::Packet<'_>>::decode(datagram) else {
+            self.context.malformed += 1;
+            return None;
+        };
+        let (group, from) = (header.group, header.sender);
+        if from == self.context.id || self.context.reception.group(group).is_none() {
+            self.context.foreign += 1;
+            return None;
+        }
+        match datagram {
+            Datagram::Data { seqno, block } => {
+                self.on_block(PacketId { sender: from, group, seqno }, block, None);
+            }
+            Datagram::Repair { source, seqno, block } => {
+                self.on_block(PacketId { sender: source, group, seqno }, block, Some(from));
+            }
+            Datagram::Own(packet) => {
+                self.policy.on_packet(&mut self.context, group, from, packet);
+            }
+        }
+        Some(from)
+    }
+
+    fn handle_view(&mut self, now: Time, change: &ViewChange) {
+        self.context.now = now;
+        let is_new = self.context.reception.handle_view(change);
+        self.policy.on_view(&mut self.context, change, is_new);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.context.now = now;
+        self.context.reception.handle_timeout(now);
+        self.policy.handle_timeout(&mut self.context);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.context.outbox.poll(out)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.context.reception.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let lost = self.context.reception.next_due();
+        let lost = lost.map(|at| Wakeup { at, reason: "give up a packet" });
+        Wakeup::earlier(self.policy.wakeup(), lost)
+    }
+
+    fn payload_limit(&self, profile: Profile) -> usize {
+        if profile == Profile::Guest { self.payload_limit } else { 0 }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.policy.retained().map_or(0, Retained::bytes) + self.policy.held_bytes()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let Context { data_sent, foreign, malformed, reception, outbox, .. } = &self.context;
+        let mut stats = vec![("data_sent", *data_sent)];
+        stats.extend(self.policy.counters());
+        stats.extend([("foreign", *foreign), ("malformed", *malformed)]);
+        stats.extend(self.policy.repair_counters());
+        stats.extend(reception.by_name());
+        stats.extend(self.policy.retained().into_iter().flat_map(Retained::by_name));
+        stats.extend(outbox.by_name());
+        stats
+    }
+
+    fn check(&self) {
+        self.context.reception.check();
+        self.policy.retained().into_iter().for_each(Retained::check);
+        self.policy.check(&self.context);
+    }
+}

@@ -1,0 +1,118 @@
+//! The state that the groups of a node share, and that the recovery in one group works with.
+
+use core::time::Duration;
+
+use carom_proto::{Destination, GroupId, NodeId, PacketId, Rng, SeqNo, Timers};
+
+use super::config::Config;
+use super::packet::Packet;
+use super::session::Peers;
+use crate::retained::Retained;
+use crate::shell::Context;
+
+/// State of a node that its groups share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) rng: Rng,
+    pub(super) retained: Retained,
+    pub(super) timers: Timers<TimerKey>,
+    pub(super) counters: Counters,
+}
+
+/// A group of the node during one call.
+pub(super) struct GroupContext<'a> {
+    pub(super) group: GroupId,
+    pub(super) node: &'a mut Context,
+    pub(super) shared: &'a mut Shared,
+    pub(super) peers: &'a Peers,
+}
+
+/// Identifies a packet within a group by its original sender and sequence number (an "ADU" in the
+/// paper).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Adu {
+    pub(super) source: NodeId,
+    pub(super) seqno: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TimerKey {
+    Session(GroupId),
+    Request(GroupId, Adu),
+    Repair(GroupId, Adu),
+}
+
+carom_proto::counters! {
+    pub(super) struct Counters {
+        requests_sent,
+        requests_received,
+        /// Requests postponed because another member's request was heard.
+        requests_suppressed,
+        /// Requests heard just after this member had backed off its own (ignore-backoff).
+        requests_ignored,
+        /// Requests for packets that were repaired by this node, or heard repaired, less than
+        /// three distances ago.
+        requests_held_down,
+        /// Requests for packets that this node does not retain.
+        requests_unanswerable,
+        repairs_sent,
+        /// Repairs canceled because another member's repair was heard.
+        repairs_suppressed,
+        /// Repairs of packets that were not missing here.
+        repairs_duplicate,
+        /// Repairs not scheduled because too many are pending, or because the message's deadline
+        /// has passed.
+        repairs_refused,
+        /// Session messages sent.
+        sessions_sent,
+        /// Bytes of session messages sent.
+        session_bytes,
+        /// Reports that were postponed to the next session message.
+        reports_put_off,
+        distances_measured,
+        /// Session messages of members beyond the bound, which were not remembered.
+        peers_refused,
+    }
+}
+
+impl Adu {
+    pub(super) fn of(id: PacketId) -> Self {
+        Self { source: id.sender, seqno: id.seqno.0 }
+    }
+
+    pub(super) fn id(self, group: GroupId) -> PacketId {
+        PacketId { sender: self.source, group, seqno: SeqNo(self.seqno) }
+    }
+}
+
+impl GroupContext<'_> {
+    /// Returns the distance to another member.
+    pub(super) fn distance(&self, node: NodeId) -> Duration {
+        self.peers.distance(node, self.shared.config.distance)
+    }
+
+    /// Returns the known number of members of the group, including this one.
+    pub(super) fn size(&self) -> usize {
+        let viewed = self.node.reception.group(self.group).map_or(0, |it| it.view.members().len());
+        viewed.max(self.peers.len()) + 1
+    }
+
+    pub(super) fn is_missing(&self, adu: Adu) -> bool {
+        self.node.reception.is_missing(adu.id(self.group))
+    }
+
+    pub(super) fn multicast(&mut self, packet: Packet<'_>) {
+        self.node.transmit(Destination::Group(self.group), self.group, packet);
+    }
+
+    /// Sets the timer of a request after `wait`.
+    pub(super) fn set_request(&mut self, adu: Adu, wait: Duration) {
+        self.shared.timers.set(TimerKey::Request(self.group, adu), self.node.now + wait);
+    }
+
+    /// Sets the timer of a repair after `wait`.
+    pub(super) fn set_repair(&mut self, adu: Adu, wait: Duration) {
+        self.shared.timers.set(TimerKey::Repair(self.group, adu), self.node.now + wait);
+    }
+}
