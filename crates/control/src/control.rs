@@ -34,7 +34,7 @@ pub struct Control {
 }
 
 /// Parts of a process that do not depend on its store.
-struct Ground {
+struct ProcessParts {
     runtime: Runtime,
     listener: TcpListener,
     http: Option<TcpListener>,
@@ -49,7 +49,7 @@ const ACCEPTED: usize = 128;
 /// Capacity of the queue of the store's reports.
 const REPORTS: usize = 1024;
 /// Capacity of the queue of HTTP requests.
-const ASKS: usize = 16;
+const HTTP_REQUESTS: usize = 16;
 
 impl Control {
     /// Starts a control process.
@@ -66,21 +66,21 @@ impl Control {
             StoreOptions::Embedded(directory) => {
                 let (cluster, partitions) = (&config.cluster, config.partitions);
                 let store = EmbeddedStore::open(&directory, cluster, partitions, new_store)?;
-                let ground = Ground::new(config, listen, advertise, http, seed)?;
+                let parts = ProcessParts::new(config, listen, advertise, http, seed)?;
                 let (sender, reports) = mpsc::channel(REPORTS);
-                let partitions = ground.config.partitions;
-                let writer = Writer::start(store, partitions, ground.address, sender)?;
-                ground.launch(writer, reports)
+                let partitions = parts.config.partitions;
+                let writer = Writer::start(store, partitions, parts.address, sender)?;
+                parts.launch(writer, reports)
             }
             #[cfg(feature = "etcd")]
             StoreOptions::Etcd(etcd) => {
-                let most = config.max_commit_changes.min(MAX_COMMIT_CHANGES);
-                let config = ServerConfig { max_commit_changes: most, ..config };
-                let ground = Ground::new(config, listen, advertise, http, seed)?;
+                let max_changes = config.max_commit_changes.min(MAX_COMMIT_CHANGES);
+                let config = ServerConfig { max_commit_changes: max_changes, ..config };
+                let parts = ProcessParts::new(config, listen, advertise, http, seed)?;
                 let (sender, reports) = mpsc::channel(REPORTS);
-                let store = EtcdStore::open(&etcd, &ground.config, ground.address, sender);
-                let store = ground.runtime.block_on(store)?;
-                ground.launch(store, reports)
+                let store = EtcdStore::open(&etcd, &parts.config, parts.address, sender);
+                let store = parts.runtime.block_on(store)?;
+                parts.launch(store, reports)
             }
             #[cfg(not(feature = "etcd"))]
             StoreOptions::Etcd(_) => Err(StoreError::NotBuilt.into()),
@@ -122,11 +122,11 @@ impl Control {
     /// # Errors
     /// Same as [`Control::wait`].
     pub fn stop(mut self) -> Result<(), ControlError> {
-        self.ask_to_stop();
+        self.request_stop();
         self.wait()
     }
 
-    fn ask_to_stop(&mut self) {
+    fn request_stop(&mut self) {
         if let Some(stop) = self.stop.take() {
             // The process may have ended already.
             let _ = stop.send(());
@@ -136,7 +136,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.ask_to_stop();
+        self.request_stop();
         if let Some(thread) = self.thread.take() {
             // Callers that need the result use `stop`.
             let _ = thread.join();
@@ -144,7 +144,7 @@ impl Drop for Control {
     }
 }
 
-impl Ground {
+impl ProcessParts {
     fn new(
         config: ServerConfig,
         listen: SocketAddr,
@@ -182,16 +182,16 @@ impl Ground {
         let http_address = http_address.map_err(ControlError::Start)?;
         let (links, arrivals) = Links::new();
         let (accepted_sender, accepted) = mpsc::channel(ACCEPTED);
-        let (asks_sender, asks) = mpsc::channel(ASKS);
+        let (requests_sender, requests) = mpsc::channel(HTTP_REQUESTS);
         let (stop_sender, stop) = oneshot::channel();
         let (trouble_sender, trouble) = watch::channel(None);
-        let inputs = Inputs { accepted, arrivals, reports, asks, stop };
+        let inputs = Inputs { accepted, arrivals, reports, requests, stop };
         let server = Server::new(config.clone(), seed);
         let process = Process::new(server, config, links, store, address, trouble_sender);
         let serve = move || {
             runtime.spawn(links::accept(listener, accepted_sender));
             if let Some(http) = http {
-                runtime.spawn(http::serve(http, asks_sender, descriptors.http));
+                runtime.spawn(http::serve(http, requests_sender, descriptors.http));
             }
             runtime.block_on(process.run(inputs))
         };
@@ -212,9 +212,10 @@ fn bind(
 
 /// Returns the address at which other hosts reach a socket bound to `listened`.
 fn reachable(listened: SocketAddr) -> SocketAddr {
-    match listened.ip().is_unspecified() {
-        true => SocketAddr::new(first_address().into(), listened.port()),
-        false => listened,
+    if listened.ip().is_unspecified() {
+        SocketAddr::new(first_address().into(), listened.port())
+    } else {
+        listened
     }
 }
 

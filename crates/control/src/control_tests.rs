@@ -45,13 +45,13 @@ fn store_that_is_damaged_while_it_serves_ends_the_process() {
     let disk = move || Breakable(InMemoryBackend::new(), Arc::clone(&breaks));
     let store = EmbeddedStore::on(disk, &config.cluster, partitions).expect("it opens");
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let ground = Ground::new(config, any_port, None, None, Some(7)).expect("an address");
+    let parts = ProcessParts::new(config, any_port, None, None, Some(7)).expect("an address");
     let (sender, reports) = mpsc::channel(REPORTS);
-    let mut writer = Writer::start(store, partitions, ground.address, sender).expect("it is sound");
+    let mut writer = Writer::start(store, partitions, parts.address, sender).expect("it is sound");
     is_broken.store(true, Ordering::Relaxed);
     let commit = Commit { id: CommitId(1), partition: 0, after: 0, changes: Vec::new() };
     writer.commit(commit, &PartitionState::default());
-    let control = ground.launch(writer, reports).expect("it serves");
+    let control = parts.launch(writer, reports).expect("it serves");
     let give_up = Instant::now() + Duration::from_secs(30);
     while !control.has_ended() {
         assert!(Instant::now() < give_up, "it serves without a store");

@@ -9,8 +9,8 @@ use carom_proto::membership::service::detector;
 use carom_proto::{Endpoint, NodeId, Time, Transmit, Wakeup};
 use serde::{Deserialize, Serialize};
 
-use crate::caller::{self, Caller, Machine};
 use crate::control::system_random;
+use crate::driver::{self, Driver, Machine};
 use crate::error::ControlError;
 
 /// Running failure detector. Dropping it sends a goodbye and ends it.
@@ -25,7 +25,7 @@ use crate::error::ControlError;
 /// ```
 #[derive(Debug)]
 pub struct Detector {
-    caller: Caller<detector::Detector>,
+    driver: Driver<detector::Detector>,
     id: NodeId,
     rack: String,
     address: SocketAddr,
@@ -75,7 +75,7 @@ pub struct DetectorStatus {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Control process, as a caller sees it.
+/// Control process, as a driver sees it.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct ProcessStatus {
     /// TCP address.
@@ -111,7 +111,7 @@ impl Detector {
     /// # Panics
     /// Panics if `controls` is empty.
     pub fn start(options: DetectorOptions) -> Result<Self, ControlError> {
-        let socket = caller::bind(options.listen)?;
+        let socket = driver::bind(options.listen)?;
         let listened = socket.local_addr().map_err(ControlError::Start)?;
         let address = options.advertise.unwrap_or(listened);
         let seed = options.seed.unwrap_or_else(system_random);
@@ -124,13 +124,13 @@ impl Detector {
             ..detector::DetectorConfig::default()
         };
         let machine = detector::Detector::new(id, Endpoint(address), config, seed);
-        let caller = Caller::start("carom-detector", machine, Some(socket))?;
-        Ok(Self { caller, id, rack: options.rack, address })
+        let driver = Driver::start("carom-detector", machine, Some(socket))?;
+        Ok(Self { driver, id, rack: options.rack, address })
     }
 
     /// Returns a snapshot of the detector's state.
     pub fn status(&self) -> DetectorStatus {
-        let machine = self.caller.machine();
+        let machine = self.driver.machine();
         DetectorStatus {
             detector: self.id.to_string(),
             rack: self.rack.clone(),
@@ -144,7 +144,7 @@ impl Detector {
 
     /// Returns `true` if the detector has ended by itself.
     pub fn has_ended(&self) -> bool {
-        self.caller.has_ended()
+        self.driver.has_ended()
     }
 
     /// Sends a goodbye, so that the rack is reassigned to another detector at once, and ends the
@@ -153,7 +153,7 @@ impl Detector {
     /// # Errors
     /// The detector's thread panicked.
     pub fn stop(mut self) -> Result<(), ControlError> {
-        self.caller.stop()
+        self.driver.stop()
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Every page is verified when the store is opened, which reads the whole file. Without this,
 //! `redb` trusts a file that was closed cleanly, and panics if it was damaged since. In addition, a
-//! panic while opening, reading or writing is treated as damage ([`guarded`]). A marker file next
-//! to the database records that a store existed, so that a missing or empty database is not
+//! panic while opening, reading or writing is treated as damage ([`catch_panics`]). A marker file
+//! next to the database records that a store existed, so that a missing or empty database is not
 //! mistaken for a new one.
 //!
 //! | table | key | value |
@@ -27,9 +27,9 @@ use carom_proto::membership::service::server::{Commit, CommitFailure};
 use carom_proto::membership::service::{Change, FrameError, GroupState, Member, PartitionState};
 use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable, TableDefinition};
 
-use crate::about::About;
 use crate::error::{StoreError, plain};
-use crate::guarded::guarded;
+use crate::panic_guard::catch_panics;
+use crate::store_identity::StoreIdentity;
 
 const ABOUT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("about");
 const VERSIONS: TableDefinition<'_, u16, u64> = TableDefinition::new("versions");
@@ -46,42 +46,42 @@ pub(crate) struct EmbeddedStore {
 impl EmbeddedStore {
     /// Opens the store in `directory`, which is created if it is missing.
     ///
-    /// With `anew`, a lost or damaged store is moved aside and replaced by an empty one.
+    /// With `new_store`, a lost or damaged store is moved aside and replaced by an empty one.
     pub(crate) fn open(
         directory: &Path,
         cluster: &str,
         partitions: u16,
-        anew: bool,
+        new_store: bool,
     ) -> Result<Self, StoreError> {
-        let place = Place::new(directory);
-        place.prepare()?;
-        let open = || Self::open_at(&place, cluster, partitions);
+        let files = StoreFiles::new(directory);
+        files.prepare()?;
+        let open = || Self::open_at(&files, cluster, partitions);
         match open() {
-            Err(error @ (StoreError::Lost { .. } | StoreError::Damaged { .. })) if anew => {
+            Err(error @ (StoreError::Lost { .. } | StoreError::Damaged { .. })) if new_store => {
                 tracing::warn!(%error, "starting with an empty store");
-                place.put_aside()?;
+                files.move_aside()?;
                 open()
             }
             result => result,
         }
     }
 
-    fn open_at(place: &Place, cluster: &str, partitions: u16) -> Result<Self, StoreError> {
-        let is_new = place.is_new()?;
-        let path = place.database.clone();
+    fn open_at(files: &StoreFiles, cluster: &str, partitions: u16) -> Result<Self, StoreError> {
+        let is_new = files.is_new()?;
+        let path = files.database.clone();
         let opens = move || {
             let database = Database::builder().set_check_integrity_on_open(true).create(&path);
             database.map_err(|error| cannot_use(&path, error))
         };
         let begun = Self::begin(Box::new(opens), cluster, partitions).and_then(|store| {
-            place.mark(&About { cluster: cluster.into(), partitions })?;
+            files.mark(&StoreIdentity { cluster: cluster.into(), partitions })?;
             Ok(store)
         });
         let is_ours = is_new && !matches!(begun, Err(StoreError::InUse { .. }));
         if begun.is_err() && is_ours {
             // The file has no data yet. If it stayed there empty, the next start would report a
             // lost store.
-            let _ = std::fs::remove_file(&place.database);
+            let _ = std::fs::remove_file(&files.database);
         }
         begun
     }
@@ -108,16 +108,16 @@ impl EmbeddedStore {
         cluster: &str,
         partitions: u16,
     ) -> Result<Self, StoreError> {
-        guarded(|| {
+        catch_panics(|| {
             let database = opens()?;
             let store = Self { opens, database: Some(database) };
-            store.introduce(&About { cluster: cluster.into(), partitions })?;
+            store.check_identity(&StoreIdentity { cluster: cluster.into(), partitions })?;
             Ok(store)
         })
     }
 
     /// Records the identity of a new store, or checks that of an existing one.
-    fn introduce(&self, ours: &About) -> Result<(), StoreError> {
+    fn check_identity(&self, ours: &StoreIdentity) -> Result<(), StoreError> {
         let transaction = self.database()?.begin_write()?;
         {
             let mut about = transaction.open_table(ABOUT)?;
@@ -128,7 +128,7 @@ impl EmbeddedStore {
             let found = about.get("store")?;
             let found = found.map(|bytes| bytes.value().to_vec());
             match found {
-                Some(bytes) => About::decode(&bytes)?.must_be(ours)?,
+                Some(bytes) => StoreIdentity::decode(&bytes)?.ensure_matches(ours)?,
                 None => {
                     let bytes = ours.encode();
                     about.insert("store", &bytes[..])?;
@@ -141,7 +141,7 @@ impl EmbeddedStore {
 
     /// Reads a partition.
     pub(crate) fn load(&self, partition: u16) -> Result<PartitionState, StoreError> {
-        guarded(|| self.read(partition))
+        catch_panics(|| self.read(partition))
     }
 
     fn read(&self, partition: u16) -> Result<PartitionState, StoreError> {
@@ -200,7 +200,7 @@ impl EmbeddedStore {
 
     fn try_commit(&mut self, commits: &[Commit]) -> Result<(), StoreError> {
         self.reopen()?;
-        guarded(|| self.write(commits))
+        catch_panics(|| self.write(commits))
     }
 
     fn write(&self, commits: &[Commit]) -> Result<(), StoreError> {
@@ -221,7 +221,7 @@ impl EmbeddedStore {
 
     /// Returns `true` if all commits are stored.
     fn has_all(&self, commits: &[Commit]) -> Result<bool, StoreError> {
-        guarded(|| {
+        catch_panics(|| {
             let transaction = self.database()?.begin_read()?;
             let versions = transaction.open_table(VERSIONS)?;
             for commit in commits {
@@ -236,7 +236,7 @@ impl EmbeddedStore {
 
     fn reopen(&mut self) -> Result<(), StoreError> {
         if self.database.is_none() {
-            self.database = Some(guarded(&self.opens)?);
+            self.database = Some(catch_panics(&self.opens)?);
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ impl EmbeddedStore {
     /// Closes the database. Closing panics if the database is damaged.
     fn close(&mut self) {
         let database = self.database.take();
-        let closed = guarded(|| {
+        let closed = catch_panics(|| {
             drop(database);
             Ok(())
         });
@@ -267,13 +267,13 @@ impl Drop for EmbeddedStore {
 
 /// Paths of a store.
 #[derive(Debug)]
-struct Place {
+struct StoreFiles {
     directory: PathBuf,
     database: PathBuf,
     marker: PathBuf,
 }
 
-impl Place {
+impl StoreFiles {
     fn new(directory: &Path) -> Self {
         let [database, marker] = [DATABASE, MARKER].map(|name| directory.join(name));
         Self { directory: directory.to_owned(), database, marker }
@@ -293,17 +293,20 @@ impl Place {
         match std::fs::metadata(&self.database) {
             Ok(file) if file.is_file() && file.len() == 0 => Err(lost("is empty")),
             Ok(_) => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match exists(&self.marker)? {
-                true => Err(lost("is missing")),
-                false => Ok(true),
-            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if exists(&self.marker)? {
+                    Err(lost("is missing"))
+                } else {
+                    Ok(true)
+                }
+            }
             Err(error) => Err(self.cannot_open(&error)),
         }
     }
 
     /// Writes the marker, which records that a store exists.
-    fn mark(&self, about: &About) -> Result<(), StoreError> {
-        let text = format!("The store of {about} is in {DATABASE}.\n");
+    fn mark(&self, identity: &StoreIdentity) -> Result<(), StoreError> {
+        let text = format!("The store of {identity} is in {DATABASE}.\n");
         let is_marked = std::fs::read(&self.marker).is_ok_and(|found| found == text.as_bytes());
         if is_marked {
             return Ok(());
@@ -315,7 +318,7 @@ impl Place {
     }
 
     /// Renames the database to keep it, and removes the marker.
-    fn put_aside(&self) -> Result<(), StoreError> {
+    fn move_aside(&self) -> Result<(), StoreError> {
         let aside = self.directory.join(ASIDE);
         for (from, to) in [(&self.database, Some(&aside)), (&self.marker, None)] {
             let moved = match to {

@@ -4,8 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::about::FORMAT;
-
 /// Error that prevents a control process from starting or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -56,10 +54,12 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The store was written by another version of this program.
-    #[error("store format {found} is not supported: expected {FORMAT}")]
+    #[error("store format {found} is not supported: expected {expected}")]
     Format {
         /// Format of the store.
         found: u32,
+        /// Format of this version.
+        expected: u32,
     },
     /// The database file has the format of another version of this program.
     #[error("{path} has file format {found}, which is not supported")]

@@ -1,7 +1,7 @@
 //! HTTP server for status and metrics.
 //!
 //! HTTP gets a bounded share of the process's descriptors, so that it cannot displace the
-//! connections of nodes. At most `most` connections are open. Each answers one request and ends
+//! connections of nodes. At most `max_connections` are open. Each answers one request and ends
 //! within a fixed time. Further connections wait in the system's queue, which costs no descriptor.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::status::{GroupStatus, Status, Unknown};
 
 /// Request for the state of the process.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum StatusRequest {
     /// Everything except the groups.
     Status(oneshot::Sender<Status>),
     /// One group.
@@ -33,7 +33,7 @@ pub(crate) enum Ask {
 }
 
 #[derive(Debug, Deserialize)]
-struct WhichGroup {
+struct GroupQuery {
     group: String,
 }
 
@@ -43,19 +43,23 @@ const HEADER_WITHIN: Duration = Duration::from_secs(5);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_ACCEPT: Duration = Duration::from_millis(100);
 
-/// Serves until the runtime ends, with at most `most` open connections.
-pub(crate) async fn serve(listener: TcpListener, asks: mpsc::Sender<Ask>, most: usize) {
+/// Serves until the runtime ends, with at most `max_connections` open connections.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    requests: mpsc::Sender<StatusRequest>,
+    max_connections: usize,
+) {
     let router = Router::new()
         .route("/status", get(status))
         .route("/members", get(members))
         .route("/metrics", get(metrics_text))
-        .with_state(asks);
-    let places = Arc::new(Semaphore::new(most));
+        .with_state(requests);
+    let permits = Arc::new(Semaphore::new(max_connections));
     loop {
-        let place = place(&places, most).await;
+        let permit = permit(&permits, max_connections).await;
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(answer(stream, router.clone(), place));
+                tokio::spawn(answer(stream, router.clone(), permit));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection");
@@ -66,16 +70,19 @@ pub(crate) async fn serve(listener: TcpListener, asks: mpsc::Sender<Ask>, most: 
 }
 
 /// Waits until another connection may be open.
-async fn place(places: &Arc<Semaphore>, most: usize) -> OwnedSemaphorePermit {
-    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
-        return place;
+async fn permit(permits: &Arc<Semaphore>, max_connections: usize) -> OwnedSemaphorePermit {
+    if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+        return permit;
     }
-    tracing::warn!(most, "all HTTP connections are in use; further requests wait");
-    Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed")
+    tracing::warn!(
+        most = max_connections,
+        "all HTTP connections are in use; further requests wait"
+    );
+    Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed")
 }
 
 /// Serves one request. The descriptor is released within [`ANSWERED_WITHIN`].
-async fn answer(stream: TcpStream, router: Router, place: OwnedSemaphorePermit) {
+async fn answer(stream: TcpStream, router: Router, permit: OwnedSemaphorePermit) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_WITHIN)
@@ -86,43 +93,48 @@ async fn answer(stream: TcpStream, router: Router, place: OwnedSemaphorePermit) 
         Ok(Err(error)) => tracing::warn!(%error, "cannot answer an HTTP request"),
         Err(_) => tracing::warn!("an HTTP client did not read its response in time"),
     }
-    drop(place);
+    drop(permit);
 }
 
-async fn status(State(asks): State<mpsc::Sender<Ask>>) -> Response {
-    match ask(&asks, Ask::Status).await {
+async fn status(State(requests): State<mpsc::Sender<StatusRequest>>) -> Response {
+    match request(&requests, StatusRequest::Status).await {
         Some(status) => Json(status).into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 
-async fn members(State(asks): State<mpsc::Sender<Ask>>, which: Query<WhichGroup>) -> Response {
-    let group = GroupId::of_name(&which.group);
-    match ask(&asks, |reply| Ask::Group(group, reply)).await {
+async fn members(
+    State(requests): State<mpsc::Sender<StatusRequest>>,
+    query: Query<GroupQuery>,
+) -> Response {
+    let group = GroupId::of_name(&query.group);
+    match request(&requests, |reply| StatusRequest::Group(group, reply)).await {
         Some(Ok(Some(group))) => Json(group).into_response(),
         Some(Ok(None)) => {
-            (StatusCode::NOT_FOUND, format!("group {:?} has no members here\n", which.group))
+            (StatusCode::NOT_FOUND, format!("group {:?} has no members here\n", query.group))
                 .into_response()
         }
         Some(Err(Unknown)) | None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 
-async fn metrics_text(State(asks): State<mpsc::Sender<Ask>>) -> Response {
+async fn metrics_text(State(requests): State<mpsc::Sender<StatusRequest>>) -> Response {
     const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let text = ask(&asks, Ask::Status).await.and_then(|status| metrics::text(status).ok());
+    let text = request(&requests, StatusRequest::Status)
+        .await
+        .and_then(|status| metrics::text(status).ok());
     match text {
         Some(text) => ([(header::CONTENT_TYPE, TYPE)], text).into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 
-async fn ask<T>(
-    asks: &mpsc::Sender<Ask>,
-    make: impl FnOnce(oneshot::Sender<T>) -> Ask,
+async fn request<T>(
+    requests: &mpsc::Sender<StatusRequest>,
+    make: impl FnOnce(oneshot::Sender<T>) -> StatusRequest,
 ) -> Option<T> {
     let (reply, answer) = oneshot::channel();
-    asks.send(make(reply)).await.ok()?;
+    requests.send(make(reply)).await.ok()?;
     answer.await.ok()
 }
 
@@ -137,8 +149,8 @@ mod tests {
     async fn a_connection_over_the_limit_waits_until_another_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let (asks_sender, mut asks) = mpsc::channel(2);
-        tokio::spawn(serve(listener, asks_sender, 1));
+        let (requests_sender, mut requests) = mpsc::channel(2);
+        tokio::spawn(serve(listener, requests_sender, 1));
         let mut streams = Vec::new();
         let mut unanswered = Vec::new();
         for _ in 0..2 {
@@ -147,8 +159,8 @@ mod tests {
             streams.push(stream);
         }
         for _ in 0..2 {
-            let request = tokio::time::timeout(6 * ANSWERED_WITHIN, asks.recv()).await;
-            let Ok(Some(Ask::Status(reply))) = request else { panic!("no request") };
+            let request = tokio::time::timeout(6 * ANSWERED_WITHIN, requests.recv()).await;
+            let Ok(Some(StatusRequest::Status(reply))) = request else { panic!("no request") };
             assert!(unanswered.iter().all(oneshot::Sender::is_closed), "two at a time");
             unanswered.push(reply);
         }

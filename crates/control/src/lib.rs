@@ -13,24 +13,24 @@
 //! # Ok::<(), carom_control::ControlError>(())
 //! ```
 
-mod about;
-mod caller;
 mod control;
 mod descriptors;
 mod detector;
+mod driver;
 mod embedded;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
-mod guarded;
 mod http;
 mod links;
 mod metrics;
 mod observer;
 mod options;
+mod panic_guard;
 mod process;
 mod status;
 mod store;
+mod store_identity;
 mod writer;
 
 pub use control::Control;

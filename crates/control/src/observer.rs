@@ -8,8 +8,8 @@ use carom_proto::membership::service::frame::ChangeKind;
 use carom_proto::membership::service::observer;
 use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
 
-use crate::caller::{Caller, Machine};
 use crate::control::system_random;
+use crate::driver::{Driver, Machine};
 use crate::error::ControlError;
 
 /// Running observer of a membership service. Dropping it ends it.
@@ -26,7 +26,7 @@ use crate::error::ControlError;
 /// ```
 #[derive(Debug)]
 pub struct Observer {
-    caller: Caller<observer::Observer>,
+    driver: Driver<observer::Observer>,
 }
 
 /// Settings of an observer.
@@ -108,12 +108,12 @@ impl Observer {
             ..observer::ObserverConfig::default()
         };
         let machine = observer::Observer::new(config, system_random());
-        Ok(Self { caller: Caller::start("carom-observer", machine, None)? })
+        Ok(Self { driver: Driver::start("carom-observer", machine, None)? })
     }
 
     /// Returns a snapshot of the observer's state.
     pub fn observe(&self) -> Observation {
-        let machine = self.caller.machine();
+        let machine = self.driver.machine();
         let mut nodes: BTreeMap<NodeId, ObservedNode> = BTreeMap::new();
         for (group, observed) in machine.groups() {
             for member in observed.members.values() {
@@ -138,7 +138,7 @@ impl Observer {
 
     /// Returns the changes since the last call, in the order in which the service reported them.
     pub fn take_changes(&self) -> Vec<ObservedChange> {
-        let mut machine = self.caller.machine();
+        let mut machine = self.driver.machine();
         let changes = std::iter::from_fn(|| machine.poll_change());
         let changes = changes.map(|(group, change)| ObservedChange {
             kind: change.kind,
@@ -152,7 +152,7 @@ impl Observer {
 
     /// Returns `true` if the observer has ended by itself.
     pub fn has_ended(&self) -> bool {
-        self.caller.has_ended()
+        self.driver.has_ended()
     }
 }
 

@@ -11,9 +11,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::StoreError;
-use crate::http::Ask;
+use crate::http::StatusRequest;
 use crate::links::{Arrival, Links};
-use crate::status::{GroupStatus, Status, Surroundings};
+use crate::status::{GroupStatus, Status, StatusContext};
 use crate::store::{Store, StoreEvent};
 
 /// Control process.
@@ -35,7 +35,7 @@ pub(crate) struct Inputs<R> {
     pub(crate) accepted: mpsc::Receiver<(TcpStream, SocketAddr)>,
     pub(crate) arrivals: mpsc::Receiver<Arrival>,
     pub(crate) reports: mpsc::Receiver<R>,
-    pub(crate) asks: mpsc::Receiver<Ask>,
+    pub(crate) requests: mpsc::Receiver<StatusRequest>,
     pub(crate) stop: oneshot::Receiver<()>,
 }
 
@@ -44,12 +44,12 @@ enum Input<R> {
     Accepted(TcpStream, SocketAddr),
     Arrival(Arrival),
     Report(R),
-    Ask(Ask),
+    Request(StatusRequest),
     Time,
 }
 
 /// Maximum number of inputs of one kind handled before the server's commands are polled.
-const TOGETHER: usize = 64;
+const BATCH: usize = 64;
 /// Time limit for completing open requests, and then for writing queued data, when the process
 /// stops.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
@@ -74,7 +74,7 @@ impl<S: Store> Process<S> {
     /// The store cannot be used any more.
     pub(crate) async fn run(mut self, mut inputs: Inputs<S::Report>) -> Result<(), StoreError> {
         loop {
-            self.act();
+            self.run_commands();
             if let Some(error) = self.store.take_failure() {
                 return Err(error);
             }
@@ -84,14 +84,14 @@ impl<S: Store> Process<S> {
                 Some(report) = inputs.reports.recv() => Input::Report(report),
                 Some((stream, from)) = inputs.accepted.recv() => Input::Accepted(stream, from),
                 Some(arrival) = inputs.arrivals.recv() => Input::Arrival(arrival),
-                Some(ask) = inputs.asks.recv() => Input::Ask(ask),
+                Some(request) = inputs.requests.recv() => Input::Request(request),
                 () = sleep_until(due) => Input::Time,
                 _ = &mut inputs.stop => break,
             };
             // The process may have been stalled. Partitions that it has lost meanwhile must be
             // known before any request is answered.
             self.store.handle_time(Instant::now());
-            self.obey_store();
+            self.forward_store_events();
             self.on_input(input, &mut inputs);
         }
         let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
@@ -112,19 +112,19 @@ impl<S: Store> Process<S> {
             }
             Input::Arrival(arrival) => {
                 self.on_arrival(arrival);
-                for _ in 1..TOGETHER {
+                for _ in 1..BATCH {
                     let Ok(arrival) = inputs.arrivals.try_recv() else { break };
                     self.on_arrival(arrival);
                 }
             }
             Input::Report(report) => {
                 self.store.handle_report(Instant::now(), report);
-                for _ in 1..TOGETHER {
+                for _ in 1..BATCH {
                     let Ok(report) = inputs.reports.try_recv() else { break };
                     self.store.handle_report(Instant::now(), report);
                 }
             }
-            Input::Ask(ask) => self.answer(ask),
+            Input::Request(request) => self.answer(request),
             Input::Time => self.server.handle_timeout(self.now()),
         }
     }
@@ -135,19 +135,19 @@ impl<S: Store> Process<S> {
             let Some(report) = inputs.reports.recv().await else { return };
             self.store.handle_time(Instant::now());
             self.store.handle_report(Instant::now(), report);
-            self.act();
+            self.run_commands();
         }
     }
 
     /// Passes the events of the store to the server.
-    fn obey_store(&mut self) {
+    fn forward_store_events(&mut self) {
         let trouble = self.store.trouble();
         self.trouble.send_if_modified(|known| {
-            let is_news = known.as_deref() != trouble;
-            if is_news {
+            let is_new = known.as_deref() != trouble;
+            if is_new {
                 *known = trouble.map(str::to_owned);
             }
-            is_news
+            is_new
         });
         while let Some(event) = self.store.poll() {
             let now = self.now();
@@ -195,16 +195,16 @@ impl<S: Store> Process<S> {
     }
 
     /// Carries out the commands of the server until it has no more.
-    fn act(&mut self) {
+    fn run_commands(&mut self) {
         loop {
-            self.obey_store();
+            self.forward_store_events();
             while let Some(commit) = self.server.poll_commit() {
                 let state = self.server.state(commit.partition);
                 self.store.commit(commit, state.expect("a partition with a commit is loaded"));
             }
             let mut has_changed = false;
             while let Some(command) = self.server.poll_link() {
-                has_changed |= self.carry(command);
+                has_changed |= self.run_command(command);
             }
             if !has_changed {
                 return;
@@ -213,7 +213,7 @@ impl<S: Store> Process<S> {
     }
 
     /// Carries out one command. Returns `true` if the server received an event in the process.
-    fn carry(&mut self, command: LinkCommand) -> bool {
+    fn run_command(&mut self, command: LinkCommand) -> bool {
         match command {
             LinkCommand::Send { link, bytes } => {
                 let Err(why) = self.links.send(link, bytes) else { return false };
@@ -237,10 +237,10 @@ impl<S: Store> Process<S> {
         self.server.handle_link(now, link, LinkEvent::Closed { why });
     }
 
-    fn answer(&self, ask: Ask) {
-        match ask {
-            Ask::Status(reply) => {
-                let around = Surroundings {
+    fn answer(&self, request: StatusRequest) {
+        match request {
+            StatusRequest::Status(reply) => {
+                let context = StatusContext {
                     cluster: &self.config.cluster,
                     store: self.store.status(),
                     address: self.address.to_string(),
@@ -250,9 +250,9 @@ impl<S: Store> Process<S> {
                     now: self.now(),
                 };
                 // The requester may have disconnected.
-                let _ = reply.send(Status::of(&self.server, &around));
+                let _ = reply.send(Status::of(&self.server, &context));
             }
-            Ask::Group(group, reply) => {
+            StatusRequest::Group(group, reply) => {
                 let _ = reply.send(GroupStatus::of(&self.server, group));
             }
         }

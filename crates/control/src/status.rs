@@ -175,7 +175,7 @@ pub(crate) struct Unknown;
 
 /// Parts of a status that the server does not know.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct StatusContext<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) store: StoreStatus,
     pub(crate) address: String,
@@ -200,8 +200,8 @@ impl Status {
         self.partitions.iter().filter(|partition| partition.owned)
     }
 
-    pub(crate) fn of(server: &Server, around: &Surroundings<'_>) -> Self {
-        let silent_ms = |heard: Time| around.now.since(heard).as_millis() as u64;
+    pub(crate) fn of(server: &Server, context: &StatusContext<'_>) -> Self {
+        let silent_ms = |heard: Time| context.now.since(heard).as_millis() as u64;
         let detectors = server.detectors().map(|detector| KnownDetector {
             detector: detector.session.member.node.to_string(),
             rack: detector.session.rack,
@@ -226,7 +226,7 @@ impl Status {
             next: server.next_of(session.member.node).map(|next| next.to_string()),
         });
         let owners: BTreeMap<u16, Endpoint> = server.owners().owned.iter().copied().collect();
-        let partitions = (0..around.partitions).filter_map(|partition| {
+        let partitions = (0..context.partitions).filter_map(|partition| {
             let state = server.state(partition)?;
             Some(PartitionStatus {
                 partition,
@@ -237,16 +237,16 @@ impl Status {
                 members: state.groups().values().map(|group| group.members.len()).sum(),
             })
         });
-        let stats = around.store.counters.iter().copied().chain(server.stats());
+        let stats = context.store.counters.iter().copied().chain(server.stats());
         Self {
             process: format!("{:016x}", server.process()),
-            cluster: around.cluster.to_owned(),
-            address: around.address.clone(),
-            up_s: around.now.since(Time(0)).as_secs(),
-            lease_ms: around.lease.as_millis() as u64,
-            links: around.links,
+            cluster: context.cluster.to_owned(),
+            address: context.address.clone(),
+            up_s: context.now.since(Time(0)).as_secs(),
+            lease_ms: context.lease.as_millis() as u64,
+            links: context.links,
             open_requests: server.open_requests(),
-            store: around.store.clone(),
+            store: context.store.clone(),
             partitions: partitions.collect(),
             nodes: nodes.collect(),
             detectors: detectors.collect(),

@@ -22,7 +22,7 @@ struct Inner {
     /// Clients of the members, created on first use. A client reconnects by itself.
     clients: Mutex<Vec<Option<Client>>>,
     /// Index of the member in use.
-    place: watch::Sender<usize>,
+    selected: watch::Sender<usize>,
 }
 
 /// Failure of a request.
@@ -57,8 +57,8 @@ impl Members {
         }
         let urls = options.urls.clone();
         let clients = Mutex::new(vec![None; urls.len()]);
-        let (place, _) = watch::channel(0);
-        Ok(Self { inner: Arc::new(Inner { urls, options: connect, clients, place }) })
+        let (selected, _) = watch::channel(0);
+        Ok(Self { inner: Arc::new(Inner { urls, options: connect, clients, selected }) })
     }
 
     /// Returns all client addresses, separated by commas.
@@ -67,13 +67,13 @@ impl Members {
     }
 
     /// Returns a receiver that is notified when another member is selected.
-    pub(super) fn place(&self) -> watch::Receiver<usize> {
-        self.inner.place.subscribe()
+    pub(super) fn selection(&self) -> watch::Receiver<usize> {
+        self.inner.selected.subscribe()
     }
 
     /// Sends a request to the selected member once. If it does not answer, the next member is
     /// selected.
-    pub(super) async fn ask<T, F>(
+    pub(super) async fn request<T, F>(
         &self,
         within: Duration,
         work: impl FnOnce(Client) -> F,
@@ -81,22 +81,22 @@ impl Members {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let place = *self.inner.place.borrow();
-        let asked = timeout(within, async { work(self.client(place).await?).await }).await;
-        let trouble = match asked {
+        let selected = *self.inner.selected.borrow();
+        let answer = timeout(within, async { work(self.client(selected).await?).await }).await;
+        let trouble = match answer {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => Trouble::of(&error),
             Err(_) => Trouble::Unsure(format!("no answer within {} ms", within.as_millis())),
         };
         if matches!(trouble, Trouble::Unsure(_)) {
-            self.turn_from(place);
+            self.deselect(selected);
         }
         Err(trouble)
     }
 
     /// Repeats a request until it is answered or the time is over. The request may take effect
     /// several times.
-    pub(super) async fn insist<T, F>(
+    pub(super) async fn retry<T, F>(
         &self,
         within: Duration,
         work: impl Fn(Client) -> F,
@@ -104,11 +104,11 @@ impl Members {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.insist_each(within, ANSWER_WITHIN.min(within), work).await
+        self.retry_each(within, ANSWER_WITHIN.min(within), work).await
     }
 
-    /// Like [`Members::insist`], but with the time limit `each` for each attempt.
-    pub(super) async fn insist_each<T, F>(
+    /// Like [`Members::retry`], but with the time limit `each` for each attempt.
+    pub(super) async fn retry_each<T, F>(
         &self,
         within: Duration,
         each: Duration,
@@ -119,33 +119,33 @@ impl Members {
     {
         let end = Instant::now() + within;
         loop {
-            match self.ask(each, &work).await {
+            match self.request(each, &work).await {
                 Err(Trouble::Unsure(_)) if Instant::now() + PAUSE < end => sleep(PAUSE).await,
                 answer => return answer,
             }
         }
     }
 
-    /// Selects the next member, if the one at `place` is still selected.
-    pub(super) fn turn_from(&self, place: usize) {
-        let next = (place + 1) % self.inner.urls.len();
-        self.inner.place.send_if_modified(|current| {
-            let is_turned = *current == place && next != place;
-            if is_turned {
+    /// Selects the next member, if the one at `selected` is still selected.
+    pub(super) fn deselect(&self, selected: usize) {
+        let next = (selected + 1) % self.inner.urls.len();
+        self.inner.selected.send_if_modified(|current| {
+            let is_deselected = *current == selected && next != selected;
+            if is_deselected {
                 *current = next;
             }
-            is_turned
+            is_deselected
         });
     }
 
-    async fn client(&self, place: usize) -> Result<Client, Error> {
-        let known = self.clients()[place].clone();
+    async fn client(&self, selected: usize) -> Result<Client, Error> {
+        let known = self.clients()[selected].clone();
         if let Some(client) = known {
             return Ok(client);
         }
-        let url = &self.inner.urls[place];
+        let url = &self.inner.urls[selected];
         let client = Client::connect([url], Some(self.inner.options.clone())).await?;
-        self.clients()[place] = Some(client.clone());
+        self.clients()[selected] = Some(client.clone());
         Ok(client)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | key under `/carom/CLUSTER/` | value | lease |
 //! |---|---|---|
-//! | `about` | [`About`](crate::about::About) | |
+//! | `about` | [`StoreIdentity`](crate::store_identity::StoreIdentity) | |
 //! | `commit/PPPP` | the last commit of the partition: term i64, after u64, changes | |
 //! | `owner/PPPP` | address of the process that owns the partition | its |
 //! | `process/LEASE` | address that nodes of this process connect to | its |
@@ -38,7 +38,7 @@ impl Keys {
         Self { root: format!("/carom/{name}/") }
     }
 
-    pub(super) fn about(&self) -> String {
+    pub(super) fn identity(&self) -> String {
         format!("{}about", self.root)
     }
 
@@ -130,7 +130,7 @@ mod tests {
         let is_watched = |key: String| from <= key && key < to;
         assert!(is_watched(keys.commit(0)) && is_watched(keys.commit(4095)));
         assert!(is_watched(keys.owner(0)) && is_watched(keys.process(i64::MAX)));
-        assert!(!is_watched(keys.about()) && !is_watched(keys.group(0, GroupId(1))));
+        assert!(!is_watched(keys.identity()) && !is_watched(keys.group(0, GroupId(1))));
         let (from, to) = keys.states();
         let member = keys.member(4095, GroupId(u32::MAX), NodeId(u64::MAX));
         assert!(from <= member && member < to && from <= keys.group(0, GroupId(0)));

@@ -1,9 +1,9 @@
 //! Store shared by several processes: both the state and the ownership of partitions are in etcd.
 //!
 //! This module has the state of one process: its lease, measured by its own clock, and its requests
-//! to etcd. [`keys`] and [`records`] define the stored data. [`holdings`] decides about partitions,
-//! and [`rendezvous`] selects their owners. [`calls`] and [`follow`] exchange data with etcd
-//! through [`client`].
+//! to etcd. [`keys`] and [`records`] define the stored data. [`ownership`] decides about
+//! partitions, and [`rendezvous`] selects their owners. [`requests`] and [`follower`] exchange data
+//! with etcd through [`client`].
 //!
 //! # Invariants
 //!
@@ -12,33 +12,35 @@
 //! - A process decides about partitions only while its lease is valid by its own monotonic clock,
 //!   which started to count before etcd's clock did.
 
-mod calls;
 mod client;
-mod follow;
-mod holdings;
+mod follower;
 mod keys;
+mod ownership;
 mod records;
 mod rendezvous;
+mod report;
+mod requests;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use carom_proto::membership::service::PartitionState;
-use carom_proto::membership::service::server::{Commit, CommitFailure, CommitId, ServerConfig};
+use carom_proto::membership::service::server::{Commit, ServerConfig};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use self::calls::{Lease, Transaction};
 use self::client::{Members, Trouble};
-use self::follow::Follower;
-use self::holdings::{Holdings, News, Snapshot, Wish};
+use self::follower::Follower;
 use self::keys::Keys;
+use self::ownership::{Ownership, Request, Snapshot, WatchEvent};
 use self::records::{CommitRecord, operations};
-use crate::about::About;
+use self::report::Report;
+use self::requests::{Lease, Transaction};
 use crate::error::StoreError;
 use crate::options::EtcdOptions;
 use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
+use crate::store_identity::StoreIdentity;
 
 /// Maximum number of changes in a commit. Each change may write a member and a head, and by default
 /// etcd accepts 128 operations per transaction.
@@ -48,14 +50,14 @@ pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
 pub(crate) struct EtcdStore {
     members: Members,
     keys: Keys,
-    about: About,
+    identity: StoreIdentity,
     address: SocketAddr,
     lease_time: Duration,
     reports: mpsc::Sender<Report>,
-    standing: Standing,
+    registration: Registration,
     /// Lease that etcd may still consider valid.
     old_lease: Option<i64>,
-    holdings: Holdings,
+    ownership: Ownership,
     follower: Option<AbortHandle>,
     generation: u64,
     /// `true` while the follower has not read all data yet.
@@ -66,11 +68,11 @@ pub(crate) struct EtcdStore {
 
 /// Registration of this process at etcd.
 #[derive(Debug)]
-enum Standing {
+enum Registration {
     /// Not registered; a lease is requested at this time.
-    Away(Instant),
-    Asking,
-    Alive {
+    None(Instant),
+    Pending,
+    Valid {
         lease: Lease,
         renew_at: Instant,
         is_renewing: bool,
@@ -78,33 +80,13 @@ enum Standing {
 }
 
 carom_proto::counters! {
-    /// Counters, in addition to [`holdings::Counters`].
+    /// Counters, in addition to [`ownership::Counters`].
     struct Counters {
         registrations = "store_registrations",
         lapses = "store_lapses",
         renewals_failed = "store_renewals_failed",
         cuts = "store_cuts",
     }
-}
-
-/// Reports of the tasks of an [`EtcdStore`].
-#[derive(Debug)]
-pub(crate) enum Report {
-    /// The process has a lease and is registered under it.
-    Registered(Lease),
-    /// Registration failed. The lease, if given, may have to be revoked.
-    NotRegistered(Option<i64>, String),
-    Renewed(Lease),
-    NotRenewed(i64, Trouble),
-    /// Result of a request about an owner key.
-    Answered(u16, Result<Option<i64>, Trouble>),
-    Committed(u16, CommitId, Result<i64, CommitFailure>),
-    Snapshot(u64, Snapshot),
-    News(u64, Vec<News>),
-    /// The watch was interrupted. It continues, or all data is read again.
-    Cut(u64, String),
-    /// Reading all data failed. It is retried.
-    Unread(u64, String),
 }
 
 /// Time that a starting process waits for etcd.
@@ -127,18 +109,18 @@ impl EtcdStore {
         let members = Members::new(options)?;
         let keys = Keys::new(&config.cluster);
         let partitions = config.partitions;
-        let about = About { cluster: config.cluster.clone(), partitions };
-        members.introduce(&keys, &about, START_WITHIN).await?;
+        let identity = StoreIdentity { cluster: config.cluster.clone(), partitions };
+        members.check_identity(&keys, &identity, START_WITHIN).await?;
         Ok(Self {
             members,
             keys,
-            about,
+            identity,
             address,
             lease_time: options.lease,
             reports,
-            standing: Standing::Away(Instant::now()),
+            registration: Registration::None(Instant::now()),
             old_lease: None,
-            holdings: Holdings::new(partitions),
+            ownership: Ownership::new(partitions),
             follower: None,
             generation: 0,
             is_reading: false,
@@ -174,8 +156,9 @@ impl EtcdStore {
     }
 
     fn register(&mut self) {
-        self.standing = Standing::Asking;
-        let (members, keys, about) = (self.members.clone(), self.keys.clone(), self.about.clone());
+        self.registration = Registration::Pending;
+        let (members, keys, identity) =
+            (self.members.clone(), self.keys.clone(), self.identity.clone());
         let (old, address, time) = (self.old_lease, self.address, self.lease_time);
         self.spawn(async move {
             // The keys bound to the old lease would block the new registration.
@@ -185,14 +168,14 @@ impl EtcdStore {
                 return Report::NotRegistered(Some(old), trouble.text().into());
             }
             // The data of etcd may have been recreated.
-            if let Err(error) = members.introduce(&keys, &about, START_WITHIN).await {
+            if let Err(error) = members.check_identity(&keys, &identity, START_WITHIN).await {
                 return Report::NotRegistered(None, error.to_string());
             }
             let lease = match members.lease(time).await {
                 Ok(lease) => lease,
                 Err(trouble) => return Report::NotRegistered(None, trouble.text().into()),
             };
-            match members.announce(&keys, lease.id, address).await {
+            match members.register(&keys, lease.id, address).await {
                 Ok(()) => Report::Registered(lease),
                 Err(trouble) => Report::NotRegistered(Some(lease.id), trouble.text().into()),
             }
@@ -200,7 +183,7 @@ impl EtcdStore {
     }
 
     fn renew(&mut self) {
-        let Standing::Alive { lease, is_renewing, .. } = &mut self.standing else { return };
+        let Registration::Valid { lease, is_renewing, .. } = &mut self.registration else { return };
         *is_renewing = true;
         let (members, lease) = (self.members.clone(), *lease);
         self.spawn(async move {
@@ -213,13 +196,13 @@ impl EtcdStore {
 
     /// Handles the end of the lease: this process cannot prove any more that it is alive.
     fn lapse(&mut self, now: Instant, why: &str) {
-        let Standing::Alive { lease, .. } = &self.standing else { return };
+        let Registration::Valid { lease, .. } = &self.registration else { return };
         tracing::warn!(lease = lease.id, why, "the lease of this process has ended");
         self.counters.lapses += 1;
         self.old_lease = Some(lease.id);
-        self.standing = Standing::Away(now);
+        self.registration = Registration::None(now);
         self.trouble = Some(format!("the lease at {} has ended: {why}", self.members.addresses()));
-        self.holdings.lapse();
+        self.ownership.lapse();
     }
 
     fn on_registered(&mut self, lease: Lease) {
@@ -227,16 +210,18 @@ impl EtcdStore {
         self.counters.registrations += 1;
         (self.old_lease, self.trouble) = (None, None);
         self.on_lease(lease);
-        self.holdings.register(lease.id);
+        self.ownership.register(lease.id);
     }
 
     fn on_lease(&mut self, lease: Lease) {
         let renew_at = lease.until - lease.time * 2 / 3;
-        self.standing = Standing::Alive { lease, renew_at, is_renewing: false };
+        self.registration = Registration::Valid { lease, renew_at, is_renewing: false };
     }
 
     fn on_not_renewed(&mut self, now: Instant, id: i64, trouble: &Trouble) {
-        let Standing::Alive { lease, renew_at, is_renewing } = &mut self.standing else { return };
+        let Registration::Valid { lease, renew_at, is_renewing } = &mut self.registration else {
+            return;
+        };
         if lease.id != id {
             return;
         }
@@ -248,26 +233,26 @@ impl EtcdStore {
     }
 
     fn is_current(&self, id: i64) -> bool {
-        matches!(&self.standing, Standing::Alive { lease, .. } if lease.id == id)
+        matches!(&self.registration, Registration::Valid { lease, .. } if lease.id == id)
     }
 
-    /// Takes and hands over partitions.
-    fn tend(&mut self, now: Instant) {
-        for wish in self.holdings.tend(now) {
-            self.grant(wish);
+    /// Claims and hands over partitions.
+    fn update_ownership(&mut self, now: Instant) {
+        for request in self.ownership.update(now) {
+            self.send(request);
         }
     }
 
-    fn grant(&mut self, wish: Wish) {
+    fn send(&mut self, request: Request) {
         let (members, keys, address) = (self.members.clone(), self.keys.clone(), self.address);
-        match wish {
-            Wish::Take { partition, lease } => self.spawn(async move {
-                Report::Answered(partition, members.take(&keys, partition, lease, address).await)
+        match request {
+            Request::Claim { partition, lease } => self.spawn(async move {
+                Report::Answered(partition, members.claim(&keys, partition, lease, address).await)
             }),
-            Wish::Give { partition, term } => self.spawn(async move {
-                Report::Answered(partition, members.give(&keys, partition, term).await)
+            Request::Release { partition, term } => self.spawn(async move {
+                Report::Answered(partition, members.release(&keys, partition, term).await)
             }),
-            Wish::Reload => self.follow(),
+            Request::Reload => self.follow(),
         }
     }
 
@@ -277,28 +262,28 @@ impl EtcdStore {
             // The state could not be read before.
             self.trouble = None;
         }
-        self.holdings.load(snapshot);
+        self.ownership.load(snapshot);
     }
 
-    fn on_unread(&mut self, why: &str) {
+    fn on_read_failed(&mut self, why: &str) {
         self.counters.cuts += 1;
         self.is_reading = true;
-        let is_told = self.trouble.is_some();
+        let is_known = self.trouble.is_some();
         // A process that lost its lease tries to register, and reports why that fails.
-        if is_told && self.holdings.is_loaded() && !self.is_serving() {
+        if is_known && self.ownership.is_loaded() && !self.is_serving() {
             return;
         }
         let trouble = format!("cannot read {}: {why}", self.members.addresses());
-        if !is_told {
+        if !is_known {
             tracing::warn!(%trouble, "the state of the cluster is unknown");
         }
         self.trouble = Some(trouble);
     }
 
-    fn on_news(&mut self, all: Vec<News>) {
-        for news in all {
-            if let Some(wish) = self.holdings.see(news) {
-                self.grant(wish);
+    fn on_watch_events(&mut self, events: Vec<WatchEvent>) {
+        for event in events {
+            if let Some(request) = self.ownership.on_watch_event(event) {
+                self.send(request);
             }
         }
     }
@@ -309,8 +294,8 @@ impl Store for EtcdStore {
 
     fn commit(&mut self, commit: Commit, before: &PartitionState) {
         let (partition, id) = (commit.partition, commit.id);
-        let Some(fence) = self.holdings.begin_commit(partition, id) else {
-            return self.holdings.refuse_commit(id);
+        let Some(fence) = self.ownership.begin_commit(partition, id) else {
+            return self.ownership.refuse_commit(id);
         };
         let operations = operations(&self.keys, &commit, before);
         let Commit { after, changes, .. } = commit;
@@ -334,7 +319,7 @@ impl Store for EtcdStore {
             Report::Registered(lease) => self.on_registered(lease),
             Report::NotRegistered(lease, why) => {
                 self.old_lease = lease;
-                self.standing = Standing::Away(now + REGISTER_AGAIN_AFTER);
+                self.registration = Registration::None(now + REGISTER_AGAIN_AFTER);
                 self.trouble =
                     Some(format!("cannot register at {}: {why}", self.members.addresses()));
             }
@@ -345,79 +330,86 @@ impl Store for EtcdStore {
                 if let Err(trouble) = &answer {
                     tracing::debug!(partition, why = trouble.text(), "an owner key is unchanged");
                 }
-                self.holdings.answered(now, partition, answer.ok().flatten());
+                self.ownership.on_answer(now, partition, answer.ok().flatten());
             }
             Report::Committed(partition, id, result) => {
-                if let Some(wish) = self.holdings.end_commit(partition, id, result) {
-                    self.grant(wish);
+                if let Some(request) = self.ownership.end_commit(partition, id, result) {
+                    self.send(request);
                 }
             }
             Report::Snapshot(generation, snapshot) if generation == self.generation => {
                 self.on_snapshot(snapshot);
             }
-            Report::News(generation, news) if generation == self.generation => self.on_news(news),
-            Report::Cut(generation, why) if generation == self.generation => {
+            Report::Watched(generation, events) if generation == self.generation => {
+                self.on_watch_events(events);
+            }
+            Report::Interrupted(generation, why) if generation == self.generation => {
                 tracing::debug!(why, "the watch of etcd was interrupted");
                 self.counters.cuts += 1;
             }
-            Report::Unread(generation, why) if generation == self.generation => {
-                self.on_unread(&why);
+            Report::ReadFailed(generation, why) if generation == self.generation => {
+                self.on_read_failed(&why);
             }
             // Reports of a follower that was replaced are dropped.
-            Report::Snapshot(..) | Report::News(..) | Report::Cut(..) | Report::Unread(..) => {}
+            Report::Snapshot(..)
+            | Report::Watched(..)
+            | Report::Interrupted(..)
+            | Report::ReadFailed(..) => {}
         }
-        self.tend(now);
+        self.update_ownership(now);
     }
 
     fn handle_time(&mut self, now: Instant) {
         if self.follower.is_none() {
             self.follow();
         }
-        match &self.standing {
-            Standing::Alive { lease, .. } if lease.until <= now => {
+        match &self.registration {
+            Registration::Valid { lease, .. } if lease.until <= now => {
                 self.lapse(now, "not renewed in time");
             }
-            Standing::Alive { renew_at, is_renewing: false, .. } if *renew_at <= now => {
+            Registration::Valid { renew_at, is_renewing: false, .. } if *renew_at <= now => {
                 self.renew();
             }
             _ => {}
         }
-        match &self.standing {
+        match &self.registration {
             // Registering before all data is known would only delay the other processes, because
             // this one could not own anything yet.
-            Standing::Away(until) if *until <= now && self.holdings.is_loaded() => self.register(),
+            Registration::None(until) if *until <= now && self.ownership.is_loaded() => {
+                self.register()
+            }
             _ => {}
         }
-        self.tend(now);
+        self.update_ownership(now);
     }
 
     fn poll(&mut self) -> Option<StoreEvent> {
-        self.holdings.poll()
+        self.ownership.poll()
     }
 
     fn due(&self) -> Option<Instant> {
-        let own = match &self.standing {
+        let own = match &self.registration {
             _ if self.follower.is_none() => Some(Instant::now()),
-            Standing::Away(until) if self.holdings.is_loaded() => Some(*until),
-            Standing::Away(_) | Standing::Asking => None,
-            Standing::Alive { lease, is_renewing: true, .. } => Some(lease.until),
-            Standing::Alive { lease, renew_at, .. } => Some(lease.until.min(*renew_at)),
+            Registration::None(until) if self.ownership.is_loaded() => Some(*until),
+            Registration::None(_) | Registration::Pending => None,
+            Registration::Valid { lease, is_renewing: true, .. } => Some(lease.until),
+            Registration::Valid { lease, renew_at, .. } => Some(lease.until.min(*renew_at)),
         };
-        own.into_iter().chain(self.holdings.due()).min()
+        own.into_iter().chain(self.ownership.due()).min()
     }
 
     fn reload(&mut self, partition: u16) {
-        let wish = self.holdings.reload(partition);
-        self.grant(wish);
+        let request = self.ownership.reload(partition);
+        self.send(request);
     }
 
     async fn close(&mut self) {
         if let Some(follower) = self.follower.take() {
             follower.abort();
         }
-        let lease = match &self.standing {
-            Standing::Alive { lease, .. } => Some(lease.id),
-            Standing::Away(_) | Standing::Asking => self.old_lease,
+        let lease = match &self.registration {
+            Registration::Valid { lease, .. } => Some(lease.id),
+            Registration::None(_) | Registration::Pending => self.old_lease,
         };
         let Some(lease) = lease else { return };
         if let Err(trouble) = self.members.revoke_at_end(lease).await {
@@ -430,13 +422,13 @@ impl Store for EtcdStore {
             kind: "etcd".into(),
             registered: self.is_serving(),
             trouble: self.trouble.clone(),
-            processes: self.holdings.processes().map(|it| it.address.to_string()).collect(),
-            counters: self.counters.by_name().chain(self.holdings.counters.by_name()).collect(),
+            processes: self.ownership.processes().map(|it| it.address.to_string()).collect(),
+            counters: self.counters.by_name().chain(self.ownership.counters.by_name()).collect(),
         }
     }
 
     fn is_serving(&self) -> bool {
-        matches!(self.standing, Standing::Alive { .. })
+        matches!(self.registration, Registration::Valid { .. })
     }
 
     fn trouble(&self) -> Option<&str> {

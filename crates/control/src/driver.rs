@@ -35,14 +35,14 @@ pub(crate) trait Machine: Send + 'static {
 
 /// Running machine. Dropping it sends the goodbyes and ends the thread.
 #[derive(Debug)]
-pub(crate) struct Caller<M> {
+pub(crate) struct Driver<M> {
     machine: Arc<Mutex<M>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Event loop of the thread.
-struct Run<M> {
+struct EventLoop<M> {
     machine: Arc<Mutex<M>>,
     socket: Option<UdpSocket>,
     links: Links,
@@ -59,13 +59,13 @@ struct Opened {
 }
 
 /// Maximum number of arrivals and datagrams handled before the machine's commands are polled.
-const TOGETHER: usize = 64;
+const BATCH: usize = 64;
 /// Size of the receive buffer, in bytes. It is larger than any ping.
 const DATAGRAM_BYTES: usize = 2048;
 /// Time limit for writing the goodbyes.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
-impl<M: Machine> Caller<M> {
+impl<M: Machine> Driver<M> {
     /// Drives `machine` in a thread named `name`. `socket` is for machines that exchange datagrams.
     pub(crate) fn start(
         name: &str,
@@ -80,7 +80,7 @@ impl<M: Machine> Caller<M> {
         let (links, arrivals) = Links::new();
         let (opened, openings) = mpsc::unbounded_channel();
         let (stop_sender, stop) = oneshot::channel();
-        let run = Run {
+        let event_loop = EventLoop {
             machine: Arc::clone(&machine),
             socket,
             links,
@@ -88,7 +88,7 @@ impl<M: Machine> Caller<M> {
             opened,
             begun: Instant::now(),
         };
-        let drive = move || runtime.block_on(run.run(arrivals, openings, stop));
+        let drive = move || runtime.block_on(event_loop.run(arrivals, openings, stop));
         let thread = thread::Builder::new().name(name.into()).spawn(drive);
         let thread = Some(thread.map_err(ControlError::Start)?);
         Ok(Self { machine, stop: Some(stop_sender), thread })
@@ -118,7 +118,7 @@ impl<M: Machine> Caller<M> {
     }
 }
 
-impl<M> Drop for Caller<M> {
+impl<M> Drop for Driver<M> {
     fn drop(&mut self) {
         // Dropping the sender also stops the loop.
         self.stop = None;
@@ -129,7 +129,7 @@ impl<M> Drop for Caller<M> {
     }
 }
 
-impl<M: Machine> Run<M> {
+impl<M: Machine> EventLoop<M> {
     async fn run(
         mut self,
         mut arrivals: mpsc::Receiver<Arrival>,
@@ -138,13 +138,13 @@ impl<M: Machine> Run<M> {
     ) {
         let mut buffer = vec![0; DATAGRAM_BYTES];
         loop {
-            self.act().await;
+            self.run_commands().await;
             let due = locked(&self.machine).poll_timeout().map(|due| self.instant(due.at));
             tokio::select! {
                 Some(opened) = openings.recv() => self.on_opened(opened),
                 Some(arrival) = arrivals.recv() => {
                     self.on_arrival(arrival);
-                    for _ in 1..TOGETHER {
+                    for _ in 1..BATCH {
                         let Ok(arrival) = arrivals.try_recv() else { break };
                         self.on_arrival(arrival);
                     }
@@ -158,12 +158,12 @@ impl<M: Machine> Run<M> {
             }
         }
         locked(&self.machine).shut_down();
-        self.act().await;
+        self.run_commands().await;
         let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
     }
 
     /// Carries out the machine's commands until it has no more.
-    async fn act(&mut self) {
+    async fn run_commands(&mut self) {
         loop {
             // The lock is released before any await.
             let command = locked(&self.machine).poll_link();
@@ -172,7 +172,7 @@ impl<M: Machine> Run<M> {
                 LinkCommand::Open { link, to } => self.open(link, to),
                 LinkCommand::Send { link, bytes } => {
                     if let Err(why) = self.links.send(link, bytes) {
-                        self.tell(link, LinkEvent::Closed { why });
+                        self.notify(link, LinkEvent::Closed { why });
                     }
                 }
                 LinkCommand::Close { link } => {
@@ -217,14 +217,14 @@ impl<M: Machine> Run<M> {
         match result {
             Ok(stream) => {
                 self.links.add_as(link, stream);
-                self.tell(link, LinkEvent::Opened);
+                self.notify(link, LinkEvent::Opened);
             }
             Err(error) => {
                 let why = match error.kind() {
                     ErrorKind::ConnectionRefused => LinkEnd::Refused,
                     _ => LinkEnd::Unreachable,
                 };
-                self.tell(link, LinkEvent::Closed { why });
+                self.notify(link, LinkEvent::Closed { why });
             }
         }
     }
@@ -234,12 +234,12 @@ impl<M: Machine> Run<M> {
             Arrival::Bytes(link, bytes) => {
                 // The machine may have closed the connection while the bytes were in flight.
                 if self.links.contains(link) {
-                    self.tell(link, LinkEvent::Received(&bytes));
+                    self.notify(link, LinkEvent::Received(&bytes));
                 }
             }
             Arrival::End(link, why) => {
                 if self.links.close(link) {
-                    self.tell(link, LinkEvent::Closed { why });
+                    self.notify(link, LinkEvent::Closed { why });
                 }
             }
         }
@@ -247,14 +247,14 @@ impl<M: Machine> Run<M> {
 
     fn receive(&mut self, buffer: &mut [u8]) {
         let Some(socket) = &self.socket else { return };
-        for _ in 0..TOGETHER {
+        for _ in 0..BATCH {
             let Ok((length, from)) = socket.try_recv_from(buffer) else { return };
             let now = self.now();
             locked(&self.machine).handle_datagram(now, Endpoint(from), &buffer[..length]);
         }
     }
 
-    fn tell(&mut self, link: LinkId, event: LinkEvent<'_>) {
+    fn notify(&mut self, link: LinkId, event: LinkEvent<'_>) {
         let now = self.now();
         locked(&self.machine).handle_link(now, link, event);
     }

@@ -5,18 +5,18 @@ use std::fmt;
 use crate::error::StoreError;
 
 /// Format of the store's tables or keys. A store of another format is rejected.
-pub(crate) const FORMAT: u32 = 2;
+const FORMAT: u32 = 2;
 
 /// Cluster and number of partitions that a store belongs to.
 ///
 /// The stored form is the format (u32), the number of partitions (u16) and the cluster's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct StoreIdentity {
     pub(crate) cluster: String,
     pub(crate) partitions: u16,
 }
 
-impl About {
+impl StoreIdentity {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = FORMAT.to_be_bytes().to_vec();
         bytes.extend_from_slice(&self.partitions.to_be_bytes());
@@ -31,7 +31,7 @@ impl About {
         let (format, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
         let found = u32::from_be_bytes(*format);
         if found != FORMAT {
-            return Err(StoreError::Format { found });
+            return Err(StoreError::Format { found, expected: FORMAT });
         }
         let (partitions, cluster) = rest.split_first_chunk().ok_or_else(damaged)?;
         let cluster = String::from_utf8(cluster.to_vec()).map_err(|_| damaged())?;
@@ -40,15 +40,15 @@ impl About {
 
     /// # Errors
     /// The store belongs to another cluster, or has another number of partitions.
-    pub(crate) fn must_be(&self, ours: &Self) -> Result<(), StoreError> {
-        match self == ours {
-            true => Ok(()),
-            false => Err(StoreError::Other { theirs: self.to_string(), ours: ours.to_string() }),
+    pub(crate) fn ensure_matches(&self, ours: &Self) -> Result<(), StoreError> {
+        if self != ours {
+            return Err(StoreError::Other { theirs: self.to_string(), ours: ours.to_string() });
         }
+        Ok(())
     }
 }
 
-impl fmt::Display for About {
+impl fmt::Display for StoreIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cluster {:?} with {} partitions", self.cluster, self.partitions)
     }

@@ -13,8 +13,8 @@ use tokio::time::sleep;
 use super::client::{ANSWER_WITHIN, Members, Trouble};
 use super::keys::Keys;
 use super::records::Operation;
-use crate::about::About;
 use crate::error::StoreError;
+use crate::store_identity::StoreIdentity;
 
 /// Lease that is valid by this process's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,24 +50,24 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 impl Members {
     /// Records the identity of the store under the keys of the cluster, or checks the recorded one.
-    pub(super) async fn introduce(
+    pub(super) async fn check_identity(
         &self,
         keys: &Keys,
-        ours: &About,
+        ours: &StoreIdentity,
         within: Duration,
     ) -> Result<(), StoreError> {
-        let key = keys.about();
+        let key = keys.identity();
         let txn = Txn::new()
             .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
             .and_then([TxnOp::put(key.clone(), ours.encode(), None)])
             .or_else([TxnOp::get(key, None)]);
-        let answer = self.insist(within, |mut client| {
+        let answer = self.retry(within, |mut client| {
             let txn = txn.clone();
             async move { client.txn(txn).await }
         });
         let answer = answer.await.map_err(|trouble| self.failure(&trouble))?;
         match found(&answer).first().and_then(|get| get.kvs().first()) {
-            Some(about) => About::decode(about.value())?.must_be(ours),
+            Some(identity) => StoreIdentity::decode(identity.value())?.ensure_matches(ours),
             None => Ok(()),
         }
     }
@@ -84,15 +84,17 @@ impl Members {
     pub(super) async fn lease(&self, time: Duration) -> Result<Lease, Trouble> {
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
         let sent = Instant::now();
-        let granted: LeaseGrantResponse = self
-            .ask(ANSWER_WITHIN, |mut client| async move { client.lease_grant(seconds, None).await })
+        let granted: LeaseGrantResponse =
+            self.request(ANSWER_WITHIN, |mut client| async move {
+                client.lease_grant(seconds, None).await
+            })
             .await?;
         let time = Duration::from_secs(granted.ttl().unsigned_abs());
         Ok(Lease { id: granted.id(), time, until: sent + time })
     }
 
     /// Registers this process under its lease.
-    pub(super) async fn announce(
+    pub(super) async fn register(
         &self,
         keys: &Keys,
         lease: i64,
@@ -100,17 +102,17 @@ impl Members {
     ) -> Result<(), Trouble> {
         let (key, put) = (keys.process(lease), PutOptions::new().with_lease(lease));
         let address = address.to_string();
-        let announced = self.insist(CALL_WITHIN, |mut client| {
+        let registered = self.retry(CALL_WITHIN, |mut client| {
             let (key, address, put) = (key.clone(), address.clone(), put.clone());
             async move { client.put(key, address, Some(put)).await }
         });
-        announced.await.map(|_| ())
+        registered.await.map(|_| ())
     }
 
     /// Renews the lease for its full time.
     pub(super) async fn renew(&self, lease: Lease) -> Result<Lease, Trouble> {
         let sent = Instant::now();
-        let renewed = self.ask(lease.time / 4, |mut client| async move {
+        let renewed = self.request(lease.time / 4, |mut client| async move {
             client.lease_keep_alive(lease.id).await.map(|_| ())
         });
         match renewed.await {
@@ -139,7 +141,7 @@ impl Members {
         within: Duration,
         each: Duration,
     ) -> Result<(), Trouble> {
-        let revoked = self.insist_each(within, each, |mut client| async move {
+        let revoked = self.retry_each(within, each, |mut client| async move {
             client.lease_revoke(lease).await.map(|_| ())
         });
         match revoked.await {
@@ -150,7 +152,7 @@ impl Members {
 
     /// Creates the owner key of a partition without an owner. Returns the revision of the creation,
     /// or `None` if the key exists.
-    pub(super) async fn take(
+    pub(super) async fn claim(
         &self,
         keys: &Keys,
         partition: u16,
@@ -169,7 +171,7 @@ impl Members {
 
     /// Deletes the owner key of this term. Returns the revision of the deletion, or `None` if the
     /// key was gone.
-    pub(super) async fn give(
+    pub(super) async fn release(
         &self,
         keys: &Keys,
         partition: u16,
@@ -183,7 +185,7 @@ impl Members {
     }
 
     async fn change_owner(&self, txn: Txn) -> Result<Option<i64>, Trouble> {
-        let answer = self.ask(ANSWER_WITHIN, |mut client| async move { client.txn(txn).await });
+        let answer = self.request(ANSWER_WITHIN, |mut client| async move { client.txn(txn).await });
         let answer = answer.await?;
         let revision = answer.header().map(|header| header.revision());
         Ok(revision.filter(|_| answer.succeeded()))
@@ -195,7 +197,8 @@ impl Members {
         let mut is_unsure = commit.is_unsure;
         loop {
             let txn = commit.txn();
-            let answer = self.ask(ANSWER_WITHIN, |mut client| async move { client.txn(txn).await });
+            let answer =
+                self.request(ANSWER_WITHIN, |mut client| async move { client.txn(txn).await });
             match answer.await {
                 Ok(answer) => return commit.outcome(&answer),
                 // An earlier attempt may still be in flight. Only a later response shows its

@@ -12,12 +12,12 @@ use etcd_client::{
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::Report;
 use super::client::{Members, Trouble};
-use super::holdings::{News, Owner, PartitionSnapshot, Snapshot, What};
 use super::keys::{Key, Keys};
+use super::ownership::{KeyChange, Owner, PartitionSnapshot, Snapshot, WatchEvent};
 use super::records::{self, CommitRecord};
 use super::rendezvous::Registered;
+use super::report::Report;
 
 /// Follower. Its reports carry `generation`.
 pub(super) struct Follower {
@@ -38,14 +38,14 @@ enum Ended {
 }
 
 /// Exponential backoff before all data is read again.
-struct Pauses {
+struct Backoff {
     next: Duration,
 }
 
 impl Follower {
     /// Follows until the receiver of the reports is dropped.
     pub(super) async fn run(self) {
-        let mut pauses = Pauses::new();
+        let mut backoff = Backoff::new();
         loop {
             let report = match self.snapshot().await {
                 Ok(snapshot) => {
@@ -56,15 +56,15 @@ impl Follower {
                     }
                     let begun = Instant::now();
                     let Some(why) = self.watch_on(revision).await else { return };
-                    pauses.forget_after(begun.elapsed());
-                    Report::Cut(self.generation, why)
+                    backoff.reset_after(begun.elapsed());
+                    Report::Interrupted(self.generation, why)
                 }
-                Err(trouble) => Report::Unread(self.generation, trouble.text().to_owned()),
+                Err(trouble) => Report::ReadFailed(self.generation, trouble.text().to_owned()),
             };
             if self.reports.send(report).await.is_err() {
                 return;
             }
-            sleep(pauses.take()).await;
+            sleep(backoff.take()).await;
         }
     }
 
@@ -76,7 +76,7 @@ impl Follower {
                 Ended::Lost(why) => return Some(why),
                 Ended::Over => return None,
                 Ended::Broken(why) => {
-                    self.reports.send(Report::Cut(self.generation, why)).await.ok()?;
+                    self.reports.send(Report::Interrupted(self.generation, why)).await.ok()?;
                     sleep(PAUSE).await;
                 }
             }
@@ -90,23 +90,20 @@ impl Follower {
         let mut snapshot = Snapshot { revision, ..Snapshot::default() };
         let mut versions = BTreeMap::new();
         for pair in &watched {
-            let what = match news(&self.keys, pair, false).map(|news| news.what) {
-                Some(what) => what,
-                None => continue,
-            };
-            match what {
-                What::Process(lease, process) => {
+            let Some(event) = watch_event(&self.keys, pair, false) else { continue };
+            match event.change {
+                KeyChange::Process(lease, process) => {
                     snapshot.processes.extend(process.map(|process| (lease, process)));
                 }
-                What::Owner(partition, owner) => {
+                KeyChange::Owner(partition, owner) => {
                     snapshot.partitions.entry(partition).or_default().owner = owner;
                 }
-                What::Commit(partition, record) => {
+                KeyChange::Commit(partition, record) => {
                     let found = snapshot.partitions.entry(partition).or_default();
                     found.commit_revision = pair.mod_revision();
                     versions.insert(partition, record.version());
                 }
-                What::Damage(partition) => {
+                KeyChange::Damage(partition) => {
                     return Err(damaged(&format!("the last commit of partition {partition}")));
                 }
             }
@@ -139,7 +136,7 @@ impl Follower {
                 .with_range(to.clone())
                 .with_limit(PAGE_KEYS)
                 .with_revision(revision.unwrap_or(0));
-            let page = self.members.insist(READ_WITHIN, |client| {
+            let page = self.members.retry(READ_WITHIN, |client| {
                 let (from, options) = (from.clone(), options.clone());
                 let mut client = client.kv_client().max_decoding_message_size(MESSAGE_BYTES);
                 async move { client.get(from, Some(options)).await }
@@ -158,11 +155,11 @@ impl Follower {
 
     /// Reports the changes after `revision`, and advances `revision` with them.
     async fn watch(&self, revision: &mut i64) -> Ended {
-        let mut place = self.members.place();
-        let asked = *place.borrow_and_update();
+        let mut selection = self.members.selection();
+        let selected = *selection.borrow_and_update();
         let (from, to) = self.keys.watched();
         let options = WatchOptions::new().with_range(to).with_start_revision(*revision + 1);
-        let stream = self.members.ask(READ_WITHIN, |client| async move {
+        let stream = self.members.request(READ_WITHIN, |client| async move {
             let mut client = client.watch_client().max_decoding_message_size(MESSAGE_BYTES);
             client.watch(from, Some(options)).await
         });
@@ -173,43 +170,48 @@ impl Follower {
         loop {
             let message = tokio::select! {
                 message = stream.message() => message,
-                _ = place.changed() => return Ended::Broken("another member was selected".into()),
+                _ = selection.changed() => {
+                    return Ended::Broken("another member was selected".into());
+                }
             };
-            let told = match message {
-                Ok(Some(told)) => told,
+            let response = match message {
+                Ok(Some(response)) => response,
                 Ok(None) => return Ended::Broken("the watch has ended".into()),
                 Err(error) => {
-                    self.members.turn_from(asked);
+                    self.members.deselect(selected);
                     return Ended::by(&Trouble::of(&error));
                 }
             };
-            if let Some(ended) = self.tell(&told, revision).await {
+            if let Some(ended) = self.forward(&response, revision).await {
                 return ended;
             }
         }
     }
 
-    async fn tell(&self, told: &WatchResponse, revision: &mut i64) -> Option<Ended> {
+    async fn forward(&self, response: &WatchResponse, revision: &mut i64) -> Option<Ended> {
         // The member lags behind, or the data of etcd was recreated.
-        let is_behind = told.header().is_some_and(|header| header.revision() < *revision);
+        let is_behind = response.header().is_some_and(|header| header.revision() < *revision);
         if is_behind {
             return Some(Ended::Lost("an etcd member lags behind".into()));
         }
         // The changes were compacted, or the authentication token has expired. Reading obtains a
         // new token.
-        if told.canceled() || told.compact_revision() != 0 {
-            return Some(Ended::Lost(format!("etcd canceled the watch: {}", told.cancel_reason())));
+        if response.canceled() || response.compact_revision() != 0 {
+            return Some(Ended::Lost(format!(
+                "etcd canceled the watch: {}",
+                response.cancel_reason()
+            )));
         }
-        let pairs = told.events().iter().filter_map(|event| Some((event, event.kv()?)));
+        let pairs = response.events().iter().filter_map(|event| Some((event, event.kv()?)));
         let mut all = Vec::new();
         for (event, pair) in pairs {
             *revision = pair.mod_revision().max(*revision);
-            all.extend(news(&self.keys, pair, is_deletion(event)));
+            all.extend(watch_event(&self.keys, pair, is_deletion(event)));
         }
         if all.is_empty() {
             return None;
         }
-        let report = Report::News(self.generation, all);
+        let report = Report::Watched(self.generation, all);
         self.reports.send(report).await.is_err().then_some(Ended::Over)
     }
 }
@@ -225,7 +227,7 @@ impl Ended {
     }
 }
 
-impl Pauses {
+impl Backoff {
     fn new() -> Self {
         Self { next: PAUSE }
     }
@@ -236,7 +238,7 @@ impl Pauses {
     }
 
     /// Resets the backoff after a watch that lasted longer than the longest pause.
-    fn forget_after(&mut self, watched: Duration) {
+    fn reset_after(&mut self, watched: Duration) {
         if watched > LONGEST_PAUSE {
             self.next = PAUSE;
         }
@@ -244,26 +246,26 @@ impl Pauses {
 }
 
 /// Converts a watched pair into an event. Returns `None` if the pair is not one of this program.
-fn news(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<News> {
-    let what = match keys.read(pair.key())? {
-        Key::Process(lease) if is_gone => What::Process(lease, None),
+fn watch_event(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<WatchEvent> {
+    let change = match keys.read(pair.key())? {
+        Key::Process(lease) if is_gone => KeyChange::Process(lease, None),
         Key::Process(lease) => {
             let address = records::address(pair.value())?;
-            What::Process(lease, Some(Registered { address, since: pair.create_revision() }))
+            KeyChange::Process(lease, Some(Registered { address, since: pair.create_revision() }))
         }
-        Key::Owner(partition) if is_gone => What::Owner(partition, None),
+        Key::Owner(partition) if is_gone => KeyChange::Owner(partition, None),
         Key::Owner(partition) => {
             let address = records::address(pair.value())?;
             let (lease, term) = (pair.lease(), pair.create_revision());
-            What::Owner(partition, Some(Owner { lease, address, term }))
+            KeyChange::Owner(partition, Some(Owner { lease, address, term }))
         }
         Key::Commit(partition) => match CommitRecord::decode(pair.value()) {
-            Ok(record) if !is_gone => What::Commit(partition, record),
-            _ => What::Damage(partition),
+            Ok(record) if !is_gone => KeyChange::Commit(partition, record),
+            _ => KeyChange::Damage(partition),
         },
         Key::Group(..) | Key::Member(..) => return None,
     };
-    Some(News { revision: pair.mod_revision(), what })
+    Some(WatchEvent { revision: pair.mod_revision(), change })
 }
 
 fn groups(
@@ -319,12 +321,12 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_the_longest_until_a_watch_goes_on_for_long() {
-        let mut pauses = Pauses::new();
-        let taken: Vec<u128> = (0..7).map(|_| pauses.take().as_millis()).collect();
+        let mut backoff = Backoff::new();
+        let taken: Vec<u128> = (0..7).map(|_| backoff.take().as_millis()).collect();
         assert_eq!(taken, [100, 200, 400, 800, 1600, 3000, 3000]);
-        pauses.forget_after(LONGEST_PAUSE);
-        assert_eq!(pauses.take(), LONGEST_PAUSE);
-        pauses.forget_after(LONGEST_PAUSE + PAUSE);
-        assert_eq!(pauses.take(), PAUSE);
+        backoff.reset_after(LONGEST_PAUSE);
+        assert_eq!(backoff.take(), LONGEST_PAUSE);
+        backoff.reset_after(LONGEST_PAUSE + PAUSE);
+        assert_eq!(backoff.take(), PAUSE);
     }
 }

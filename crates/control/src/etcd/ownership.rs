@@ -1,4 +1,4 @@
-//! Decisions about partitions: which of them this process owns, takes and hands over, given the
+//! Decisions about partitions: which of them this process owns, claims and hands over, given the
 //! state of the cluster in etcd.
 //!
 //! # Ownership
@@ -21,23 +21,23 @@ use crate::store::StoreEvent;
 
 /// Cluster as seen by one process.
 #[derive(Debug)]
-pub(super) struct Holdings {
+pub(super) struct Ownership {
     /// Valid lease of this process.
     lease: Option<i64>,
     /// Previous lease, which etcd may still consider valid.
     lapsed: Option<i64>,
     processes: BTreeMap<i64, Registered>,
-    shares: Vec<Share>,
+    partitions: Vec<Partition>,
     /// Process entitled to each partition.
-    heirs: Vec<Option<i64>>,
+    assigned: Vec<Option<i64>>,
     /// Revision up to which the watched keys are known; 0 before the first snapshot.
     revision: i64,
-    /// `true` if partitions may have to be taken, owned, lost or handed over.
+    /// `true` if partitions may have to be claimed, owned, lost or handed over.
     is_dirty: bool,
     /// `true` if a partition was lost. Its state must be read again, because commits that were in
     /// flight may have taken effect.
     is_incomplete: bool,
-    told: Option<Owners>,
+    reported_owners: Option<Owners>,
     events: VecDeque<StoreEvent>,
     pub(super) counters: Counters,
 }
@@ -49,15 +49,15 @@ carom_proto::counters! {
         /// Commits of all processes seen by the watch.
         commits_seen = "store_commits_seen",
         /// Requests to create an owner key.
-        takes = "store_takes",
+        claims = "store_takes",
         /// Requests to delete an owner key, for a handover to another process.
-        gifts = "store_gifts",
+        handovers = "store_gifts",
     }
 }
 
 /// State of one partition.
 #[derive(Clone, Debug, Default)]
-struct Share {
+struct Partition {
     owner: Option<Owner>,
     /// Revision of the last commit that was seen or made.
     commit_revision: i64,
@@ -68,19 +68,19 @@ struct Share {
     in_flight: Option<(CommitId, i64)>,
     /// Commit with an unknown outcome, and the revision of the commit before it.
     unsure: Option<(CommitId, i64)>,
-    asked: Asked,
+    key_request: KeyRequest,
 }
 
 /// State of a request about an owner key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Asked {
+enum KeyRequest {
     #[default]
-    No,
-    Waiting,
+    None,
+    Pending,
     /// Done at this revision, which the watch has not reached yet.
     Done(i64),
     /// Failed. It is not repeated before this time.
-    InVain(Instant),
+    Failed(Instant),
 }
 
 /// Owner of a partition.
@@ -110,13 +110,13 @@ pub(crate) struct PartitionSnapshot {
 
 /// Event of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct WatchEvent {
     pub(super) revision: i64,
-    pub(super) what: What,
+    pub(super) change: KeyChange,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum KeyChange {
     Process(i64, Option<Registered>),
     Owner(u16, Option<Owner>),
     Commit(u16, CommitRecord),
@@ -126,12 +126,12 @@ pub(crate) enum What {
 
 /// Request to etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    Take {
+pub(super) enum Request {
+    Claim {
         partition: u16,
         lease: i64,
     },
-    Give {
+    Release {
         partition: u16,
         term: i64,
     },
@@ -151,18 +151,18 @@ pub(super) struct Fence {
 /// Pause after a failed request about an owner key.
 const PAUSE: Duration = Duration::from_millis(500);
 
-impl Holdings {
+impl Ownership {
     pub(super) fn new(partitions: u16) -> Self {
         Self {
             lease: None,
             lapsed: None,
             processes: BTreeMap::new(),
-            shares: vec![Share::default(); usize::from(partitions)],
-            heirs: vec![None; usize::from(partitions)],
+            partitions: vec![Partition::default(); usize::from(partitions)],
+            assigned: vec![None; usize::from(partitions)],
             revision: 0,
             is_dirty: false,
             is_incomplete: false,
-            told: None,
+            reported_owners: None,
             events: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -183,66 +183,66 @@ impl Holdings {
         if let Some(lease) = self.lease.take() {
             self.lapsed = Some(lease);
             self.processes.remove(&lease);
-            self.find_heirs();
+            self.assign_partitions();
         }
-        for partition in 0..self.shares.len() {
+        for partition in 0..self.partitions.len() {
             self.lose(partition as u16);
-            self.shares[partition].asked = Asked::No;
+            self.partitions[partition].key_request = KeyRequest::None;
         }
-        self.tell_owners();
+        self.report_owners();
     }
 
     /// Replaces the state of the cluster by a snapshot.
     pub(super) fn load(&mut self, snapshot: Snapshot) {
         self.counters.snapshots += 1;
-        let Snapshot { revision, processes, mut partitions } = snapshot;
+        let Snapshot { revision, processes, partitions: mut read } = snapshot;
         (self.revision, self.processes) = (revision, processes);
         self.processes.retain(|lease, _| Some(*lease) != self.lapsed);
-        self.find_heirs();
-        for (partition, share) in (0..).zip(&mut self.shares) {
-            let found = partitions.remove(&partition).unwrap_or_default();
-            share.owner = found.owner;
-            let is_own = found.owner.is_some_and(|owner| Some(owner.term) == share.term);
+        self.assign_partitions();
+        for (partition, entry) in (0..).zip(&mut self.partitions) {
+            let found = read.remove(&partition).unwrap_or_default();
+            entry.owner = found.owner;
+            let is_own = found.owner.is_some_and(|owner| Some(owner.term) == entry.term);
             if is_own {
                 // The state of an owned partition is newer here than in any snapshot.
                 continue;
             }
-            if share.term.take().is_some() {
-                (share.in_flight, share.unsure) = (None, None);
+            if entry.term.take().is_some() {
+                (entry.in_flight, entry.unsure) = (None, None);
                 self.events.push_back(StoreEvent::Lost(partition));
             }
-            (share.commit_revision, share.is_loaded) = (found.commit_revision, true);
+            (entry.commit_revision, entry.is_loaded) = (found.commit_revision, true);
             self.events.push_back(StoreEvent::Loaded(partition, found.state));
         }
     }
 
     /// Handles the next event of the watch.
-    pub(super) fn see(&mut self, news: News) -> Option<Wish> {
-        let News { revision, what } = news;
+    pub(super) fn on_watch_event(&mut self, event: WatchEvent) -> Option<Request> {
+        let WatchEvent { revision, change } = event;
         self.revision = self.revision.max(revision);
-        match what {
-            What::Process(lease, None) => {
+        match change {
+            KeyChange::Process(lease, None) => {
                 self.processes.remove(&lease);
-                self.find_heirs();
+                self.assign_partitions();
             }
-            What::Process(lease, Some(process)) => {
+            KeyChange::Process(lease, Some(process)) => {
                 self.processes.insert(lease, process);
-                self.find_heirs();
+                self.assign_partitions();
             }
-            What::Owner(partition, owner) => {
+            KeyChange::Owner(partition, owner) => {
                 self.is_dirty = true;
-                if let Some(share) = self.shares.get_mut(usize::from(partition)) {
-                    share.owner = owner;
+                if let Some(entry) = self.partitions.get_mut(usize::from(partition)) {
+                    entry.owner = owner;
                 }
             }
-            What::Commit(partition, record) => {
-                let share = self.shares.get_mut(usize::from(partition))?;
-                share.commit_revision = share.commit_revision.max(revision);
+            KeyChange::Commit(partition, record) => {
+                let entry = self.partitions.get_mut(usize::from(partition))?;
+                entry.commit_revision = entry.commit_revision.max(revision);
                 self.counters.commits_seen += 1;
                 let CommitRecord { after, changes, .. } = record;
                 self.events.push_back(StoreEvent::Applied(partition, after, changes));
             }
-            What::Damage(partition) => {
+            KeyChange::Damage(partition) => {
                 self.lose(partition);
                 return Some(self.reload(partition));
             }
@@ -252,72 +252,72 @@ impl Holdings {
 
     /// Marks the server's state of the partition as incomplete, and returns the request to read it
     /// again.
-    pub(super) fn reload(&mut self, partition: u16) -> Wish {
-        if let Some(share) = self.shares.get_mut(usize::from(partition)) {
-            (share.is_loaded, share.term) = (false, None);
-            (share.in_flight, share.unsure) = (None, None);
+    pub(super) fn reload(&mut self, partition: u16) -> Request {
+        if let Some(entry) = self.partitions.get_mut(usize::from(partition)) {
+            (entry.is_loaded, entry.term) = (false, None);
+            (entry.in_flight, entry.unsure) = (None, None);
         }
-        Wish::Reload
+        Request::Reload
     }
 
-    /// Takes, owns, loses and hands over partitions as required. Returns the requests to etcd for
+    /// Claims, owns, loses and hands over partitions as required. Returns the requests to etcd for
     /// this.
-    pub(super) fn tend(&mut self, now: Instant) -> Vec<Wish> {
-        let mut wishes = Vec::new();
+    pub(super) fn update(&mut self, now: Instant) -> Vec<Request> {
+        let mut requests = Vec::new();
         if !std::mem::take(&mut self.is_dirty) && self.due().is_none_or(|due| due > now) {
-            return wishes;
+            return requests;
         }
-        for partition in 0..self.shares.len() as u16 {
-            wishes.extend(self.tend_to(now, partition));
+        for partition in 0..self.partitions.len() as u16 {
+            requests.extend(self.update_partition(now, partition));
         }
-        self.tell_owners();
-        wishes.extend(std::mem::take(&mut self.is_incomplete).then_some(Wish::Reload));
-        wishes
+        self.report_owners();
+        requests.extend(std::mem::take(&mut self.is_incomplete).then_some(Request::Reload));
+        requests
     }
 
-    fn tend_to(&mut self, now: Instant, partition: u16) -> Option<Wish> {
-        let heir = self.heirs[usize::from(partition)];
-        let share = &mut self.shares[usize::from(partition)];
-        share.asked = match share.asked {
-            Asked::Done(revision) if revision <= self.revision => Asked::No,
-            Asked::InVain(until) if until <= now => Asked::No,
-            asked => asked,
+    fn update_partition(&mut self, now: Instant, partition: u16) -> Option<Request> {
+        let assignee = self.assigned[usize::from(partition)];
+        let entry = &mut self.partitions[usize::from(partition)];
+        entry.key_request = match entry.key_request {
+            KeyRequest::Done(revision) if revision <= self.revision => KeyRequest::None,
+            KeyRequest::Failed(until) if until <= now => KeyRequest::None,
+            key_request => key_request,
         };
-        let own_term = self.lease.and_then(|lease| share.term_of(lease));
-        if share.term.is_some() && share.term != own_term {
+        let own_term = self.lease.and_then(|lease| entry.term_of(lease));
+        if entry.term.is_some() && entry.term != own_term {
             self.lose(partition);
         }
         let lease = self.lease?;
-        let share = &mut self.shares[usize::from(partition)];
-        let is_heir = heir == Some(lease);
+        let entry = &mut self.partitions[usize::from(partition)];
+        let is_assigned = assignee == Some(lease);
         match own_term {
-            Some(_) if is_heir && share.may_be_owned() => {
-                share.term = own_term;
+            Some(_) if is_assigned && entry.may_be_owned() => {
+                entry.term = own_term;
                 self.events.push_back(StoreEvent::Owned(partition));
             }
-            Some(term) if !is_heir && heir.is_some() && share.in_flight.is_none() => {
+            Some(term) if !is_assigned && assignee.is_some() && entry.in_flight.is_none() => {
                 self.lose(partition);
-                let share = &mut self.shares[usize::from(partition)];
-                if share.asked == Asked::No {
-                    share.asked = Asked::Waiting;
-                    self.counters.gifts += 1;
-                    return Some(Wish::Give { partition, term });
+                let entry = &mut self.partitions[usize::from(partition)];
+                if entry.key_request == KeyRequest::None {
+                    entry.key_request = KeyRequest::Pending;
+                    self.counters.handovers += 1;
+                    return Some(Request::Release { partition, term });
                 }
             }
-            None if is_heir && share.may_be_taken() => {
-                share.asked = Asked::Waiting;
-                self.counters.takes += 1;
-                return Some(Wish::Take { partition, lease });
+            None if is_assigned && entry.may_be_claimed() => {
+                entry.key_request = KeyRequest::Pending;
+                self.counters.claims += 1;
+                return Some(Request::Claim { partition, lease });
             }
             _ => {}
         }
         None
     }
 
-    /// Returns the time at which [`Holdings::tend`] has work to do without a new event.
+    /// Returns the time at which [`Ownership::update`] has work to do without a new event.
     pub(super) fn due(&self) -> Option<Instant> {
-        let pauses = self.shares.iter().filter_map(|share| match share.asked {
-            Asked::InVain(until) => Some(until),
+        let pauses = self.partitions.iter().filter_map(|entry| match entry.key_request {
+            KeyRequest::Failed(until) => Some(until),
             _ => None,
         });
         pauses.min()
@@ -325,26 +325,26 @@ impl Holdings {
 
     /// Handles the result of a request about the partition's owner key: the revision at which it
     /// took effect, or `None` if it did not.
-    pub(super) fn answered(&mut self, now: Instant, partition: u16, done: Option<i64>) {
-        let share = &mut self.shares[usize::from(partition)];
+    pub(super) fn on_answer(&mut self, now: Instant, partition: u16, done: Option<i64>) {
+        let entry = &mut self.partitions[usize::from(partition)];
         self.is_dirty = true;
-        if share.asked == Asked::Waiting {
-            share.asked = match done {
-                Some(revision) => Asked::Done(revision),
-                None => Asked::InVain(now + PAUSE),
+        if entry.key_request == KeyRequest::Pending {
+            entry.key_request = match done {
+                Some(revision) => KeyRequest::Done(revision),
+                None => KeyRequest::Failed(now + PAUSE),
             };
         }
     }
 
     /// Returns the conditions of a commit, or `None` if this process does not own the partition.
     pub(super) fn begin_commit(&mut self, partition: u16, id: CommitId) -> Option<Fence> {
-        let share = &mut self.shares[usize::from(partition)];
-        let term = share.term?;
+        let entry = &mut self.partitions[usize::from(partition)];
+        let term = entry.term?;
         // The watch may already have reported the earlier attempt. The new attempt must compare the
         // revision from before it.
-        let unsure = share.unsure.filter(|(unsure, _)| *unsure == id);
+        let unsure = entry.unsure.filter(|(unsure, _)| *unsure == id);
         let (_, commit_revision) =
-            *share.in_flight.insert(unsure.unwrap_or((id, share.commit_revision)));
+            *entry.in_flight.insert(unsure.unwrap_or((id, entry.commit_revision)));
         Some(Fence { term, commit_revision, is_unsure: unsure.is_some() })
     }
 
@@ -355,13 +355,13 @@ impl Holdings {
         partition: u16,
         id: CommitId,
         result: Result<i64, CommitFailure>,
-    ) -> Option<Wish> {
-        let share = &mut self.shares[usize::from(partition)];
-        let attempt = share.in_flight.take_if(|(known, _)| *known == id)?;
-        self.is_dirty |= self.heirs[usize::from(partition)] != self.lease;
-        share.unsure = (result == Err(CommitFailure::Unknown)).then_some(attempt);
+    ) -> Option<Request> {
+        let entry = &mut self.partitions[usize::from(partition)];
+        let attempt = entry.in_flight.take_if(|(known, _)| *known == id)?;
+        self.is_dirty |= self.assigned[usize::from(partition)] != self.lease;
+        entry.unsure = (result == Err(CommitFailure::Unknown)).then_some(attempt);
         if let Ok(revision) = result {
-            share.commit_revision = share.commit_revision.max(revision);
+            entry.commit_revision = entry.commit_revision.max(revision);
         }
         self.events.push_back(StoreEvent::Committed(id, result.map(|_| ())));
         // The watch lags behind the result of the transaction. Reading all data catches up.
@@ -383,18 +383,18 @@ impl Holdings {
         self.processes.values()
     }
 
-    fn find_heirs(&mut self) {
+    fn assign_partitions(&mut self) {
         self.is_dirty = true;
-        for (partition, heir) in (0..).zip(&mut self.heirs) {
-            *heir = entitled(partition, &self.processes);
+        for (partition, assignee) in (0..).zip(&mut self.assigned) {
+            *assignee = entitled(partition, &self.processes);
         }
     }
 
     fn lose(&mut self, partition: u16) {
-        let Some(share) = self.shares.get_mut(usize::from(partition)) else { return };
-        if share.term.take().is_some() {
-            (share.in_flight, share.unsure) = (None, None);
-            share.is_loaded = false;
+        let Some(entry) = self.partitions.get_mut(usize::from(partition)) else { return };
+        if entry.term.take().is_some() {
+            (entry.in_flight, entry.unsure) = (None, None);
+            entry.is_loaded = false;
             self.is_incomplete = true;
             self.events.push_back(StoreEvent::Lost(partition));
         }
@@ -402,21 +402,21 @@ impl Holdings {
 
     /// Reports the owners of all partitions if they have changed. Owners that are not alive are
     /// omitted, because their keys are about to be deleted.
-    fn tell_owners(&mut self) {
-        let owned = (0..).zip(&self.shares).filter_map(|(partition, share)| {
-            let owner = share.owner.filter(|owner| self.processes.contains_key(&owner.lease))?;
+    fn report_owners(&mut self) {
+        let owned = (0..).zip(&self.partitions).filter_map(|(partition, entry)| {
+            let owner = entry.owner.filter(|owner| self.processes.contains_key(&owner.lease))?;
             Some((partition, Endpoint(owner.address)))
         });
         let owned = owned.collect();
-        let owners = Owners { partitions: self.shares.len() as u16, owned };
-        if self.told.as_ref() != Some(&owners) {
-            self.told = Some(owners.clone());
+        let owners = Owners { partitions: self.partitions.len() as u16, owned };
+        if self.reported_owners.as_ref() != Some(&owners) {
+            self.reported_owners = Some(owners.clone());
             self.events.push_back(StoreEvent::Owners(owners));
         }
     }
 }
 
-impl Share {
+impl Partition {
     /// Returns the term of the owner, if the owner is the process with this lease.
     fn term_of(&self, lease: i64) -> Option<i64> {
         self.owner.filter(|owner| owner.lease == lease).map(|owner| owner.term)
@@ -427,15 +427,15 @@ impl Share {
     /// While a request is in flight, or its effect has not been seen by the watch, the key that is
     /// known may be one that this process has deleted.
     fn may_be_owned(&self) -> bool {
-        let is_unsettled = matches!(self.asked, Asked::Waiting | Asked::Done(_));
+        let is_unsettled = matches!(self.key_request, KeyRequest::Pending | KeyRequest::Done(_));
         self.is_loaded && self.term.is_none() && !is_unsettled
     }
 
-    fn may_be_taken(&self) -> bool {
-        self.owner.is_none() && self.is_loaded && self.asked == Asked::No
+    fn may_be_claimed(&self) -> bool {
+        self.owner.is_none() && self.is_loaded && self.key_request == KeyRequest::None
     }
 }
 
 #[cfg(test)]
-#[path = "holdings_tests.rs"]
+#[path = "ownership_tests.rs"]
 mod tests;

@@ -17,7 +17,9 @@ static HOOK: Once = Once::new();
 ///
 /// Such a panic is caused by damage that the verification of the pages did not find. The database
 /// must not be used again. Nothing is printed for such a panic; all others are reported as before.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+pub(crate) fn catch_panics<T>(
+    work: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
     HOOK.call_once(|| {
         let report = take_hook();
         set_hook(Box::new(move |panic| {
@@ -42,7 +44,7 @@ mod tests {
 
     #[test]
     fn panic_of_the_database_is_damage() {
-        let result = guarded::<()>(|| panic!("of the database"));
+        let result = catch_panics::<()>(|| panic!("of the database"));
         assert!(matches!(result, Err(StoreError::Damaged { .. })), "{result:?}");
         assert!(catch_unwind(|| panic!("of our own")).is_err());
     }
@@ -50,7 +52,11 @@ mod tests {
     #[test]
     fn panic_of_the_database_prints_nothing() {
         let mut child = Command::new(std::env::current_exe().expect("this test"));
-        child.args(["--exact", "guarded::tests::panic_of_the_database_is_damage", "--nocapture"]);
+        child.args([
+            "--exact",
+            "panic_guard::tests::panic_of_the_database_is_damage",
+            "--nocapture",
+        ]);
         let output = child.output().expect("it runs");
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{told}");
