@@ -346,7 +346,7 @@ impl Builder {
     ) -> (Host<UdpNetwork>, NodeParts) {
         let id = self.node_id.unwrap_or_else(|| NodeId(system_random()));
         let origin = Origin { node: id, incarnation: Incarnation(system_random()) };
-        self.bulk.network.meet(id, Endpoint(sockets.endpoint));
+        self.bulk.network.node_up(id, Endpoint(sockets.endpoint));
         let mut rng = Rng::new(self.seed.unwrap_or_else(system_random));
         let engines = [self.lateral.path_mtu, self.ordered.path_mtu, self.bulk.path_mtu];
         let wanted = engines.into_iter().fold(0, u16::max);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use carom::{Event, Group, Node, NodeId, Profile};
 use carom_proto::lateral::packet::Packet as Lateral;
-use carom_proto::rdcm::having::Having;
 use carom_proto::rdcm::packet::{self as bulk, Packet as Bulk};
+use carom_proto::rdcm::sack_set::SackSet;
 use carom_proto::rmp::packet::{self as ring, Packet as Ordered};
 use carom_proto::rmp::{
     Data, Epoch, ListChange, ListChangeKind, LockName, Member, Partition, Process, Qos, Round, Run,
@@ -216,9 +216,9 @@ impl Stranger {
     fn bulk(&self) -> Vec<(String, Vec<u8>)> {
         let [.., group] = self.groups;
         let (successor, receiver) = (self.own.node, self.member);
-        let piece = bulk::Piece { is_first: true, is_last: true, bytes: vec![7; 30].into() };
+        let fragment = bulk::Fragment { is_first: true, is_last: true, bytes: vec![7; 30].into() };
         let data = |way, is_relayed| {
-            Bulk::Data(bulk::DataPacket { number: 1, piece: piece.clone(), way, is_relayed })
+            Bulk::Data(bulk::DataPacket { number: 1, fragment: fragment.clone(), way, is_relayed })
         };
         let leaf = bulk::Seat { ring: 1, predecessor: successor, successor, parent: successor };
         let place = bulk::Place {
@@ -238,7 +238,7 @@ impl Stranger {
             data(bulk::Way::tree(1), true),
             data(bulk::Way::Repair, false),
             Bulk::Announce { epoch: 0, end: 9 },
-            Bulk::Ack(vec![bulk::RingAck::new(1, &Having::all_below(1), 1, 9, 0)]),
+            Bulk::Ack(vec![bulk::RingAck::new(1, &SackSet::all_below(1), 1, 9, 0)]),
             Bulk::Report(report),
             Bulk::Place { receiver, place },
             Bulk::Ask(std::iter::once(1..100).collect()),

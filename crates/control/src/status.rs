@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carom_proto::membership::service::GroupState;
 use carom_proto::membership::service::server::Server;
-use carom_proto::rdcm::manager_service::ManagerService;
+use carom_proto::rdcm::manager::service::ManagerService;
 use carom_proto::rdcm::topology::{LinkId, Vertex};
 use carom_proto::{Endpoint, GroupId, NodeId, Time};
 use serde::{Deserialize, Serialize};
@@ -257,8 +257,8 @@ impl Status {
 }
 
 impl MulticastStatus {
-    fn of(manager: &ManagerService) -> Self {
-        let multicast = manager.seating().manager();
+    fn of(service: &ManagerService) -> Self {
+        let multicast = service.manager().trees();
         let topology = multicast.topology();
         let is_visitors = |end: &Vertex| end.0 >= topology.visitors().start;
         let has_visitors = !topology.visitors().is_empty();
@@ -268,7 +268,7 @@ impl MulticastStatus {
             Some([a, b]) => format!("{} - {}", topology.name(*a), topology.name(*b)),
             None => format!("link {}", link.0),
         };
-        let groups = manager.groups().filter_map(|(group, sender)| {
+        let groups = service.groups().filter_map(|(group, sender)| {
             let tree = multicast.tree(group)?;
             Some(MulticastGroup {
                 group: group.to_string(),

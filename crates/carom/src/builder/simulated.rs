@@ -44,7 +44,7 @@ impl Builder {
         let taken = StartError::AddressInUse { port: DEFAULT_PORT, multicast: false };
         let mut founder = host.found().ok_or(taken)?;
         let id = self.node_id.unwrap_or(NodeId(founder.rng.next_u64()));
-        self.bulk.network.meet(id, Endpoint(host.endpoint()));
+        self.bulk.network.node_up(id, Endpoint(host.endpoint()));
         // Drawn before the builder's own seed is used, which may be the same at each start.
         let origin = Origin { node: id, incarnation: Incarnation(founder.rng.next_u64()) };
         let mut rng = Rng::new(self.seed.unwrap_or(founder.rng.next_u64()));

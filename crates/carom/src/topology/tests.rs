@@ -15,7 +15,7 @@ fn known(text: &str) -> (Topology, Hosts) {
 /// Returns the name of the host at which the node with this address is placed.
 fn at(text: &str, address: &str) -> Option<String> {
     let (topology, mut hosts) = known(text);
-    hosts.meet(NodeId(1), Endpoint(address.parse().expect("an address")));
+    hosts.node_up(NodeId(1), Endpoint(address.parse().expect("an address")));
     hosts.of(NodeId(1)).map(|vertex| topology.name(vertex).to_owned())
 }
 

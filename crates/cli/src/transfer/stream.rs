@@ -24,7 +24,7 @@ pub(crate) struct Stream<'a> {
     /// Messages that the engine has accepted.
     ahead: Mutex<Ahead>,
     /// Bytes of a message that fit in a packet, at the current path MTU.
-    piece_bytes: AtomicUsize,
+    fragment_bytes: AtomicUsize,
     handle: SendHandle,
 }
 
@@ -62,14 +62,14 @@ impl<'a> Stream<'a> {
     ) -> Self {
         let (offered_at, is_refused) = (Mutex::default(), AtomicBool::default());
         let (offer, ahead) = (offer.encode(), Mutex::default());
-        let piece_bytes = AtomicUsize::new(rdcm::Config::default().piece_bytes());
-        Self { group, interrupt, offer, offered_at, is_refused, ahead, piece_bytes, handle }
+        let fragment_bytes = AtomicUsize::new(rdcm::Config::default().fragment_bytes());
+        Self { group, interrupt, offer, offered_at, is_refused, ahead, fragment_bytes, handle }
     }
 
     /// Sets the path MTU to all receivers, in bytes.
     pub(crate) fn set_path_mtu(&self, bytes: u16) {
         let config = rdcm::Config::default().with_path_mtu(bytes);
-        self.piece_bytes.store(config.piece_bytes(), Relaxed);
+        self.fragment_bytes.store(config.fragment_bytes(), Relaxed);
     }
 
     /// Ends the stream, because another member sends in the group.
@@ -111,7 +111,7 @@ impl<'a> Stream<'a> {
     }
 
     fn note_given(&self, message: &[u8], file_bytes: usize) {
-        let packets = message.len().div_ceil(self.piece_bytes.load(Relaxed));
+        let packets = message.len().div_ceil(self.fragment_bytes.load(Relaxed));
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         ahead.give(packets as u64, file_bytes as u64);
     }
@@ -153,7 +153,7 @@ impl BlockSink for &Stream<'_> {
     /// Returns a multiple of the packet size. All datagrams except those at the end of a piece then
     /// have one size, and leave in one system call.
     fn largest(&self) -> usize {
-        let packet = self.piece_bytes.load(Relaxed);
+        let packet = self.fragment_bytes.load(Relaxed);
         self.group.payload_limit().min((MOST_BYTES / packet).max(1) * packet)
     }
 

@@ -70,7 +70,7 @@ impl Described {
 
     fn unnamed(&self, who: &str, node: NodeId, endpoint: SocketAddr) -> Option<String> {
         let mut hosts = self.hosts.clone();
-        hosts.meet(node, Endpoint(endpoint));
+        hosts.node_up(node, Endpoint(endpoint));
         let file = &self.file;
         let line = || format!("{who} at {endpoint} is not in {file}: it is placed separately");
         hosts.of(node).is_none().then(line)

@@ -233,12 +233,12 @@ impl Node {
                 MembershipEvent::View(change) => self.on_view_change(now, change),
                 MembershipEvent::Met(node, endpoint) => {
                     self.starts.meet(node, endpoint);
-                    self.bulk.meet(node, endpoint);
+                    self.bulk.node_up(node, endpoint);
                     self.events.push_back(NodeEvent::Met(node, endpoint));
                 }
                 MembershipEvent::Parted(node) => {
                     self.starts.part(now, node);
-                    self.bulk.part(node);
+                    self.bulk.node_down(node);
                     self.events.push_back(NodeEvent::Parted(node));
                 }
                 MembershipEvent::Settled => {

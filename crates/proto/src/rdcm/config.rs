@@ -2,14 +2,13 @@
 
 use core::time::Duration;
 
-use super::hosts::Hosts;
-use super::packet::{DATA_BYTES, MAX_RELAYS, PLACE_BYTES};
-use super::sending::IDLE_PART;
-use super::sending::PIECE_COST;
+use super::limits::{MAX_MESSAGE_BYTES, MAX_PORTS, MAX_RELAYS, MIN_MTU, UDP_AND_IP_BYTES};
+use super::network::Network;
+use super::packet::{DATA_BYTES, Fragment, PLACE_BYTES};
 use super::slowest::Slowest;
-use super::topology::{Topology, Vertex};
+use super::topology::Vertex;
 use crate::bounds::out_of_bounds;
-use crate::{Endpoint, NodeId, SeqNo};
+use crate::{NodeId, Origin, Rng, SeqNo};
 
 /// Settings of an [`Rdcm`](super::Rdcm) engine. The defaults suit a local network whose topology is
 /// unknown.
@@ -63,7 +62,7 @@ pub struct Config {
     pub ack_delay: Duration,
     /// Maximum number of repairs in flight to one successor. It is lower while repairs are lost.
     /// Default 256.
-    pub repairs_under_way: u32,
+    pub repairs_in_flight: u32,
     /// Time without progress after which a receiver requests packets from the sender. Default
     /// 40 ms.
     pub ask_after: Duration,
@@ -124,60 +123,11 @@ pub enum Congestion {
     Room,
 }
 
-/// Network in which the multicast tree and the overlay are built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Network {
-    /// Unknown network: hosts are assumed to be in racks of 32, in the order in which they join.
-    Unknown,
-    /// Known topology, with the hosts of the nodes.
-    Known {
-        /// Hosts, switches and links.
-        topology: Box<Topology>,
-        /// Hosts of the nodes. A node that is not among them, or whose host already has another
-        /// node, gets one of the topology's [places for visitors](Topology::with_visitors). Without
-        /// such places, a node that is not among them cannot be a receiver, and of several nodes on
-        /// one host the last one to join is placed: a restarted node has another id.
-        hosts: Hosts,
-    },
-}
-
-impl Network {
-    /// Records that a node can be reached at `endpoint`. See [`Hosts::meet`].
-    pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
-        if let Self::Known { hosts, .. } = self {
-            hosts.meet(node, endpoint);
-        }
-    }
-
-    /// Records that a node is gone.
-    pub fn part(&mut self, node: NodeId) {
-        if let Self::Known { hosts, .. } = self {
-            hosts.part(node);
-        }
-    }
-
-    /// Returns the host of a node, according to the network.
-    pub(super) fn host_of(&self, node: NodeId) -> Option<Vertex> {
-        match self {
-            Self::Unknown => None,
-            Self::Known { hosts, .. } => hosts.of(node),
-        }
-    }
-
-    /// Returns `true` if `host` is a host of the network and not a place for visitors.
-    pub(super) fn names(&self, host: Vertex) -> bool {
-        match self {
-            Self::Unknown => false,
-            Self::Known { topology, .. } => !topology.visitors().contains(&host.0),
-        }
-    }
-}
-
 /// Error in the settings.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// The path MTU is too small.
-    #[error("path_mtu {0} is invalid: expected at least {LEAST_MTU} bytes")]
+    #[error("path_mtu {0} is invalid: expected at least {MIN_MTU} bytes")]
     PathMtu(u16),
     /// The largest message is too large.
     #[error("message_bytes {0} is invalid: expected at most {MAX_MESSAGE_BYTES}")]
@@ -231,7 +181,7 @@ impl Default for Config {
             resend_after: ms(8),
             ack_every: 64,
             ack_delay: ms(1),
-            repairs_under_way: 256,
+            repairs_in_flight: 256,
             ask_after: ms(40),
             report_every: ms(20),
             announce_every: ms(20),
@@ -253,11 +203,11 @@ impl Default for Config {
 impl Config {
     /// Returns these settings with a path MTU of `bytes`, or the smallest possible one.
     pub fn with_path_mtu(self, bytes: u16) -> Self {
-        Self { path_mtu: bytes.max(LEAST_MTU as u16), ..self }
+        Self { path_mtu: bytes.max(MIN_MTU as u16), ..self }
     }
 
     /// Returns the number of message bytes that fit into one packet.
-    pub fn piece_bytes(&self) -> usize {
+    pub fn fragment_bytes(&self) -> usize {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
     }
 
@@ -266,10 +216,18 @@ impl Config {
         u64::from(self.first_number.minus(1).0) + 1
     }
 
+    /// Returns the number before that of a node's first stream. It differs after each start, even
+    /// with the same seed.
+    pub(super) fn number_before_streams(&self, origin: Origin, seed: u64) -> u32 {
+        let Origin { node, incarnation } = origin;
+        let drawn = || Rng::new(seed ^ incarnation.0 ^ node.0.rotate_left(32)).next_u64() >> 32;
+        self.first_stream.unwrap_or_else(|| drawn() as u32)
+    }
+
     /// Returns the number of packets of a message of `bytes` bytes. An empty message takes one
     /// packet.
     pub(super) fn packets_of(&self, bytes: usize) -> usize {
-        bytes.div_ceil(self.piece_bytes()).max(1)
+        bytes.div_ceil(self.fragment_bytes()).max(1)
     }
 
     /// Returns the maximum number of overlay children of a receiver whose place fits into one
@@ -284,9 +242,37 @@ impl Config {
         self.report_every.max(REPORT_SHARE * receivers)
     }
 
+    /// Returns the number of packets that are expected of a stream before any of them arrives.
+    pub(super) fn initial_window(&self) -> u64 {
+        match self.congestion {
+            Congestion::Bic { initial } => initial.into(),
+            Congestion::Room => self.window_packets.into(),
+        }
+    }
+
+    /// Returns the interval between announcements once all receivers have everything.
+    pub(super) fn idle_announce_every(&self) -> Duration {
+        IDLE_PART * self.announce_every
+    }
+
+    /// Returns the interval between a receiver's checks of its successors.
+    pub(super) fn receiver_watch_every(&self) -> Duration {
+        self.cut_after.min(self.gone_after) / 4
+    }
+
+    /// Returns the interval between the sender's checks for silent receivers.
+    pub(super) fn sender_watch_every(&self) -> Duration {
+        self.gone_after / 4
+    }
+
+    /// Returns the time for which a former successor is served.
+    pub(super) fn linger_in_ring(&self) -> Duration {
+        self.cut_after
+    }
+
     /// Returns the silence after which a sender is assumed to have stopped sending.
     pub(super) fn sender_gone_after(&self) -> Duration {
-        2 * self.gone_after.max(2 * IDLE_PART * self.announce_every)
+        2 * self.gone_after.max(2 * self.idle_announce_every())
     }
 
     /// Checks the bounds.
@@ -294,17 +280,17 @@ impl Config {
     /// # Errors
     /// Fails with the first setting that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if usize::from(self.path_mtu) < LEAST_MTU {
+        if usize::from(self.path_mtu) < MIN_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
         }
         if self.message_bytes > MAX_MESSAGE_BYTES {
             return Err(ConfigError::MessageBytes(self.message_bytes));
         }
-        let pieces = self.packets_of(self.message_bytes);
-        if self.send_bytes < self.message_bytes + pieces * PIECE_COST {
+        let fragments = self.packets_of(self.message_bytes);
+        if self.send_bytes < self.message_bytes + fragments * size_of::<Fragment>() {
             return Err(ConfigError::Room("send_bytes"));
         }
-        if (self.window_packets as usize) <= pieces {
+        if (self.window_packets as usize) <= fragments {
             return Err(ConfigError::Room("window_packets"));
         }
         if !(0.0..1.0).contains(&self.tolerated_loss) {
@@ -337,7 +323,7 @@ impl Config {
             (self.burst_packets == 0, "burst_packets"),
             (self.relay_children == 0, "relay_children"),
             (self.ack_every == 0, "ack_every"),
-            (self.repairs_under_way == 0, "repairs_under_way"),
+            (self.repairs_in_flight == 0, "repairs_in_flight"),
             (self.congestion == Congestion::Bic { initial: 0 }, "the initial window"),
             (self.resend_after.is_zero(), "resend_after"),
             (self.ack_delay.is_zero(), "ack_delay"),
@@ -374,25 +360,21 @@ impl Config {
     }
 }
 
-/// Bytes of the IPv6 and UDP headers.
-pub(super) const UDP_AND_IP_BYTES: usize = 48;
-/// Maximum size of a message in any configuration, in bytes.
-pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
-/// Minimum path MTU: a packet must hold two acknowledgments with all their ranges.
-pub(super) const LEAST_MTU: usize = 700;
-/// Maximum number of links at one vertex of a topology.
-pub const MAX_PORTS: usize = 128;
+/// Factor by which announcements become rarer once all receivers have everything.
+const IDLE_PART: u32 = 10;
 /// Average interval between reports at the sender, at the highest rate.
 const REPORT_SHARE: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
 mod tests {
+    use super::super::network::Hosts;
+    use super::super::topology::Topology;
     use super::*;
 
     #[test]
     fn the_defaults_are_valid_and_each_bound_is_checked() {
         assert_eq!(Config::default().validate(), Ok(()));
-        let narrow = Config { path_mtu: LEAST_MTU as u16, ..Config::default() };
+        let narrow = Config { path_mtu: MIN_MTU as u16, ..Config::default() };
         assert_eq!(narrow.validate(), Ok(()));
         let refused = |change: fn(&mut Config)| {
             let mut config = Config::default();

@@ -6,18 +6,20 @@
 //! | paper | here |
 //! |---|---|
 //! | 2.2 topologies, figures 2 to 4 | [`topology`] |
-//! | 3.1 the multicast manager computes the tree | [`tree`] |
-//! | 3.2 backup overlay, figure 8, Theorem 1 | [`overlay`] |
-//! | 3.1, 3.4 joins, departures, dead links | [`multicast_manager`], [`seating`], `placing` |
-//! | 3.1 one remote manager for all groups | [`manager_service`], [`asking`], `management` |
+//! | 3.1 the multicast manager computes the tree | [`tree`], `manager/tree_manager` |
+//! | 3.1 one remote manager for all groups | [`manager::service`], [`manager::messages`] |
+//! | 3.1, 3.4 places of nodes, joins, departures | `manager/`, `sender/receivers` |
+//! | 3.2 backup overlay, figure 8, Theorem 1 | `manager/overlay`, `manager/ring` |
+//! | 3.3 acknowledgments | `receiver/feedback`, [`packet::RingAck`] |
+//! | 3.3 packet repair: the repair window | `receiver/repair_window`, `successor/`, [`sack_set`] |
+//! | 3.3 the sender multicasts again | `sender/children` |
 //! | 3.4 few rings change | `MulticastTree::graft`, `Overlay::of_tree` |
-//! | 3.4 windows when receivers leave a ring | `reception::former`, [`successor`] |
-//! | 3.3 acknowledgments | `acks`, `reception`, [`packet::RingAck`] |
-//! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`], `under_way` |
-//! | 3.3 the sender multicasts again | `sending` |
-//! | - (networks without multicast) | [`relays`], `placing::relaying`, `reception::relaying` |
-//! | - (one sender at a time) | `ended`, `farewell` |
-//! | 3.5 congestion control, BIC | [`congestion`], `tolerance`, `pacing`, `round_trip` |
+//! | 3.4 windows when receivers leave a ring | `receiver/handover`, `successor/` |
+//! | 3.4 packets that no receiver repairs | `receiver/repair_request` |
+//! | 3.5 congestion control, BIC | `receiver/bic`, `receiver/rate_control`, `sender/pacer` |
+//! | - (networks without multicast) | `sender/relay_tree`, `receiver/relay_queue` |
+//! | - (one sender at a time) | `receiver/ended`, `sender/farewell` |
+//! | - (slow receivers) | `sender/waits`, `sender/stall`, [`Slowest`] |
 //!
 //! # Streams
 //!
@@ -65,6 +67,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use crate::membership::ManagerNews;
 use crate::outbox::Outbox;
 use crate::wire::Header;
 use crate::{
@@ -73,64 +76,43 @@ use crate::{
     ViewChangeKind, Wakeup,
 };
 
-mod acks;
-mod around;
-pub mod asking;
-mod assembly;
 mod config;
-pub mod congestion;
+mod context;
 mod counters;
-mod ended;
-mod epochs;
-mod farewell;
+mod epoch;
 mod group;
-pub mod having;
-mod hosts;
-mod limiting;
-#[cfg(test)]
-mod limits_tests;
-mod line;
-mod managed;
-mod management;
-pub mod manager_service;
-pub mod multicast_manager;
-pub mod overlay;
-mod pacing;
+mod limits;
+pub mod manager;
+mod network;
 pub mod packet;
-mod placing;
-mod reception;
-pub mod relays;
-mod round_trip;
-pub mod seating;
-mod sending;
-mod sites;
+mod receiver;
+pub mod sack_set;
+mod sender;
 mod slowest;
-pub mod successor;
-mod tolerance;
-pub mod topology;
+mod successor;
 #[cfg(test)]
-mod topology_of_tests;
-pub mod tree;
-mod under_way;
-pub mod window;
+mod tests;
+pub mod topology;
 
-use self::around::Around;
-pub use self::config::{Config, ConfigError, Congestion, MAX_MESSAGE_BYTES, MAX_PORTS, Network};
+pub use self::config::{Config, ConfigError, Congestion};
+use self::context::Context;
 pub use self::counters::Counters;
-use self::group::{Group, Role};
-pub use self::hosts::Hosts;
-pub use self::limiting::Limiting;
-use self::line::Line;
-pub use self::managed::ManagedBy;
+use self::group::Group;
+use self::limits::MIN_MTU;
+pub use self::limits::{MAX_MESSAGE_BYTES, MAX_PORTS};
+use self::manager::ManagerRequests;
+use self::manager::messages::Answer;
+pub use self::manager::tree;
+use self::manager::tree::MulticastTree;
+pub use self::network::{Hosts, Network};
 use self::packet::{Packet, Place};
-pub use self::placing::ReceiverState;
-use self::relays::RelayTree;
-pub use self::slowest::{NotSlowest, Slowest};
-use self::tree::MulticastTree;
+use self::receiver::Receiver;
+pub use self::sender::{ManagedBy, ReceiverState, RelayTree};
+use self::sender::{ManagerEvent, Sender};
+pub use self::slowest::{Limiting, NotSlowest, Slowest};
 
 /// The RDCM engine of one node.
 pub struct Rdcm {
-    id: NodeId,
     origin: Origin,
     config: Config,
     /// Path MTU that the settings allow, in bytes.
@@ -140,7 +122,8 @@ pub struct Rdcm {
     outbox: Outbox,
     events: VecDeque<Event>,
     counters: Counters,
-    line: Line,
+    /// Requests to the manager in the membership service.
+    manager: ManagerRequests,
     /// Number of the stream that began last, in any group. Numbering starts at a different value on
     /// each node, so that repairs and acknowledgments of one stream are not mistaken for those of
     /// another.
@@ -156,26 +139,24 @@ pub struct Rdcm {
 }
 
 impl Rdcm {
-    /// Creates the engine of the node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of a node. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// Panics if `config` is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         config.validate().expect("valid settings");
-        let streams = config.first_stream.unwrap_or_else(|| first_stream(origin, seed));
         Self {
-            id: origin.node,
             origin,
             most_mtu: config.path_mtu,
+            streams: config.number_before_streams(origin, seed),
             config,
             rng: Rng::new(seed),
             groups: BTreeMap::new(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
-            line: Line::default(),
-            streams,
+            manager: ManagerRequests::default(),
             now: Time::ZERO,
             due: Time::MAX,
             is_blocked: false,
@@ -191,10 +172,7 @@ impl Rdcm {
             return;
         }
         self.unreached = nodes;
-        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
-        for group in groups {
-            self.with(now, group, Group::on_reach);
-        }
+        self.for_each(now, Group::on_reach);
     }
 
     /// Sets whether the driver's network currently accepts no data. Data then waits in the engine,
@@ -208,15 +186,59 @@ impl Rdcm {
 
     /// Records that `node` can be reached at `endpoint`. This determines its host, if the
     /// [network](Config::network) maps addresses to hosts.
-    pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
-        self.line.meet(node, endpoint);
-        self.config.network.meet(node, endpoint);
+    pub fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
+        self.manager.node_up(node, endpoint);
+        self.config.network.node_up(node, endpoint);
     }
 
     /// Records that `node` is gone.
-    pub fn part(&mut self, node: NodeId) {
-        self.line.part(node);
-        self.config.network.part(node);
+    pub fn node_down(&mut self, node: NodeId) {
+        self.manager.node_down(node);
+        self.config.network.node_down(node);
+    }
+
+    /// Handles news of the multicast manager in the membership service. Senders use it while it can
+    /// be reached, and managers of their own otherwise.
+    pub fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
+        let event = match news {
+            ManagerNews::Reached => {
+                self.manager.is_reachable = true;
+                ManagerEvent::Reachable
+            }
+            ManagerNews::Lost => {
+                self.manager.set_unreachable();
+                ManagerEvent::Unreachable
+            }
+            ManagerNews::Answered(bytes) => return self.on_answer(now, bytes),
+        };
+        self.for_each(now, |state, cx| state.on_manager(cx, event.clone()));
+    }
+
+    fn on_answer(&mut self, now: Time, bytes: &[u8]) {
+        let Ok(answer) = Answer::decode(bytes) else {
+            self.counters.manager_malformed += 1;
+            return;
+        };
+        let (group, event) = (answer.group, ManagerEvent::Answer(answer));
+        let known = self.with(now, group, |state, cx| state.on_manager(cx, event));
+        self.counters.manager_late += u64::from(known.is_none());
+    }
+
+    /// Returns the next request to the multicast manager in the membership service, encoded.
+    pub fn poll_request(&mut self) -> Option<Vec<u8>> {
+        self.manager.pop().map(|request| request.encode())
+    }
+
+    /// Returns the next group in which this node sends and has lost the manager in the membership
+    /// service. The node then uses a manager of its own.
+    pub fn poll_manager_lost(&mut self) -> Option<GroupId> {
+        self.manager.pop_lost()
+    }
+
+    /// Returns the location of the manager of this node's stream in a group. Returns `None` if it
+    /// sends nothing there.
+    pub fn managed_by(&self, group: GroupId) -> Option<ManagedBy> {
+        Some(self.sender_in(group)?.receivers().managed_by())
     }
 
     /// Returns the counters.
@@ -233,68 +255,47 @@ impl Rdcm {
     /// Returns the multicast tree of this node's stream in a group. Returns `None` if it sends
     /// nothing there, or if the membership service manages the multicast.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
-        match &self.groups.get(&group)?.role {
-            Role::Sending(sending) => sending.placing.tree(),
-            Role::Waiting | Role::Receiving(_) => None,
-        }
+        self.sender_in(group)?.receivers().tree()
     }
 
     /// Returns the relay tree of this node's stream in a group. Returns `None` if it sends nothing
     /// there.
     pub fn relays(&self, group: GroupId) -> Option<&RelayTree> {
-        match &self.groups.get(&group)?.role {
-            Role::Sending(sending) => Some(sending.placing.relays()),
-            Role::Waiting | Role::Receiving(_) => None,
-        }
+        Some(self.sender_in(group)?.receivers().relay_tree())
     }
 
     /// Returns the receivers of this node's stream in a group, with their progress.
     pub fn receivers(&self, group: GroupId) -> Vec<(NodeId, ReceiverState)> {
-        match self.groups.get(&group).map(|state| &state.role) {
-            Some(Role::Sending(sending)) => {
-                sending.placing.all().map(|(node, state)| (node, *state)).collect()
-            }
-            _ => Vec::new(),
-        }
+        let sender = self.sender_in(group).into_iter();
+        let receivers = sender.flat_map(|sender| sender.receivers().all());
+        receivers.map(|(node, state)| (node, *state)).collect()
     }
 
     /// Returns `true` if all receivers of this node's stream in a group, except for evicted ones,
-    /// have taken the places that they were assigned. Also returns `true` if this node sends
-    /// nothing there.
+    /// have taken their places, or if this node sends nothing there.
     pub fn is_settled(&self, group: GroupId) -> bool {
-        match self.groups.get(&group).map(|state| &state.role) {
-            Some(Role::Sending(sending)) => sending.placing.is_settled(),
-            _ => true,
-        }
+        self.sender_in(group).is_none_or(|sender| sender.receivers().are_settled())
     }
 
     /// Returns the place of this node as a receiver in a group.
     pub fn place(&self, group: GroupId) -> Option<&Place> {
-        match &self.groups.get(&group)?.role {
-            Role::Receiving(reception) => Some(reception.place()),
-            Role::Waiting | Role::Sending(_) => None,
-        }
+        self.receiver_in(group).map(Receiver::place)
     }
 
-    /// Returns the number of the stream that this node sends or receives in a group, or of its last
-    /// one.
+    /// Returns the number of the stream that this node sends or receives in a group, or last did.
     pub fn stream(&self, group: GroupId) -> u32 {
-        self.groups.get(&group).map_or(0, |state| state.stream)
+        self.groups.get(&group).map_or(0, Group::stream)
     }
 
-    /// Returns the number of packets of the stream that arrived here through the tree, and as
-    /// repairs.
+    /// Returns the numbers of packets that arrived here through the tree, and as repairs.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
-        match &self.groups.get(&group)?.role {
-            Role::Receiving(reception) => Some(reception.arrived()),
-            Role::Waiting | Role::Sending(_) => None,
-        }
+        self.receiver_in(group).map(Receiver::arrived)
     }
 
     /// Sets whether the application of a group accepts no messages at the moment. Messages that it
     /// does not accept are kept while there is room. After that the sender waits.
     pub fn hold(&mut self, now: Time, group: GroupId, is_held: bool) {
-        self.with(now, group, |state, around| state.hold(around, is_held));
+        self.with(now, group, |state, cx| state.hold(cx, is_held));
     }
 
     /// Returns the sequence number that a confirmation contains if this node has sent nothing in
@@ -303,13 +304,9 @@ impl Rdcm {
         self.config.first_number.minus(1)
     }
 
-    /// Returns the receivers that are not known to have everything that this node has sent in the
-    /// group.
+    /// Returns the receivers that are not known to have everything that this node has sent.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        match self.groups.get(&group).map(|state| &state.role) {
-            Some(Role::Sending(sending)) => sending.unconfirmed(),
-            _ => Vec::new(),
-        }
+        self.sender_in(group).map_or_else(Vec::new, Sender::unconfirmed)
     }
 
     /// Returns the number of farewells that members have not acknowledged: one per member and per
@@ -318,41 +315,50 @@ impl Rdcm {
         self.groups.get(&group).map_or(0, Group::pending_farewells)
     }
 
+    fn sender_in(&self, group: GroupId) -> Option<&Sender> {
+        self.groups.get(&group)?.as_sender()
+    }
+
+    fn receiver_in(&self, group: GroupId) -> Option<&Receiver> {
+        self.groups.get(&group)?.as_receiver()
+    }
+
+    /// Calls all groups, each with its context.
+    fn for_each(&mut self, now: Time, call: impl Fn(&mut Group, &mut Context<'_>)) {
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.with(now, group, &call);
+        }
+    }
+
     /// Calls a group with its context.
     fn with<T>(
         &mut self,
         now: Time,
         group: GroupId,
-        call: impl FnOnce(&mut Group, &mut Around<'_>) -> T,
+        call: impl FnOnce(&mut Group, &mut Context<'_>) -> T,
     ) -> Option<T> {
         self.now = now;
         let state = self.groups.get_mut(&group)?;
-        let mut around = Around {
+        let mut cx = Context {
             now,
             is_blocked: self.is_blocked,
-            node: self.id,
+            node: self.origin.node,
             origin: self.origin,
             group,
-            stream: state.stream,
+            stream: state.stream(),
             config: &self.config,
             unreached: &self.unreached,
             outbox: &mut self.outbox,
             events: &mut self.events,
             counters: &mut self.counters,
             rng: &mut self.rng,
-            line: &mut self.line,
+            manager: &mut self.manager,
         };
-        let result = call(state, &mut around);
+        let result = call(state, &mut cx);
         self.due = self.due.min(state.poll_timeout(now, &self.config, self.is_blocked));
         Some(result)
     }
-}
-
-/// Returns the number before that of a node's first stream. It differs after each start, even with
-/// the same seed.
-fn first_stream(origin: Origin, seed: u64) -> u32 {
-    let Origin { node, incarnation } = origin;
-    (Rng::new(seed ^ incarnation.0 ^ node.0.rotate_left(32)).next_u64() >> 32) as u32
 }
 
 impl Engine for Rdcm {
@@ -392,9 +398,9 @@ impl Engine for Rdcm {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
         }
         let stream = self.streams.wrapping_add(1);
-        let sent = self.with(now, group, |state, around| {
-            let sent = state.send(around, stream, payload);
-            (sent, state.stream == stream)
+        let sent = self.with(now, group, |state, cx| {
+            let sent = state.send(cx, stream, &payload);
+            (sent, state.stream() == stream)
         });
         let Some((sent, has_begun)) = sent else { return Err(SendError::NotJoined) };
         if has_begun {
@@ -413,18 +419,18 @@ impl Engine for Rdcm {
         self.counters.malformed += u64::from(decoded.is_err());
         let (header, packet) = decoded.ok()?;
         let Header { sender, view: stream, group, .. } = header;
-        if sender == self.id {
+        if sender == self.origin.node {
             return None;
         }
-        self.with(now, group, |state, around| state.on_packet(around, sender, stream, packet));
+        self.with(now, group, |state, cx| state.on_packet(cx, sender, stream, packet));
         Some(sender)
     }
 
     fn handle_view(&mut self, now: Time, change: &ViewChange) {
         let ViewChange { node, kind, .. } = *change;
-        self.with(now, change.group, |state, around| match kind {
-            ViewChangeKind::Joined => state.on_joined(around, node),
-            ViewChangeKind::Left | ViewChangeKind::Failed => state.on_gone(around, node),
+        self.with(now, change.group, |state, cx| match kind {
+            ViewChangeKind::Joined => state.on_joined(cx, node),
+            ViewChangeKind::Left | ViewChangeKind::Failed => state.on_gone(cx, node),
         });
     }
 
@@ -433,10 +439,7 @@ impl Engine for Rdcm {
             return;
         }
         self.due = Time::MAX;
-        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
-        for group in groups {
-            self.with(now, group, Group::handle_timeout);
-        }
+        self.for_each(now, Group::handle_timeout);
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -451,7 +454,7 @@ impl Engine for Rdcm {
         let may_have: smallvec::SmallVec<[GroupId; 4]> =
             may_have.map(|(group, _)| *group).collect();
         for group in may_have {
-            let sent = self.with(now, group, |state, around| state.poll_data(around, out));
+            let sent = self.with(now, group, |state, cx| state.poll_data(cx, out));
             if sent == Some(true) {
                 let destination = Destination::Tree(group);
                 return Some(Transmit { destination, class: Class::Data });
@@ -461,8 +464,8 @@ impl Engine for Rdcm {
     }
 
     fn hops(&self, group: GroupId) -> Hops<'_> {
-        let nobody = Hops { by_multicast: false, relays: &[] };
-        self.groups.get(&group).map_or(nobody, Group::hops)
+        let none = Hops { by_multicast: false, relays: &[] };
+        self.groups.get(&group).map_or(none, Group::hops)
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -474,7 +477,7 @@ impl Engine for Rdcm {
     }
 
     fn set_path_mtu(&mut self, bytes: u16) {
-        self.config.path_mtu = bytes.min(self.most_mtu).max(config::LEAST_MTU as u16);
+        self.config.path_mtu = bytes.min(self.most_mtu).max(MIN_MTU as u16);
     }
 
     fn payload_limit(&self, _profile: Profile) -> usize {
@@ -486,7 +489,10 @@ impl Engine for Rdcm {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.counters.by_name().chain([("manager_requests_dropped", self.line.dropped)]).collect()
+        self.counters
+            .by_name()
+            .chain([("manager_requests_dropped", self.manager.dropped())])
+            .collect()
     }
 
     fn check(&self) {

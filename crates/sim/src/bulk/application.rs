@@ -60,7 +60,7 @@ impl Player<'_> {
                 .with(host, |member, now| member.send(now, group, text, SendOptions::default()));
             match sent.expect("it is alive") {
                 Ok(seqno) => {
-                    let packets = payload.len().div_ceil(self.settings.config.piece_bytes());
+                    let packets = payload.len().div_ceil(self.settings.config.fragment_bytes());
                     let packets = packets.max(1) as u64;
                     let now = self.world.now();
                     let is_first = self.story.sent(now, node, number, seqno, packets, payload);

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use carom_proto::rdcm::Rdcm;
-use carom_proto::rdcm::having::Having;
-use carom_proto::rdcm::packet::{DataPacket, Packet, Piece, Place, Report, RingAck, Way};
+use carom_proto::rdcm::packet::{DataPacket, Fragment, Packet, Place, Report, RingAck, Way};
+use carom_proto::rdcm::sack_set::SackSet;
 use carom_proto::{Engine as _, NodeId, Rng};
 
 use super::player::Player;
@@ -72,10 +72,10 @@ fn draw_of_sender(rng: &mut Rng, place: Place, receiver: NodeId, nodes: &[NodeId
             // A payload with a number of the stream could only be detected by a signature.
             let number = (1 << 40) + number(rng);
             let bytes = Bytes::from_static(b"forged");
-            let piece = Piece { is_first: true, is_last: true, bytes };
+            let fragment = Fragment { is_first: true, is_last: true, bytes };
             let ways = [Way::tree(1), Way::Again, Way::Repair];
             let way = ways[rng.below(ways.len())];
-            Packet::Data(DataPacket { number, piece, way, is_relayed: rng.chance(0.5) })
+            Packet::Data(DataPacket { number, fragment, way, is_relayed: rng.chance(0.5) })
         }
     }
 }
@@ -90,7 +90,7 @@ fn draw_of_receiver(rng: &mut Rng, ring: u32, nodes: &[NodeId]) -> Packet {
         3 => Packet::Silent { successor: any(rng, nodes) },
         4 => Packet::Cut { ring, successor: any(rng, nodes) },
         _ => {
-            let mut has = Having::all_below(first);
+            let mut has = SackSet::all_below(first);
             has.insert_range(next..next.saturating_add(by_repair));
             let (known_to, by_tree) = (first.saturating_add(by_repair), by_tree as u32);
             Packet::Ack(vec![RingAck::new(ring, &has, known_to, limit, by_tree)])

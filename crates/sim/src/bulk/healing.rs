@@ -85,7 +85,7 @@ impl Player<'_> {
         let placed: Vec<bool> = others.map(has_place).collect();
         placed.iter().all(|it| *it)
             && receivers.len() == placed.len()
-            && receivers.iter().all(|(_, state)| state.left_behind_at.is_none())
+            && receivers.iter().all(|(_, state)| state.evicted_at.is_none())
             && engine.is_settled(self.group)
     }
 

@@ -152,7 +152,7 @@ impl Settings {
     /// including an incomplete message.
     pub(super) fn limit_bytes(&self) -> usize {
         let Config { send_bytes, window_packets, message_bytes, .. } = self.config;
-        send_bytes.max(window_packets as usize * self.config.piece_bytes() + message_bytes)
+        send_bytes.max(window_packets as usize * self.config.fragment_bytes() + message_bytes)
     }
 
     /// Returns the maximum time of recovery once the network works again: to find a new sender, to
@@ -247,7 +247,7 @@ fn draw_config(seed: u64, rng: &mut Rng) -> Config {
         resend_after: one_of(rng, &[ms(8), ms(8), ms(2), ms(30)]),
         ack_every: one_of(rng, &[64, 64, 8, 1]),
         ack_delay: one_of(rng, &[ms(1), ms(1), micros(200), ms(5)]),
-        repairs_under_way: one_of(rng, &[256, 256, 8, 1]),
+        repairs_in_flight: one_of(rng, &[256, 256, 8, 1]),
         ask_after: one_of(rng, &[ms(40), ms(40), ms(10), ms(200)]),
         report_every: ms(report_every),
         announce_every: one_of(rng, &[ms(20), ms(20), ms(5), ms(100)]),
@@ -265,7 +265,7 @@ fn draw_config(seed: u64, rng: &mut Rng) -> Config {
         let is_apart = seed < SLOWEST_FROM;
         config.slowest = one_of(if is_apart { &mut apart } else { &mut *rng }, &policies);
     }
-    let least = message_bytes.div_ceil(config.piece_bytes()) as u32 + 1;
+    let least = message_bytes.div_ceil(config.fragment_bytes()) as u32 + 1;
     config.window_packets = one_of(rng, &[1024, 256, 64, 16]).max(least);
     config
 }

@@ -157,7 +157,7 @@ fn last_receiver_resumes_after_a_message_that_is_kept_nowhere() {
     setup.config.window_packets = 1 << 10;
     setup.config.message_bytes = 1 << 18;
     setup.message_bytes = 200_000;
-    let message = 200_000_u64.div_ceil(setup.config.piece_bytes() as u64);
+    let message = 200_000_u64.div_ceil(setup.config.fragment_bytes() as u64);
     let mut net = Net::new(setup, &[0, 1]);
     net.to_send = 5;
     net.run(300);

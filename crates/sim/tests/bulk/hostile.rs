@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use carom_proto::rdcm::having::Having;
-use carom_proto::rdcm::packet::{DataPacket, Packet, Piece, Place, Report, RingAck, Way};
+use carom_proto::rdcm::packet::{DataPacket, Fragment, Packet, Place, Report, RingAck, Way};
+use carom_proto::rdcm::sack_set::SackSet;
 use carom_proto::{Engine, GroupId, NodeId, Rng};
 use carom_sim::{Fault, HostIx};
 
@@ -34,8 +34,8 @@ fn forge(net: &mut Net, to: u32, from: NodeId, packet: &Packet) {
 }
 
 fn data(number: u64, way: Way, is_relayed: bool) -> Packet {
-    let piece = Piece { is_first: true, is_last: true, bytes: vec![7; 100].into() };
-    Packet::Data(DataPacket { number, piece, way, is_relayed })
+    let fragment = Fragment { is_first: true, is_last: true, bytes: vec![7; 100].into() };
+    Packet::Data(DataPacket { number, fragment, way, is_relayed })
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn an_acknowledgement_of_what_was_not_sent_stops_nobody() {
         let rings = place.seats().map(|seat| seat.ring).chain([place.children_ring]);
         for ring in rings.collect::<Vec<_>>() {
             for from in (0..4).filter(|from| *from != to) {
-                let ack = RingAck::new(ring, &Having::all_below(1 << 50), 1 << 50, 1 << 51, 7);
+                let ack = RingAck::new(ring, &SackSet::all_below(1 << 50), 1 << 50, 1 << 51, 7);
                 forge(&mut net, to, Net::id(from), &Packet::Ack(vec![ack]));
             }
         }
@@ -85,7 +85,7 @@ fn sender_answers_and_believes_members_only() {
     let (group, stranger) = (net.group, NodeId(77));
     let place = net.engine(1).place(group).expect("it receives").clone();
     let ring = place.children_ring;
-    let ack = RingAck::new(ring, &Having::all_below(1 << 50), 1 << 50, 1 << 51, 7);
+    let ack = RingAck::new(ring, &SackSet::all_below(1 << 50), 1 << 50, 1 << 51, 7);
     let report = Report { epoch: place.epoch, next: 400, limit: 500, by_tree: 0, by_repair: 0 };
     let before = net.engine(0).counters();
     let packets = [
@@ -215,7 +215,7 @@ fn draw(rng: &mut Rng, known: &Place) -> Packet {
             data(number, way, way != Way::Repair && rng.below(2) == 0)
         }
         7 => {
-            let mut has = Having::all_below(next);
+            let mut has = SackSet::all_below(next);
             has.insert_range(next + 1 + number..next + 2 + number + limit);
             Packet::Ack(vec![RingAck::new(ring, &has, next.max(by_repair), limit, by_tree as u32)])
         }

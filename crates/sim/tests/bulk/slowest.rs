@@ -77,7 +77,7 @@ fn a_receiver_that_was_often_slow_is_back_within_seconds() {
     assert!(times >= 4, "{times} times: it comes back, and is slow again");
     net.run(11_000);
     let receivers = net.engine(0).receivers(net.group);
-    assert!(receivers.iter().all(|(_, it)| it.left_behind_at.is_none()), "{receivers:?}");
+    assert!(receivers.iter().all(|(_, it)| it.evicted_at.is_none()), "{receivers:?}");
 }
 
 #[test]

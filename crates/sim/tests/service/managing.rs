@@ -4,7 +4,8 @@ use std::iter;
 
 use carom_proto::membership::service::ServerConfig;
 use carom_proto::membership::{ManagerNews, Membership as _};
-use carom_proto::rdcm::asking::{Answer, Asked, Refusal, Request, Told};
+use carom_proto::rdcm::manager::PlaceChange;
+use carom_proto::rdcm::manager::messages::{Answer, Command, Refusal, Request};
 use carom_proto::rdcm::topology::{Topology, Vertex};
 use carom_proto::rdcm::{Hosts, Network};
 use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Profile};
@@ -41,32 +42,38 @@ fn news(rig: &mut Rig, node: usize) -> Vec<ManagerNews> {
 }
 
 /// Returns the manager's answers to a request.
-fn ask(rig: &mut Rig, node: usize, group: GroupId, number: u32, what: Asked) -> Vec<Told> {
-    let request = Request { group, opening: 1, number, what }.encode();
+fn ask(
+    rig: &mut Rig,
+    node: usize,
+    group: GroupId,
+    number: u32,
+    command: Command,
+) -> Vec<Result<Vec<PlaceChange>, Refusal>> {
+    let request = Request { group, opening: 1, number, command }.encode();
     rig.nodes[node].service.ask_manager(request);
     rig.drain_node(node);
     rig.run_for(millis(20));
     rig.check();
-    let told = news(rig, node).into_iter().map(|news| match news {
-        ManagerNews::Answered(bytes) => Answer::decode(&bytes).expect("an answer").what,
+    let results = news(rig, node).into_iter().map(|news| match news {
+        ManagerNews::Answered(bytes) => Answer::decode(&bytes).expect("an answer").result,
         other => panic!("{other:?}"),
     });
-    told.collect()
+    results.collect()
 }
 
-fn join(nodes: [usize; 2]) -> Asked {
+fn join(nodes: [usize; 2]) -> Command {
     let unknown = Endpoint(([0, 0, 0, 0], 0).into());
-    Asked::Join(nodes.map(|node| (node_id(node), unknown)).into())
+    Command::Join(nodes.map(|node| (node_id(node), unknown)).into())
 }
 
-fn placed(told: &[Told]) -> Vec<NodeId> {
-    let [Told::Placed(seated)] = told else { panic!("{told:?}") };
-    let mut nodes: Vec<NodeId> = seated.iter().map(|seated| seated.receiver).collect();
+fn placed(results: &[Result<Vec<PlaceChange>, Refusal>]) -> Vec<NodeId> {
+    let [Ok(changes)] = results else { panic!("{results:?}") };
+    let mut nodes: Vec<NodeId> = changes.iter().map(|change| change.receiver).collect();
     nodes.sort_unstable();
     nodes
 }
 
-const OPEN: Asked = Asked::Open { above: 0, most_children: 128 };
+const OPEN: Command = Command::Open { above: 0, most_children: 128 };
 
 #[test]
 fn manager_moves_with_its_partition_and_is_lost_then_reached() {
@@ -101,7 +108,7 @@ fn manager_moves_with_its_partition_and_is_lost_then_reached() {
 fn service_without_a_network_refuses_placement() {
     let (mut rig, bulk) = rig(super::default());
     assert_eq!(news(&mut rig, 0), [ManagerNews::Reached]);
-    let refused = [Told::Refused(Refusal::NoManager)];
+    let refused = [Err(Refusal::NoManager)];
     assert_eq!(ask(&mut rig, 0, bulk, 1, OPEN), refused);
     let first = rig.owner(0).expect("an owner");
     rig.nodes[0].service.ask_manager(b"nonsense".to_vec());

@@ -29,8 +29,8 @@
 //! | 20 | successor | process | 1 within, in ms u32, 5 list of no or one member |
 //! | 21 | observe | observer | 1 group u32, 0 for all |
 //! | 22 | observed | process | 1 partition u16 |
-//! | 23 | manage | node | 1 a [request](crate::rdcm::asking) |
-//! | 24 | managed | process | 1 an [answer](crate::rdcm::asking) |
+//! | 23 | manage | node | 1 a [request](crate::rdcm::manager::messages) |
+//! | 24 | managed | process | 1 an [answer](crate::rdcm::manager::messages) |
 //!
 //! \[0\] Cluster text, member, rack text.
 //! \[1\] For a contradiction (why 1): 10 existing settings, 18 given settings, 26 by u64.

@@ -44,7 +44,7 @@ use super::frame::{Frame, Owners, Refusal, partition_of};
 use super::outbox::Outbox;
 use super::registry::{Change, PartitionState};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
-use crate::rdcm::manager_service::ManagerService;
+use crate::rdcm::manager::service::ManagerService;
 use crate::{Endpoint, GroupId, NodeId, Rng, Time, Timers, Wakeup};
 
 /// One control process.

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use bytes::{Buf, BufMut};
+use bytes::BufMut;
 
-use super::super::config::MAX_PORTS;
-use super::{take_list, take_node, take_number, take_u32};
+use super::super::limits::{MAX_PORTS, MAX_RELAYS};
+use super::fields::{take_list, take_node, take_number, take_u8, take_u32};
 use crate::NodeId;
 use crate::wire::{DecodeError, HEADER_BYTES};
 
@@ -65,7 +65,7 @@ impl Place {
         [Some(self.leaf), self.proxy].into_iter().flatten()
     }
 
-    pub(in super::super) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u32(self.epoch);
         out.put_u64(self.first);
         out.put_u64(self.owed_from);
@@ -80,7 +80,7 @@ impl Place {
         self.relays.iter().for_each(|relay| out.put_u64(relay.0));
     }
 
-    pub(in super::super) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
         let (epoch, first) = (take_u32(bytes)?, take_number(bytes)?);
         let owed_from = take_number(bytes)?;
         if owed_from > first {
@@ -92,7 +92,7 @@ impl Place {
             owed_from,
             receivers: take_u32(bytes)?,
             leaf: Seat::take(bytes)?,
-            proxy: match bytes.try_get_u8().map_err(|_| DecodeError::Length)? {
+            proxy: match take_u8(bytes)? {
                 0 => None,
                 1 => Some(Seat::take(bytes)?),
                 _ => return Err(DecodeError::Value),
@@ -123,8 +123,6 @@ impl Seat {
 }
 
 /// Size of a datagram with the place of a receiver that has no overlay children and relays nothing.
-pub(in super::super) const PLACE_BYTES: usize =
+pub(crate) const PLACE_BYTES: usize =
     HEADER_BYTES + 8 + 4 + 8 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
 const SEAT_BYTES: usize = 28;
-/// Maximum number of receivers to which one receiver relays.
-pub const MAX_RELAYS: usize = 16;

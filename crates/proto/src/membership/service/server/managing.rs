@@ -3,8 +3,8 @@
 use super::super::frame::{Frame, MANAGER_PARTITION};
 use super::Server;
 use crate::membership::link::LinkId;
-use crate::rdcm::asking::{Answer, Asked, Refusal, Request, Told};
-use crate::rdcm::manager_service::ManagerService;
+use crate::rdcm::manager::messages::{Answer, Command, Refusal, Request};
+use crate::rdcm::manager::service::ManagerService;
 use crate::{NodeId, Time};
 
 impl Server {
@@ -26,13 +26,13 @@ impl Server {
 
     /// Refuses a request, because the manager is at another process or does not exist.
     fn refuse_to_manage(&mut self, link: LinkId, request: &[u8]) {
-        let Ok(Request { group, opening, number, what }) = Request::decode(request) else {
+        let Ok(Request { group, opening, number, command }) = Request::decode(request) else {
             self.counters.manage_malformed += 1;
             return;
         };
-        if what != Asked::Close {
-            let what = Told::Refused(Refusal::NoManager);
-            let answer = Answer { group, opening, number, what };
+        if command != Command::Close {
+            let result = Err(Refusal::NoManager);
+            let answer = Answer { group, opening, number, result };
             self.outbox.send(link, &Frame::Managed(answer.encode()));
         }
     }

@@ -1,0 +1,72 @@
+//! Context in which a group is called: the time, the settings, and the queues of packets and
+//! events.
+
+use alloc::collections::{BTreeSet, VecDeque};
+
+use super::config::Config;
+use super::counters::Counters;
+use super::manager::ManagerRequests;
+use super::packet::Packet;
+use crate::outbox::Outbox;
+use crate::{
+    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time, Transmit,
+};
+
+/// Context of one group during a call.
+pub(crate) struct Context<'a> {
+    pub(super) now: Time,
+    /// `true` while the network accepts no data.
+    pub(super) is_blocked: bool,
+    pub(super) node: NodeId,
+    pub(super) origin: Origin,
+    pub(super) group: GroupId,
+    /// Number of the stream that is sent or received.
+    pub(super) stream: u32,
+    pub(super) config: &'a Config,
+    /// Nodes that multicast from this node does not reach.
+    pub(super) unreached: &'a BTreeSet<NodeId>,
+    pub(super) outbox: &'a mut Outbox,
+    pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) counters: &'a mut Counters,
+    pub(super) rng: &'a mut Rng,
+    /// Requests to the manager in the membership service.
+    pub(super) manager: &'a mut ManagerRequests,
+}
+
+impl Context<'_> {
+    pub(super) fn unicast(&mut self, to: NodeId, packet: &Packet) {
+        self.send(Destination::Node(to), packet);
+    }
+
+    pub(super) fn multicast(&mut self, packet: &Packet) {
+        self.send(Destination::Group(self.group), packet);
+    }
+
+    pub(super) fn along_tree(&mut self, packet: &Packet) {
+        self.send(Destination::Tree(self.group), packet);
+    }
+
+    fn send(&mut self, destination: Destination, packet: &Packet) {
+        let class = match packet {
+            Packet::Data(_) => Class::Retransmission,
+            _ => Class::Control,
+        };
+        let (group, origin, stream) = (self.group, self.origin, self.stream);
+        let transmit = Transmit { destination, class };
+        self.outbox.push(transmit, |out| packet.encode(group, origin, stream, out));
+    }
+
+    /// Reports to the application that the packets from `first` up to but excluding `end` are lost.
+    pub(super) fn lose(&mut self, sender: NodeId, first: u64, end: u64, cause: LossCause) {
+        if first < end {
+            let (first, last) = (seqno(first), seqno(end - 1));
+            let group = self.group;
+            self.events.push_back(Event::Lost(Lost { group, sender, first, last, cause }));
+        }
+    }
+}
+
+/// Converts a packet number to the application's sequence number, modulo 2^32.
+pub(super) fn seqno(number: u64) -> SeqNo {
+    SeqNo(number as u32)
+}

@@ -1,0 +1,372 @@
+//! Messages between a sender and the multicast manager in the membership service.
+//!
+//! A request or an answer is the body of one frame of the membership protocol
+//! ([`crate::membership::service::frame`]), and shares its version. All numbers are big-endian. A
+//! list is a count u16, followed by its entries.
+//!
+//! | kind | request | after kind u8, group u32, opening u32, number u32 |
+//! |---|---|---|
+//! | 1 | open | above u32, maximum children u16 |
+//! | 2 | join | list of (node u64, port u16, family u8, address) |
+//! | 3 | leave | node u64 |
+//! | 4 | cut | ring u32, successor u64 |
+//! | 5 | close | nothing |
+//!
+//! | kind | answer | after kind u8, group u32, opening u32, number u32 |
+//! |---|---|---|
+//! | 1 | placed | list of (receiver u64, is placed u8, its [place](Place)) |
+//! | 2 | refused | reason u8 |
+
+use alloc::vec::Vec;
+
+use bytes::{Buf, BufMut};
+
+use super::super::packet::Place;
+use super::super::packet::fields::{take_list, take_node, take_u8, take_u32};
+use crate::membership::service::fields::{put_endpoint, take_endpoint};
+use crate::wire::DecodeError;
+use crate::{Endpoint, GroupId, NodeId};
+
+/// A request of a sender to the manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Group of the sender.
+    pub group: GroupId,
+    /// Number of the opening of the group by this sender. Answers to an earlier opening are
+    /// ignored.
+    pub opening: u32,
+    /// Number of the request within its opening.
+    pub number: u32,
+    /// Content of the request.
+    pub command: Command,
+}
+
+/// Content of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// The node begins to send, or begins to use this manager.
+    Open {
+        /// Highest epoch assigned so far: new places have higher ones.
+        above: u32,
+        /// Maximum number of overlay children of a place.
+        most_children: u16,
+    },
+    /// The nodes become receivers. Each comes with the address at which it can be reached. At most
+    /// [`MAX_JOINING`] nodes.
+    Join(Vec<(NodeId, Endpoint)>),
+    /// A node stops being a receiver.
+    Leave(NodeId),
+    /// The tree does not reach a successor in a ring.
+    Cut {
+        /// Ring of the successor, by its vertex.
+        ring: u32,
+        /// Receiver that is cut off.
+        successor: NodeId,
+    },
+    /// The node stops sending, or uses another manager from now on.
+    Close,
+}
+
+/// An answer of the manager to a sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Group of the sender.
+    pub group: GroupId,
+    /// Opening that the answer refers to.
+    pub opening: u32,
+    /// Number of the last request that the manager has handled.
+    pub number: u32,
+    /// Places that have changed: none, or at most [`MAX_PLACES`]. An error if the manager does not
+    /// place the sender's receivers.
+    pub result: Result<Vec<PlaceChange>, Refusal>,
+}
+
+/// A changed place of a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceChange {
+    /// Group of the receiver.
+    pub group: GroupId,
+    /// Receiver whose place has changed.
+    pub receiver: NodeId,
+    /// New place, without the fields that the sender fills in: the first packet and the number of
+    /// receivers. `None` if the receiver has no place any more.
+    pub place: Option<Place>,
+}
+
+/// Reason for which the manager does not place the receivers of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The service has no topology, or another process runs the manager.
+    #[error("this membership service has no multicast manager")]
+    NoManager = 1,
+    /// Another node sends in the group.
+    #[error("another node sends in the group")]
+    HasSender = 2,
+    /// The sender has no place in the topology.
+    #[error("the topology has no host for the sender")]
+    NoHost = 3,
+    /// Places in this topology do not fit into the sender's packets.
+    #[error("places in this topology do not fit into packets")]
+    Ports = 4,
+    /// The maximum number of groups is open.
+    #[error("the multicast manager has no room for another group")]
+    Full = 5,
+    /// The request refers to an unknown opening.
+    #[error("the multicast manager does not know this sender")]
+    Unknown = 6,
+}
+
+/// Maximum number of receivers in one request, which must fit into a frame that nodes may send.
+pub const MAX_JOINING: usize = 32;
+/// Maximum number of places in one answer.
+pub const MAX_PLACES: usize = 256;
+
+impl Request {
+    /// Encodes the request.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let kind = match self.command {
+            Command::Open { .. } => OPEN,
+            Command::Join(_) => JOIN,
+            Command::Leave(_) => LEAVE,
+            Command::Cut { .. } => CUT,
+            Command::Close => CLOSE,
+        };
+        put_head(&mut out, kind, self.group, self.opening, self.number);
+        match &self.command {
+            Command::Open { above, most_children } => {
+                out.put_u32(*above);
+                out.put_u16(*most_children);
+            }
+            Command::Join(nodes) => {
+                out.put_u16(nodes.len() as u16);
+                for (node, endpoint) in nodes {
+                    out.put_u64(node.0);
+                    put_endpoint(&mut out, *endpoint);
+                }
+            }
+            Command::Leave(node) => out.put_u64(node.0),
+            Command::Cut { ring, successor } => {
+                out.put_u32(*ring);
+                out.put_u64(successor.0);
+            }
+            Command::Close => {}
+        }
+        out
+    }
+
+    /// Decodes a request.
+    ///
+    /// # Errors
+    /// Fails if the bytes are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut bytes = bytes;
+        let bytes = &mut bytes;
+        let (kind, group, opening, number) = take_head(bytes)?;
+        let command = match kind {
+            OPEN => Command::Open {
+                above: take_epoch(bytes)?,
+                most_children: bytes.try_get_u16().map_err(|_| DecodeError::Length)?,
+            },
+            JOIN => Command::Join(take_list(bytes, MAX_JOINING, |bytes| {
+                let node = take_node(bytes)?;
+                Ok((node, take_endpoint(bytes).map_err(|_| DecodeError::Value)?))
+            })?),
+            LEAVE => Command::Leave(take_node(bytes)?),
+            CUT => Command::Cut { ring: take_u32(bytes)?, successor: take_node(bytes)? },
+            CLOSE => Command::Close,
+            _ => return Err(DecodeError::Kind),
+        };
+        let request = Self { group, opening, number, command };
+        if bytes.is_empty() { Ok(request) } else { Err(DecodeError::Length) }
+    }
+}
+
+impl Answer {
+    /// Encodes the answer.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let kind = if self.result.is_ok() { PLACED } else { REFUSED };
+        put_head(&mut out, kind, self.group, self.opening, self.number);
+        match &self.result {
+            Ok(changes) => {
+                out.put_u16(changes.len() as u16);
+                for change in changes {
+                    out.put_u64(change.receiver.0);
+                    out.put_u8(change.place.is_some().into());
+                    change.place.iter().for_each(|place| place.put(&mut out));
+                }
+            }
+            Err(refusal) => out.put_u8(*refusal as u8),
+        }
+        out
+    }
+
+    /// Decodes an answer.
+    ///
+    /// # Errors
+    /// Fails if the bytes are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut bytes = bytes;
+        let bytes = &mut bytes;
+        let (kind, group, opening, number) = take_head(bytes)?;
+        let result = match kind {
+            PLACED => Ok(take_list(bytes, MAX_PLACES, |bytes| {
+                let receiver = take_node(bytes)?;
+                let place = match take_u8(bytes)? {
+                    0 => None,
+                    1 => Some(Place::take(bytes)?),
+                    _ => return Err(DecodeError::Value),
+                };
+                Ok(PlaceChange { group, receiver, place })
+            })?),
+            REFUSED => Err(Refusal::from_wire(take_u8(bytes)?)?),
+            _ => return Err(DecodeError::Kind),
+        };
+        let answer = Self { group, opening, number, result };
+        if bytes.is_empty() { Ok(answer) } else { Err(DecodeError::Length) }
+    }
+}
+
+impl Refusal {
+    fn from_wire(code: u8) -> Result<Self, DecodeError> {
+        let all = [
+            Self::NoManager,
+            Self::HasSender,
+            Self::NoHost,
+            Self::Ports,
+            Self::Full,
+            Self::Unknown,
+        ];
+        all.into_iter().find(|it| *it as u8 == code).ok_or(DecodeError::Value)
+    }
+}
+
+fn put_head(out: &mut Vec<u8>, kind: u8, group: GroupId, opening: u32, number: u32) {
+    out.put_u8(kind);
+    out.put_u32(group.0);
+    out.put_u32(opening);
+    out.put_u32(number);
+}
+
+fn take_head(bytes: &mut &[u8]) -> Result<(u8, GroupId, u32, u32), DecodeError> {
+    let (kind, group) = (take_u8(bytes)?, GroupId(take_u32(bytes)?));
+    if group == GroupId::NONE {
+        return Err(DecodeError::Value);
+    }
+    Ok((kind, group, take_u32(bytes)?, take_u32(bytes)?))
+}
+
+/// Reads an epoch that leaves at least as many epochs above it.
+fn take_epoch(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
+    let epoch = take_u32(bytes)?;
+    if epoch <= u32::MAX / 2 { Ok(epoch) } else { Err(DecodeError::Value) }
+}
+
+const OPEN: u8 = 1;
+const JOIN: u8 = 2;
+const LEAVE: u8 = 3;
+const CUT: u8 = 4;
+const CLOSE: u8 = 5;
+const PLACED: u8 = 1;
+const REFUSED: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::limits::MAX_PORTS;
+    use super::super::super::packet::Seat;
+    use super::*;
+
+    fn place(children: usize) -> Place {
+        let seat = |ring| Seat {
+            ring,
+            predecessor: NodeId(1),
+            successor: NodeId(2),
+            parent: NodeId(u64::MAX),
+        };
+        Place {
+            epoch: 9,
+            first: 0,
+            owed_from: 0,
+            receivers: 0,
+            leaf: seat(7),
+            proxy: (children > 0).then_some(seat(8)),
+            children_ring: 3,
+            children: (0..children as u64).map(NodeId).collect(),
+            relays: Vec::new(),
+        }
+    }
+
+    fn requests() -> Vec<Request> {
+        let v4 = Endpoint(([10, 0, 0, 1], 7400).into());
+        let v6 = Endpoint((core::net::Ipv6Addr::LOCALHOST, 1).into());
+        let commands = [
+            Command::Open { above: 4, most_children: 128 },
+            Command::Join(vec![(NodeId(5), v4), (NodeId(6), v6)]),
+            Command::Leave(NodeId(7)),
+            Command::Cut { ring: 70_000, successor: NodeId(8) },
+            Command::Close,
+        ];
+        let request = |command| Request { group: GroupId(1), opening: 2, number: 3, command };
+        commands.into_iter().map(request).collect()
+    }
+
+    fn answers() -> Vec<Answer> {
+        let group = GroupId(1);
+        let change = |receiver, place| PlaceChange { group, receiver: NodeId(receiver), place };
+        let results = [
+            Ok(Vec::new()),
+            Ok(vec![change(1, None), change(2, Some(place(0))), change(3, Some(place(9)))]),
+            Err(Refusal::Unknown),
+        ];
+        let answer = |result| Answer { group, opening: 2, number: 3, result };
+        results.into_iter().map(answer).collect()
+    }
+
+    #[test]
+    fn what_is_said_is_read_again_and_nothing_shorter_or_longer_is() {
+        for request in requests() {
+            let bytes = request.encode();
+            assert_eq!(Request::decode(&bytes), Ok(request));
+            for end in 0..bytes.len() {
+                assert!(Request::decode(&bytes[..end]).is_err());
+            }
+            assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Length));
+        }
+        for answer in answers() {
+            let bytes = answer.encode();
+            assert_eq!(Answer::decode(&bytes), Ok(answer));
+            for end in 0..bytes.len() {
+                assert!(Answer::decode(&bytes[..end]).is_err());
+            }
+            assert_eq!(Answer::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Length));
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_table() {
+        let cut = &requests()[3];
+        let expected = [4, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 1, 0x11, 0x70];
+        assert_eq!(cut.encode(), [&expected[..], &8_u64.to_be_bytes()].concat());
+        let refused = answers()[2].encode();
+        assert_eq!(refused, [2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 6]);
+        assert_eq!(Answer::decode(&[&refused[..13], &[7]].concat()), Err(DecodeError::Value));
+        assert_eq!(Request::decode(&[5; 13]).map(|it| it.command), Ok(Command::Close));
+        assert_eq!(Request::decode(&[6; 13]), Err(DecodeError::Kind));
+    }
+
+    #[test]
+    fn the_largest_of_them_fit_their_frames() {
+        use crate::membership::service::frame::{MAX_FRAME_BYTES, MAX_REQUEST_BYTES};
+        let v6 = Endpoint((core::net::Ipv6Addr::LOCALHOST, 1).into());
+        let command = Command::Join(vec![(NodeId(1), v6); MAX_JOINING]);
+        let join = Request { group: GroupId(1), opening: 1, number: 1, command };
+        assert!(join.encode().len() < MAX_REQUEST_BYTES);
+        let place = Some(place(MAX_PORTS));
+        let change = PlaceChange { group: GroupId(1), receiver: NodeId(1), place };
+        let result = Ok(vec![change; MAX_PLACES]);
+        let placed = Answer { group: GroupId(1), opening: 1, number: 1, result };
+        assert!(placed.encode().len() < MAX_FRAME_BYTES);
+    }
+}

@@ -1,0 +1,24 @@
+//! The multicast manager (sections 3.1, 3.2 and 3.4), which computes the multicast tree and the
+//! overlay of each group.
+//!
+//! [`TreeManager`] knows only hosts. [`MulticastManager`] maps nodes to
+//! hosts and runs inside a sender, or inside a [`ManagerService`](service::ManagerService) that
+//! serves all senders of a network.
+
+pub mod messages;
+mod multicast_manager;
+mod overlay;
+mod placement;
+mod requests;
+mod ring;
+pub mod service;
+pub mod tree;
+mod tree_manager;
+
+#[cfg(test)]
+mod group_tests;
+
+pub use self::messages::PlaceChange;
+pub use self::multicast_manager::MulticastManager;
+pub(super) use self::requests::ManagerRequests;
+pub use self::tree_manager::{LinkTiming, ManagerError, TreeManager};

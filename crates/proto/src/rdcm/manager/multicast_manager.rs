@@ -1,0 +1,194 @@
+//! The assignment of places to nodes (section 3.1).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::super::network::Network;
+use super::super::packet::{Place, Seat};
+use super::super::topology::Vertex;
+use super::messages::PlaceChange;
+use super::overlay;
+use super::placement::NodePlacement;
+use super::tree::MulticastTree;
+use super::tree_manager::{LinkReport, LinkTiming, ManagerError, SeatChange, TreeManager};
+use crate::{GroupId, NodeId, Time};
+
+/// The multicast manager of a network, by the ids of nodes. Each call gets the network with the
+/// current hosts of the nodes.
+#[derive(Debug)]
+pub struct MulticastManager {
+    trees: TreeManager,
+    placement: NodePlacement,
+    /// Nodes of each group, including the sender.
+    groups: BTreeMap<GroupId, BTreeSet<NodeId>>,
+    /// Number of groups of each node.
+    uses: BTreeMap<NodeId, u32>,
+}
+
+impl MulticastManager {
+    /// Creates the manager of a network. In an unknown network, no switch has more than
+    /// `most_children` others below it.
+    pub fn new(network: &Network, most_children: usize, timing: LinkTiming, seed: u64) -> Self {
+        let (topology, placement) = NodePlacement::new(network, most_children);
+        let trees = TreeManager::new(topology, timing, seed);
+        Self { trees, placement, groups: BTreeMap::new(), uses: BTreeMap::new() }
+    }
+
+    /// Opens a group for a sender. Its places have epochs above `above`, the highest one assigned
+    /// before.
+    ///
+    /// # Errors
+    /// Fails if the sender has no host, or if the group has a sender.
+    pub fn open(
+        &mut self,
+        network: &Network,
+        group: GroupId,
+        sender: NodeId,
+        above: u32,
+    ) -> Result<(), ManagerError> {
+        let nowhere = ManagerError::NoHost(Vertex(u32::MAX));
+        let vertex = self.placement.place_sender(network, sender).ok_or(nowhere)?;
+        self.trees.open(group, vertex, above)?;
+        self.groups.insert(group, BTreeSet::new());
+        self.add(group, sender);
+        Ok(())
+    }
+
+    fn add(&mut self, group: GroupId, node: NodeId) {
+        let is_new = self.groups.get_mut(&group).is_some_and(|nodes| nodes.insert(node));
+        if is_new {
+            *self.uses.entry(node).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, network: &Network, node: NodeId) {
+        let Some(uses) = self.uses.get_mut(&node) else { return };
+        *uses -= 1;
+        if *uses == 0 {
+            self.uses.remove(&node);
+            self.placement.release(network, node);
+        }
+    }
+
+    /// Removes a group, without changed places. Returns its nodes, including the sender.
+    pub fn close(&mut self, network: &Network, group: GroupId) -> Vec<NodeId> {
+        self.trees.close(group);
+        let nodes = self.groups.remove(&group).unwrap_or_default();
+        nodes.iter().for_each(|node| self.remove(network, *node));
+        nodes.into_iter().collect()
+    }
+
+    /// Returns `true` if the node is in a group.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.uses.contains_key(&node)
+    }
+
+    /// Adds receivers. Nodes without a host or a path are left out.
+    pub fn join(&mut self, network: &Network, group: GroupId, nodes: &[NodeId]) {
+        let mut vertices = Vec::new();
+        for node in nodes {
+            let Some(members) = self.groups.get(&group) else { return };
+            let is_new = !members.contains(node);
+            let Some(vertex) = self.placement.place(network, *node) else {
+                tracing::warn!(%node, %group, "receiver left out: not a host of the topology");
+                continue;
+            };
+            if is_new {
+                // The node may have displaced another one from its host.
+                self.trees.leave(group, vertex);
+            }
+            self.add(group, *node);
+            vertices.push(vertex);
+        }
+        if let Err(error) = self.trees.join_all(group, &vertices) {
+            tracing::warn!(%group, %error, "receivers were left out");
+        }
+    }
+
+    /// Removes a receiver.
+    pub fn leave(&mut self, network: &Network, group: GroupId, node: NodeId) {
+        if let Some(vertex) = self.placement.host_of(node) {
+            self.trees.leave(group, vertex);
+        }
+        if self.groups.get_mut(&group).is_some_and(|nodes| nodes.remove(&node)) {
+            self.remove(network, node);
+        }
+    }
+
+    /// Handles a report that the tree does not reach a member of a ring. Returns the number of
+    /// links that are newly believed dead.
+    pub fn report(&mut self, now: Time, group: GroupId, ring: u32, successor: NodeId) -> usize {
+        let Some(successor) = self.placement.host_of(successor) else { return 0 };
+        let dead = self.trees.report(now, LinkReport { group, ring: Vertex(ring), successor });
+        if !dead.is_empty() {
+            tracing::info!(%group, links = dead.len(), "links are presumed dead");
+        }
+        dead.len()
+    }
+
+    /// Returns a place that has changed and was not returned yet.
+    pub fn poll(&mut self) -> Option<PlaceChange> {
+        loop {
+            let change = self.trees.poll_change()?;
+            // A node that is gone needs no place.
+            if let Some(receiver) = self.placement.node_at(change.receiver) {
+                let place = self.place_of(&change);
+                return Some(PlaceChange { group: change.group, receiver, place });
+            }
+        }
+    }
+
+    fn place_of(&self, change: &SeatChange) -> Option<Place> {
+        let seats = change.seats.as_ref()?;
+        let seat = |seat: &overlay::Seat| {
+            Some(Seat {
+                ring: seat.ring.0,
+                predecessor: self.placement.node_at(seat.predecessor)?,
+                successor: self.placement.node_at(seat.successor)?,
+                parent: self.placement.node_at(seat.parent)?,
+            })
+        };
+        let children: Option<Vec<NodeId>> =
+            seats.children.iter().map(|child| self.placement.node_at(*child)).collect();
+        Some(Place {
+            epoch: change.epoch,
+            first: 0,
+            owed_from: 0,
+            receivers: 0,
+            leaf: seat(&seats.leaf)?,
+            proxy: match &seats.proxy {
+                Some(proxy) => Some(seat(proxy)?),
+                None => None,
+            },
+            children_ring: seats.children_ring.map_or(0, |ring| ring.0),
+            children: children?,
+            relays: Vec::new(),
+        })
+    }
+
+    /// Makes links available again whose time has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.trees.handle_timeout(now);
+    }
+
+    /// Returns when [`MulticastManager::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.trees.poll_timeout()
+    }
+
+    /// Returns the tree of a group.
+    pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
+        self.trees.tree(group)
+    }
+
+    /// Returns the trees of all groups, with the network and its dead links.
+    pub fn trees(&self) -> &TreeManager {
+        &self.trees
+    }
+
+    pub(super) fn check(&self) {
+        let uses: u32 = self.uses.values().sum();
+        let members: usize = self.groups.values().map(BTreeSet::len).sum();
+        assert_eq!(uses as usize, members, "uses of hosts are counted wrongly");
+    }
+}

@@ -1,0 +1,194 @@
+//! The backup overlay (section 3.2, figure 8): the rings in which receivers repair for each other.
+//!
+//! Each vertex of the tree with more than one child has an overlay ring: one receiver from below
+//! each child, its *proxy*. In a ring, each member repairs for its successor. For a receiver that
+//! is the only one below its branch, this ring is its *leaf ring*. For others, it is a *proxy
+//! ring*. A receiver that passes packets on counts as a switch with itself as an additional child.
+//!
+//! Theorem 1: with more than one receiver, each is in exactly one leaf ring and in at most one
+//! proxy ring. Each therefore repairs for at most two others, however large the group is.
+
+use std::collections::BTreeMap;
+
+use super::super::topology::Vertex;
+use super::ring::{self, OverlayRing, RingMember};
+use super::tree::MulticastTree;
+use crate::Rng;
+
+/// The overlay rings of a multicast tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// Rings by their tree parent: the vertex whose branches they connect.
+    rings: BTreeMap<Vertex, OverlayRing>,
+}
+
+/// Position of a receiver in one ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Tree parent of the ring.
+    pub ring: Vertex,
+    /// Receiver that repairs for it. It is the receiver itself if it is alone.
+    pub predecessor: Vertex,
+    /// Receiver for which it repairs. It is the receiver itself if it is alone.
+    pub successor: Vertex,
+    /// Overlay parent of the ring.
+    pub parent: Vertex,
+}
+
+/// Position of a receiver in the overlay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seats {
+    /// Seat in the leaf ring.
+    pub leaf: Seat,
+    /// Seat in the proxy ring, if any.
+    pub proxy: Option<Seat>,
+    /// Ring whose overlay parent the receiver is, if any.
+    pub children_ring: Option<Vertex>,
+    /// Overlay children: the members of that ring.
+    pub children: Vec<Vertex>,
+}
+
+/// A branch of the tree, while the rings are built.
+struct Branch {
+    child: Vertex,
+    receivers: Vec<Vertex>,
+    /// Highest branching vertex in the branch.
+    top: Option<Vertex>,
+}
+
+impl Overlay {
+    /// Builds the overlay of a tree. The proxy of a branch is the receiver that is nearest to the
+    /// sender, among those that are in the fewest rings. Repairs in higher rings then cross few
+    /// links. Ties are broken at random. If the proxy in `previous`, the overlay before the last
+    /// change of the tree, is in as few rings, it stays, so that as few rings as possible change.
+    /// Members are in the order in which repairs reach all of them soonest.
+    ///
+    /// A single receiver is alone in a ring of the sender.
+    pub fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {
+        let mut overlay = Self::default();
+        let mut rings_of: BTreeMap<Vertex, u32> = BTreeMap::new();
+        let mut open: BTreeMap<Vertex, Branch> = BTreeMap::new();
+        let mut receivers_below: BTreeMap<Vertex, usize> = BTreeMap::new();
+        for vertex in tree.upwards() {
+            let mut branches: Vec<Branch> =
+                tree.children(vertex).filter_map(|child| open.remove(&child)).collect();
+            if tree.receivers().contains(&vertex) {
+                branches.push(Branch { child: vertex, receivers: vec![vertex], top: None });
+                branches.sort_by_key(|branch| branch.child);
+            }
+            let is_alone = vertex == tree.sender() && tree.receivers().len() == 1;
+            if branches.len() > 1 || is_alone {
+                overlay.add_ring(tree, vertex, &branches, previous, &mut rings_of, rng);
+            }
+            let top = match branches.as_slice() {
+                [one] => one.top,
+                _ => Some(vertex),
+            };
+            let receivers: Vec<Vertex> =
+                branches.into_iter().flat_map(|branch| branch.receivers).collect();
+            receivers_below.insert(vertex, receivers.len());
+            open.insert(vertex, Branch { child: vertex, receivers, top });
+        }
+        // A ring without a branching above it is below the sender.
+        for ring in overlay.rings.values_mut().filter(|ring| ring.parent == NOBODY) {
+            ring.parent = tree.sender();
+        }
+        ring::arrange(&mut overlay.rings, &receivers_below, previous.map(Self::rings));
+        overlay
+    }
+
+    fn add_ring(
+        &mut self,
+        tree: &MulticastTree,
+        vertex: Vertex,
+        branches: &[Branch],
+        previous: Option<&Self>,
+        rings_of: &mut BTreeMap<Vertex, u32>,
+        rng: &mut Rng,
+    ) {
+        let before = previous.and_then(|overlay| overlay.rings.get(&vertex));
+        let mut members = Vec::with_capacity(branches.len());
+        let mut level = 0;
+        for branch in branches {
+            let was = before.and_then(|ring| ring.proxy_of(branch.child));
+            let proxy = choose_proxy(tree, &branch.receivers, was, rings_of, rng);
+            *rings_of.entry(proxy).or_default() += 1;
+            let is_leaf = branch.receivers.len() == 1;
+            members.push(RingMember { branch: branch.child, proxy, is_leaf });
+            if let Some(below) = branch.top.and_then(|top| self.rings.get_mut(&top)) {
+                below.parent = proxy;
+                level = level.max(below.level);
+            }
+        }
+        let ring = OverlayRing { level: level + 1, parent: NOBODY, members };
+        self.rings.insert(vertex, ring);
+    }
+
+    /// Returns the rings, by their tree parents.
+    pub fn rings(&self) -> &BTreeMap<Vertex, OverlayRing> {
+        &self.rings
+    }
+
+    /// Returns the seats of each receiver.
+    pub fn seats(&self) -> BTreeMap<Vertex, Seats> {
+        let mut leaves = BTreeMap::new();
+        let mut proxies = BTreeMap::new();
+        let mut children: BTreeMap<Vertex, (Vertex, Vec<Vertex>)> = BTreeMap::new();
+        for (vertex, ring) in &self.rings {
+            let count = ring.members.len();
+            for (place, member) in ring.members.iter().enumerate() {
+                let seat = Seat {
+                    ring: *vertex,
+                    predecessor: ring.members[(place + count - 1) % count].proxy,
+                    successor: ring.members[(place + 1) % count].proxy,
+                    parent: ring.parent,
+                };
+                let seats = if member.is_leaf { &mut leaves } else { &mut proxies };
+                let other = seats.insert(member.proxy, seat);
+                assert!(other.is_none(), "a receiver has two seats of one kind");
+            }
+            let proxies = ring.members.iter().map(|member| member.proxy).collect();
+            let other = children.insert(ring.parent, (*vertex, proxies));
+            assert!(other.is_none(), "a receiver is the overlay parent of two rings");
+        }
+        let seats = |(receiver, leaf)| {
+            let proxy = proxies.get(&receiver).copied();
+            let (children_ring, children) =
+                children.remove(&receiver).map_or((None, Vec::new()), |it| (Some(it.0), it.1));
+            (receiver, Seats { leaf, proxy, children_ring, children })
+        };
+        leaves.into_iter().map(seats).collect()
+    }
+}
+
+/// Returns a receiver that is in the fewest rings so far: `was` if it is one of those, otherwise
+/// one of the nearest to the sender.
+fn choose_proxy(
+    tree: &MulticastTree,
+    receivers: &[Vertex],
+    was: Option<Vertex>,
+    rings_of: &BTreeMap<Vertex, u32>,
+    rng: &mut Rng,
+) -> Vertex {
+    let count = |receiver: &Vertex| rings_of.get(receiver).copied().unwrap_or(0);
+    let fewest = receivers.iter().map(count).min().expect("below each branch is a receiver");
+    let candidates: Vec<Vertex> =
+        receivers.iter().filter(|receiver| count(receiver) == fewest).copied().collect();
+    match was {
+        Some(was) if candidates.contains(&was) => was,
+        _ => {
+            let depth = |receiver: &Vertex| tree.depth(*receiver);
+            let nearest = candidates.iter().map(depth).min();
+            let nearest: Vec<Vertex> =
+                candidates.iter().filter(|it| Some(depth(it)) == nearest).copied().collect();
+            nearest[rng.below(nearest.len())]
+        }
+    }
+}
+
+/// Placeholder for the overlay parent of a ring that is not known yet.
+const NOBODY: Vertex = Vertex(u32::MAX);
+
+#[cfg(test)]
+#[path = "overlay_tests.rs"]
+mod tests;

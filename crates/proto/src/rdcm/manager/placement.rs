@@ -1,0 +1,159 @@
+//! Assignment of nodes to the hosts of the topology.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use core::ops::Range;
+
+use super::super::network::Network;
+use super::super::topology::{Topology, Vertex};
+use crate::NodeId;
+
+/// Hosts of the nodes of all groups.
+#[derive(Clone, Debug)]
+pub(super) struct NodePlacement {
+    hosts: BTreeMap<NodeId, Vertex>,
+    nodes: BTreeMap<Vertex, NodeId>,
+    /// Places for nodes that the network does not declare: those that are free again, and those that
+    /// were never used.
+    free: Vec<Vertex>,
+    fresh: Range<u32>,
+    /// Hosts of senders, which are never displaced.
+    senders: BTreeSet<Vertex>,
+}
+
+impl NodePlacement {
+    /// Returns the topology of a network, without nodes. In an unknown network, no switch has
+    /// more than `most_children` others below it.
+    pub(super) fn new(network: &Network, most_children: usize) -> (Topology, Self) {
+        let topology = match network {
+            Network::Known { topology, .. } => (**topology).clone(),
+            Network::Unknown => {
+                let racks = vec![RACK; RACKS.min(most_children)];
+                Topology::racks(&racks).expect("such racks are possible")
+            }
+        };
+        let fresh = match network {
+            Network::Known { topology, .. } => topology.visitors(),
+            Network::Unknown => 0..topology.hosts(),
+        };
+        let (hosts, nodes) = (BTreeMap::new(), BTreeMap::new());
+        (topology, Self { hosts, nodes, free: Vec::new(), fresh, senders: BTreeSet::new() })
+    }
+
+    /// Returns the host of a sender, which no other node can displace.
+    pub(super) fn place_sender(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
+        let vertex = self.place(network, node)?;
+        self.senders.insert(vertex);
+        Some(vertex)
+    }
+
+    /// Returns the host of a node, and assigns one if possible. If another node is at its host, it
+    /// gets a place for visitors. Without such places it displaces the other node, because a
+    /// restarted node has another id.
+    pub(super) fn place(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
+        if let Some(vertex) = self.hosts.get(&node) {
+            return Some(*vertex);
+        }
+        let declared = network.host_of(node);
+        let vacant = declared.filter(|vertex| !self.nodes.contains_key(vertex));
+        let displaced = declared.filter(|vertex| !self.senders.contains(vertex));
+        let vertex = vacant.or_else(|| self.vacant()).or(displaced)?;
+        self.hosts.insert(node, vertex);
+        if let Some(former) = self.nodes.insert(vertex, node) {
+            self.hosts.remove(&former);
+        }
+        Some(vertex)
+    }
+
+    /// Returns an unused place.
+    fn vacant(&mut self) -> Option<Vertex> {
+        self.free.pop().or_else(|| self.fresh.next().map(Vertex))
+    }
+
+    /// Releases the host of a node that is gone.
+    pub(super) fn release(&mut self, network: &Network, node: NodeId) {
+        let Some(vertex) = self.hosts.remove(&node) else { return };
+        self.nodes.remove(&vertex);
+        self.senders.remove(&vertex);
+        if !network.declares(vertex) {
+            self.free.push(vertex);
+        }
+    }
+
+    pub(super) fn node_at(&self, vertex: Vertex) -> Option<NodeId> {
+        self.nodes.get(&vertex).copied()
+    }
+
+    pub(super) fn host_of(&self, node: NodeId) -> Option<Vertex> {
+        self.hosts.get(&node).copied()
+    }
+}
+
+/// Hosts per rack and maximum number of racks, in an unknown network.
+const RACK: u32 = 32;
+const RACKS: usize = 127;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_an_unknown_network_get_hosts_and_free_them() {
+        let network = Network::Unknown;
+        let (topology, mut placement) = NodePlacement::new(&network, 100);
+        let first = placement.place(&network, NodeId(7)).expect("a host");
+        assert!(topology.is_host(first));
+        assert_eq!(placement.place(&network, NodeId(7)), Some(first));
+        let second = placement.place(&network, NodeId(8)).expect("a host");
+        assert_ne!(first, second);
+        placement.release(&network, NodeId(7));
+        assert_eq!((placement.host_of(NodeId(7)), placement.node_at(first)), (None, None));
+        assert_eq!(placement.place(&network, NodeId(9)), Some(first));
+        assert_eq!(placement.node_at(first), Some(NodeId(9)));
+        let all = (100..).map_while(|node| placement.place(&network, NodeId(node))).count();
+        assert_eq!(all as u32 + 2, topology.hosts(), "then there is no room");
+    }
+
+    fn known(topology: Topology, hosts: &[(u64, u32)]) -> Network {
+        let hosts = hosts.iter().map(|(node, vertex)| (NodeId(*node), Vertex(*vertex)));
+        Network::Known { topology: topology.into(), hosts: hosts.collect() }
+    }
+
+    #[test]
+    fn nodes_of_a_known_network_are_where_they_are() {
+        let racks = || Topology::racks(&[2, 2]).expect("racks");
+        let network = known(racks(), &[(5, 3)]);
+        let (_, mut placement) = NodePlacement::new(&network, 100);
+        assert_eq!(placement.place(&network, NodeId(5)), Some(Vertex(3)));
+        assert_eq!(placement.place(&network, NodeId(6)), None);
+        let network = known(racks(), &[(4, 2), (5, 3), (9, 3), (8, 2)]);
+        let (_, mut placement) = NodePlacement::new(&network, 100);
+        assert_eq!(placement.place_sender(&network, NodeId(4)), Some(Vertex(2)));
+        for node in [5, 9, 5].map(NodeId) {
+            assert_eq!(placement.place(&network, node), Some(Vertex(3)));
+            assert_eq!(placement.node_at(Vertex(3)), Some(node), "who came last");
+        }
+        assert_eq!(placement.host_of(NodeId(9)), None, "it was displaced");
+        placement.release(&network, NodeId(9));
+        assert_eq!(placement.node_at(Vertex(3)), Some(NodeId(5)), "who is there stays");
+        assert_eq!(placement.place(&network, NodeId(8)), None, "nobody displaces the sender");
+    }
+
+    #[test]
+    fn visitors_and_second_nodes_of_a_host_get_places_of_their_own() {
+        let topology = Topology::racks(&[2, 2]).and_then(Topology::with_visitors).expect("racks");
+        let network = known(topology, &[(5, 3), (9, 3)]);
+        let (topology, mut placement) = NodePlacement::new(&network, 100);
+        let places =
+            [5, 9, 6].map(|node| placement.place(&network, NodeId(node)).expect("a place"));
+        assert_eq!(places[0], Vertex(3));
+        for (place, node) in places.into_iter().zip([5, 9, 6]) {
+            assert!(topology.is_host(place));
+            assert_eq!(placement.node_at(place), Some(NodeId(node)));
+        }
+        placement.release(&network, NodeId(9));
+        assert_eq!(placement.place(&network, NodeId(10)), Some(places[1]));
+        placement.release(&network, NodeId(5));
+        assert_eq!(placement.place(&network, NodeId(9)), Some(Vertex(3)));
+    }
+}

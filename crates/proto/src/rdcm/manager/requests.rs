@@ -1,0 +1,82 @@
+//! Queue of a node's requests to the multicast manager in the membership service.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::messages::Request;
+use crate::{Endpoint, GroupId, NodeId};
+
+/// Requests of all groups to the manager in the membership service, and its reachability.
+#[derive(Debug, Default)]
+pub(crate) struct ManagerRequests {
+    pub(crate) is_reachable: bool,
+    queue: VecDeque<Request>,
+    endpoints: BTreeMap<NodeId, Endpoint>,
+    /// Number of openings so far, in all groups.
+    openings: u32,
+    /// Groups whose sender lost the manager, which the application has yet to be notified of.
+    lost: BTreeSet<GroupId>,
+    dropped: u64,
+}
+
+impl ManagerRequests {
+    pub(crate) fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
+        self.endpoints.insert(node, endpoint);
+    }
+
+    pub(crate) fn node_down(&mut self, node: NodeId) {
+        self.endpoints.remove(&node);
+    }
+
+    /// Returns the number of a new opening.
+    pub(crate) fn next_opening(&mut self) -> u32 {
+        self.openings = self.openings.wrapping_add(1);
+        self.openings
+    }
+
+    /// Returns a node with its address, or with `0.0.0.0:0` if that is unknown.
+    pub(crate) fn with_address(&self, node: NodeId) -> (NodeId, Endpoint) {
+        let unknown = Endpoint(([0, 0, 0, 0], 0).into());
+        (node, self.endpoints.get(&node).copied().unwrap_or(unknown))
+    }
+
+    /// Queues a request. If the queue is full, no answer will arrive, and the sender continues
+    /// without the manager.
+    pub(crate) fn push(&mut self, request: Request) {
+        if !self.is_reachable {
+            return;
+        }
+        if self.queue.len() >= MAX_QUEUED {
+            self.dropped += 1;
+            return;
+        }
+        self.queue.push_back(request);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Request> {
+        self.queue.pop_front()
+    }
+
+    /// Marks the manager as unreachable.
+    pub(crate) fn set_unreachable(&mut self) {
+        self.is_reachable = false;
+        self.queue.clear();
+    }
+
+    /// Records that the sender of a group has lost the manager.
+    pub(crate) fn record_lost(&mut self, group: GroupId) {
+        self.lost.insert(group);
+    }
+
+    /// Returns the next group whose sender has lost the manager.
+    pub(crate) fn pop_lost(&mut self) -> Option<GroupId> {
+        self.lost.pop_first()
+    }
+
+    /// Returns the number of requests that were dropped because the queue was full.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// Maximum number of requests that wait for the driver.
+const MAX_QUEUED: usize = 1024;

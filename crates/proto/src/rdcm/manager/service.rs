@@ -1,0 +1,263 @@
+//! The multicast manager in the membership service (section 3.1), which serves all groups and
+//! senders of a network.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use core::time::Duration;
+
+use super::super::limits::MAX_PORTS;
+use super::super::network::Network;
+use super::super::topology::Vertex;
+use super::messages::{Answer, Command, MAX_PLACES, PlaceChange, Refusal, Request};
+use super::multicast_manager::MulticastManager;
+use super::tree_manager::{LinkTiming, ManagerError};
+use crate::{Endpoint, GroupId, NodeId, Time};
+
+/// The manager of a network, for remote senders.
+#[derive(Debug)]
+pub struct ManagerService {
+    network: Network,
+    manager: MulticastManager,
+    /// Largest number of links at one host or switch.
+    ports: usize,
+    senders: BTreeMap<GroupId, Sender>,
+    answers: VecDeque<(NodeId, Answer)>,
+    counters: ManagerCounters,
+}
+
+/// The sender of a group.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    node: NodeId,
+    opening: u32,
+    /// Number of its last request.
+    number: u32,
+}
+
+crate::counters! {
+    /// Counters of the manager in a service.
+    #[allow(missing_docs, reason = "the names say what is counted")]
+    pub struct ManagerCounters {
+        requests = "manager_requests",
+        requests_malformed = "manager_requests_malformed",
+        requests_late = "manager_requests_late",
+        refused = "manager_refused",
+        placed = "manager_placed",
+        cuts = "manager_cuts",
+        links_found_dead = "manager_links_found_dead",
+    }
+}
+
+impl ManagerService {
+    /// Creates the manager of a network. `seed` is the source of all its randomness.
+    pub fn new(network: Network, seed: u64) -> Self {
+        let manager = MulticastManager::new(&network, MAX_PORTS, TIMING, seed);
+        let topology = manager.trees().topology();
+        let vertices = (0..topology.len() as u32).map(Vertex);
+        let ports = vertices.map(|it| topology.neighbours(it).len()).max().unwrap_or(0);
+        let (senders, answers) = (BTreeMap::new(), VecDeque::new());
+        Self { network, manager, ports, senders, answers, counters: ManagerCounters::default() }
+    }
+
+    /// Handles a request of the node `from`, which can be reached at `endpoint`.
+    pub fn handle(&mut self, now: Time, from: NodeId, endpoint: Endpoint, request: &[u8]) {
+        self.counters.requests += 1;
+        let Ok(request) = Request::decode(request) else {
+            self.counters.requests_malformed += 1;
+            return;
+        };
+        let Request { group, opening, number, command } = request;
+        if let Command::Open { above, most_children } = command {
+            self.network.node_up(from, endpoint);
+            let sender = Sender { node: from, opening, number };
+            match self.open(group, sender, above, most_children) {
+                Ok(()) => self.answer(group),
+                Err(refusal) => self.refuse(from, group, (opening, number), refusal),
+            }
+            self.forget_unused(&[from]);
+            return;
+        }
+        let sender = self.senders.get_mut(&group);
+        let Some(sender) = sender.filter(|it| it.node == from && it.opening == opening) else {
+            self.counters.requests_late += 1;
+            if command != Command::Close {
+                self.refuse(from, group, (opening, number), Refusal::Unknown);
+            }
+            return;
+        };
+        sender.number = number;
+        match command {
+            Command::Open { .. } => {}
+            Command::Join(nodes) => {
+                nodes.iter().for_each(|(node, endpoint)| self.network.node_up(*node, *endpoint));
+                let nodes: Vec<NodeId> = nodes.into_iter().map(|(node, _)| node).collect();
+                self.manager.join(&self.network, group, &nodes);
+                self.forget_unused(&nodes);
+            }
+            Command::Leave(node) => {
+                self.manager.leave(&self.network, group, node);
+                self.forget_unused(&[node]);
+            }
+            Command::Cut { ring, successor } => {
+                self.counters.cuts += 1;
+                let dead = self.manager.report(now, group, ring, successor);
+                self.counters.links_found_dead += dead as u64;
+            }
+            Command::Close => {
+                self.close(group);
+                return;
+            }
+        }
+        self.answer(group);
+    }
+
+    fn open(
+        &mut self,
+        group: GroupId,
+        sender: Sender,
+        above: u32,
+        most_children: u16,
+    ) -> Result<(), Refusal> {
+        if self.ports > usize::from(most_children) {
+            return Err(Refusal::Ports);
+        }
+        match self.senders.get(&group) {
+            Some(other) if other.node != sender.node => return Err(Refusal::HasSender),
+            Some(_) => self.close(group),
+            None if self.senders.len() >= MAX_GROUPS => return Err(Refusal::Full),
+            None => {}
+        }
+        match self.manager.open(&self.network, group, sender.node, above) {
+            Ok(()) => {}
+            Err(ManagerError::HasSender(_)) => return Err(Refusal::HasSender),
+            Err(_) => return Err(Refusal::NoHost),
+        }
+        self.senders.insert(group, sender);
+        Ok(())
+    }
+
+    fn close(&mut self, group: GroupId) {
+        self.senders.remove(&group);
+        let nodes = self.manager.close(&self.network, group);
+        self.forget_unused(&nodes);
+    }
+
+    /// Forgets the hosts of nodes that are in no group.
+    fn forget_unused(&mut self, nodes: &[NodeId]) {
+        for node in nodes.iter().filter(|node| !self.manager.contains(**node)) {
+            self.network.node_down(*node);
+        }
+    }
+
+    /// Closes the groups of a node that is gone or disconnected.
+    pub fn forget(&mut self, node: NodeId) {
+        let groups = self.senders.iter().filter(|(_, sender)| sender.node == node);
+        let groups: Vec<GroupId> = groups.map(|(group, _)| *group).collect();
+        groups.into_iter().for_each(|group| self.close(group));
+        self.answers.retain(|(to, _)| *to != node);
+    }
+
+    /// Refuses all senders, because this process no longer runs the manager.
+    pub fn give_up(&mut self) {
+        let senders: Vec<(GroupId, Sender)> =
+            self.senders.iter().map(|(group, sender)| (*group, *sender)).collect();
+        for (group, sender) in senders {
+            self.close(group);
+            let Sender { node, opening, number } = sender;
+            self.refuse(node, group, (opening, number), Refusal::NoManager);
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        to: NodeId,
+        group: GroupId,
+        (opening, number): (u32, u32),
+        refusal: Refusal,
+    ) {
+        self.counters.refused += 1;
+        let answer = Answer { group, opening, number, result: Err(refusal) };
+        self.answers.push_back((to, answer));
+    }
+
+    /// Confirms the requests of a group's sender, and sends changed places to the senders of all
+    /// groups.
+    fn answer(&mut self, requester: GroupId) {
+        let mut placed: BTreeMap<GroupId, Vec<PlaceChange>> = BTreeMap::new();
+        placed.insert(requester, Vec::new());
+        while let Some(change) = self.manager.poll() {
+            placed.entry(change.group).or_default().push(change);
+        }
+        for (group, places) in placed {
+            self.counters.placed += places.len() as u64;
+            let Some(Sender { node, opening, number }) = self.senders.get(&group).copied() else {
+                continue;
+            };
+            let mut parts: Vec<Vec<PlaceChange>> =
+                places.chunks(MAX_PLACES).map(<[PlaceChange]>::to_vec).collect();
+            if parts.is_empty() {
+                parts.push(Vec::new());
+            }
+            let last = parts.len() - 1;
+            for (part, places) in parts.into_iter().enumerate() {
+                // Only the last part confirms the request.
+                let number = if part == last { number } else { number.wrapping_sub(1) };
+                let answer = Answer { group, opening, number, result: Ok(places) };
+                self.answers.push_back((node, answer));
+            }
+        }
+    }
+
+    /// Returns the next answer, encoded, and its destination.
+    pub fn poll_answer(&mut self) -> Option<(NodeId, Vec<u8>)> {
+        self.answers.pop_front().map(|(to, answer)| (to, answer.encode()))
+    }
+
+    /// Handles due timers.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.manager.handle_timeout(now);
+    }
+
+    /// Returns when [`ManagerService::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.manager.poll_timeout()
+    }
+
+    /// Returns the manager and its view of the network.
+    pub fn manager(&self) -> &MulticastManager {
+        &self.manager
+    }
+
+    /// Returns the open groups and their senders.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, NodeId)> {
+        self.senders.iter().map(|(group, sender)| (*group, sender.node))
+    }
+
+    /// Returns the counters.
+    pub fn counters(&self) -> ManagerCounters {
+        self.counters
+    }
+
+    /// Asserts the invariants.
+    ///
+    /// # Panics
+    /// Panics if an invariant is broken, which is a bug.
+    pub fn check(&self) {
+        self.manager.check();
+        for group in self.senders.keys() {
+            assert!(self.manager.tree(*group).is_some(), "{group} is open and has no tree");
+        }
+    }
+}
+
+/// Twice the time for which receivers observe the tree before they report it, and a sender's
+/// default time until a link is tried again. See [`Config`](super::super::Config).
+const TIMING: LinkTiming =
+    LinkTiming { retry_after: Duration::from_secs(30), settle: Duration::from_millis(400) };
+/// Maximum number of open groups.
+const MAX_GROUPS: usize = 4096;
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;

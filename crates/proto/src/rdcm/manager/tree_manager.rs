@@ -1,0 +1,356 @@
+//! Groups of hosts with their receivers, trees and overlays, and the links that are believed dead,
+//! which all groups share (sections 3.1 and 3.4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use core::time::Duration;
+
+use super::super::topology::{LinkId, Topology, Vertex};
+use super::overlay::{Overlay, Seats};
+use super::tree::MulticastTree;
+use crate::{GroupId, Rng, Time, Timers};
+
+/// The trees and overlays of all groups of one network, by hosts.
+#[derive(Debug)]
+pub struct TreeManager {
+    topology: Topology,
+    timing: LinkTiming,
+    groups: BTreeMap<GroupId, ManagedGroup>,
+    /// Links that are believed dead, and when each is tried again.
+    dead: Timers<LinkId>,
+    rng: Rng,
+    changed: BTreeSet<GroupId>,
+}
+
+/// Times for which reports of dead links are valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkTiming {
+    /// Time after which a link that is believed dead is used again.
+    pub retry_after: Duration,
+    /// Time after a rebuild of a tree for which reports on its links are attributed to the former
+    /// tree. It should be somewhat longer than receivers observe the tree before they report it.
+    pub settle: Duration,
+}
+
+/// State of one group.
+#[derive(Debug)]
+struct ManagedGroup {
+    receivers: BTreeSet<Vertex>,
+    tree: MulticastTree,
+    overlay: Overlay,
+    seats: BTreeMap<Vertex, Seats>,
+    /// Incremented with each change of the tree and the overlay.
+    epoch: u32,
+    /// Until when reports are attributed to a former tree.
+    settled_at: Time,
+    /// Receivers whose changed seats were not returned yet.
+    changed: BTreeSet<Vertex>,
+}
+
+/// Changed seats of a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeatChange {
+    /// Group of the receiver.
+    pub group: GroupId,
+    /// Host of the receiver.
+    pub receiver: Vertex,
+    /// Version of the group's overlay. Of two changes of a receiver, the one with the higher epoch
+    /// applies.
+    pub epoch: u32,
+    /// Host of the sender.
+    pub sender: Vertex,
+    /// Seats of the receiver. `None` if it is no longer a receiver.
+    pub seats: Option<Seats>,
+}
+
+/// Report of a predecessor that its successor gets everything by repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkReport {
+    /// Group of the receivers.
+    pub group: GroupId,
+    /// Ring that both are in, by its tree parent.
+    pub ring: Vertex,
+    /// Receiver that the tree does not reach.
+    pub successor: Vertex,
+}
+
+/// Reason for which the manager rejects a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManagerError {
+    /// The group was not opened.
+    #[error("the group has no sender")]
+    NoGroup,
+    /// The group already has a sender.
+    #[error("the group already has a sender: {0}")]
+    HasSender(Vertex),
+    /// The vertex is not a host of the topology.
+    #[error("{0} is not a host of the topology")]
+    NoHost(Vertex),
+    /// The sender of a group cannot be a receiver in it.
+    #[error("{0} is the sender of the group")]
+    IsSender(Vertex),
+    /// There is no path from the sender to the receiver, not even over dead links.
+    #[error("there is no path from the sender to {0}")]
+    NoPath(Vertex),
+}
+
+impl TreeManager {
+    /// Creates the trees of a network, without groups.
+    pub fn new(topology: Topology, timing: LinkTiming, seed: u64) -> Self {
+        Self {
+            topology,
+            timing,
+            groups: BTreeMap::new(),
+            dead: Timers::new(),
+            rng: Rng::new(seed),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the network.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Returns the links that are believed dead.
+    pub fn dead_links(&self) -> BTreeSet<LinkId> {
+        self.dead.keys().collect()
+    }
+
+    /// Returns the tree of a group.
+    pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
+        self.groups.get(&group).map(|managed| &managed.tree)
+    }
+
+    /// Returns the overlay of a group.
+    pub fn overlay(&self, group: GroupId) -> Option<&Overlay> {
+        self.groups.get(&group).map(|managed| &managed.overlay)
+    }
+
+    /// Opens a group for a sender. Its changes have epochs above `above`, the highest one that
+    /// another manager has assigned, or 0.
+    ///
+    /// # Errors
+    /// Fails if the sender is not a host, or if the group has a sender.
+    pub fn open(&mut self, group: GroupId, sender: Vertex, above: u32) -> Result<(), ManagerError> {
+        if !self.topology.is_host(sender) {
+            return Err(ManagerError::NoHost(sender));
+        }
+        if let Some(managed) = self.groups.get(&group) {
+            return Err(ManagerError::HasSender(managed.tree.sender()));
+        }
+        let managed = ManagedGroup {
+            receivers: BTreeSet::new(),
+            tree: MulticastTree::of_sender(sender),
+            overlay: Overlay::default(),
+            seats: BTreeMap::new(),
+            epoch: above,
+            settled_at: Time::ZERO,
+            changed: BTreeSet::new(),
+        };
+        self.groups.insert(group, managed);
+        Ok(())
+    }
+
+    /// Removes a group, without changes for its receivers.
+    pub fn close(&mut self, group: GroupId) {
+        self.groups.remove(&group);
+        self.changed.remove(&group);
+    }
+
+    /// Adds a receiver, by the shortest path from the current tree. Has no effect if it is a
+    /// receiver already.
+    ///
+    /// # Errors
+    /// Fails if the group, the host or a path does not exist.
+    pub fn join(&mut self, group: GroupId, receiver: Vertex) -> Result<(), ManagerError> {
+        self.join_all(group, &[receiver])
+    }
+
+    /// Adds receivers, with a single change of the overlay. The tree is rebuilt if more receivers
+    /// are added than there were before.
+    ///
+    /// # Errors
+    /// Like [`TreeManager::join`], for the first receiver that is rejected. All others are added.
+    pub fn join_all(&mut self, group: GroupId, receivers: &[Vertex]) -> Result<(), ManagerError> {
+        let dead = self.dead_links();
+        let managed = self.groups.get_mut(&group).ok_or(ManagerError::NoGroup)?;
+        let count = managed.receivers.len();
+        let mut add = |receiver| managed.add(&self.topology, &dead, receiver);
+        let rejected: Vec<_> = receivers.iter().filter_map(|it| add(*it).err()).collect();
+        if managed.receivers.len() > 2 * count {
+            // A tree for the whole group is better than one that grew, if most receivers are new.
+            managed.rebuild(&self.topology, &dead);
+        }
+        if managed.receivers.len() > count {
+            self.rebuild_overlay(group);
+        }
+        rejected.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Removes a receiver that has left or failed. Returns `true` if it was a receiver.
+    pub fn leave(&mut self, group: GroupId, receiver: Vertex) -> bool {
+        let Some(managed) = self.groups.get_mut(&group) else { return false };
+        if !managed.receivers.remove(&receiver) {
+            return false;
+        }
+        managed.tree.prune(receiver);
+        self.rebuild_overlay(group);
+        true
+    }
+
+    /// Handles a report that a receiver gets everything by repair. One of the links between the
+    /// branching of its ring and the next branching below, or the receiver, must be dead. None of
+    /// these links is used again for some time, in any group. A link that is the only path to a
+    /// receiver stays in use.
+    ///
+    /// Returns the links that are newly believed dead. Returns none if the report refers to a
+    /// former tree, or to a ring that does not contain the receiver.
+    pub fn report(&mut self, now: Time, report: LinkReport) -> Vec<LinkId> {
+        let Some(managed) = self.groups.get(&report.group) else { return Vec::new() };
+        if now < managed.settled_at {
+            return Vec::new();
+        }
+        let suspects = managed.suspects(report.ring, report.successor);
+        let fresh: Vec<LinkId> =
+            suspects.into_iter().filter(|link| !self.dead.is_set(*link)).collect();
+        for link in &fresh {
+            self.dead.set(*link, now + self.timing.retry_after);
+        }
+        self.avoid(now, &fresh);
+        fresh
+    }
+
+    /// Rebuilds the trees that use any of these links.
+    fn avoid(&mut self, now: Time, links: &[LinkId]) {
+        let dead = self.dead_links();
+        let mut hit = Vec::new();
+        for (group, managed) in &mut self.groups {
+            if managed.tree.links().any(|link| links.contains(&link)) {
+                managed.rebuild(&self.topology, &dead);
+                managed.settled_at = now + self.timing.settle;
+                hit.push(*group);
+            }
+        }
+        for group in hit {
+            self.rebuild_overlay(group);
+        }
+    }
+
+    /// Makes links available again whose time has come. Trees that avoid them stay as they are, and
+    /// trees that are built later may use them.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while self.dead.pop_due(now).is_some() {}
+    }
+
+    /// Returns when [`TreeManager::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.dead.next_due()
+    }
+
+    /// Returns seats that have changed and were not returned yet.
+    pub fn poll_change(&mut self) -> Option<SeatChange> {
+        loop {
+            let group = *self.changed.first()?;
+            let managed = self.groups.get_mut(&group);
+            if let Some(change) = managed.and_then(|managed| managed.pop_changed(group)) {
+                return Some(change);
+            }
+            self.changed.remove(&group);
+        }
+    }
+
+    /// Rebuilds the overlay of a group whose tree has changed.
+    fn rebuild_overlay(&mut self, group: GroupId) {
+        if let Some(managed) = self.groups.get_mut(&group) {
+            managed.rebuild_overlay(&mut self.rng);
+            self.changed.insert(group);
+        }
+    }
+}
+
+impl ManagedGroup {
+    fn add(
+        &mut self,
+        topology: &Topology,
+        dead: &BTreeSet<LinkId>,
+        receiver: Vertex,
+    ) -> Result<(), ManagerError> {
+        if !topology.is_host(receiver) {
+            return Err(ManagerError::NoHost(receiver));
+        }
+        if receiver == self.tree.sender() {
+            return Err(ManagerError::IsSender(receiver));
+        }
+        if self.receivers.contains(&receiver) {
+            return Ok(());
+        }
+        if !self.graft(topology, dead, receiver) {
+            return Err(ManagerError::NoPath(receiver));
+        }
+        self.receivers.insert(receiver);
+        Ok(())
+    }
+
+    /// Extends the tree to a receiver. A dead link is used only if there is no other path.
+    fn graft(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>, receiver: Vertex) -> bool {
+        self.tree.graft(topology, dead, receiver)
+            || self.tree.graft(topology, &BTreeSet::new(), receiver)
+    }
+
+    fn rebuild(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>) {
+        let sender = self.tree.sender();
+        let (tree, unreached) = MulticastTree::shortest(topology, dead, sender, &self.receivers);
+        self.tree = tree;
+        for receiver in unreached {
+            let is_reached = self.graft(topology, dead, receiver);
+            assert!(is_reached, "who was let in has a way, dead links or not");
+        }
+    }
+
+    /// Returns the links between the branching of a ring and the next branching on the path to its
+    /// member, or the member itself.
+    fn suspects(&self, ring: Vertex, member: Vertex) -> Vec<LinkId> {
+        let members = self.overlay.rings().get(&ring).map_or(&[][..], |ring| &ring.members);
+        let Some(seat) = members.iter().find(|seat| seat.proxy == member) else {
+            return Vec::new();
+        };
+        let mut links = Vec::new();
+        let mut vertex = seat.branch;
+        while vertex != ring
+            && let Some(above) = self.tree.above(vertex)
+        {
+            links.push(above.link);
+            let mut children = self.tree.children(vertex);
+            match (children.next(), children.next()) {
+                (Some(only), None) if !self.tree.receivers().contains(&vertex) => vertex = only,
+                _ => break,
+            }
+        }
+        links
+    }
+
+    fn rebuild_overlay(&mut self, rng: &mut Rng) {
+        self.epoch += 1;
+        self.overlay = Overlay::of_tree(&self.tree, Some(&self.overlay), rng);
+        let seats = self.overlay.seats();
+        for (receiver, seats) in &seats {
+            if self.seats.get(receiver) != Some(seats) {
+                self.changed.insert(*receiver);
+            }
+        }
+        let gone = self.seats.keys().filter(|receiver| !seats.contains_key(receiver));
+        self.changed.extend(gone);
+        self.seats = seats;
+    }
+
+    fn pop_changed(&mut self, group: GroupId) -> Option<SeatChange> {
+        let receiver = self.changed.pop_first()?;
+        let seats = self.seats.get(&receiver).cloned();
+        Some(SeatChange { group, receiver, epoch: self.epoch, sender: self.tree.sender(), seats })
+    }
+}
+
+#[cfg(test)]
+#[path = "tree_manager_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! The network below a group, and the mapping of nodes to its hosts.
+
+use alloc::collections::BTreeMap;
+use core::net::IpAddr;
+
+use super::topology::{Topology, Vertex};
+use crate::{Endpoint, NodeId};
+
+/// Network in which the multicast tree and the overlay are built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Unknown network: hosts are assumed to be in racks of 32, in the order in which they join.
+    Unknown,
+    /// Known topology, with the hosts of the nodes.
+    Known {
+        /// Hosts, switches and links.
+        topology: Box<Topology>,
+        /// Hosts of the nodes. A node that is not among them, or whose host already has another
+        /// node, gets one of the topology's [places for visitors](Topology::with_visitors). Without
+        /// such places, a node that is not among them cannot be a receiver, and of several nodes on
+        /// one host the last one to join is placed: a restarted node has another id.
+        hosts: Hosts,
+    },
+}
+
+impl Network {
+    /// Records that a node can be reached at `endpoint`. See [`Hosts::node_up`].
+    pub fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
+        if let Self::Known { hosts, .. } = self {
+            hosts.node_up(node, endpoint);
+        }
+    }
+
+    /// Records that a node is gone.
+    pub fn node_down(&mut self, node: NodeId) {
+        if let Self::Known { hosts, .. } = self {
+            hosts.node_down(node);
+        }
+    }
+
+    /// Returns the host of a node, according to the network.
+    pub(super) fn host_of(&self, node: NodeId) -> Option<Vertex> {
+        match self {
+            Self::Unknown => None,
+            Self::Known { hosts, .. } => hosts.of(node),
+        }
+    }
+
+    /// Returns `true` if `host` is a host of the network and not a place for visitors.
+    pub(super) fn declares(&self, host: Vertex) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Known { topology, .. } => !topology.visitors().contains(&host.0),
+        }
+    }
+}
+
+/// Hosts of nodes in a [`Topology`], by the ids of the nodes or by their
+/// addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts {
+    nodes: BTreeMap<NodeId, Vertex>,
+    /// Hosts by address: of the node with this port, or of any node at the address.
+    addresses: BTreeMap<(IpAddr, Option<u16>), Vertex>,
+    /// Hosts of the online nodes whose address is mapped.
+    online: BTreeMap<NodeId, Vertex>,
+}
+
+impl Hosts {
+    /// Maps the node with an id to a host.
+    pub fn place_node(&mut self, node: NodeId, host: Vertex) {
+        self.nodes.insert(node, host);
+    }
+
+    /// Maps nodes at an address to a host. With a UDP port, this applies to the node with that
+    /// port. Without a port, it applies to all nodes at the address that have no more specific
+    /// mapping.
+    pub fn place_address(&mut self, ip: IpAddr, port: Option<u16>, host: Vertex) {
+        self.addresses.insert((ip, port), host);
+    }
+
+    /// Records that a node can be reached at `endpoint`.
+    pub fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
+        let (ip, port) = (endpoint.0.ip(), endpoint.0.port());
+        let exact = self.addresses.get(&(ip, Some(port)));
+        if let Some(host) = exact.or_else(|| self.addresses.get(&(ip, None))) {
+            self.online.insert(node, *host);
+        }
+    }
+
+    /// Records that a node is gone.
+    pub fn node_down(&mut self, node: NodeId) {
+        self.online.remove(&node);
+    }
+
+    /// Returns all hosts of the mapping.
+    pub(super) fn vertices(&self) -> impl Iterator<Item = Vertex> {
+        self.nodes.values().chain(self.addresses.values()).copied()
+    }
+
+    /// Returns the host of a node. Returns `None` if it has none.
+    pub fn of(&self, node: NodeId) -> Option<Vertex> {
+        self.nodes.get(&node).or_else(|| self.online.get(&node)).copied()
+    }
+}
+
+impl FromIterator<(NodeId, Vertex)> for Hosts {
+    fn from_iter<T: IntoIterator<Item = (NodeId, Vertex)>>(nodes: T) -> Self {
+        Self { nodes: nodes.into_iter().collect(), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_is_placed_by_its_id_then_port_then_address() {
+        let at = |port| Endpoint(([10, 0, 0, 1], port).into());
+        let mut hosts = Hosts::default();
+        hosts.place_address(at(0).0.ip(), None, Vertex(0));
+        hosts.place_address(at(0).0.ip(), Some(7500), Vertex(1));
+        hosts.place_node(NodeId(9), Vertex(2));
+        for node in [7, 9] {
+            hosts.node_up(NodeId(node), at(7400));
+        }
+        hosts.node_up(NodeId(8), at(7500));
+        hosts.node_up(NodeId(6), Endpoint(([10, 0, 0, 2], 7500).into()));
+        let places = [6, 7, 8, 9].map(|node| hosts.of(NodeId(node)));
+        assert_eq!(places, [None, Some(Vertex(0)), Some(Vertex(1)), Some(Vertex(2))]);
+        hosts.node_down(NodeId(7));
+        hosts.node_down(NodeId(9));
+        assert_eq!([7, 9].map(|node| hosts.of(NodeId(node))), [None, Some(Vertex(2))]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Data packets and the fragments of messages that they carry.
+
+use bytes::Bytes;
+
+use super::fields::take_number;
+use crate::wire::{DecodeError, HEADER_BYTES};
+
+/// A data packet.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 36 | 8 | number |
+/// | 44 | n | fragment of the message |
+///
+/// Flags: 1 first fragment of a message, 2 last fragment, 4 repair, 8 multicast again. In a packet
+/// that is multicast for the first time, the upper four bits contain the binary logarithm of the
+/// number of packets in flight, rounded down. A relayed packet has a packet type of its own, with
+/// the same flags and fields. It is never a repair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataPacket {
+    /// Number in the stream.
+    pub number: u64,
+    /// Fragment of a message.
+    pub fragment: Fragment,
+    /// Path by which the packet is sent.
+    pub way: Way,
+    /// `true` if a receiver relays the packet along the tree. A repair is never relayed.
+    pub is_relayed: bool,
+}
+
+/// A fragment of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// `true` if it is the first fragment of its message.
+    pub is_first: bool,
+    /// `true` if it is the last fragment of its message.
+    pub is_last: bool,
+    /// Bytes of the fragment.
+    pub bytes: Bytes,
+}
+
+/// Path by which a data packet is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Through the tree, for the first time.
+    Tree {
+        /// Binary logarithm of the number of packets in flight when it was sent, at most 15.
+        doublings: u8,
+    },
+    /// Through the tree, again.
+    Again,
+    /// From a receiver that has the packet, or from the sender on request.
+    Repair,
+}
+
+impl Fragment {
+    /// Returns the memory that the fragment takes in the sender's buffer, in bytes.
+    pub(crate) fn buffered_bytes(&self) -> usize {
+        self.bytes.len() + size_of::<Self>()
+    }
+}
+
+impl Way {
+    /// Returns the path of a packet that is sent through the tree for the first time, with
+    /// `in_flight` packets in flight.
+    pub fn tree(in_flight: u64) -> Self {
+        let doublings = in_flight.max(1).ilog2().min(MAX_DOUBLINGS.into());
+        Self::Tree { doublings: doublings as u8 }
+    }
+}
+
+impl DataPacket {
+    pub(super) fn flags(&self) -> u8 {
+        let way = match self.way {
+            Way::Tree { doublings } => doublings.min(MAX_DOUBLINGS) << DOUBLINGS_SHIFT,
+            Way::Again => AGAIN,
+            Way::Repair => REPAIR,
+        };
+        let fragment = &self.fragment;
+        let of_fragment =
+            (u8::from(fragment.is_first) * FIRST) | (u8::from(fragment.is_last) * LAST);
+        way | of_fragment
+    }
+
+    /// Decodes the body of a data packet with these flags.
+    pub(super) fn take(is_relayed: bool, flags: u8, body: &[u8]) -> Result<Self, DecodeError> {
+        let mut bytes = body;
+        let number = take_number(&mut bytes)?;
+        let way = match flags & (REPAIR | AGAIN) {
+            0 => Way::Tree { doublings: flags >> DOUBLINGS_SHIFT },
+            REPAIR => Way::Repair,
+            AGAIN => Way::Again,
+            _ => return Err(DecodeError::Value),
+        };
+        let is_first_time = matches!(way, Way::Tree { .. });
+        let is_impossible = is_relayed && way == Way::Repair;
+        if !is_first_time && flags >> DOUBLINGS_SHIFT != 0 || is_impossible {
+            return Err(DecodeError::Value);
+        }
+        let (is_first, is_last) = (flags & FIRST != 0, flags & LAST != 0);
+        let fragment = Fragment { is_first, is_last, bytes: Bytes::copy_from_slice(bytes) };
+        Ok(Self { number, fragment, way, is_relayed })
+    }
+}
+
+/// Bytes before the fragment in a data packet.
+pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<u64>();
+
+const FIRST: u8 = 1;
+const LAST: u8 = 2;
+const REPAIR: u8 = 4;
+const AGAIN: u8 = 8;
+const DOUBLINGS_SHIFT: u32 = 4;
+const MAX_DOUBLINGS: u8 = 15;

@@ -1,0 +1,116 @@
+//! Overlay children of a receiver, which together account for its branch (section 3.3).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
+
+use super::super::packet::{Place, RingAck};
+use crate::{NodeId, Time};
+
+/// Overlay children of a receiver, except for itself.
+#[derive(Debug, Default)]
+pub(super) struct Children {
+    /// Ring of the children.
+    ring: u32,
+    children: BTreeMap<NodeId, Child>,
+    /// `true` if the receiver is one of its own children.
+    includes_itself: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Child {
+    /// Number below which all losses of its branch are known.
+    known_to: u64,
+    /// Number after the last packet that its branch expects.
+    limit: u64,
+    /// When it was last heard, or had nothing to report.
+    heard_at: Time,
+    is_silent: bool,
+}
+
+impl Children {
+    /// Adopts the children of a place of the receiver `node`. New children expect the packets below
+    /// `limit`. Returns `true` if the set of children has changed.
+    pub(super) fn on_place(&mut self, now: Time, node: NodeId, place: &Place, limit: u64) -> bool {
+        let children = &place.children;
+        let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
+        let has_changed = !self.children.keys().eq(&others);
+        self.children.retain(|child, _| others.contains(child));
+        for child in others {
+            let new = Child { known_to: 0, limit, heard_at: now, is_silent: false };
+            self.children.entry(child).or_insert(new);
+        }
+        self.ring = place.children_ring;
+        self.includes_itself = self.children.len() < children.len();
+        has_changed
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// Handles an acknowledgment, if it is one of a child for its branch. The receiver has room for
+    /// packets below `end`. Returns `true` if it is.
+    pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
+        let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
+        let Some(child) = child else { return false };
+        child.known_to = child.known_to.max(ack.known_to.min(end));
+        child.limit = ack.limit;
+        (child.heard_at, child.is_silent) = (now, false);
+        true
+    }
+
+    /// Returns the number below which all losses of the whole branch are known, if this receiver
+    /// knows its own losses below `known_to`. If both this receiver and a child elsewhere below the
+    /// branch lack a packet, it was lost above both, or twice, which is rare. To wait for all
+    /// children would take as long as the slowest of them, in each ring on the way up.
+    pub(super) fn known_to(&self, known_to: u64) -> u64 {
+        let all = self.heard().map(|child| Some(child.known_to));
+        let (most, second) = all.fold((None, None), |(most, second), it| match it > most {
+            true => (it, most),
+            false => (most, second.max(it)),
+        });
+        // A receiver that is not a child itself shares its path with one of them.
+        let enough = if self.includes_itself { most } else { second };
+        enough.unwrap_or(u64::MAX).min(known_to)
+    }
+
+    /// Returns the number after the last packet that the whole branch expects, if this receiver
+    /// expects packets below `own`.
+    pub(super) fn limit(&self, own: u64) -> u64 {
+        self.heard().map(|child| child.limit).fold(own, u64::min)
+    }
+
+    /// Returns the children that are not silent. A silent child requests packets from the sender,
+    /// and does not delay the others.
+    fn heard(&self) -> impl Iterator<Item = &Child> {
+        self.children.values().filter(|child| !child.is_silent)
+    }
+
+    /// Determines which children are silent. Returns `true` if any child is heard.
+    ///
+    /// A child that has accounted for all packets below `known_to` has nothing to report, unless
+    /// the branch lacks some, that is, unless `is_whole`. A child that has left the ring unnoticed
+    /// would otherwise hold packets forever.
+    pub(super) fn check_silence(
+        &mut self,
+        now: Time,
+        is_whole: bool,
+        known_to: u64,
+        gone_after: Duration,
+    ) -> bool {
+        for child in self.children.values_mut() {
+            if is_whole && child.known_to >= known_to {
+                child.heard_at = now;
+            }
+            child.is_silent = now.since(child.heard_at) >= gone_after;
+        }
+        self.heard().next().is_some()
+    }
+
+    /// Excludes a time for which this node stood still from the silence of the children.
+    pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
+        for child in self.children.values_mut() {
+            child.heard_at = now.min(child.heard_at + stopped_for);
+        }
+    }
+}

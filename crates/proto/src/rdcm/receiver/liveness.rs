@@ -1,0 +1,71 @@
+//! Presence of the sender, as a receiver observes it.
+
+use core::time::Duration;
+
+use super::super::config::Config;
+use crate::Time;
+
+/// Presence of the sender of a stream.
+#[derive(Debug)]
+pub(super) struct SenderLiveness {
+    /// When a packet of the sender itself last arrived.
+    heard_at: Time,
+    /// End of the time for which receivers repair for each other after the sender is gone.
+    ends_at: Option<Time>,
+    /// When the sender, which was gone, became a member again. Its stream may have ended.
+    back_at: Option<Time>,
+}
+
+impl SenderLiveness {
+    pub(super) fn new(now: Time) -> Self {
+        Self { heard_at: now, ends_at: None, back_at: None }
+    }
+
+    pub(super) fn on_heard(&mut self, now: Time) {
+        self.heard_at = now;
+    }
+
+    /// Marks the sender as gone. Receivers continue to repair for each other for the time `linger`.
+    pub(super) fn on_gone(&mut self, now: Time, linger: Duration) {
+        self.ends_at.get_or_insert(now + linger);
+    }
+
+    /// Handles the return of the sender as a member. Its stream continues if it is heard.
+    pub(super) fn on_back(&mut self, now: Time) {
+        if self.ends_at.take().is_some() {
+            (self.back_at, self.heard_at) = (Some(now), now);
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.ends_at.is_some()
+    }
+
+    /// Returns `true` if the sender is online, as far as is known. A sender that has yielded to
+    /// another one falls silent, and some receivers may not have heard of the other one yet. The
+    /// time `stopped_for` in which this node stood still does not count.
+    pub(super) fn is_heard(&self, now: Time, stopped_for: Duration, config: &Config) -> bool {
+        let silence = now.since(self.heard_at).saturating_sub(stopped_for);
+        !self.is_gone() && silence < config.sender_gone_after()
+    }
+
+    /// Returns `true` if the sender was reported as gone, is a member again, and was not heard
+    /// since. Its stream has ended if it left and rejoined, and continues if the view was wrong.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.back_at.is_some_and(|back_at| self.heard_at <= back_at)
+    }
+
+    /// Returns when the stream is over, if the sender is not heard until then.
+    pub(super) fn over_at(&self, config: &Config) -> Time {
+        let factor = if self.back_at.is_some() { 1 } else { UNREPORTED_FACTOR };
+        self.ends_at.unwrap_or(self.heard_at + factor * config.sender_gone_after())
+    }
+
+    /// Excludes a time for which this node stood still from the silence of the sender.
+    pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
+        self.heard_at = now.min(self.heard_at + stopped_for);
+    }
+}
+
+/// Factor by which a sender may be silent for longer if no view has reported it as gone.
+const UNREPORTED_FACTOR: u32 = 10;

@@ -1,0 +1,71 @@
+//! The rate at which a receiver accepts packets of the tree (section 3.5).
+
+use super::super::config::{Config, Congestion};
+use super::super::sack_set::SackSet;
+use super::bic::Bic;
+use super::loss_tolerance::LossTolerance;
+
+/// Congestion control of one receiver.
+#[derive(Debug)]
+pub(super) struct RateControl {
+    /// `None` if the rate does not follow losses.
+    bic: Option<Bic>,
+    tolerance: LossTolerance,
+    /// Number after the last packet that arrived through the tree for the first time.
+    next: u64,
+}
+
+impl RateControl {
+    pub(super) fn new(config: &Config, first: u64) -> Self {
+        let tolerance = LossTolerance::new(config.tolerated_loss);
+        Self { bic: new_bic(config), tolerance, next: first }
+    }
+
+    /// Continues with packet `first`, after a gap in the stream.
+    pub(super) fn restart(&mut self, config: &Config, first: u64) {
+        self.bic = new_bic(config);
+        self.tolerance.reset();
+        self.next = self.next.max(first);
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Handles a packet of the tree that was sent with fewer than `in_flight` packets in flight.
+    /// Returns `true` if packets between it and the previous one are lost on the tree.
+    pub(super) fn on_packet(&mut self, number: u64, in_flight: u32) -> bool {
+        let Some(gap) = number.checked_sub(self.next) else { return false };
+        if let Some(bic) = &mut self.bic {
+            if self.tolerance.on_arrival(gap) && bic.on_loss(self.next, number, in_flight) {
+                self.tolerance.reset();
+            }
+            bic.on_arrival(in_flight);
+        }
+        self.next = number + 1;
+        gap > 0
+    }
+
+    /// Returns the number after the last packet that the receiver expects. It has room for packets
+    /// up to `room`, has the packets in `own`, and knows of packets up to `known_to`.
+    pub(super) fn limit(&self, config: &Config, own: &SackSet, known_to: u64, room: u64) -> u64 {
+        let Some(bic) = &self.bic else { return room };
+        let mut limit = bic.highest_expected(known_to);
+        if config.repairs_share_path {
+            limit = limit.saturating_sub(missing_below(own, known_to)).max(own.next() + 2);
+        }
+        limit.min(room)
+    }
+}
+
+fn missing_below(own: &SackSet, end: u64) -> u64 {
+    let inside: u64 = own.missing().map(|range| range.end - range.start).sum();
+    inside + end.saturating_sub(own.end())
+}
+
+fn new_bic(config: &Config) -> Option<Bic> {
+    match config.congestion {
+        Congestion::Bic { initial } => Some(Bic::new(initial, config.window_packets)),
+        Congestion::Room => None,
+    }
+}

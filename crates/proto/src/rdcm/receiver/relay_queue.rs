@@ -1,0 +1,127 @@
+//! Packets of the tree that a receiver passes on to the receivers listed in its place.
+
+use alloc::collections::VecDeque;
+
+use super::super::context::Context;
+use super::super::packet::{DataPacket, Way};
+use super::repair_window::Arrival;
+
+/// Queue of packets to pass on.
+#[derive(Debug, Default)]
+pub(super) struct RelayQueue {
+    /// Packets that wait until the network accepts them.
+    waiting: VecDeque<DataPacket>,
+    waiting_bytes: usize,
+    /// Number after the last packet that arrived through the tree for the first time.
+    next: u64,
+}
+
+impl RelayQueue {
+    /// Returns `true` if a packet is to be passed on. Each packet is passed on once, even if it
+    /// arrived as a repair first, so that it does not circulate while places change.
+    fn takes(&mut self, arrival: Arrival, data: &DataPacket) -> bool {
+        let is_next = matches!(data.way, Way::Tree { .. }) && data.number >= self.next;
+        if is_next {
+            self.next = data.number + 1;
+        }
+        match arrival {
+            // It will be sent again, and would then be passed on again.
+            Arrival::Beyond => false,
+            Arrival::New => true,
+            Arrival::Known => is_next,
+        }
+    }
+
+    /// Adds a packet. Returns `false` if the queue is full.
+    fn push(&mut self, data: DataPacket) -> bool {
+        let has_room = self.waiting.len() < MAX_WAITING;
+        if has_room {
+            self.waiting_bytes += data.fragment.bytes.len();
+            self.waiting.push_back(data);
+        }
+        has_room
+    }
+
+    fn pop(&mut self) -> Option<DataPacket> {
+        let data = self.waiting.pop_front()?;
+        self.waiting_bytes -= data.fragment.bytes.len();
+        Some(data)
+    }
+
+    /// Queues a packet of the tree for the receivers below, if there are any. If the queue is full,
+    /// they repair the packet for each other.
+    pub(super) fn offer(
+        &mut self,
+        cx: &mut Context<'_>,
+        arrival: Arrival,
+        data: DataPacket,
+        has_children: bool,
+    ) {
+        if self.takes(arrival, &data) && has_children && !self.push(data) {
+            cx.counters.data_not_relayed += 1;
+        }
+    }
+
+    /// Returns the next packet to relay. Without receivers below, all queued packets are dropped.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, has_children: bool) -> Option<DataPacket> {
+        while let Some(data) = self.pop() {
+            if has_children {
+                cx.counters.data_relayed += 1;
+                return Some(data);
+            }
+            // They have another parent meanwhile.
+            cx.counters.data_not_relayed += 1;
+        }
+        None
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Returns the bytes in the queue.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+}
+
+/// Maximum number of packets that wait for the network, as in an interface's transmit queue.
+const MAX_WAITING: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::super::packet::Fragment;
+    use super::*;
+
+    fn data(number: u64, way: Way) -> DataPacket {
+        let fragment =
+            Fragment { is_first: true, is_last: true, bytes: Bytes::from_static(&[7; 10]) };
+        DataPacket { number, fragment, way, is_relayed: true }
+    }
+
+    #[test]
+    fn each_packet_is_relayed_once_even_if_repaired_before() {
+        let mut relaying = RelayQueue::default();
+        let mut takes = |arrival, number, way| relaying.takes(arrival, &data(number, way));
+        assert!(takes(Arrival::New, 5, Way::tree(1)));
+        assert!(!takes(Arrival::Known, 5, Way::tree(1)), "twice");
+        assert!(takes(Arrival::Known, 6, Way::tree(1)), "it was repaired before");
+        assert!(!takes(Arrival::Known, 6, Way::tree(1)));
+        assert!(takes(Arrival::New, 3, Way::tree(1)), "late");
+        assert!(takes(Arrival::New, 4, Way::Again));
+        assert!(!takes(Arrival::Known, 4, Way::Again));
+        assert!(!takes(Arrival::Beyond, 9, Way::tree(1)), "it will come again");
+    }
+
+    #[test]
+    fn packets_waiting_for_the_network_are_bounded() {
+        let mut relaying = RelayQueue::default();
+        let taken = (0..5000).filter(|number| relaying.push(data(*number, Way::tree(1)))).count();
+        assert_eq!((taken, relaying.held_bytes()), (MAX_WAITING, 10 * MAX_WAITING));
+        assert_eq!(relaying.pop().map(|data| data.number), Some(0), "the first ones go on");
+        while relaying.pop().is_some() {}
+        assert_eq!(relaying.held_bytes(), 0);
+    }
+}

@@ -1,0 +1,73 @@
+//! Requests of a receiver to the sender for packets that no other receiver repairs (section 3.4).
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::super::config::Config;
+use super::super::limits::MAX_RANGES;
+use super::super::sack_set::SackSet;
+use crate::Time;
+
+/// Schedule of requests to the sender.
+#[derive(Debug)]
+pub(super) struct RepairRequests {
+    /// First missing packet at the last check for progress.
+    progress: u64,
+    /// Since when the first missing packet is the same, or when it was requested.
+    stuck_since: Time,
+    /// Number after the last packet requested, while the sender responds.
+    requested_to: Option<u64>,
+}
+
+impl RepairRequests {
+    pub(super) fn new(now: Time, first: u64) -> Self {
+        Self { progress: first, stuck_since: now, requested_to: None }
+    }
+
+    /// Records the first missing packet.
+    pub(super) fn on_progress(&mut self, now: Time, next: u64) {
+        if next > self.progress {
+            (self.progress, self.stuck_since) = (next, now);
+        }
+    }
+
+    /// Records that no packet is missing.
+    pub(super) fn on_complete(&mut self) {
+        self.requested_to = None;
+    }
+
+    /// Returns when to request the packets before `end` that are not in `own`. Returns `None` if
+    /// there are none.
+    pub(super) fn due(&self, config: &Config, own: &SackSet, end: u64) -> Option<Time> {
+        if own.next() >= end {
+            return None;
+        }
+        // The requested packets have arrived and more are missing: the next request need not wait.
+        let continues = self.requested_to.is_some_and(|end| own.next() >= end);
+        let wait = if continues { config.ack_delay } else { config.ask_after };
+        Some(self.stuck_since + wait)
+    }
+
+    /// Returns the packets to request now: the first ones before `end` that are not in `own`.
+    pub(super) fn request(&mut self, now: Time, own: &SackSet, end: u64) -> Vec<Range<u64>> {
+        self.stuck_since = now;
+        let tail = own.end()..end.max(own.end());
+        let mut left = MAX_REQUESTED;
+        let mut ranges = Vec::new();
+        for range in own.missing().chain([tail]).filter(|range| !range.is_empty()) {
+            if left == 0 || ranges.len() == MAX_RANGES {
+                break;
+            }
+            let range = range.start..range.end.min(range.start + left);
+            left -= range.end - range.start;
+            ranges.push(range);
+        }
+        if let Some(last) = ranges.last() {
+            self.requested_to = Some(last.end);
+        }
+        ranges
+    }
+}
+
+/// Maximum number of packets per request.
+const MAX_REQUESTED: u64 = 256;

@@ -1,0 +1,347 @@
+//! The repair window of a receiver (section 3.3): the packets that it keeps for its application and
+//! for the receivers that it serves.
+//!
+//! A receiver serves its successors, one in each of its rings. A packet is kept until the
+//! application has taken it, all successors have acknowledged it and, if the receiver is a proxy,
+//! one of its overlay children has acknowledged it: at most three acknowledgments.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use super::super::packet::{Fragment, RingAck};
+use super::super::sack_set::SackSet;
+use super::super::successor::{RepairTiming, Successor};
+use crate::{NodeId, Time};
+
+/// The repair window of one receiver.
+#[derive(Debug)]
+pub(super) struct RepairWindow {
+    /// Packets that are kept, from `base` on.
+    kept: VecDeque<Option<KeptPacket>>,
+    base: u64,
+    capacity: u64,
+    own: SackSet,
+    /// Packets below this number were taken by the application.
+    taken_to: u64,
+    successors: Vec<Successor>,
+    /// Packets that at least one overlay child has. `None` if there are no children.
+    children: Option<SackSet>,
+    /// `true` if one of the children is heard, or if none has anything to report.
+    is_branch_heard: bool,
+    kept_bytes: usize,
+    timing: RepairTiming,
+}
+
+/// A packet that is kept.
+#[derive(Clone, Debug)]
+pub(super) struct KeptPacket {
+    /// Fragment that the packet carries.
+    pub(super) fragment: Fragment,
+    /// Node that repaired it. `None` if it arrived through the tree.
+    pub(super) repaired_by: Option<NodeId>,
+}
+
+/// Outcome of an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The packet is new here.
+    New,
+    /// The packet was already here.
+    Known,
+    /// The packet is beyond the window and is dropped.
+    Beyond,
+}
+
+impl RepairWindow {
+    /// Creates the window of a receiver whose stream begins with packet `first`, with room for
+    /// `capacity` packets. It has no successors yet.
+    pub(super) fn new(first: u64, capacity: u32, timing: RepairTiming) -> Self {
+        Self {
+            kept: VecDeque::new(),
+            base: first,
+            capacity: capacity.into(),
+            own: SackSet::all_below(first),
+            taken_to: first,
+            successors: Vec::new(),
+            children: None,
+            is_branch_heard: true,
+            kept_bytes: 0,
+            timing,
+        }
+    }
+
+    pub(super) fn own(&self) -> &SackSet {
+        &self.own
+    }
+
+    /// Returns the packets that the receiver's branch has: those of the receiver itself, and those
+    /// that its overlay children have acknowledged. Returns `None` if there are no children.
+    pub(super) fn branch(&self) -> Option<SackSet> {
+        let mut branch = self.children.clone()?;
+        branch.absorb(&self.own);
+        Some(branch)
+    }
+
+    /// Returns the number after the last packet for which there is room.
+    pub(super) fn end(&self) -> u64 {
+        self.base + self.capacity
+    }
+
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    pub(super) fn packet(&self, number: u64) -> Option<&KeptPacket> {
+        let place = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        self.kept.get(place)?.as_ref()
+    }
+
+    /// Adds a packet that has arrived.
+    pub(super) fn on_packet(&mut self, now: Time, number: u64, packet: KeptPacket) -> Arrival {
+        if self.own.contains(number) {
+            return Arrival::Known;
+        }
+        if number >= self.end() {
+            return Arrival::Beyond;
+        }
+        self.own.insert(number);
+        let place = (number - self.base) as usize;
+        while self.kept.len() <= place {
+            self.kept.push_back(None);
+        }
+        self.kept_bytes += packet.fragment.bytes.len();
+        self.kept[place] = Some(packet);
+        let timing = &self.timing;
+        self.successors.iter_mut().for_each(|it| it.await_ack(now, number, timing));
+        self.release();
+        Arrival::New
+    }
+
+    /// Takes the next packet in order for the application.
+    pub(super) fn take(&mut self) -> Option<KeptPacket> {
+        if self.taken_to >= self.own.next() {
+            return None;
+        }
+        let packet = self.packet(self.taken_to).cloned();
+        self.taken_to += 1;
+        self.release();
+        packet
+    }
+
+    /// Returns the number of the packet that [`RepairWindow::take`] returns next.
+    pub(super) fn taken_to(&self) -> u64 {
+        self.taken_to
+    }
+
+    /// Handles an acknowledgment of a successor or an overlay child.
+    pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
+        let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
+        // The sender sends nothing beyond this receiver's window while it waits for the receiver.
+        let ack = ack.below(self.end());
+        if let Some(successor) = self.successors.iter_mut().find(is_it) {
+            let fresh = successor.on_ack(now, &ack, &self.timing);
+            let end = fresh.end.min(self.base + self.kept.len() as u64);
+            for number in fresh.start.max(self.base)..end {
+                let place = (number - self.base) as usize;
+                if self.kept.get(place).is_some_and(Option::is_some) {
+                    successor.mark_missing(number, now + self.timing.detect_after);
+                }
+            }
+        }
+        self.successors.retain(|it| !it.is_released());
+        if is_child && let Some(children) = &mut self.children {
+            children.absorb(&ack.has);
+            self.is_branch_heard = true;
+        }
+        self.release();
+    }
+
+    /// Records that another receiver serves a successor from packet `from` on, as the successor
+    /// reported in its place of `epoch`. The successor is a former one, or becomes one as soon as
+    /// that is known here.
+    pub(super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
+        let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
+        if let Some(successor) = its {
+            successor.release(epoch, from);
+            self.successors.retain(|it| !it.is_released());
+            self.release();
+        }
+    }
+
+    /// Records that a node has the packet of which it sent a repair.
+    pub(super) fn on_repair_from(&mut self, from: NodeId, number: u64) {
+        let its = self.successors.iter_mut().filter(|it| it.node == from);
+        its.for_each(|successor| successor.record_has(number));
+    }
+
+    /// Sets the successors of this receiver, each with its ring, in places of `epoch`, and whether
+    /// it has overlay children. A former successor is served until it needs nothing, or was silent
+    /// for the time `linger` (3.4). A new one is served with everything that is kept.
+    pub(super) fn serve(
+        &mut self,
+        now: Time,
+        epoch: u32,
+        successors: &[(u32, NodeId)],
+        has_children: bool,
+        linger: Duration,
+    ) {
+        let is_served = |it: &Successor| successors.contains(&(it.ring, it.node));
+        // A former successor that is served again counts as new.
+        self.successors.retain(|it| it.until().is_none() || !is_served(it));
+        for successor in &mut self.successors {
+            match is_served(successor) {
+                true => successor.serve(epoch),
+                false => successor.linger(now, linger),
+            }
+        }
+        self.drop_former(now);
+        for (ring, node) in successors {
+            if self.successors.iter().any(|it| (it.ring, it.node) == (*ring, *node)) {
+                continue;
+            }
+            let mut successor = Successor::new(now, *ring, *node, self.base);
+            successor.serve(epoch);
+            let kept = (self.base..).zip(&self.kept).filter(|(_, packet)| packet.is_some());
+            kept.for_each(|(number, _)| successor.await_ack(now, number, &self.timing));
+            self.successors.push(successor);
+        }
+        match has_children {
+            true if self.children.is_none() => self.children = Some(SackSet::all_below(self.base)),
+            true => {}
+            false => self.children = None,
+        }
+        self.release();
+    }
+
+    /// Checks which successors are silent. Nothing is kept for these, nor for the branch unless one
+    /// of its children is heard. A receiver that gets too little requests packets from the sender.
+    pub(super) fn check_silence(&mut self, now: Time, gone_after: Duration, is_branch_heard: bool) {
+        self.successors.iter_mut().for_each(|it| it.check_silence(now, gone_after));
+        self.is_branch_heard = is_branch_heard;
+        self.release();
+    }
+
+    /// Forgets the packets of the overlay children, which have changed.
+    pub(super) fn forget_branch(&mut self) {
+        (self.children, self.is_branch_heard) = (None, true);
+    }
+
+    /// Returns a successor and a packet that is to be sent to it now.
+    pub(super) fn poll_repair(&mut self, now: Time) -> Option<(NodeId, u64)> {
+        for successor in &mut self.successors {
+            let (base, kept) = (self.base, &self.kept);
+            let is_kept = |number: u64| {
+                let place = number.checked_sub(base).and_then(|it| usize::try_from(it).ok());
+                place.and_then(|place| kept.get(place)).is_some_and(Option::is_some)
+            };
+            if let Some(number) = successor.poll_repair(now, &self.timing, is_kept) {
+                return Some((successor.node, number));
+            }
+        }
+        None
+    }
+
+    /// Returns when [`RepairWindow::poll_repair`] is to be called.
+    pub(super) fn next_repair(&mut self) -> Option<Time> {
+        self.successors.iter_mut().filter_map(|it| it.next_repair(&self.timing)).min()
+    }
+
+    /// Returns the successors to which a repair that has just arrived is passed on at once: those
+    /// that are known to lack it. With `is_news`, when nothing was known of the packet here, those
+    /// of which nothing is known are included.
+    pub(super) fn pass_on(&mut self, now: Time, number: u64, is_news: bool) -> Vec<NodeId> {
+        let timing = &self.timing;
+        let lacking = self.successors.iter_mut().filter_map(|successor| {
+            successor.pass_on(now, number, is_news, timing).then_some(successor.node)
+        });
+        lacking.collect()
+    }
+
+    /// Returns the successors of this receiver, including former ones.
+    pub(super) fn successors_mut(&mut self) -> impl Iterator<Item = &mut Successor> {
+        self.successors.iter_mut()
+    }
+
+    /// Stops serving former successors whose time has passed.
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        self.drop_former(now);
+        self.release();
+    }
+
+    /// Removes former successors that need nothing any more, or were silent, because they would
+    /// only hold packets.
+    fn drop_former(&mut self, now: Time) {
+        let is_late = |it: &Successor| it.until().is_some_and(|until| until <= now);
+        self.successors.retain(|it| !is_late(it) && !it.is_released());
+    }
+
+    /// Returns when [`RepairWindow::handle_timeout`] is to be called.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.successors.iter().filter_map(Successor::until).min()
+    }
+
+    /// Releases packets that no receiver needs any more.
+    fn release(&mut self) {
+        let heard = self.successors.iter().filter(|it| !it.is_given_up());
+        // A former successor must not stop the stream: the others may not be waiting for it any
+        // more. It can request released packets from the sender.
+        let most_behind = self.own.next().saturating_sub(self.capacity / FORMER_PART);
+        // Packets that were released while a successor was silent do not hold the window once it is
+        // heard again.
+        let served = heard.map(|it| match it.until() {
+            Some(_) => it.next_from(self.base).max(most_behind),
+            None => it.next_from(self.base),
+        });
+        let all = served.chain(self.branch_next());
+        let edge = all.fold(self.own.next().min(self.taken_to), u64::min);
+        while self.base < edge {
+            if let Some(packet) = self.kept.pop_front().flatten() {
+                self.kept_bytes -= packet.fragment.bytes.len();
+            }
+            self.base += 1;
+        }
+    }
+
+    /// Returns `true` if the receiver keeps packets for its branch.
+    pub(super) fn branch_lacks(&self) -> bool {
+        self.children.as_ref().is_some_and(|it| it.next_from(self.base) < self.own.next())
+    }
+
+    fn branch_next(&self) -> Option<u64> {
+        let children = self.children.as_ref().filter(|_| self.is_branch_heard)?;
+        Some(children.next_from(self.base))
+    }
+
+    /// Asserts the invariants.
+    pub(super) fn check(&self) {
+        assert!(self.kept.len() as u64 <= self.capacity, "more is kept than there is room for");
+        let bytes: usize = self.kept.iter().flatten().map(|it| it.fragment.bytes.len()).sum();
+        assert_eq!(bytes, self.kept_bytes, "bytes are counted wrongly");
+        for (number, packet) in (self.base..).zip(&self.kept) {
+            assert_eq!(packet.is_some(), self.own.contains(number), "packet {number}");
+        }
+        assert!(self.base <= self.taken_to, "a packet was let go that was never taken");
+        assert!(self.taken_to <= self.own.next(), "a packet was taken that never came");
+        let current = self.successors.iter().filter(|it| it.until().is_none());
+        assert!(current.count() <= 2, "it repairs for more than two others");
+        for successor in &self.successors {
+            // Checking a whole large window after each step of a simulation would take too long.
+            for (number, packet) in (self.base..).zip(self.kept.iter().take(CHECKED)) {
+                let is_due = packet.is_some() && !successor.has(number);
+                assert!(
+                    !is_due || successor.will_repair(number),
+                    "packet {number} is never repaired"
+                );
+            }
+        }
+    }
+}
+
+/// Inverse of the part of the window that former successors can hold.
+const FORMER_PART: u64 = 4;
+/// Number of packets whose repairs are checked.
+const CHECKED: usize = 16;
+
+#[cfg(test)]
+#[path = "repair_window_tests.rs"]
+mod tests;

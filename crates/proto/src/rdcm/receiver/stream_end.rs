@@ -1,0 +1,57 @@
+//! Known end of a stream at a receiver.
+
+/// Packets that are known to have been sent. Each number is that after the last packet.
+#[derive(Debug)]
+pub(super) struct StreamEnd {
+    known_to: u64,
+    /// Like `known_to`, but according to the sender itself.
+    by_sender: u64,
+    /// End in the last announcement.
+    announced: u64,
+}
+
+impl StreamEnd {
+    pub(super) fn new(first: u64) -> Self {
+        Self { known_to: first, by_sender: first, announced: first }
+    }
+
+    pub(super) fn known_to(&self) -> u64 {
+        self.known_to
+    }
+
+    pub(super) fn by_sender(&self) -> u64 {
+        self.by_sender
+    }
+
+    /// Returns `true` if the last announcement was of the end before packet `next`.
+    pub(super) fn is_announced(&self, next: u64) -> bool {
+        next == self.announced
+    }
+
+    /// Records an arrival. Returns `true` if the packet was not known to have been sent.
+    pub(super) fn on_packet(&mut self, number: u64, is_from_sender: bool) -> bool {
+        let is_news = number >= self.known_to;
+        self.known_to = self.known_to.max(number + 1);
+        if is_from_sender {
+            self.by_sender = self.by_sender.max(number + 1);
+        }
+        is_news
+    }
+
+    /// Records the end of the stream so far, according to the sender.
+    pub(super) fn on_end(&mut self, end: u64) {
+        self.by_sender = self.by_sender.max(end);
+        self.known_to = self.known_to.max(end);
+    }
+
+    /// Like [`StreamEnd::on_end`], for an announcement.
+    pub(super) fn on_announce(&mut self, end: u64) {
+        self.on_end(end);
+        self.announced = self.known_to;
+    }
+
+    /// Continues with packet `first`.
+    pub(super) fn skip_to(&mut self, first: u64) {
+        self.known_to = self.known_to.max(first);
+    }
+}

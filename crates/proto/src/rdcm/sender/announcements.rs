@@ -1,0 +1,54 @@
+//! Announcements of the stream's end, which are multicast while no data is.
+
+use core::time::Duration;
+
+use super::super::config::Config;
+use super::send_buffer::SendBuffer;
+use crate::Time;
+
+/// Schedule of the announcements.
+#[derive(Debug)]
+pub(super) struct Announcements {
+    next_at: Time,
+    /// Announcements since the last packet.
+    count: u32,
+}
+
+impl Announcements {
+    pub(super) fn new(next_at: Time) -> Self {
+        Self { next_at, count: 0 }
+    }
+
+    pub(super) fn next_at(&self) -> Time {
+        self.next_at
+    }
+
+    /// Records that a packet was multicast.
+    pub(super) fn on_data(&mut self, now: Time, config: &Config, buffer: &SendBuffer) {
+        self.count = 0;
+        self.next_at = now + self.delay(config, buffer);
+    }
+
+    /// Records that the end was announced.
+    pub(super) fn on_sent(&mut self, now: Time, config: &Config, buffer: &SendBuffer) {
+        self.count += 1;
+        self.next_at = now + self.delay(config, buffer);
+    }
+
+    /// Returns the delay of the next announcement, after the last packet or announcement. If no
+    /// packet follows, the first announcement is sent soon and repeated after pauses that double,
+    /// as in LBRM, because the last packets or the announcements may be lost.
+    fn delay(&self, config: &Config, buffer: &SendBuffer) -> Duration {
+        let every = config.announce_every;
+        if buffer.has_unsent() {
+            return every;
+        }
+        match buffer.base() == buffer.next() && self.count > 0 {
+            true => config.idle_announce_every(),
+            false => every.min(config.ack_delay / FIRST_PART * (1 << self.count.min(16))),
+        }
+    }
+}
+
+/// Part of the maximum acknowledgment delay after which the end is first announced.
+const FIRST_PART: u32 = 4;

@@ -1,0 +1,135 @@
+//! Overlay children of the sender: the receivers whose acknowledgments set its window.
+
+use alloc::collections::BTreeMap;
+
+use super::super::config::{Config, Congestion};
+use super::super::context::Context;
+use super::super::packet::RingAck;
+use super::super::successor::{RepairTiming, Successor};
+use super::pacer::Span;
+use crate::{NodeId, Time};
+
+/// Overlay children of a sender.
+#[derive(Debug)]
+pub(super) struct Children {
+    children: BTreeMap<NodeId, Child>,
+    /// All children as one successor: packets that none of them has are multicast again.
+    all: Successor,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Child {
+    known_to: u64,
+    limit: u64,
+}
+
+impl Children {
+    pub(super) fn new(now: Time, sender: NodeId, first: u64) -> Self {
+        Self { children: BTreeMap::new(), all: Successor::new(now, ALL, sender, first) }
+    }
+
+    /// Updates the set of children. New ones expect the packets below `limit`.
+    pub(super) fn set(&mut self, nodes: &[NodeId], limit: u64) {
+        self.children.retain(|child, _| nodes.contains(child));
+        for node in nodes {
+            self.children.entry(*node).or_insert(Child { known_to: 0, limit });
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// Returns the number after the last packet that all children expect.
+    pub(super) fn limit(&self) -> u64 {
+        self.children.values().map(|child| child.limit).min().unwrap_or(u64::MAX)
+    }
+
+    /// Returns the number below which all branches have accounted for all packets. Returns `None`
+    /// if there are no children.
+    pub(super) fn known_to(&self) -> Option<u64> {
+        self.children.values().map(|child| child.known_to).min()
+    }
+
+    /// Returns the window over which to pace. `base` is the first packet that is kept. Returns
+    /// `None` if the rate does not follow the receivers.
+    pub(super) fn span(&self, config: &Config, base: u64) -> Option<Span> {
+        if config.congestion == Congestion::Room {
+            return None;
+        }
+        let acknowledged = self.known_to()?.max(base);
+        let round_trip = self.all.round_trip().smoothed()?;
+        let packets = self.limit().saturating_sub(acknowledged).max(2);
+        Some(Span { window: packets.saturating_mul(config.path_mtu.into()), round_trip })
+    }
+
+    /// Records that a packet was multicast for the first time.
+    pub(super) fn on_sent(&mut self, now: Time, number: u64, config: &Config) {
+        match self.children.is_empty() {
+            true => self.all.expect_no_ack(),
+            false => self.all.await_ack(now, number, &timing(config)),
+        }
+    }
+
+    /// Handles an acknowledgment, if it is one of a child. `base` is the first packet that is kept,
+    /// and `has_stopped` is `true` if this node stood still before. Returns `true` if the child
+    /// expects fewer packets than before.
+    pub(super) fn on_ack(
+        &mut self,
+        cx: &Context<'_>,
+        from: NodeId,
+        ack: &RingAck,
+        base: u64,
+        has_stopped: bool,
+    ) -> bool {
+        let Some(child) = self.children.get_mut(&from) else { return false };
+        child.known_to = child.known_to.max(ack.known_to);
+        if has_stopped {
+            // The time for which this node stood still is not part of the round trip.
+            self.all.expect_no_ack();
+        }
+        let is_reduced = ack.limit < child.limit;
+        child.limit = ack.limit;
+        let mut all = RingAck::new(ALL, &ack.has, self.known_to().unwrap_or(0), 0, 0);
+        // All packets that a child has count as received through the tree, so that each step
+        // measures the round trip.
+        all.by_tree = all.known_to as u32;
+        let fresh = self.all.on_ack(cx.now, &all, &timing(cx.config));
+        let due = cx.now + cx.config.detect_after;
+        for number in fresh.start.max(base)..fresh.end {
+            self.all.mark_missing(number, due);
+        }
+        is_reduced
+    }
+
+    /// Returns a packet to multicast again, because no child has it.
+    pub(super) fn poll_repair(
+        &mut self,
+        now: Time,
+        config: &Config,
+        is_kept: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        if self.children.is_empty() {
+            return None;
+        }
+        self.all.poll_repair(now, &timing(config), is_kept)
+    }
+
+    /// Returns when [`Children::poll_repair`] is to be called.
+    pub(super) fn next_repair(&mut self, config: &Config) -> Option<Time> {
+        if self.children.is_empty() {
+            return None;
+        }
+        self.all.next_repair(&timing(config))
+    }
+}
+
+/// Returns the timing of repeated multicast. The delay is longer than that of receivers, because
+/// acknowledgments pass through several rings on their way up.
+fn timing(config: &Config) -> RepairTiming {
+    let timing = RepairTiming::new(config);
+    RepairTiming { silent_after: timing.silent_after * 4, ..timing }
+}
+
+/// Ring number of the overlay children as one successor.
+const ALL: u32 = u32::MAX;

@@ -1,0 +1,50 @@
+//! Confirmations that all receivers have the messages that were accepted so far.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use crate::NodeId;
+
+/// Requested confirmations.
+#[derive(Debug, Default)]
+pub(super) struct Confirmations {
+    /// For each, the number after the last packet.
+    pending: VecDeque<u64>,
+    /// Number of packets that each receiver missed since the last confirmation.
+    missed: BTreeMap<NodeId, u32>,
+}
+
+impl Confirmations {
+    /// Requests a confirmation of all packets before `end`.
+    pub(super) fn request(&mut self, end: u64) {
+        if self.pending.back() != Some(&end) {
+            self.pending.push_back(end);
+        }
+    }
+
+    /// Records that a receiver missed packets for good.
+    pub(super) fn record_missed(&mut self, node: NodeId, packets: u64) {
+        if packets > 0 && !self.pending.is_empty() {
+            let missed = self.missed.entry(node).or_default();
+            *missed = missed.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Returns a confirmation of all packets before a number that is at most `released`, with the
+    /// receivers that have not got all of these packets and the number that each lacks. `evicted`
+    /// are the evicted receivers, each with the first packet that it lacks.
+    pub(super) fn pop(
+        &mut self,
+        released: u64,
+        evicted: impl Iterator<Item = (NodeId, u64)>,
+    ) -> Option<(u64, Vec<(NodeId, u32)>)> {
+        let end = *self.pending.front().filter(|end| **end <= released)?;
+        self.pending.pop_front();
+        let mut missed = core::mem::take(&mut self.missed);
+        for (node, next) in evicted.filter(|(_, next)| *next < end) {
+            let lacks = u32::try_from(end - next).unwrap_or(u32::MAX);
+            missed.insert(node, missed.get(&node).map_or(lacks, |known| lacks.max(*known)));
+        }
+        Some((end, missed.into_iter().collect()))
+    }
+}

@@ -1,0 +1,115 @@
+//! Farewells: the end of a stream whose sender yields to another one. The receivers follow the
+//! other sender and do not get the last packets. The sender therefore sends the end of the stream
+//! to each of them until it is acknowledged.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::context::Context;
+use super::super::packet::Packet;
+use crate::{NodeId, Time};
+
+/// The ends of streams that this node has given up.
+#[derive(Debug, Default)]
+pub(crate) struct Farewells(VecDeque<Farewell>);
+
+/// The end of one stream.
+#[derive(Debug)]
+struct Farewell {
+    stream: u32,
+    end: u64,
+    /// Epoch of the places at the end.
+    epoch: u32,
+    /// Receivers that have not acknowledged the end, with the number of transmissions and the time
+    /// of the next one.
+    waiting: BTreeMap<NodeId, (u32, Time)>,
+    /// Receivers that have acknowledged the end, or had everything.
+    acknowledged: Vec<NodeId>,
+}
+
+impl Farewells {
+    /// Adds the end of a stream. The `members` may lack packets of it, except for those in `complete`.
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        (stream, end, epoch): (u32, u64, u32),
+        members: impl Iterator<Item = NodeId>,
+        complete: Vec<NodeId>,
+    ) {
+        if self.0.len() == MAX_STREAMS {
+            self.0.pop_front();
+        }
+        let waiting =
+            members.filter(|it| !complete.contains(it)).map(|it| (it, (0, now))).collect();
+        self.0.push_back(Farewell { stream, end, epoch, waiting, acknowledged: complete });
+    }
+
+    /// Adds a node that is a member again, and may not have received the ends.
+    pub(crate) fn on_joined(&mut self, now: Time, node: NodeId) {
+        for farewell in self.0.iter_mut().filter(|it| !it.acknowledged.contains(&node)) {
+            farewell.waiting.entry(node).or_insert((0, now));
+        }
+    }
+
+    /// Removes a node that is no longer a member.
+    pub(crate) fn on_gone(&mut self, node: NodeId) {
+        for farewell in &mut self.0 {
+            farewell.waiting.remove(&node);
+        }
+    }
+
+    /// Records that a node has acknowledged the end of a stream.
+    pub(crate) fn on_acknowledged(&mut self, stream: u32, node: NodeId) {
+        let its = self.0.iter_mut().filter(|it| it.stream == stream);
+        for farewell in its {
+            if farewell.waiting.remove(&node).is_some()
+                && farewell.acknowledged.len() < MAX_ACKNOWLEDGED
+            {
+                farewell.acknowledged.push(node);
+            }
+        }
+    }
+
+    /// Sends the farewells that are due.
+    pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        let (now, stream) = (cx.now, cx.stream);
+        let every = cx.config.report_every;
+        for farewell in &mut self.0 {
+            cx.stream = farewell.stream;
+            for (node, (count, due)) in farewell.waiting.iter_mut().filter(|it| it.1.1 <= now) {
+                *due = now + pause(every, *count);
+                *count += 1;
+                cx.counters.farewells_sent += 1;
+                let (end, epoch) = (farewell.end, farewell.epoch);
+                cx.unicast(*node, &Packet::Farewell { epoch, end });
+            }
+            farewell.waiting.retain(|_, (count, _)| *count < MAX_TRANSMISSIONS);
+        }
+        cx.stream = stream;
+    }
+
+    /// Returns the number of missing acknowledgments, over all streams.
+    pub(crate) fn pending(&self) -> usize {
+        self.0.iter().map(|farewell| farewell.waiting.len()).sum()
+    }
+
+    /// Returns when [`Farewells::handle_timeout`] is to be called.
+    pub(crate) fn poll_timeout(&self) -> Time {
+        let due = self.0.iter().flat_map(|it| it.waiting.values());
+        due.map(|(_, at)| *at).min().unwrap_or(Time::MAX)
+    }
+}
+
+fn pause(every: Duration, count: u32) -> Duration {
+    every * (1 << count.min(MAX_DOUBLINGS))
+}
+
+/// Maximum number of streams whose ends are sent.
+const MAX_STREAMS: usize = 8;
+/// Maximum number of receivers that are remembered as having acknowledged one end.
+const MAX_ACKNOWLEDGED: usize = 4096;
+/// Maximum number of transmissions to one member: ten minutes with the default times.
+const MAX_TRANSMISSIONS: u32 = 500;
+/// Maximum number of doublings of the pause between transmissions: up to 1.3 s.
+const MAX_DOUBLINGS: u32 = 6;

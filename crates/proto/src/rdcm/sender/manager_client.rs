@@ -1,0 +1,261 @@
+//! Client of the multicast manager of a stream, in the membership service or inside the sender.
+//!
+//! The sender uses the service as long as it answers. Its answers arrive later, and places stay as
+//! they are until then. The sender uses a manager of its own when the service is lost, does not
+//! answer, or refuses. Each manager begins with epochs above all that were assigned before, so that
+//! receivers accept the latest place.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use core::time::Duration;
+
+use super::super::context::Context;
+use super::super::manager::messages::{Answer, Command, MAX_JOINING, Refusal, Request};
+use super::super::manager::tree::MulticastTree;
+use super::super::manager::{LinkTiming, ManagerError, MulticastManager, PlaceChange};
+use crate::{GroupId, NodeId, Time};
+
+/// The manager of one stream.
+#[derive(Debug)]
+pub(super) struct ManagerClient {
+    group: GroupId,
+    at: Location,
+    /// Highest epoch that was assigned.
+    epoch: u32,
+    /// When the service is tried again after it did not answer.
+    retry_at: Option<Time>,
+}
+
+#[derive(Debug)]
+enum Location {
+    /// The sender's own manager.
+    Local(Box<MulticastManager>),
+    /// The manager in the membership service.
+    Service(Opening),
+}
+
+/// Location of the manager of a stream's multicast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagedBy {
+    /// The membership service.
+    Service,
+    /// The sender itself.
+    Sender,
+}
+
+/// A change of the manager in the membership service.
+#[derive(Clone, Debug)]
+pub(crate) enum ManagerEvent {
+    Reachable,
+    Unreachable,
+    /// The manager has answered a request.
+    Answer(Answer),
+}
+
+/// State of the group's opening at the service.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    opening: u32,
+    /// Number of the last request.
+    number: u32,
+    /// Deadline for the answer to it. `None` if it has arrived.
+    answer_by: Option<Time>,
+}
+
+impl ManagerClient {
+    /// Creates the manager of a stream, which initially has no receivers.
+    ///
+    /// # Errors
+    /// Fails if the sender has no place in the network.
+    pub(super) fn new(cx: &mut Context<'_>) -> Result<Self, ManagerError> {
+        let group = cx.group;
+        let at = Location::Local(Box::new(local_manager(cx, 0)?));
+        let mut client = Self { group, at, epoch: 0, retry_at: None };
+        if cx.manager.is_reachable {
+            client.use_service(cx, &[]);
+        }
+        Ok(client)
+    }
+
+    /// Returns the location of the manager.
+    pub(super) fn managed_by(&self) -> ManagedBy {
+        match self.at {
+            Location::Local(_) => ManagedBy::Sender,
+            Location::Service(_) => ManagedBy::Service,
+        }
+    }
+
+    /// Returns `true` if an answer of the service is pending.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(&self.at, Location::Service(Opening { answer_by: Some(_), .. }))
+    }
+
+    /// Returns the multicast tree, if it is known here.
+    pub(super) fn tree(&self) -> Option<&MulticastTree> {
+        match &self.at {
+            Location::Local(manager) => manager.tree(self.group),
+            Location::Service(_) => None,
+        }
+    }
+
+    /// Uses the service from now on, and opens the group there with these receivers.
+    pub(super) fn use_service(&mut self, cx: &mut Context<'_>, receivers: &[NodeId]) {
+        let opening = cx.manager.next_opening();
+        self.at = Location::Service(Opening { opening, number: 0, answer_by: None });
+        self.retry_at = None;
+        let most_children = cx.config.most_children() as u16;
+        self.request(cx, Command::Open { above: self.epoch, most_children });
+        self.join(cx, receivers);
+    }
+
+    /// Uses the sender's own manager from now on, with these receivers.
+    pub(super) fn use_local(&mut self, cx: &mut Context<'_>, receivers: &[NodeId]) {
+        if let Location::Service(_) = self.at {
+            self.request(cx, Command::Close);
+        }
+        cx.counters.manager_lost += 1;
+        match local_manager(cx, self.epoch) {
+            Ok(mut manager) => {
+                manager.join(&cx.config.network, self.group, receivers);
+                self.at = Location::Local(Box::new(manager));
+            }
+            // The sender had a place in the same network when the stream began.
+            Err(error) => tracing::error!(group = %self.group, %error, "no local manager"),
+        }
+    }
+
+    fn request(&mut self, cx: &mut Context<'_>, command: Command) {
+        let Location::Service(Opening { opening, number, answer_by }) = &mut self.at else {
+            return;
+        };
+        *number = number.wrapping_add(1);
+        answer_by.get_or_insert(cx.now + ANSWER_WITHIN);
+        cx.counters.manager_asked += 1;
+        let (group, opening, number) = (self.group, *opening, *number);
+        cx.manager.push(Request { group, opening, number, command });
+    }
+
+    pub(super) fn join(&mut self, cx: &mut Context<'_>, nodes: &[NodeId]) {
+        match &mut self.at {
+            Location::Local(manager) => manager.join(&cx.config.network, self.group, nodes),
+            Location::Service(_) => {
+                for nodes in nodes.chunks(MAX_JOINING) {
+                    let nodes = nodes.iter().map(|node| cx.manager.with_address(*node)).collect();
+                    self.request(cx, Command::Join(nodes));
+                }
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, cx: &mut Context<'_>, node: NodeId) {
+        match &mut self.at {
+            Location::Local(manager) => manager.leave(&cx.config.network, self.group, node),
+            Location::Service(_) => self.request(cx, Command::Leave(node)),
+        }
+    }
+
+    /// Handles a report that the tree does not reach a receiver. Returns `true` if links are now
+    /// believed dead. The service reports this later, in its answer.
+    pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
+        match &mut self.at {
+            Location::Local(manager) => manager.report(cx.now, self.group, ring, successor) > 0,
+            Location::Service(_) => {
+                self.request(cx, Command::Cut { ring, successor });
+                false
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+        self.request(cx, Command::Close);
+    }
+
+    /// Returns the places that the sender's own manager has changed.
+    pub(super) fn poll(&mut self) -> Vec<PlaceChange> {
+        let Location::Local(manager) = &mut self.at else { return Vec::new() };
+        let changes: Vec<PlaceChange> = core::iter::from_fn(|| manager.poll()).collect();
+        self.record_epochs(&changes);
+        changes
+    }
+
+    fn record_epochs(&mut self, changes: &[PlaceChange]) {
+        let epochs = changes.iter().filter_map(|it| it.place.as_ref()).map(|place| place.epoch);
+        self.epoch = epochs.fold(self.epoch, u32::max);
+    }
+
+    /// Handles an answer of the service. Returns the places that have changed, or `None` if the
+    /// answer refers to an earlier opening.
+    ///
+    /// # Errors
+    /// Fails if the service does not place the receivers.
+    pub(super) fn on_answer(
+        &mut self,
+        answer: Answer,
+    ) -> Option<Result<Vec<PlaceChange>, Refusal>> {
+        let Location::Service(opening) = &mut self.at else { return None };
+        if opening.opening != answer.opening {
+            return None;
+        }
+        if opening.number == answer.number {
+            opening.answer_by = None;
+        }
+        self.record_epochs(answer.result.as_deref().unwrap_or(&[]));
+        Some(answer.result)
+    }
+
+    /// Schedules another attempt to use the service.
+    pub(super) fn retry_later(&mut self, now: Time) {
+        self.retry_at = Some(now + RETRY_AFTER);
+    }
+
+    /// Handles due timers. Returns the manager to use from now on, if it changes.
+    pub(super) fn handle_timeout(&mut self, now: Time) -> Option<ManagedBy> {
+        match &mut self.at {
+            Location::Local(manager) => {
+                manager.handle_timeout(now);
+                let is_due = self.retry_at.is_some_and(|at| at <= now);
+                is_due.then(|| {
+                    self.retry_at = None;
+                    ManagedBy::Service
+                })
+            }
+            Location::Service(opening) => {
+                opening.answer_by.is_some_and(|at| at <= now).then_some(ManagedBy::Sender)
+            }
+        }
+    }
+
+    /// Returns when [`ManagerClient::handle_timeout`] is to be called.
+    pub(super) fn poll_timeout(&self) -> Time {
+        let due = match &self.at {
+            Location::Local(manager) => {
+                let times = [manager.poll_timeout(), self.retry_at];
+                times.into_iter().flatten().min()
+            }
+            Location::Service(opening) => opening.answer_by,
+        };
+        due.unwrap_or(Time::MAX)
+    }
+}
+
+/// Creates the sender's own manager and opens the group there.
+fn local_manager(cx: &mut Context<'_>, above: u32) -> Result<MulticastManager, ManagerError> {
+    let timing =
+        LinkTiming { retry_after: cx.config.retry_link_after, settle: cx.config.cut_after * 2 };
+    let network = &cx.config.network;
+    let seed = cx.rng.next_u64();
+    let mut manager = MulticastManager::new(network, cx.config.most_children(), timing, seed);
+    manager.open(network, cx.group, cx.node, above)?;
+    Ok(manager)
+}
+
+/// Maximum time for an answer of the service, before the sender continues with a manager of its
+/// own. It is less than the time that receivers have to take their first places.
+const ANSWER_WITHIN: Duration = Duration::from_millis(300);
+/// Time after which a service that did not answer is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+#[path = "manager_client_tests.rs"]
+mod tests;

@@ -1,0 +1,495 @@
+//! The sender of a stream: the packets that it keeps, the timing of its multicast, and the
+//! receivers that slow it down (sections 3.3 and 3.5).
+//!
+//! In the paper a sender releases a packet when one overlay child has it. Here it keeps the packet
+//! until all receivers have reported it. It can then serve receivers whose predecessor crashes
+//! (3.4), and the application learns which packets each receiver has.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use self::announcements::Announcements;
+use self::children::Children;
+use self::confirmations::Confirmations;
+pub(super) use self::farewell::Farewells;
+pub use self::manager_client::ManagedBy;
+pub(super) use self::manager_client::ManagerEvent;
+use self::pacer::Pacer;
+use self::receiver_record::EvictionCause;
+pub use self::receiver_record::ReceiverState;
+pub(super) use self::receivers::Receivers;
+use self::receivers::Standing;
+pub use self::relay_tree::RelayTree;
+use self::send_buffer::SendBuffer;
+use self::stall::StallDetector;
+use self::waits::{Delay, LATELY, Waits, costly_silence};
+use super::config::Config;
+use super::context::{Context, seqno};
+use super::epoch;
+use super::limits::UDP_AND_IP_BYTES;
+use super::manager::ManagerError;
+use super::packet::{DATA_BYTES, Packet, Report, RingAck, Way};
+use super::slowest::{Limiting, Slowest};
+use crate::{Event, GroupId, LossCause, NodeId, Safe, SendError, SeqNo, Slow, Time};
+
+mod announcements;
+mod children;
+mod confirmations;
+mod farewell;
+mod manager_client;
+mod pacer;
+mod receiver_record;
+mod receivers;
+mod relay_tree;
+mod relays;
+mod send_buffer;
+mod stall;
+mod waits;
+
+/// The sender of one stream.
+#[derive(Debug)]
+pub(super) struct Sender {
+    receivers: Receivers,
+    buffer: SendBuffer,
+    children: Children,
+    pacer: Pacer,
+    /// Until when data waits for the receivers to take their places.
+    starts_at: Option<Time>,
+    announcements: Announcements,
+    confirmations: Confirmations,
+    stall: StallDetector,
+    /// Time for which the others waited for each receiver.
+    waits: Waits,
+    /// When receivers are next checked for silence.
+    watch_at: Time,
+}
+
+impl Sender {
+    /// Starts a stream to the members in `view`.
+    pub(super) fn new(cx: &mut Context<'_>, view: &[NodeId]) -> Result<Self, ManagerError> {
+        let (now, config) = (cx.now, cx.config);
+        let first = config.first_packet();
+        let mut receivers = Receivers::new(cx)?;
+        receivers.join(cx, view, first);
+        let burst = config.burst_packets as usize * usize::from(config.path_mtu);
+        let mut sender = Self {
+            receivers,
+            buffer: SendBuffer::new(first),
+            children: Children::new(now, cx.node, first),
+            pacer: Pacer::new(now, burst, config.rate),
+            starts_at: Some(now + START_WITHIN),
+            announcements: Announcements::new(now + config.announce_every),
+            confirmations: Confirmations::default(),
+            stall: StallDetector::default(),
+            waits: Waits::default(),
+            watch_at: now + config.sender_watch_every(),
+        };
+        sender.update_children(config);
+        Ok(sender)
+    }
+
+    pub(super) fn receivers(&self) -> &Receivers {
+        &self.receivers
+    }
+
+    /// Accepts a message. Returns the number of its first packet.
+    pub(super) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        payload: &Bytes,
+    ) -> Result<SeqNo, SendError> {
+        if let Some(first) = self.buffer.push(cx.config, payload) {
+            return Ok(seqno(first));
+        }
+        let slowest = self.receivers.current().min_by_key(|(_, state)| state.next);
+        match slowest {
+            Some((by, state)) if state.next < self.buffer.next() => {
+                Err(SendError::HeldBack { by, behind: clamped(self.buffer.next() - state.next) })
+            }
+            _ => Err(SendError::QueueFull { waiting_bytes: self.buffer.bytes() }),
+        }
+    }
+
+    /// Adds a node that has joined the group.
+    pub(super) fn on_joined(&mut self, cx: &mut Context<'_>, node: NodeId) {
+        self.receivers.join(cx, &[node], self.buffer.next_message());
+        self.update_children(cx.config);
+    }
+
+    /// Removes a node that is no longer a member.
+    pub(super) fn on_gone(&mut self, cx: &mut Context<'_>, node: NodeId) {
+        if let Some(state) = self.receivers.get(node) {
+            let missed = self.buffer.next().saturating_sub(state.next);
+            self.confirmations.record_missed(node, missed);
+        }
+        self.receivers.leave(cx, node);
+        self.update_children(cx.config);
+        self.on_progress(cx);
+    }
+
+    /// Updates the set of overlay children, after places may have changed.
+    fn update_children(&mut self, config: &Config) {
+        let limit = self.buffer.next() + config.initial_window();
+        self.children.set(self.receivers.children(), limit);
+    }
+
+    /// Returns `true` if there is data to send.
+    fn has_data(&self) -> bool {
+        self.starts_at.is_none() && self.buffer.has_unsent()
+    }
+
+    /// Returns `true` if the receivers' windows allow the next packet.
+    fn may_send(&self) -> bool {
+        self.has_data() && self.buffer.next() < self.children.limit()
+    }
+
+    /// Returns when the pacer allows the next packet.
+    fn next_data_at(&mut self, now: Time, config: &Config) -> Time {
+        self.pacer.next_at(now, self.children.span(config, self.buffer.base()))
+    }
+
+    /// Appends the next packet to `out`. Returns `false` if no packet may be multicast now.
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
+        self.update_waits(cx);
+        let (now, config) = (cx.now, cx.config);
+        if !self.may_send() || self.next_data_at(now, config) > now {
+            return false;
+        }
+        let (number, base) = (self.buffer.next(), self.buffer.base());
+        let acknowledged = self.children.known_to().unwrap_or(number).max(base);
+        let Some(fragment) = self.buffer.take_next() else { return false };
+        self.pacer.on_sent(UDP_AND_IP_BYTES + DATA_BYTES + fragment.bytes.len());
+        let way = Way::tree(number - acknowledged + 1);
+        Packet::data(number, fragment, way).encode(cx.group, cx.origin, cx.stream, out);
+        cx.counters.data_sent += 1;
+        self.children.on_sent(now, number, config);
+        if self.children.is_empty() {
+            self.on_progress(cx);
+        }
+        self.announcements.on_data(now, config, &self.buffer);
+        true
+    }
+
+    /// Handles acknowledgments of an overlay child.
+    pub(super) fn on_ack(&mut self, cx: &mut Context<'_>, from: NodeId, acks: &[RingAck]) {
+        // The sender is the parent in the highest ring of a child, which is the last one in its
+        // packet. A joiner acknowledges everything before its first packet, which may not be sent
+        // yet.
+        let Some(ack) = acks.last().map(|ack| ack.below(self.buffer.next())) else { return };
+        let has_stopped = !self.stopped_for(cx.now, cx.config).is_zero();
+        if self.children.on_ack(cx, from, &ack, self.buffer.base(), has_stopped) {
+            self.pacer.on_reduction();
+        }
+    }
+
+    /// Handles the progress report of a receiver.
+    pub(super) fn on_report(&mut self, cx: &mut Context<'_>, from: NodeId, report: &Report) {
+        cx.counters.reports_received += 1;
+        if report.next > self.buffer.end() {
+            cx.counters.malformed += 1;
+            return;
+        }
+        let silence = self.silence_of(cx, from);
+        let standing = self.receivers.on_report(cx, from, report);
+        let is_genuine = self.receivers.get(from).is_some_and(|it| it.heard_at == cx.now);
+        if let Some(silence) = silence.filter(|_| is_genuine) {
+            self.waits.charge(cx.now, from, silence);
+        }
+        match standing {
+            Standing::Current => {}
+            Standing::Restarted => self.resume(cx, from, report.next),
+            Standing::Evicted => self.readmit(cx, from, report),
+        }
+        if self.starts_at.is_some() && self.receivers.are_settled() {
+            self.starts_at = None;
+        }
+        self.update_waits(cx);
+        let settled_after = self.receivers.settled_after(cx.config);
+        let (next, current) = (self.buffer.next(), self.receivers.current());
+        self.waits.find_suspects(cx.now, next, settled_after, current);
+        self.on_progress(cx);
+    }
+
+    /// Retransmits packets to a receiver that cannot get them from others.
+    pub(super) fn on_request(&mut self, cx: &mut Context<'_>, from: NodeId, ranges: &[Range<u64>]) {
+        cx.counters.asks_answered += 1;
+        for (number, fragment) in self.buffer.sent_in(ranges) {
+            // A receiver that gets only a part of them repeats the request.
+            if cx.outbox.waiting_bytes() >= MAX_QUEUED_BYTES {
+                return;
+            }
+            cx.counters.repairs_asked_for += 1;
+            cx.unicast(from, &Packet::data(number, fragment, Way::Repair));
+        }
+    }
+
+    /// Handles a report that the tree does not reach a receiver.
+    pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) {
+        cx.counters.cuts_heard += 1;
+        if self.receivers.on_cut(cx, ring, successor) {
+            self.update_children(cx.config);
+        }
+    }
+
+    /// Handles a predecessor's report that a receiver acknowledges nothing.
+    pub(super) fn on_silent(&mut self, cx: &mut Context<'_>, successor: NodeId) {
+        cx.counters.silences_heard += 1;
+        // The predecessor may itself have stood still, or be cut off. The receiver's own reports
+        // decide.
+        let interval = self.receivers.report_interval(cx.config);
+        let gone_after = cx.config.gone_after.max(interval * 2);
+        let stopped_for = self.stopped_for(cx.now, cx.config);
+        let heard_at = self.receivers.get(successor).map(|state| state.heard_at);
+        if heard_at.is_some_and(|at| cx.now.since(at + stopped_for) >= gone_after) {
+            self.evict(cx, successor, EvictionCause::Silent);
+        }
+    }
+
+    /// Releases packets and reports confirmations, after receivers may have progressed.
+    fn on_progress(&mut self, cx: &mut Context<'_>) {
+        let all_below = self.receivers.current().map(|(_, state)| state.next).min();
+        self.buffer.release(all_below.unwrap_or(u64::MAX));
+        loop {
+            let evicted = self.receivers.all().filter(|(_, it)| it.evicted_at.is_some());
+            let evicted = evicted.map(|(node, state)| (node, state.next));
+            let confirmed = self.confirmations.pop(self.buffer.base(), evicted);
+            let Some((end, incomplete)) = confirmed else { return };
+            let (up_to, members) = (seqno(end - 1), self.receivers.confirmed(end));
+            cx.events.push_back(Event::Safe(Safe { group: cx.group, up_to, members, incomplete }));
+        }
+    }
+
+    /// Requests a confirmation of all messages accepted so far.
+    pub(super) fn confirm(&mut self, cx: &mut Context<'_>) {
+        self.confirmations.request(self.buffer.end());
+        self.on_progress(cx);
+    }
+
+    /// Returns the receivers that are not known to have all accepted messages.
+    pub(super) fn unconfirmed(&self) -> Vec<NodeId> {
+        let lacks = |it: &(NodeId, &ReceiverState)| it.1.next < self.buffer.end();
+        self.receivers.all().filter(lacks).map(|(node, _)| node).collect()
+    }
+
+    /// Evicts a receiver. The last one is never evicted: no other receiver would benefit, and data
+    /// sent to no receiver is lost. Returns `true` if the others waited for it until now.
+    fn evict(&mut self, cx: &mut Context<'_>, node: NodeId, cause: EvictionCause) -> bool {
+        let Some(state) = self.receivers.get(node) else { return false };
+        if self.receivers.current().all(|(other, _)| other == node) {
+            return false;
+        }
+        let behind = clamped(self.buffer.next().saturating_sub(state.next));
+        let is_new = self.receivers.evict(cx, node, cause);
+        if is_new {
+            tracing::info!(group = %cx.group, %node, behind, "evicted");
+            cx.events.push_back(Event::Slow(Slow { group: cx.group, node, behind }));
+            self.update_children(cx.config);
+            self.on_progress(cx);
+        }
+        is_new
+    }
+
+    /// Readmits an evicted receiver that is heard again, if it accepts more data and its pause has
+    /// ended.
+    fn readmit(&mut self, cx: &mut Context<'_>, node: NodeId, report: &Report) {
+        let Some(state) = self.receivers.get(node) else { return };
+        let accepts_more = report.epoch == epoch::NONE || report.limit > report.next;
+        if !accepts_more || !self.receivers.may_readmit(cx.now, node) {
+            return;
+        }
+        let next = self.receivers.reported_next(node, report);
+        let is_kept = next >= self.buffer.base();
+        let first = if is_kept { next } else { self.buffer.next_message() };
+        let missed = first.saturating_sub(next.max(state.next));
+        self.confirmations.record_missed(node, missed);
+        self.receivers.readmit(cx, node, first);
+        self.update_children(cx.config);
+    }
+
+    /// Assigns a place again to a receiver that has lost the one it had taken, because it took the
+    /// sender for gone. The packets that it lacks and that the sender no longer keeps are lost to
+    /// it. This happens only to the last receiver, which is never evicted.
+    fn resume(&mut self, cx: &mut Context<'_>, node: NodeId, next: u64) {
+        let Some(state) = self.receivers.get(node) else { return };
+        let is_kept = next >= self.buffer.base();
+        let missed = if is_kept { 0 } else { state.next - next };
+        let first = if is_kept { next.min(state.next) } else { state.next };
+        // A receiver that does not know of any packet has missed nothing.
+        if self.receivers.resume(cx.now, node, first) && missed > 0 && next > 0 {
+            self.confirmations.record_missed(node, missed);
+            let slow = Slow { group: cx.group, node, behind: clamped(missed) };
+            cx.events.push_back(Event::Slow(slow));
+        }
+    }
+
+    /// Returns the time for which this node stood still, or zero if it was only as late as on a
+    /// busy machine.
+    fn stopped_for(&self, now: Time, config: &Config) -> Duration {
+        let late = now.since(self.watch_at);
+        if late >= config.sender_watch_every() / 4 { late } else { Duration::ZERO }
+    }
+
+    /// Evicts receivers that are silent or stall the others.
+    fn watch(&mut self, cx: &mut Context<'_>) {
+        let (now, config) = (cx.now, cx.config);
+        let silent = (config.gone_after * 2).max(self.receivers.report_interval(config) * 8);
+        let gone = self.receivers.current().filter(|(_, it)| now.since(it.heard_at) >= silent);
+        let gone: Vec<NodeId> = gone.map(|(node, _)| node).collect();
+        for node in gone {
+            self.evict(cx, node, EvictionCause::Silent);
+        }
+        self.receivers.announce_to_evicted(cx, self.buffer.next());
+        self.report_slow(cx);
+        let slow_after = config.slow_after.filter(|_| config.slowest != Slowest::Wait);
+        let Some(slow_after) = slow_after else { return };
+        let next = self.buffer.has_unsent().then(|| self.buffer.next());
+        if let Some(node) = self.stall.check(now, slow_after, next, self.receivers.current()) {
+            self.evict(cx, node, EvictionCause::Stall);
+        }
+    }
+
+    /// Reports receivers that slow the others down, and evicts those that slow them down too much.
+    fn report_slow(&mut self, cx: &mut Context<'_>) {
+        self.update_waits(cx);
+        let slowest = cx.config.slowest;
+        for delay in self.waits.delays(cx.now, slowest.span()) {
+            let Delay { node, total, lately, since, is_news } = delay;
+            let cause = EvictionCause::Pace(total);
+            let is_evicted = total > slowest.most_waits() && self.evict(cx, node, cause);
+            if !is_evicted && !is_news {
+                continue;
+            }
+            cx.events.push_back(Event::Limiting(Limiting {
+                group: cx.group,
+                node,
+                held: lately,
+                over: LATELY,
+                since: cx.now.since(since),
+                is_left_behind: is_evicted,
+            }));
+            self.waits.on_reported(cx.now, node);
+            if is_evicted {
+                // The others may have waited for more than one receiver.
+                self.waits = Waits::default();
+                return;
+            }
+        }
+    }
+
+    /// Records whether there is data to send that the receivers' windows do not allow.
+    fn update_waits(&mut self, cx: &Context<'_>) {
+        let is_waiting = self.has_data() && !cx.is_blocked && !self.may_send();
+        self.waits.update(cx.now, is_waiting, self.receivers.settled_after(cx.config));
+    }
+
+    /// Returns the silence of a receiver that is heard now, if the sender waited for it.
+    fn silence_of(&self, cx: &Context<'_>, node: NodeId) -> Option<Duration> {
+        let state = self.receivers.get(node).filter(|it| it.evicted_at.is_none())?;
+        let has_stopped = !self.stopped_for(cx.now, cx.config).is_zero();
+        if !self.has_data() || has_stopped {
+            return None;
+        }
+        let (next, settled_after) = (self.buffer.next(), self.receivers.settled_after(cx.config));
+        costly_silence(cx.now, next, settled_after, state, self.receivers.current())
+    }
+
+    /// Adapts the places to a change of the nodes that multicast reaches.
+    pub(super) fn on_reach(&mut self, cx: &mut Context<'_>) {
+        self.receivers.update_places(cx);
+    }
+
+    /// Handles a change of the manager in the membership service.
+    pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
+        self.receivers.on_manager(cx, event);
+        self.update_children(cx.config);
+    }
+
+    /// Ends the stream, because this node leaves the group.
+    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+        self.receivers.close(cx);
+    }
+
+    /// Ends the stream, because this node has found another sender in the group and yields to it.
+    /// Packets that are not confirmed are reported as lost. Returns the number after the last
+    /// packet, the epoch of the places, and the receivers that have everything.
+    pub(super) fn yield_stream(&mut self, cx: &mut Context<'_>) -> (u64, u32, Vec<NodeId>) {
+        let end = self.buffer.next();
+        let complete = self.receivers.all().filter(|(_, state)| state.next >= end);
+        let complete = complete.map(|(node, _)| node).collect();
+        self.receivers.close(cx);
+        cx.lose(cx.node, self.buffer.base(), self.buffer.end(), LossCause::AnotherSender);
+        (end, self.receivers.epoch(), complete)
+    }
+
+    pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        if self.receivers.handle_timeout(cx) {
+            self.update_children(cx.config);
+        }
+        self.starts_at = self.starts_at.filter(|at| *at > now);
+        self.multicast_again(cx);
+        if self.announcements.next_at() <= now {
+            cx.counters.announces_sent += 1;
+            self.announcements.on_sent(now, cx.config, &self.buffer);
+            cx.multicast(&Packet::Announce { epoch: epoch::NONE, end: self.buffer.next() });
+        }
+        if self.watch_at <= now {
+            self.receivers.make_up_for_stop(now, self.stopped_for(now, cx.config));
+            self.watch_at = now + cx.config.sender_watch_every();
+            self.watch(cx);
+        }
+    }
+
+    /// Multicasts packets again that no receiver has (3.3).
+    fn multicast_again(&mut self, cx: &mut Context<'_>) {
+        if cx.is_blocked {
+            return;
+        }
+        let sent = self.buffer.base()..self.buffer.next();
+        while let Some(number) =
+            self.children.poll_repair(cx.now, cx.config, |number| sent.contains(&number))
+        {
+            let fragment = self.buffer.get(number).clone();
+            cx.counters.data_multicast_again += 1;
+            cx.along_tree(&Packet::data(number, fragment, Way::Again));
+        }
+    }
+
+    /// Returns when [`Sender::handle_timeout`] is to be called. Data does not count while the
+    /// network is blocked.
+    pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
+        let mut due = self.announcements.next_at().min(self.watch_at);
+        due = due.min(self.receivers.poll_timeout()).min(self.starts_at.unwrap_or(Time::MAX));
+        if self.may_send() && !is_blocked {
+            due = due.min(self.next_data_at(now, config));
+        } else {
+            self.pacer.rest();
+        }
+        if !is_blocked {
+            due = due.min(self.children.next_repair(config).unwrap_or(Time::MAX));
+        }
+        due
+    }
+
+    /// Returns the bytes of the packets that are kept.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.buffer.bytes()
+    }
+
+    pub(super) fn check(&self, config: &Config, group: GroupId) {
+        self.receivers.check(self.buffer.base());
+        self.buffer.check(config, group);
+    }
+}
+
+fn clamped(packets: u64) -> u32 {
+    u32::try_from(packets).unwrap_or(u32::MAX)
+}
+
+/// Maximum time that the stream waits for receivers to take their places.
+const START_WITHIN: Duration = Duration::from_millis(500);
+/// Bytes in the outbox from which on requests are not answered.
+const MAX_QUEUED_BYTES: usize = 1 << 20;

@@ -1,0 +1,314 @@
+//! The sender's record of one receiver: its progress, its place, and its evictions.
+//!
+//! The epoch of a place is known only to the receiver to which it was sent, so a report with another
+//! epoch is not trusted.
+
+use core::time::Duration;
+
+use super::super::config::Config;
+use super::super::epoch;
+use super::super::packet::{Place, Report};
+use crate::{NodeId, Time};
+
+/// The sender's record of a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverState {
+    /// First packet that it gets.
+    pub first: u64,
+    /// First packet that it lacks.
+    pub next: u64,
+    /// Number after the last packet that it expects.
+    pub limit: u64,
+    /// Packets that it received through the tree.
+    pub by_tree: u64,
+    /// Packets that it received as repairs.
+    pub by_repair: u64,
+    /// When it was evicted. `None` if the others wait for it.
+    pub evicted_at: Option<Time>,
+    /// When it was last heard.
+    pub heard_at: Time,
+}
+
+/// Reason for which a receiver is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EvictionCause {
+    /// The receiver has no place in the network.
+    Unplaced,
+    Silent,
+    /// The receiver stalls the others.
+    Stall,
+    /// The receiver has slowed the others down. The value is the time for which they recently
+    /// waited for it.
+    Pace(Duration),
+}
+
+/// A receiver and the places that it was sent.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// First packet to which it was entitled when it became a receiver.
+    owed_from: u64,
+    state: ReceiverState,
+    /// Its current place. `None` until the manager has given it one.
+    place: Option<Place>,
+    /// Epoch of the place that it was last sent, and when.
+    sent: Option<(u32, Time)>,
+    /// Epoch of the place that it has taken.
+    taken: Option<u32>,
+    /// First epoch of its current state. Reports with an earlier epoch are from before it rejoined
+    /// or was readmitted, and are ignored.
+    since: Option<u32>,
+    /// When its place was last sent with another epoch, because it reported an epoch that it was
+    /// not sent.
+    corrected_at: Option<Time>,
+    /// Number of recent evictions for stalling the others or for lack of a place. Each one doubles
+    /// the next pause.
+    delays: u32,
+    /// Pause between its eviction and readmission.
+    out_for: Duration,
+    admitted_at: Time,
+    /// When it last reported more packets from the tree.
+    fed_at: Time,
+}
+
+impl Record {
+    /// Creates the record of a receiver of the packets from `first` on. Reports with an epoch
+    /// before `since`, from a node with its id before it joined, do not count.
+    pub(super) fn new(now: Time, first: u64, since: u32) -> Self {
+        let state = ReceiverState {
+            first,
+            next: first,
+            limit: first,
+            by_tree: 0,
+            by_repair: 0,
+            evicted_at: None,
+            heard_at: now,
+        };
+        Self {
+            owed_from: first,
+            state,
+            place: None,
+            sent: None,
+            taken: None,
+            since: Some(since),
+            corrected_at: None,
+            delays: 0,
+            out_for: Duration::ZERO,
+            admitted_at: now,
+            fed_at: now,
+        }
+    }
+
+    pub(super) fn state(&self) -> &ReceiverState {
+        &self.state
+    }
+
+    pub(super) fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    pub(super) fn taken(&self) -> Option<u32> {
+        self.taken
+    }
+
+    /// Returns `true` if the others wait for it.
+    pub(super) fn is_current(&self) -> bool {
+        self.state.evicted_at.is_none()
+    }
+
+    /// Returns `true` if it has all packets before `end` and is entitled to some of them. An
+    /// evicted receiver may have them all by now.
+    pub(super) fn has_all_before(&self, end: u64) -> bool {
+        self.owed_from < end && self.state.next >= end
+    }
+
+    /// Returns `true` if it has reported more packets from the tree within the time `lately`.
+    pub(super) fn is_fed(&self, now: Time, lately: Duration) -> bool {
+        now.since(self.fed_at) < lately
+    }
+
+    /// Returns its place, if it has not taken it.
+    pub(super) fn untaken(&self) -> Option<&Place> {
+        let is_later =
+            |place: &&Place| self.taken.is_none_or(|taken| epoch::is_after(place.epoch, taken));
+        self.place.as_ref().filter(is_later)
+    }
+
+    /// Returns the epoch of its next place, which is usually `epoch`, that of the stream's places.
+    /// A place replaces only one with a near and earlier epoch, and the receiver may have taken a
+    /// place with another one, sent in response to a forged report.
+    fn next_epoch(&self, epoch: u32) -> u32 {
+        let replaces = |taken| epoch::is_after(epoch, taken) && epoch::are_near(epoch, taken);
+        self.taken.filter(|taken| !replaces(*taken)).map_or(epoch, epoch::after)
+    }
+
+    /// Adopts a place from the manager, in a stream of `receivers` receivers. The manager's place
+    /// for a receiver that was evicted meanwhile is outdated.
+    pub(super) fn adopt(&mut self, epoch: u32, receivers: u32, place: Option<Place>) {
+        let (first, epoch) = (self.state.first, self.next_epoch(epoch));
+        let owed_from = self.owed_from.min(first);
+        let place = place.filter(|_| self.is_current());
+        self.place = place.map(|it| Place { epoch, first, owed_from, receivers, ..it });
+        // A correction in response to a forged report may have sent it a later epoch.
+        if self.since.is_some_and(|since| epoch::is_after(since, epoch)) {
+            self.since = Some(epoch);
+        }
+    }
+
+    /// Sets the receivers to which it relays. Returns `true` if they have changed.
+    pub(super) fn set_relays(&mut self, epoch: u32, relays: &[NodeId]) -> bool {
+        let epoch = self.next_epoch(epoch);
+        let place = self.place.as_mut().filter(|place| place.relays != relays);
+        let Some(place) = place else { return false };
+        place.relays = relays.to_vec();
+        place.epoch = epoch;
+        true
+    }
+
+    /// Returns its place, if it is to be sent now: it is new, or was not taken for the time
+    /// `again_after`.
+    pub(super) fn poll_place(&mut self, now: Time, again_after: Duration) -> Option<Place> {
+        let place = self.untaken()?;
+        let is_new = self.sent.is_none_or(|(epoch, _)| epoch != place.epoch);
+        let is_due = is_new || self.sent.is_some_and(|(_, at)| at + again_after <= now);
+        let place = is_due.then(|| place.clone())?;
+        self.sent = Some((place.epoch, now));
+        Some(place)
+    }
+
+    /// Returns when an untaken place was last sent.
+    pub(super) fn untaken_sent_at(&self) -> Option<Time> {
+        self.untaken()?;
+        self.sent.map(|(_, at)| at)
+    }
+
+    /// Evicts it.
+    pub(super) fn evict(&mut self, now: Time, cause: EvictionCause, config: &Config) {
+        self.state.evicted_at = Some(now);
+        match cause {
+            EvictionCause::Unplaced => self.delays += 1,
+            EvictionCause::Stall => {
+                let kept_up = now.since(self.admitted_at);
+                let is_new = config.slow_after.is_some_and(|after| kept_up > KEPT_UP * after);
+                self.delays = if is_new { 1 } else { self.delays + 1 };
+            }
+            EvictionCause::Silent | EvictionCause::Pace(_) => {}
+        }
+        self.out_for = match cause {
+            // The others keep nine tenths of their rate, however often it is readmitted.
+            EvictionCause::Pace(waited) => (waited * OUT_FOR).max(config.readmit_after),
+            // The pause doubles with each eviction for stalling the others.
+            _ => config.readmit_after * (1 << self.delays.min(MAX_DOUBLINGS)),
+        };
+        self.place = None;
+    }
+
+    /// Returns when it may be readmitted. Returns `None` if it is not evicted.
+    pub(super) fn readmit_at(&self) -> Option<Time> {
+        self.state.evicted_at.map(|at| at + self.out_for)
+    }
+
+    /// Readmits it. It gets the packets from `first` on, in a place of epoch `since` or later.
+    pub(super) fn readmit(&mut self, now: Time, first: u64, since: u32) {
+        self.state.evicted_at = None;
+        self.admitted_at = now;
+        self.state.heard_at = now;
+        (self.state.first, self.state.next) = (first, first);
+        self.since = Some(since);
+    }
+
+    /// Returns `true` if a report refers to the place that it was last sent, or to one near it.
+    pub(super) fn knows(&self, report: &Report) -> bool {
+        let is_near = |(epoch, _)| epoch::are_near(epoch, report.epoch);
+        report.epoch != epoch::NONE && self.sent.is_some_and(is_near)
+    }
+
+    /// Returns `true` if a report is from before it rejoined or was readmitted.
+    fn is_outdated(&self, report: &Report) -> bool {
+        self.since.is_some_and(|since| epoch::is_after(since, report.epoch))
+    }
+
+    /// Returns `true` if it has ended the stream and resumed it in a new place. It then lacks
+    /// packets that it had reported, because it drops an incomplete message when it ends a stream.
+    pub(super) fn has_restarted(&self, report: &Report) -> bool {
+        self.knows(report)
+            && self.taken.is_some_and(|taken| epoch::is_after(report.epoch, taken))
+            && !self.is_outdated(report)
+            && report.next < self.state.next
+    }
+
+    /// Handles a report that it [knows](Self::knows).
+    pub(super) fn on_report(&mut self, now: Time, report: &Report) {
+        self.state.heard_at = now;
+        if self.is_outdated(report) {
+            return;
+        }
+        let state = &mut self.state;
+        if report.by_tree > state.by_tree {
+            self.fed_at = now;
+        }
+        state.next = state.next.max(report.next);
+        state.limit = report.limit;
+        (state.by_tree, state.by_repair) = (report.by_tree, report.by_repair);
+        if self.taken.is_none_or(|taken| epoch::is_after(report.epoch, taken)) {
+            self.taken = Some(report.epoch);
+        }
+    }
+
+    /// Returns the first packet that it lacks, according to its report. A report without a place,
+    /// or with one that it was not sent, may be forged and does not advance it.
+    pub(super) fn reported_next(&self, report: &Report) -> u64 {
+        match self.knows(report) {
+            true => report.next,
+            false => report.next.min(self.state.next),
+        }
+    }
+
+    /// Gives its place an epoch above the one that it reported. It seems to have taken a place that
+    /// was not sent by this node, or has got no place for a long time. `epoch` is that of the
+    /// stream's places, which is incremented if it is used. Returns `true` if the place is to be
+    /// sent again.
+    pub(super) fn correct(
+        &mut self,
+        now: Time,
+        reported: u32,
+        epoch: &mut u32,
+        every: Duration,
+    ) -> bool {
+        let is_recent = self.corrected_at.is_some_and(|at| now < at + every);
+        let Some(place) = self.place.as_mut().filter(|_| !is_recent) else { return false };
+        self.corrected_at = Some(now);
+        // A restarted receiver may have taken a place meant for its previous incarnation. An epoch
+        // that was used before would not replace that place.
+        if epoch::is_after(reported, *epoch) {
+            place.epoch = epoch::after(reported);
+        } else {
+            *epoch = epoch::after(*epoch);
+            place.epoch = *epoch;
+        }
+        (self.taken, self.since) = (None, Some(place.epoch));
+        true
+    }
+
+    /// Assigns it again the place that it had taken, in which it continues with packet `first`.
+    /// Returns `true` if it has a place.
+    pub(super) fn resume(&mut self, epoch: u32, first: u64) -> bool {
+        let epoch = self.next_epoch(epoch);
+        let Some(place) = self.place.as_mut() else { return false };
+        (place.epoch, place.first, self.since) = (epoch, first, Some(epoch));
+        place.owed_from = place.owed_from.min(first);
+        (self.state.first, self.state.next) = (first, first);
+        true
+    }
+
+    /// Excludes a time for which the sender stood still from its silence.
+    pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
+        self.state.heard_at = now.min(self.state.heard_at + stopped_for);
+    }
+}
+
+/// Pause of an evicted receiver, as a multiple of the time for which the others waited for it.
+const OUT_FOR: u32 = 10;
+/// Time after which a receiver no longer counts as slow, as a multiple of `slow_after`.
+const KEPT_UP: u32 = 16;
+/// Maximum number of doublings of the pause of a slow receiver.
+const MAX_DOUBLINGS: u32 = 12;

@@ -1,0 +1,440 @@
+//! The receivers of a stream (sections 3.1 and 3.4), with the places that the manager has given
+//! them and their progress.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::config::Config;
+use super::super::context::Context;
+use super::super::epoch;
+use super::super::manager::messages::{Answer, Refusal};
+use super::super::manager::tree::MulticastTree;
+use super::super::manager::{ManagerError, PlaceChange};
+use super::super::packet::{Packet, Place, Report};
+use super::super::topology::Vertex;
+use super::manager_client::{ManagedBy, ManagerClient, ManagerEvent};
+use super::receiver_record::{EvictionCause, ReceiverState, Record};
+use super::relay_tree::RelayTree;
+use super::relays::Relays;
+use crate::{Event, GroupId, Hops, NodeId, Slow, Time};
+
+/// The receivers of one stream.
+#[derive(Debug)]
+pub(crate) struct Receivers {
+    group: GroupId,
+    manager: ManagerClient,
+    records: BTreeMap<NodeId, Record>,
+    /// Overlay children of the sender.
+    children: Vec<NodeId>,
+    relays: Relays,
+    /// Epoch of the latest places. It is independent of the managers' epochs, because relays change
+    /// without a manager.
+    epoch: u32,
+    /// When places that are new, or were not taken, are next sent.
+    send_at: Option<Time>,
+}
+
+/// Standing of a receiver that has sent a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The others wait for it.
+    Current,
+    /// Like `Current`, but it has no place, or has ended the stream and resumed it.
+    Restarted,
+    /// It is evicted, or not a receiver.
+    Evicted,
+}
+
+impl Receivers {
+    /// Creates the set of receivers of the node's stream in a group, which is initially empty.
+    ///
+    /// # Errors
+    /// Fails if the node is at no host from which it could send.
+    pub(super) fn new(cx: &mut Context<'_>) -> Result<Self, ManagerError> {
+        let manager = ManagerClient::new(cx)?;
+        Ok(Self {
+            group: cx.group,
+            manager,
+            records: BTreeMap::new(),
+            children: Vec::new(),
+            relays: Relays::new(cx.config.relay_children),
+            epoch: cx.config.first_epoch.unwrap_or_else(|| epoch::first(cx.rng)),
+            send_at: None,
+        })
+    }
+
+    /// Adds nodes that have joined the group as receivers of the packets from `first` on.
+    pub(super) fn join(&mut self, cx: &mut Context<'_>, nodes: &[NodeId], first: u64) {
+        let since = epoch::after(self.epoch);
+        let records = nodes.iter().map(|node| (*node, Record::new(cx.now, first, since)));
+        self.records.extend(records);
+        self.manager.join(cx, nodes);
+        self.update_places(cx);
+        self.evict_unplaced(cx);
+    }
+
+    pub(super) fn leave(&mut self, cx: &mut Context<'_>, node: NodeId) {
+        if self.records.remove(&node).is_some() {
+            self.manager.leave(cx, node);
+            self.update_places(cx);
+        }
+    }
+
+    /// Evicts receivers that have no place in the network, once all have been placed. They are
+    /// tried again, like slow receivers.
+    fn evict_unplaced(&mut self, cx: &mut Context<'_>) {
+        if self.manager.is_waiting() {
+            return;
+        }
+        let current = self.records.iter_mut().filter(|(_, record)| record.is_current());
+        for (node, record) in current.filter(|(_, record)| record.place().is_none()) {
+            record.evict(cx.now, EvictionCause::Unplaced, cx.config);
+            cx.counters.left_behind += 1;
+            let (group, node) = (self.group, *node);
+            cx.events.push_back(Event::Slow(Slow { group, node, behind: 0 }));
+        }
+    }
+
+    /// Evicts a receiver. Returns `true` if the others waited for it until now.
+    pub(super) fn evict(
+        &mut self,
+        cx: &mut Context<'_>,
+        node: NodeId,
+        cause: EvictionCause,
+    ) -> bool {
+        let record = self.records.get_mut(&node).filter(|record| record.is_current());
+        let Some(record) = record else { return false };
+        record.evict(cx.now, cause, cx.config);
+        self.manager.leave(cx, node);
+        cx.counters.left_behind += 1;
+        self.update_places(cx);
+        true
+    }
+
+    /// Sends the end of the stream to each evicted receiver, which the tree does not reach. A
+    /// receiver without a place then requests one.
+    pub(super) fn announce_to_evicted(&self, cx: &mut Context<'_>, end: u64) {
+        for (node, record) in self.records.iter().filter(|(_, record)| !record.is_current()) {
+            cx.counters.announces_sent += 1;
+            let epoch = record.taken().unwrap_or(self.epoch);
+            cx.unicast(*node, &Packet::Announce { epoch, end });
+        }
+    }
+
+    /// Returns `true` if an evicted receiver may be readmitted.
+    pub(super) fn may_readmit(&self, now: Time, node: NodeId) -> bool {
+        let readmit_at = self.records.get(&node).and_then(Record::readmit_at);
+        readmit_at.is_some_and(|at| at <= now)
+    }
+
+    /// Readmits an evicted receiver, which gets the packets from `first` on.
+    pub(super) fn readmit(&mut self, cx: &mut Context<'_>, node: NodeId, first: u64) {
+        let Some(record) = self.records.get_mut(&node) else { return };
+        record.readmit(cx.now, first, epoch::after(self.epoch));
+        self.manager.join(cx, &[node]);
+        cx.counters.readmitted += 1;
+        self.update_places(cx);
+        self.evict_unplaced(cx);
+    }
+
+    /// Handles a report that the tree does not reach a receiver. Returns `true` if links are now
+    /// believed dead.
+    pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
+        if cx.unreached.contains(&successor) {
+            self.move_relay(cx, successor);
+            return false;
+        }
+        let has_found = self.manager.on_cut(cx, ring, successor);
+        self.update_places(cx);
+        has_found
+    }
+
+    /// Moves a receiver that gets nothing through the relay tree to another parent.
+    fn move_relay(&mut self, cx: &mut Context<'_>, node: NodeId) {
+        let (now, settle) = (cx.now, cx.config.cut_after * 2);
+        // The parent must have received data after its child was cut off.
+        let lately = cx.config.cut_after / 2 + self.report_interval(cx.config) * 2;
+        let is_fed = |parent: NodeId| {
+            self.records.get(&parent).is_some_and(|record| record.is_fed(now, lately))
+        };
+        if self.relays.move_away(now, node, settle, is_fed, cx.rng) {
+            cx.counters.relays_moved += 1;
+            self.update_places(cx);
+        }
+    }
+
+    /// Handles a change of the manager in the membership service. It is used while it is reachable,
+    /// and the sender's own manager otherwise.
+    pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
+        match event {
+            ManagerEvent::Reachable => self.use_service(cx),
+            ManagerEvent::Unreachable if self.managed_by() == ManagedBy::Service => {
+                cx.manager.record_lost(self.group);
+                self.use_local_manager(cx);
+            }
+            ManagerEvent::Unreachable => {}
+            ManagerEvent::Answer(answer) => self.on_answer(cx, answer),
+        }
+    }
+
+    /// Handles an answer of the service that manages the multicast.
+    fn on_answer(&mut self, cx: &mut Context<'_>, answer: Answer) {
+        match self.manager.on_answer(answer) {
+            None => cx.counters.manager_late += 1,
+            Some(Ok(changes)) => {
+                cx.counters.manager_answered += 1;
+                self.adopt(cx, &changes);
+                self.evict_unplaced(cx);
+            }
+            Some(Err(refusal)) => {
+                let group = self.group;
+                tracing::info!(%group, why = %refusal, "the service does not place receivers");
+                if refusal == Refusal::NoManager {
+                    // Equivalent to having no service: nothing was lost.
+                    cx.manager.is_reachable = false;
+                } else {
+                    cx.manager.record_lost(self.group);
+                }
+                self.use_local_manager(cx);
+                self.manager.retry_later(cx.now);
+            }
+        }
+    }
+
+    fn use_service(&mut self, cx: &mut Context<'_>) {
+        let receivers: Vec<NodeId> = self.current().map(|(node, _)| node).collect();
+        self.manager.use_service(cx, &receivers);
+    }
+
+    /// Uses the sender's own manager from now on, because the service is unreachable, refuses, or
+    /// does not answer.
+    fn use_local_manager(&mut self, cx: &mut Context<'_>) {
+        if self.managed_by() == ManagedBy::Service {
+            tracing::warn!(group = %self.group, "continues with a local multicast manager");
+            let receivers: Vec<NodeId> = self.current().map(|(node, _)| node).collect();
+            self.manager.use_local(cx, &receivers);
+            self.update_places(cx);
+        }
+    }
+
+    pub(crate) fn managed_by(&self) -> ManagedBy {
+        self.manager.managed_by()
+    }
+
+    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+        self.manager.close(cx);
+    }
+
+    /// Updates the places that have changed.
+    pub(super) fn update_places(&mut self, cx: &mut Context<'_>) {
+        if self.managed_by() == ManagedBy::Sender {
+            let changes = self.manager.poll();
+            self.adopt(cx, &changes);
+            return;
+        }
+        // All receivers stay in their rings until the service answers. The relay tree is managed
+        // here.
+        self.epoch = epoch::after(self.epoch);
+        if self.arrange_relays(cx) {
+            self.send_at = Some(cx.now);
+        }
+    }
+
+    /// Adopts changed places and schedules their transmission.
+    fn adopt(&mut self, cx: &mut Context<'_>, changes: &[PlaceChange]) {
+        self.epoch = epoch::after(self.epoch);
+        let count = self.records.len() as u32;
+        for change in changes {
+            if let Some(record) = self.records.get_mut(&change.receiver) {
+                record.adopt(self.epoch, count, change.place.clone());
+            }
+        }
+        let is_child = |place: &Place| place.seats().any(|seat| seat.parent == cx.node);
+        let children =
+            self.records.iter().filter(|(_, record)| record.place().is_some_and(is_child));
+        self.children = children.map(|(node, _)| *node).collect();
+        let is_rearranged = self.arrange_relays(cx);
+        if is_rearranged || !changes.is_empty() {
+            self.send_at = Some(cx.now);
+        }
+    }
+
+    /// Updates the places of unreached receivers in the relay tree. Returns `true` if any place has
+    /// changed.
+    fn arrange_relays(&mut self, cx: &Context<'_>) -> bool {
+        let placed = self.records.iter().filter_map(|(node, record)| {
+            // One leaf ring is one rack.
+            record.place().map(|place| (*node, Vertex(place.leaf.ring)))
+        });
+        self.relays.arrange(placed, cx.unreached);
+        let mut has_changed = false;
+        for (node, record) in &mut self.records {
+            has_changed |= record.set_relays(self.epoch, self.relays.children(*node));
+        }
+        has_changed
+    }
+
+    /// Sends new places, and repeats those that were sent a while ago and not taken. All changes of
+    /// one turn are sent together.
+    fn send_places(&mut self, cx: &mut Context<'_>) {
+        let untaken = self.records.values().filter(|it| it.untaken().is_some()).count();
+        let again_after = cx.config.report_interval(untaken as u32);
+        self.send_at = None;
+        for (node, record) in &mut self.records {
+            if let Some(place) = record.poll_place(cx.now, again_after) {
+                cx.counters.places_sent += 1;
+                cx.unicast(*node, &Packet::Place { receiver: *node, place });
+            }
+            let again_at = record.untaken_sent_at().map(|at| at + again_after);
+            self.send_at = [self.send_at, again_at].into_iter().flatten().min();
+        }
+    }
+
+    /// Handles due timers. Returns `true` if another manager is used from now on.
+    pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) -> bool {
+        let before = self.managed_by();
+        match self.manager.handle_timeout(cx.now) {
+            Some(ManagedBy::Service) if cx.manager.is_reachable => self.use_service(cx),
+            Some(ManagedBy::Sender) => {
+                cx.manager.record_lost(self.group);
+                self.use_local_manager(cx);
+                self.manager.retry_later(cx.now);
+            }
+            Some(ManagedBy::Service) | None => {}
+        }
+        if self.send_at.is_some_and(|at| at <= cx.now) {
+            self.send_places(cx);
+        }
+        self.managed_by() != before
+    }
+
+    /// Returns when [`Receivers::handle_timeout`] is to be called.
+    pub(super) fn poll_timeout(&self) -> Time {
+        self.manager.poll_timeout().min(self.send_at.unwrap_or(Time::MAX))
+    }
+
+    /// Returns the number of receivers that have all packets before `end`. A receiver that joined
+    /// later is not entitled to any of them and does not count.
+    pub(super) fn confirmed(&self, end: u64) -> usize {
+        self.records.values().filter(|record| record.has_all_before(end)).count()
+    }
+
+    /// Handles a report.
+    pub(super) fn on_report(
+        &mut self,
+        cx: &mut Context<'_>,
+        node: NodeId,
+        report: &Report,
+    ) -> Standing {
+        let Some(record) = self.records.get_mut(&node) else { return Standing::Evicted };
+        let has_restarted = report.epoch == epoch::NONE || record.has_restarted(report);
+        let standing = match record.is_current() {
+            true if has_restarted => Standing::Restarted,
+            true => Standing::Current,
+            false => Standing::Evicted,
+        };
+        if record.knows(report) {
+            record.on_report(cx.now, report);
+        } else if report.epoch != epoch::NONE {
+            cx.counters.implausible += 1;
+            let every = cx.config.report_every;
+            if record.correct(cx.now, report.epoch, &mut self.epoch, every) {
+                self.send_at = Some(cx.now);
+            }
+        }
+        // A receiver without a place that was sent one and does not report that it has taken it is
+        // evicted in time and then gets another one.
+        standing
+    }
+
+    /// Assigns a receiver again a place that it had taken, in which it continues with packet
+    /// `first`. Returns `true` if it had taken one.
+    pub(super) fn resume(&mut self, now: Time, node: NodeId, first: u64) -> bool {
+        let record = self.records.get_mut(&node).filter(|record| record.untaken().is_none());
+        let Some(record) = record else { return false };
+        self.epoch = epoch::after(self.epoch);
+        let has_place = record.resume(self.epoch, first);
+        if has_place {
+            self.send_at = Some(now);
+        }
+        has_place
+    }
+
+    /// Returns the first packet that a receiver lacks, according to its report.
+    pub(super) fn reported_next(&self, node: NodeId, report: &Report) -> u64 {
+        self.records.get(&node).map_or(report.next, |record| record.reported_next(report))
+    }
+
+    /// Returns `true` if all receivers have taken their places.
+    pub(crate) fn are_settled(&self) -> bool {
+        let mut current = self.records.values().filter(|record| record.is_current());
+        !self.manager.is_waiting() && current.all(|record| record.untaken().is_none())
+    }
+
+    /// Returns the receivers for which the others wait.
+    pub(super) fn current(&self) -> impl Iterator<Item = (NodeId, &ReceiverState)> {
+        self.all().filter(|(_, state)| state.evicted_at.is_none())
+    }
+
+    /// Returns all receivers, including evicted ones.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (NodeId, &ReceiverState)> {
+        self.records.iter().map(|(node, record)| (*node, record.state()))
+    }
+
+    pub(super) fn get(&self, node: NodeId) -> Option<&ReceiverState> {
+        self.records.get(&node).map(Record::state)
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub(super) fn children(&self) -> &[NodeId] {
+        &self.children
+    }
+
+    /// Returns the multicast tree. Returns `None` if the membership service manages the multicast.
+    pub(crate) fn tree(&self) -> Option<&MulticastTree> {
+        self.manager.tree()
+    }
+
+    /// Returns the relay tree of the receivers that multicast does not reach.
+    pub(crate) fn relay_tree(&self) -> &RelayTree {
+        self.relays.tree()
+    }
+
+    /// Returns the destinations of data from the sender.
+    pub(crate) fn hops(&self) -> Hops<'_> {
+        self.relays.hops()
+    }
+
+    /// Excludes a time in which the sender stood still, and could hear no receiver, from their
+    /// silence.
+    pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
+        self.records.values_mut().for_each(|record| record.make_up_for_stop(now, stopped_for));
+    }
+
+    /// Returns the interval between reports of each receiver.
+    pub(super) fn report_interval(&self, config: &Config) -> Duration {
+        config.report_interval(self.records.len() as u32)
+    }
+
+    /// Returns the time within which all receivers report.
+    pub(super) fn settled_after(&self, config: &Config) -> Duration {
+        let interval = self.report_interval(config);
+        interval + interval / 4
+    }
+
+    /// Asserts the invariants. `base` is the first packet that the sender keeps.
+    pub(super) fn check(&self, base: u64) {
+        for (node, record) in &self.records {
+            let is_current = record.is_current();
+            assert!(record.place().is_none() || is_current, "{node} has a place and is out");
+            assert!(!is_current || record.state().next >= base, "{node} lacks what is not kept");
+            let relays = record.place().map_or(&[][..], |place| &place.relays);
+            assert_eq!(relays, self.relays.children(*node), "{node} passes on to others");
+        }
+        self.relays.check();
+    }
+}

@@ -1,0 +1,97 @@
+//! Paths of the sender's data: multicast, and the relay tree of the receivers that multicast does
+//! not reach.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::topology::Vertex;
+use super::relay_tree::{Moved, RelayTree};
+use crate::{Hops, NodeId, Rng, Time};
+
+/// The relay tree of a stream, and the moves of its receivers.
+#[derive(Debug)]
+pub(super) struct Relays {
+    tree: RelayTree,
+    /// `true` if multicast reaches a receiver, or if there are no receivers.
+    is_multicast: bool,
+    /// When a receiver may next be moved in the tree.
+    move_at: Time,
+    /// Number of recent moves to a position with receivers below it.
+    rough_moves: u32,
+    /// When the next such move is allowed.
+    rough_move_at: Time,
+}
+
+impl Relays {
+    /// Creates an empty tree, in which the sender and each receiver have up to `degree` children.
+    pub(super) fn new(degree: usize) -> Self {
+        let (move_at, rough_move_at) = (Time::ZERO, Time::ZERO);
+        let tree = RelayTree::new(degree);
+        Self { tree, is_multicast: true, move_at, rough_moves: 0, rough_move_at }
+    }
+
+    /// Sets the receivers with their racks, and which of them multicast does not reach.
+    pub(super) fn arrange(
+        &mut self,
+        placed: impl Iterator<Item = (NodeId, Vertex)>,
+        unreached: &BTreeSet<NodeId>,
+    ) {
+        let (unreached, reached): (Vec<_>, Vec<_>) =
+            placed.partition(|(node, _)| unreached.contains(node));
+        self.tree.arrange(&unreached.into_iter().collect());
+        self.is_multicast = !reached.is_empty() || self.tree.roots().is_empty();
+    }
+
+    /// Moves a receiver that gets nothing through the tree to another parent, unless its parent
+    /// gets nothing itself. No receiver is moved again until the last move could have had an
+    /// effect, which takes the time `settle`. The pause between moves to a position with receivers
+    /// below it doubles each time, and is reset after a long time without such a move. Two
+    /// receivers that do not hear each other could otherwise displace each other forever.
+    ///
+    /// Returns `true` if the receiver was moved.
+    pub(super) fn move_away(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        settle: Duration,
+        is_fed: impl FnOnce(NodeId) -> bool,
+        rng: &mut Rng,
+    ) -> bool {
+        if now < self.move_at || !self.tree.parent(node).is_none_or(is_fed) {
+            return false;
+        }
+        if now.since(self.rough_move_at) > settle * (1 << MAX_DOUBLINGS) {
+            self.rough_moves = 0;
+        }
+        let most = if now < self.rough_move_at { Moved::ToLeaf } else { Moved::Anywhere };
+        let Some(moved) = self.tree.move_away(node, most, rng) else { return false };
+        self.move_at = now + settle;
+        if moved == Moved::Anywhere {
+            self.rough_moves = (self.rough_moves + 1).min(MAX_DOUBLINGS);
+            self.rough_move_at = now + settle * (1 << self.rough_moves);
+        }
+        true
+    }
+
+    pub(super) fn tree(&self) -> &RelayTree {
+        &self.tree
+    }
+
+    /// Returns the receivers to which a receiver relays.
+    pub(super) fn children(&self, node: NodeId) -> &[NodeId] {
+        self.tree.children(node)
+    }
+
+    /// Returns the destinations of data from the sender.
+    pub(super) fn hops(&self) -> Hops<'_> {
+        Hops { by_multicast: self.is_multicast, relays: self.tree.roots() }
+    }
+
+    pub(super) fn check(&self) {
+        self.tree.check();
+    }
+}
+
+/// Maximum number of doublings of the pause between moves: up to 25 s by default.
+const MAX_DOUBLINGS: u32 = 6;

@@ -1,0 +1,112 @@
+//! Packets of the sender: those that wait for their multicast, and those that receivers may lack.
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use bytes::Bytes;
+
+use super::super::config::Config;
+use super::super::packet::Fragment;
+use crate::GroupId;
+
+/// The packets that a sender keeps.
+#[derive(Debug)]
+pub(super) struct SendBuffer {
+    /// Packets that are kept, from `base` on.
+    kept: VecDeque<Fragment>,
+    base: u64,
+    bytes: usize,
+    /// Number of the next packet to multicast.
+    next: u64,
+}
+
+impl SendBuffer {
+    pub(super) fn new(first: u64) -> Self {
+        Self { kept: VecDeque::new(), base: first, bytes: 0, next: first }
+    }
+
+    /// Adds a message. Returns the number of its first packet, or `None` if there is no room.
+    pub(super) fn push(&mut self, config: &Config, payload: &Bytes) -> Option<u64> {
+        let count = config.packets_of(payload.len());
+        let bytes = payload.len() + count * size_of::<Fragment>();
+        if self.bytes + bytes > config.send_bytes {
+            return None;
+        }
+        let (first, size) = (self.end(), config.fragment_bytes());
+        for place in 0..count {
+            let bytes = payload.slice(place * size..payload.len().min((place + 1) * size));
+            let (is_first, is_last) = (place == 0, place + 1 == count);
+            self.kept.push_back(Fragment { is_first, is_last, bytes });
+        }
+        self.bytes += bytes;
+        Some(first)
+    }
+
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns the number after the last packet that is kept.
+    pub(super) fn end(&self) -> u64 {
+        self.base + self.kept.len() as u64
+    }
+
+    /// Returns `true` if a packet waits for its multicast.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.next < self.end()
+    }
+
+    /// Returns the first packet of the next message that is not partly sent.
+    pub(super) fn next_message(&self) -> u64 {
+        let unsent = (self.next - self.base) as usize;
+        let begins = self.kept.iter().skip(unsent).position(|fragment| fragment.is_first);
+        begins.map_or(self.end(), |place| self.next + place as u64)
+    }
+
+    pub(super) fn get(&self, number: u64) -> &Fragment {
+        &self.kept[(number - self.base) as usize]
+    }
+
+    /// Returns the first packets in these ranges that were sent and are kept.
+    pub(super) fn sent_in(&self, ranges: &[Range<u64>]) -> impl Iterator<Item = (u64, Fragment)> {
+        let sent = move |range: &Range<u64>| range.start.max(self.base)..range.end.min(self.next);
+        let numbers = ranges.iter().flat_map(sent).take(MAX_REQUESTED);
+        numbers.map(move |number| (number, self.get(number).clone()))
+    }
+
+    /// Returns the next packet to multicast, which then counts as sent.
+    pub(super) fn take_next(&mut self) -> Option<Fragment> {
+        let fragment = self.kept.get((self.next - self.base) as usize)?.clone();
+        self.next += 1;
+        Some(fragment)
+    }
+
+    /// Releases the packets before `edge` that were sent.
+    pub(super) fn release(&mut self, edge: u64) {
+        let edge = edge.min(self.next);
+        while self.base < edge
+            && let Some(fragment) = self.kept.pop_front()
+        {
+            self.bytes -= fragment.buffered_bytes();
+            self.base += 1;
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn check(&self, config: &Config, group: GroupId) {
+        let bytes: usize = self.kept.iter().map(Fragment::buffered_bytes).sum();
+        assert_eq!(bytes, self.bytes, "{group}: bytes are counted wrongly");
+        assert!(bytes <= config.send_bytes, "{group}: more is kept than there is room for");
+        assert!((self.base..=self.end()).contains(&self.next), "{group}: it is beyond its end");
+    }
+}
+
+/// Maximum number of packets that are retransmitted for one request.
+const MAX_REQUESTED: usize = 256;

@@ -1,0 +1,183 @@
+//! Repairs in flight to one successor: the limit on their number, and the detection of losses.
+//!
+//! A receiver acknowledges a repair at once, so that the acknowledgment measures the round trip. A
+//! repair is lost when one that was sent clearly later has arrived, or when its acknowledgment
+//! takes longer than the smoothed round trip plus four times its deviation, as in TCP (RFC 6298).
+//! The limit follows the losses of repairs like TCP's window: a successor that lacks many packets
+//! is served as fast as its path allows, and no faster.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::sack_set::SackSet;
+use super::round_trip::RttEstimator;
+use crate::Time;
+
+/// Repairs to one successor.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    /// In the order in which they were sent.
+    sent: VecDeque<Sent>,
+    /// Number of repairs sent so far.
+    count: u64,
+    /// Packets that were lost. The next round trip of such a packet is ambiguous.
+    again: BTreeSet<u64>,
+    /// Maximum number of repairs in flight.
+    window: u32,
+    /// Window up to which it doubles in each round trip.
+    threshold: u32,
+    /// Repairs that arrived since the window last grew.
+    arrived: u32,
+    /// When the window was last reduced. Losses of repairs sent before are ignored.
+    reduced_at: Time,
+    rtt: RttEstimator,
+    /// Timeouts since a repair last arrived.
+    timeouts: u32,
+}
+
+/// A repair in flight.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    number: u64,
+    /// Number of repairs sent before it, and when it was sent.
+    order: u64,
+    at: Time,
+}
+
+/// Initial window.
+const INITIAL: u32 = 32;
+/// Minimum window.
+const LEAST: u32 = 4;
+/// Number of later repairs by which an arrived repair shows that an earlier one is lost.
+const REORDERED: u64 = 3;
+/// The same limit in time, as a part of the round trip.
+const REORDERED_PART: u32 = 4;
+/// Minimum margin over the smoothed round trip before an acknowledgment counts as late.
+const LEAST_MARGIN: Duration = Duration::from_micros(100);
+
+impl InFlight {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            sent: VecDeque::new(),
+            count: 0,
+            again: BTreeSet::new(),
+            window: INITIAL,
+            threshold: u32::MAX,
+            arrived: 0,
+            reduced_at: now,
+            rtt: RttEstimator::default(),
+            timeouts: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    pub(super) fn contains(&self, number: u64) -> bool {
+        self.sent.iter().any(|it| it.number == number)
+    }
+
+    /// Returns `true` if another repair may be sent. `most` is an upper bound of the window.
+    pub(super) fn has_room(&self, most: u32) -> bool {
+        self.sent.len() < self.window.min(most) as usize
+    }
+
+    pub(super) fn push(&mut self, now: Time, number: u64) {
+        self.sent.push_back(Sent { number, order: self.count, at: now });
+        self.count += 1;
+    }
+
+    /// Removes a packet that the successor has.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.sent.retain(|it| it.number != number);
+    }
+
+    /// Handles an acknowledgment of the packets that it `has`. Returns the repairs that are lost.
+    pub(super) fn on_ack(&mut self, now: Time, has: &SackSet, most: u32) -> Vec<u64> {
+        let Some(last) = self.sent.iter().rfind(|it| has.contains(it.number)).copied() else {
+            return Vec::new();
+        };
+        // The timeout stays while the repair that arrived may be a first copy that was given up
+        // too early.
+        if !self.again.contains(&last.number) {
+            self.timeouts = 0;
+            self.rtt.on_sample(now.since(last.at));
+        }
+        let reordered = self.rtt.smoothed().map_or(Duration::MAX, |rtt| rtt / REORDERED_PART);
+        let (flight, mut arrived, mut lost) = (self.sent.len() as u32, 0, Vec::new());
+        self.sent.retain(|it| {
+            if has.contains(it.number) {
+                arrived += 1;
+                return false;
+            }
+            let is_lost = last.order >= it.order + REORDERED
+                || last.order > it.order && last.at.since(it.at) >= reordered;
+            if is_lost {
+                lost.push(*it);
+            }
+            !is_lost
+        });
+        self.again = self.again.split_off(&has.next());
+        match lost.iter().any(|it| it.at > self.reduced_at) {
+            true => self.reduce(now, flight, 2),
+            false => self.grow(flight, arrived, most),
+        }
+        self.again.extend(lost.iter().map(|it| it.number));
+        lost.into_iter().map(|it| it.number).collect()
+    }
+
+    /// Returns a repair whose acknowledgment is late. It counts as lost.
+    pub(super) fn pop_late(&mut self, now: Time, most: Duration) -> Option<u64> {
+        let first = self.sent.front().copied()?;
+        if now < first.at + self.ack_timeout(most) {
+            return None;
+        }
+        let flight = self.sent.len() as u32;
+        self.sent.pop_front();
+        if first.at > self.reduced_at {
+            self.timeouts += 1;
+            self.reduce(now, flight, flight);
+        }
+        self.again.insert(first.number);
+        Some(first.number)
+    }
+
+    /// Returns when [`InFlight::pop_late`] is to be called.
+    pub(super) fn next_late(&self, most: Duration) -> Option<Time> {
+        Some(self.sent.front()?.at + self.ack_timeout(most))
+    }
+
+    /// Returns the maximum wait for an acknowledgment, at most `most`.
+    fn ack_timeout(&self, most: Duration) -> Duration {
+        let Some(smoothed) = self.rtt.smoothed() else { return most };
+        let once = smoothed + (4 * self.rtt.deviation()).max(LEAST_MARGIN);
+        once.saturating_mul(1 << self.timeouts.min(16)).min(most)
+    }
+
+    /// Grows the window after `arrived` of `flight` repairs in flight have arrived.
+    fn grow(&mut self, flight: u32, arrived: u32, most: u32) {
+        // A window that is not used is no measure of the path.
+        if flight < self.window / 2 || self.window >= most {
+            return;
+        }
+        self.arrived += arrived;
+        let step = if self.window < self.threshold { 1 } else { self.window };
+        self.window = (self.window + self.arrived / step).min(most);
+        self.arrived %= step;
+    }
+
+    /// Reduces the window to a fraction 1/`part` of its used size, after some of `flight` repairs
+    /// in flight were lost.
+    fn reduce(&mut self, now: Time, flight: u32, part: u32) {
+        let used = self.window.min(flight);
+        self.threshold = (used / 2).max(LEAST);
+        self.window = (used / part).max(LEAST);
+        (self.arrived, self.reduced_at) = (0, now);
+    }
+}
+
+#[cfg(test)]
+#[path = "in_flight_tests.rs"]
+mod tests;

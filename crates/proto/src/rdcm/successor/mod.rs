@@ -1,0 +1,391 @@
+//! A successor for which a receiver repairs, and its known state (section 3.3).
+//!
+//! A packet that the successor is known to lack, because it acknowledged later ones, is due after
+//! the time to detect a loss. Nothing is known of packets beyond those that it acknowledged: such a
+//! packet is due when its acknowledgment is overdue.
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+use core::time::Duration;
+
+use self::in_flight::InFlight;
+use self::round_trip::RoundTrip;
+use super::config::Config;
+use super::epoch;
+use super::packet::RingAck;
+use super::sack_set::SackSet;
+use crate::{NodeId, Time, Timers};
+
+mod in_flight;
+mod round_trip;
+
+/// A successor for which a receiver repairs in one ring.
+#[derive(Debug)]
+pub(super) struct Successor {
+    /// Id of the successor.
+    pub(super) node: NodeId,
+    /// Ring that both are in.
+    pub(super) ring: u32,
+    has: SackSet,
+    /// Number below which all packets that it lacks are known.
+    known_to: u64,
+    /// Time from the arrival of a packet here to its acknowledgment.
+    round_trip: RoundTrip,
+    /// Packets of which nothing is known, with their arrival here, the oldest first.
+    unknown: VecDeque<(Time, u64)>,
+    /// Packets that it lacks and that are not in flight, with the time at which each is to be sent.
+    missing: Timers<u64>,
+    in_flight: InFlight,
+    heard_at: Time,
+    /// `true` if it was silent at the last check, and was not heard since.
+    is_given_up: bool,
+    watch: Watch,
+    /// Set if another receiver serves it by now.
+    lingering: Option<Lingering>,
+    /// Epoch of the places in which this receiver serves it.
+    epoch: u32,
+    /// First packet for which another receiver serves it, as it reported.
+    released_from: Option<u64>,
+}
+
+/// Detection of a successor that the tree does not reach.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watch {
+    since: Time,
+    /// Number of packets that it got through the tree, as it reported.
+    by_tree: u32,
+    /// Number of packets that its predecessor had got through the tree at that time.
+    own_by_tree: u64,
+    /// Repairs that were sent to it since then.
+    repairs: u32,
+}
+
+/// Limits on the time for which a former successor is served.
+#[derive(Clone, Copy, Debug)]
+struct Lingering {
+    /// Time after it was last heard.
+    after: Duration,
+    /// Absolute limit, regardless of its reports.
+    at_most: Time,
+}
+
+/// Times for which a receiver waits for its successors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RepairTiming {
+    /// Time before a packet that a successor is known to lack is sent to it.
+    pub(super) detect_after: Duration,
+    /// Time before a packet that it has not acknowledged counts as lacking.
+    pub(super) silent_after: Duration,
+    /// Maximum time before a repair is sent again. It is shorter once the round trip is known.
+    pub(super) resend_after: Duration,
+    /// Maximum number of repairs in flight to it.
+    pub(super) in_flight: u32,
+}
+
+/// A lost repair is sent again before anything else, because the window waits for it.
+const FIRST_OF_ALL: Time = Time::ZERO;
+/// Maximum time for which a former successor is served, as a multiple of the silence that it is
+/// allowed.
+const LINGERING: u32 = 10;
+/// Maximum delay of an acknowledgment that may still arrive, as a multiple of `ack_delay`.
+const SILENT_DELAYS: u32 = 4;
+/// Number of repairs before a link can count as dead: a few losses are not enough.
+const REPAIRS_BEFORE_CUT: u32 = 8;
+
+impl RepairTiming {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            detect_after: config.detect_after,
+            silent_after: config.detect_after + SILENT_DELAYS * config.ack_delay,
+            resend_after: config.resend_after,
+            in_flight: config.repairs_in_flight,
+        }
+    }
+}
+
+impl Successor {
+    /// Creates a successor that needs no packets below `base`. Nothing else is known of it.
+    pub(super) fn new(now: Time, ring: u32, node: NodeId, base: u64) -> Self {
+        Self {
+            node,
+            ring,
+            has: SackSet::all_below(base),
+            known_to: base,
+            round_trip: RoundTrip::default(),
+            unknown: VecDeque::new(),
+            missing: Timers::new(),
+            in_flight: InFlight::new(now),
+            heard_at: now,
+            is_given_up: false,
+            watch: Watch { since: now, ..Watch::default() },
+            lingering: None,
+            epoch: 0,
+            released_from: None,
+        }
+    }
+
+    /// Returns the round-trip time of its acknowledgments.
+    pub(super) fn round_trip(&self) -> &RoundTrip {
+        &self.round_trip
+    }
+
+    /// Records that it has nothing left to acknowledge, so that its silence means nothing.
+    pub(super) fn expect_no_ack(&mut self) {
+        self.round_trip.forget_probe();
+    }
+
+    /// Excludes a time for which this node stood still from its silence.
+    pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
+        self.heard_at = now.min(self.heard_at + stopped_for);
+    }
+
+    /// Returns `true` if it has a packet.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.has.contains(number)
+    }
+
+    /// Returns until when it is served. Returns `None` if no other receiver serves it.
+    pub(super) fn until(&self) -> Option<Time> {
+        let Lingering { after, at_most } = self.lingering?;
+        Some(at_most.min(self.heard_at + after))
+    }
+
+    /// Returns the first packet from `from` on that it lacks.
+    pub(super) fn next_from(&self, from: u64) -> u64 {
+        self.has.next_from(from)
+    }
+
+    /// Serves it in places of `epoch`.
+    pub(super) fn serve(&mut self, epoch: u32) {
+        (self.epoch, self.released_from) = (epoch, None);
+    }
+
+    /// Marks it as served by another receiver. It is still served here for the time `after` since
+    /// it was last heard, or until it needs nothing.
+    pub(super) fn linger(&mut self, now: Time, after: Duration) {
+        self.lingering.get_or_insert(Lingering { after, at_most: now + LINGERING * after });
+        self.forget_released();
+    }
+
+    /// Records that another receiver serves it from packet `from` on, as it reported in its place
+    /// of `epoch`.
+    pub(super) fn release(&mut self, epoch: u32, from: u64) {
+        if epoch::is_after(epoch, self.epoch) {
+            self.released_from = Some(from);
+            self.forget_released();
+        }
+    }
+
+    fn forget_released(&mut self) {
+        if let (Some(_), Some(from)) = (self.lingering, self.released_from) {
+            self.has.insert_range(from..u64::MAX);
+        }
+    }
+
+    /// Returns `true` if it needs nothing from this receiver any more.
+    pub(super) fn is_released(&self) -> bool {
+        self.lingering.is_some() && self.has.next() == u64::MAX
+    }
+
+    /// Records the arrival of a packet that it has to acknowledge, or that is to be repaired.
+    pub(super) fn await_ack(&mut self, now: Time, number: u64, timing: &RepairTiming) {
+        if self.has(number) {
+            return;
+        }
+        if !self.awaits_anything() {
+            // It had nothing to acknowledge until now.
+            self.heard_at = now;
+        }
+        match number < self.known_to {
+            true => self.mark_missing(number, now + timing.detect_after),
+            false => {
+                self.unknown.push_back((now, number));
+                self.round_trip.on_sent(now, number);
+            }
+        }
+    }
+
+    /// Handles its acknowledgment. Returns the range of packets whose state at the successor is
+    /// newly known.
+    pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck, timing: &RepairTiming) -> Range<u64> {
+        self.has.absorb(&ack.has);
+        for number in self.in_flight.on_ack(now, &self.has, timing.in_flight) {
+            self.missing.set(number, FIRST_OF_ALL);
+        }
+        let fresh = self.known_to..ack.known_to.max(self.known_to);
+        self.known_to = fresh.end;
+        (self.heard_at, self.is_given_up) = (now, false);
+        if ack.by_tree == self.watch.by_tree {
+            // It was repaired after this receiver had waited for it. A longer wait next time would
+            // double the pauses of a successor that is cut off from the tree.
+            self.round_trip.forget_known(fresh.end);
+        } else {
+            self.round_trip.on_known(now, fresh.end);
+            self.watch.by_tree = ack.by_tree;
+            (self.watch.since, self.watch.repairs) = (now, 0);
+        }
+        fresh
+    }
+
+    /// Records that it has a packet that it has not acknowledged yet.
+    pub(super) fn record_has(&mut self, number: u64) {
+        self.has.insert(number);
+        self.in_flight.forget(number);
+    }
+
+    /// Marks a packet as missing there, unless it has the packet. The packet must be kept here.
+    pub(super) fn mark_missing(&mut self, number: u64, due: Time) {
+        if !self.has(number) && !self.is_known_missing(number) {
+            self.missing.set(number, due);
+        }
+    }
+
+    /// Returns a packet to send to it now.
+    pub(super) fn poll_repair(
+        &mut self,
+        now: Time,
+        timing: &RepairTiming,
+        is_kept: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let timing = &self.adapted(timing);
+        while let Some(number) = self.in_flight.pop_late(now, timing.resend_after) {
+            if !self.has(number) {
+                self.missing.set(number, FIRST_OF_ALL);
+            }
+        }
+        if !self.in_flight.has_room(timing.in_flight) {
+            return None;
+        }
+        while let Some(number) = self.missing.pop_due(now) {
+            if !self.has(number) && is_kept(number) {
+                return Some(self.record_sent(now, number));
+            }
+        }
+        loop {
+            self.drop_known();
+            let (since, number) = *self.unknown.front()?;
+            if now < since + timing.silent_after {
+                return None;
+            }
+            self.unknown.pop_front();
+            if is_kept(number) {
+                return Some(self.record_sent(now, number));
+            }
+        }
+    }
+
+    /// Returns the times to wait, extended for a successor whose acknowledgments are slow because
+    /// its machine or link is busy.
+    fn adapted(&self, timing: &RepairTiming) -> RepairTiming {
+        let timeout = self.round_trip.timeout();
+        let silent_after = timing.silent_after.max(timeout);
+        let resend_after = timing.resend_after.max(timeout);
+        RepairTiming { silent_after, resend_after, ..*timing }
+    }
+
+    fn record_sent(&mut self, now: Time, number: u64) -> u64 {
+        self.in_flight.push(now, number);
+        self.watch.repairs = self.watch.repairs.saturating_add(1);
+        number
+    }
+
+    /// Returns when [`Successor::poll_repair`] is to be called.
+    pub(super) fn next_repair(&mut self, timing: &RepairTiming) -> Option<Time> {
+        let timing = self.adapted(timing);
+        self.drop_known();
+        let late = self.in_flight.next_late(timing.resend_after);
+        if !self.in_flight.has_room(timing.in_flight) {
+            return late;
+        }
+        let unknown = self.unknown.front().map(|(since, _)| *since + timing.silent_after);
+        [unknown, self.missing.next_due(), late].into_iter().flatten().min()
+    }
+
+    /// Returns `true` if a repair that has just arrived is to be sent to it at once. The repair
+    /// then counts as sent.
+    pub(super) fn pass_on(
+        &mut self,
+        now: Time,
+        number: u64,
+        is_news: bool,
+        timing: &RepairTiming,
+    ) -> bool {
+        let is_lacking = !self.has(number) && (number < self.known_to || is_news);
+        if !is_lacking || self.in_flight.contains(number) {
+            return false;
+        }
+        let goes = self.in_flight.has_room(timing.in_flight);
+        if goes {
+            self.missing.cancel(number);
+            self.record_sent(now, number);
+        } else {
+            self.missing.set(number, now);
+        }
+        goes
+    }
+
+    /// Returns `true` if it has been silent for `gone_after` although it has something to
+    /// acknowledge.
+    pub(super) fn is_silent(&mut self, now: Time, gone_after: Duration) -> bool {
+        self.drop_known();
+        self.awaits_anything() && now.since(self.heard_at) >= gone_after
+    }
+
+    /// Checks its silence. Nothing is kept for it while it is silent.
+    pub(super) fn check_silence(&mut self, now: Time, gone_after: Duration) {
+        self.is_given_up = self.is_silent(now, gone_after);
+    }
+
+    /// Returns `true` if nothing is kept for it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up
+    }
+
+    /// Returns `true` if the tree has not reached it for the time `cut_after`, but has reached its
+    /// predecessor, which got `own_by_tree` packets through it. The measurement then starts again.
+    pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
+        let watch = &mut self.watch;
+        if watch.repairs == 0 {
+            (watch.since, watch.own_by_tree) = (now, own_by_tree);
+        }
+        let repairs = u64::from(REPAIRS_BEFORE_CUT);
+        let is_cut = watch.repairs >= REPAIRS_BEFORE_CUT
+            && own_by_tree - watch.own_by_tree >= repairs
+            && now.since(watch.since) >= cut_after;
+        if is_cut {
+            (watch.since, watch.own_by_tree, watch.repairs) = (now, own_by_tree, 0);
+        }
+        is_cut
+    }
+
+    /// Removes packets that it has, and unknown packets that it is now known to lack.
+    fn drop_known(&mut self) {
+        while let Some((_, number)) = self.unknown.front()
+            && (*number < self.known_to || self.has(*number) || self.is_known_missing(*number))
+        {
+            self.unknown.pop_front();
+        }
+        while let Some(due) = self.missing.next_due()
+            && let Some(number) = self.missing.pop_due(due)
+        {
+            if !self.has(number) {
+                self.missing.set(number, due);
+                break;
+            }
+        }
+    }
+
+    /// Returns `true` if a packet that it lacks will be sent to it.
+    pub(super) fn will_repair(&self, number: u64) -> bool {
+        self.is_known_missing(number) || self.unknown.iter().any(|(_, it)| *it == number)
+    }
+
+    /// Returns `true` if a packet is known to be missing, or was sent.
+    fn is_known_missing(&self, number: u64) -> bool {
+        self.missing.is_set(number) || self.in_flight.contains(number)
+    }
+
+    fn awaits_anything(&self) -> bool {
+        !(self.unknown.is_empty() && self.missing.is_empty() && self.in_flight.is_empty())
+    }
+}

@@ -1,0 +1,194 @@
+//! Tests that an engine is bounded against any input from the application, the group and the
+//! network.
+
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use crate::rdcm::packet::{DataPacket, Fragment, Packet, Place, RingAck, Seat, Way};
+use crate::rdcm::sack_set::SackSet;
+use crate::rdcm::topology::{Topology, Vertex};
+use crate::rdcm::{Config, Network, Rdcm};
+use crate::{
+    Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time,
+    ViewChange, ViewChangeKind,
+};
+
+const NOW: Time = Time(1_000_000_000);
+const GROUP: GroupId = GroupId(5);
+const SENDER: NodeId = NodeId(1);
+const NEXT: NodeId = NodeId(3);
+/// Highest number that a packet may have.
+const FAR: u64 = 1 << 60;
+
+fn engine(id: NodeId, others: impl IntoIterator<Item = u64>) -> Rdcm {
+    engine_in(Network::Unknown, id, others)
+}
+
+fn engine_in(network: Network, id: NodeId, others: impl IntoIterator<Item = u64>) -> Rdcm {
+    let mut engine = Rdcm::new(id, Config { network, ..Config::default() }, 1);
+    engine.join(NOW, GROUP, GroupSettings::new("g", Profile::Bulk)).expect("a new group");
+    others.into_iter().for_each(|other| join(&mut engine, other));
+    engine
+}
+
+fn join(engine: &mut Rdcm, node: u64) {
+    let kind = ViewChangeKind::Joined;
+    engine.handle_view(NOW, &ViewChange { group: GROUP, version: 0, node: NodeId(node), kind });
+}
+
+fn send(engine: &mut Rdcm, bytes: &'static [u8]) -> Result<(), SendError> {
+    let payload = Bytes::from_static(bytes);
+    engine.send(NOW, GROUP, payload, SendOptions::default()).map(|_| ())
+}
+
+fn hear(engine: &mut Rdcm, from: NodeId, packet: &Packet) {
+    hear_at(engine, NOW, 9, from, packet);
+}
+
+fn hear_at(engine: &mut Rdcm, now: Time, stream: u32, from: NodeId, packet: &Packet) {
+    let mut datagram = Vec::new();
+    packet.encode(GROUP, from, stream, &mut datagram);
+    engine.handle_datagram(now, &datagram);
+    engine.handle_timeout(now);
+    engine.check();
+}
+
+/// Packet with the place of the only receiver.
+fn place() -> Packet {
+    Packet::Place { receiver: NodeId(2), place: alone() }
+}
+
+/// Place of the only receiver.
+fn alone() -> Place {
+    let node = NodeId(2);
+    let leaf = Seat { ring: 7, predecessor: node, successor: node, parent: SENDER };
+    let (children, relays) = (Vec::new(), Vec::new());
+    let (epoch, first, owed_from, receivers) = (1, 1, 1, 1);
+    let (proxy, children_ring) = (None, 0);
+    Place { epoch, first, owed_from, receivers, leaf, proxy, children_ring, children, relays }
+}
+
+#[test]
+fn joiners_at_once_are_sent_their_places_once() {
+    let mut engine = engine(SENDER, [2]);
+    send(&mut engine, b"something").expect("there is room");
+    (3..303).for_each(|node| join(&mut engine, node));
+    engine.handle_timeout(NOW);
+    assert!(engine.counters().places_sent <= 302, "{}", engine.counters().places_sent);
+}
+
+#[test]
+fn many_small_messages_fill_the_buffer_too() {
+    for message in [&b""[..], b"x"] {
+        let mut engine = engine(SENDER, [2]);
+        let room = Config::default().send_bytes / 32;
+        let full = (0..room).find_map(|_| send(&mut engine, message).err());
+        assert!(matches!(full, Some(SendError::QueueFull { .. })), "{full:?}");
+        engine.check();
+    }
+}
+
+#[test]
+fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
+    let leaf = Seat { ring: 7, predecessor: NEXT, successor: NEXT, parent: SENDER };
+    for first in [1, FAR] {
+        let children = Vec::from([NodeId(2), NEXT]);
+        let (owed_from, receivers, children_ring) = (first, 2, 7);
+        let place = Place { first, owed_from, receivers, leaf, children_ring, children, ..alone() };
+        let mut engine = engine(NodeId(2), [1, 3]);
+        hear(&mut engine, SENDER, &Packet::Place { receiver: NodeId(2), place });
+        let mut has = SackSet::all_below(1);
+        (1..30).for_each(|it| has.insert_range(FAR - 40 * it..FAR - 40 * it + 20));
+        hear(&mut engine, NEXT, &Packet::Ack(vec![RingAck::new(7, &has, FAR, FAR, 0)]));
+        hear(&mut engine, SENDER, &Packet::Announce { epoch: 0, end: FAR });
+        hear(&mut engine, NEXT, &Packet::Ack(vec![RingAck::new(7, &has, FAR, FAR, 0)]));
+        hear(&mut engine, NEXT, &Packet::Release { ring: 7, epoch: 2, from: FAR });
+        let mut out = Vec::new();
+        while engine.poll_transmit(&mut out).is_some() {
+            out.clear();
+        }
+    }
+}
+
+#[test]
+fn a_node_takes_no_place_of_another_at_its_address() {
+    let mut engine = engine(NodeId(2), [1]);
+    let receiver = NodeId(77);
+    hear(&mut engine, SENDER, &Packet::Place { receiver, place: alone() });
+    assert_eq!((engine.place(GROUP), engine.counters().foreign), (None, 1));
+    hear(&mut engine, SENDER, &place());
+    assert_eq!(engine.place(GROUP), Some(&alone()));
+}
+
+#[test]
+fn restarted_sender_is_followed_and_a_silent_one_given_up() {
+    let mut engine = engine(NodeId(2), [1]);
+    hear(&mut engine, SENDER, &place());
+    hear(&mut engine, SENDER, &Packet::Announce { epoch: 0, end: 3 });
+    // The restarted sender numbers its streams from another start, perhaps a lower one.
+    let later = NOW + Duration::from_secs(2);
+    hear_at(&mut engine, NOW + Duration::from_millis(50), 5, SENDER, &place());
+    assert_eq!(engine.counters().foreign, 1, "it was heard a moment ago");
+    (0..2000).for_each(|ms| engine.handle_timeout(NOW + Duration::from_millis(ms)));
+    hear_at(&mut engine, later, 5, SENDER, &place());
+    assert_eq!(engine.counters().foreign, 1);
+    hear_at(&mut engine, later, 5, SENDER, &Packet::Announce { epoch: 0, end: 2 });
+    let told = core::iter::from_fn(|| engine.poll_event());
+    let lost = told.filter(|event| matches!(event, Event::Lost(_))).count();
+    assert_eq!(lost, 1, "of the first stream two packets never came");
+    for ms in 0..10_000 {
+        engine.handle_timeout(later + Duration::from_millis(ms));
+    }
+    assert_eq!(engine.sender(GROUP), None);
+    assert!(core::iter::from_fn(|| engine.poll_event()).any(|it| matches!(it, Event::Lost(_))));
+}
+
+/// A wrong view reports the sender as failed. The sender still keeps the packets that this receiver
+/// gave up.
+#[test]
+fn packets_reported_lost_are_not_delivered_when_sender_returns() {
+    let mut engine = engine(NodeId(2), [1]);
+    let data = |number| {
+        let fragment =
+            Fragment { is_first: true, is_last: true, bytes: Bytes::from_static(b"one fragment") };
+        Packet::Data(DataPacket { number, fragment, way: Way::Again, is_relayed: false })
+    };
+    let first = alone().first;
+    hear(&mut engine, SENDER, &place());
+    [0, 1, 3].into_iter().for_each(|ahead| hear(&mut engine, SENDER, &data(first + ahead)));
+    let view = |engine: &mut Rdcm, now, kind| {
+        engine.handle_view(now, &ViewChange { group: GROUP, version: 1, node: SENDER, kind });
+    };
+    view(&mut engine, NOW, ViewChangeKind::Failed);
+    (0..5000).for_each(|ms| engine.handle_timeout(NOW + Duration::from_millis(ms)));
+    let back = NOW + Duration::from_secs(5);
+    view(&mut engine, back, ViewChangeKind::Joined);
+    hear_at(&mut engine, back, 9, SENDER, &place());
+    (0..6).for_each(|ahead| hear_at(&mut engine, back, 9, SENDER, &data(first + ahead)));
+    let (mut got, mut lost) = (Vec::new(), Vec::new());
+    while let Some(event) = engine.poll_event() {
+        match event {
+            Event::Message(message) => got.push(u64::from(message.seqno.0) - first),
+            Event::Lost(it) => lost.push([it.first, it.last].map(|it| u64::from(it.0) - first)),
+            _ => {}
+        }
+    }
+    assert_eq!(lost, [[2, 3]], "{got:?}");
+    assert_eq!(got, [0, 1, 4, 5]);
+}
+
+#[test]
+fn node_without_a_place_in_the_network_is_evicted_at_once() {
+    let topology = Topology::racks(&[4]).expect("a rack");
+    let hosts = [1, 2, 4].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
+    let network = Network::Known { topology: topology.into(), hosts: hosts.into_iter().collect() };
+    let mut engine = engine_in(network, SENDER, [2, 3, 4]);
+    send(&mut engine, b"something").expect("there is room");
+    let mut left = engine.receivers(GROUP);
+    left.retain(|(_, state)| state.evicted_at.is_some());
+    assert_eq!(left.iter().map(|(node, _)| node.0).collect::<Vec<_>>(), [3]);
+    engine.handle_timeout(NOW);
+    assert_eq!(engine.counters().places_sent, 2);
+    engine.check();
+}
