@@ -116,40 +116,40 @@ mod tests {
             packets in proptest::collection::vec((0..60_u64, 0..8_u64, any::<bool>()), 0..40),
             others in proptest::collection::btree_set(0..60_u64, 0..30),
         ) {
-            let mut having = SackSet::default();
+            let mut set = SackSet::default();
             let mut model = BTreeSet::new();
             for (packet, count, is_one) in packets {
                 if is_one {
-                    prop_assert_eq!(having.insert(packet), model.insert(packet));
+                    prop_assert_eq!(set.insert(packet), model.insert(packet));
                 } else {
-                    having.insert_range(packet..packet + count);
+                    set.insert_range(packet..packet + count);
                     model.extend(packet..packet + count);
                 }
             }
             let mut other = SackSet::default();
             others.iter().for_each(|packet| assert!(other.insert(*packet)));
-            having.absorb(&other);
+            set.absorb(&other);
             model.extend(&others);
             let next = (0..).find(|packet| !model.contains(packet)).expect("it ends");
-            prop_assert_eq!(having.next(), next);
-            prop_assert_eq!(having.end(), model.last().map_or(0, |last| last + 1));
-            (0..70).for_each(|it| assert_eq!(having.contains(it), model.contains(&it)));
+            prop_assert_eq!(set.next(), next);
+            prop_assert_eq!(set.end(), model.last().map_or(0, |last| last + 1));
+            (0..70).for_each(|it| assert_eq!(set.contains(it), model.contains(&it)));
             for start in 0..70 {
                 let is_all = (start..start + 7).all(|it| model.contains(&it));
-                prop_assert_eq!(having.contains_all(start..start + 7), is_all);
+                prop_assert_eq!(set.contains_all(start..start + 7), is_all);
             }
             for start in 0..70 {
                 let lacking = (start..).find(|packet| !model.contains(packet));
-                prop_assert_eq!(Some(having.next_from(start)), lacking);
+                prop_assert_eq!(Some(set.next_from(start)), lacking);
             }
-            let listed: Vec<u64> = (0..having.next()).chain(having.later().flatten()).collect();
+            let listed: Vec<u64> = (0..set.next()).chain(set.later().flatten()).collect();
             prop_assert_eq!(listed, model.iter().copied().collect::<Vec<u64>>());
             let mut below = other.clone();
-            below.absorb(&having.below(20));
-            prop_assert!((0..70).all(|it| below.contains(it) || !having.contains(it) || it >= 20));
-            prop_assert!(having.below(20).end() <= 20);
-            let missing: Vec<u64> = having.missing().flatten().collect();
-            let lacks = (0..having.end()).filter(|packet| !model.contains(packet));
+            below.absorb(&set.below(20));
+            prop_assert!((0..70).all(|it| below.contains(it) || !set.contains(it) || it >= 20));
+            prop_assert!(set.below(20).end() <= 20);
+            let missing: Vec<u64> = set.missing().flatten().collect();
+            let lacks = (0..set.end()).filter(|packet| !model.contains(packet));
             prop_assert_eq!(missing, lacks.collect::<Vec<u64>>());
         }
     }

@@ -100,7 +100,7 @@ impl MulticastManager {
             self.add(group, *node);
             vertices.push(vertex);
         }
-        if let Err(error) = self.trees.join_all(group, &vertices) {
+        if let Err(error) = self.trees.join(group, &vertices) {
             tracing::warn!(%group, %error, "receivers were left out");
         }
     }

@@ -13,8 +13,8 @@ use crate::NodeId;
 pub(super) struct NodePlacement {
     hosts: BTreeMap<NodeId, Vertex>,
     nodes: BTreeMap<Vertex, NodeId>,
-    /// Places for nodes that the network does not declare: those that are free again, and those that
-    /// were never used.
+    /// Places for nodes that the network does not declare: those that are free again, and those
+    /// that were never used.
     free: Vec<Vertex>,
     fresh: Range<u32>,
     /// Hosts of senders, which are never displaced.

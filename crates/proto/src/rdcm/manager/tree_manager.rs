@@ -158,21 +158,13 @@ impl TreeManager {
         self.changed.remove(&group);
     }
 
-    /// Adds a receiver, by the shortest path from the current tree. Has no effect if it is a
-    /// receiver already.
+    /// Adds receivers, each by the shortest path from the current tree, with a single change of the
+    /// overlay. The tree is rebuilt if more receivers are added than there were before.
     ///
     /// # Errors
-    /// Fails if the group, the host or a path does not exist.
-    pub fn join(&mut self, group: GroupId, receiver: Vertex) -> Result<(), ManagerError> {
-        self.join_all(group, &[receiver])
-    }
-
-    /// Adds receivers, with a single change of the overlay. The tree is rebuilt if more receivers
-    /// are added than there were before.
-    ///
-    /// # Errors
-    /// Like [`TreeManager::join`], for the first receiver that is rejected. All others are added.
-    pub fn join_all(&mut self, group: GroupId, receivers: &[Vertex]) -> Result<(), ManagerError> {
+    /// Fails if the group, a host or a path does not exist, with the error of the first receiver
+    /// that is rejected. All others are added.
+    pub fn join(&mut self, group: GroupId, receivers: &[Vertex]) -> Result<(), ManagerError> {
         let dead = self.dead_links();
         let managed = self.groups.get_mut(&group).ok_or(ManagerError::NoGroup)?;
         let count = managed.receivers.len();

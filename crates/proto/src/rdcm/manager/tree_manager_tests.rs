@@ -12,7 +12,7 @@ fn manager_of(group: &Group, seed: u64) -> TreeManager {
     let mut manager = TreeManager::new(group.topology.clone(), TIMING, seed);
     manager.open(GROUP, group.sender, 0).expect("a host");
     for receiver in &group.receivers {
-        manager.join(GROUP, *receiver).expect("there is a way");
+        manager.join(GROUP, &[*receiver]).expect("there is a way");
     }
     manager
 }
@@ -82,7 +82,7 @@ proptest! {
             prop_assert_eq!(&known, &manager.overlay(GROUP).expect("a group").seats());
             let host = Vertex(rng.below(group.topology.hosts() as usize) as u32);
             if !manager.leave(GROUP, host) && host != group.sender {
-                manager.join(GROUP, host).expect("there is a way");
+                manager.join(GROUP, &[host]).expect("there is a way");
             }
         }
     }
@@ -98,7 +98,7 @@ fn one_more_receiver_among_a_thousand_concerns_few() {
     let mut known = BTreeMap::new();
     tell(&mut manager, &mut known);
     for guest in &hosts[1001..1101] {
-        manager.join(GROUP, *guest).expect("there is a way");
+        manager.join(GROUP, &[*guest]).expect("there is a way");
         let told = tell(&mut manager, &mut known);
         assert!(told <= 24, "{told} receivers were given another place");
     }
@@ -108,12 +108,12 @@ fn one_more_receiver_among_a_thousand_concerns_few() {
 fn what_makes_no_sense_is_refused() {
     let topology = Topology::racks(&[2, 2]).expect("a topology");
     let mut manager = TreeManager::new(topology, TIMING, 1);
-    assert_eq!(manager.join(GROUP, Vertex(1)), Err(ManagerError::NoGroup));
+    assert_eq!(manager.join(GROUP, &[Vertex(1)]), Err(ManagerError::NoGroup));
     assert_eq!(manager.open(GROUP, Vertex(4), 0), Err(ManagerError::NoHost(Vertex(4))));
     manager.open(GROUP, Vertex(0), 0).expect("a host");
     assert_eq!(manager.open(GROUP, Vertex(1), 0), Err(ManagerError::HasSender(Vertex(0))));
-    assert_eq!(manager.join(GROUP, Vertex(0)), Err(ManagerError::IsSender(Vertex(0))));
-    assert_eq!(manager.join(GROUP, Vertex(4)), Err(ManagerError::NoHost(Vertex(4))));
+    assert_eq!(manager.join(GROUP, &[Vertex(0)]), Err(ManagerError::IsSender(Vertex(0))));
+    assert_eq!(manager.join(GROUP, &[Vertex(4)]), Err(ManagerError::NoHost(Vertex(4))));
     assert!(!manager.leave(GROUP, Vertex(1)));
     let report = LinkReport { group: GROUP, ring: Vertex(9), successor: Vertex(1) };
     assert!(manager.report(NOW, report).is_empty());

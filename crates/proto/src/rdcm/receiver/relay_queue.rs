@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn each_packet_is_relayed_once_even_if_repaired_before() {
-        let mut relaying = RelayQueue::default();
-        let mut takes = |arrival, number, way| relaying.takes(arrival, &data(number, way));
+        let mut queue = RelayQueue::default();
+        let mut takes = |arrival, number, way| queue.takes(arrival, &data(number, way));
         assert!(takes(Arrival::New, 5, Way::tree(1)));
         assert!(!takes(Arrival::Known, 5, Way::tree(1)), "twice");
         assert!(takes(Arrival::Known, 6, Way::tree(1)), "it was repaired before");
@@ -117,11 +117,11 @@ mod tests {
 
     #[test]
     fn packets_waiting_for_the_network_are_bounded() {
-        let mut relaying = RelayQueue::default();
-        let taken = (0..5000).filter(|number| relaying.push(data(*number, Way::tree(1)))).count();
-        assert_eq!((taken, relaying.held_bytes()), (MAX_WAITING, 10 * MAX_WAITING));
-        assert_eq!(relaying.pop().map(|data| data.number), Some(0), "the first ones go on");
-        while relaying.pop().is_some() {}
-        assert_eq!(relaying.held_bytes(), 0);
+        let mut queue = RelayQueue::default();
+        let taken = (0..5000).filter(|number| queue.push(data(*number, Way::tree(1)))).count();
+        assert_eq!((taken, queue.held_bytes()), (MAX_WAITING, 10 * MAX_WAITING));
+        assert_eq!(queue.pop().map(|data| data.number), Some(0), "the first ones go on");
+        while queue.pop().is_some() {}
+        assert_eq!(queue.held_bytes(), 0);
     }
 }

@@ -29,7 +29,8 @@ struct Farewell {
 }
 
 impl Farewells {
-    /// Adds the end of a stream. The `members` may lack packets of it, except for those in `complete`.
+    /// Adds the end of a stream. The `members` may lack packets of it, except for those in
+    /// `complete`.
     pub(crate) fn push(
         &mut self,
         now: Time,

@@ -1,7 +1,7 @@
 //! The sender's record of one receiver: its progress, its place, and its evictions.
 //!
-//! The epoch of a place is known only to the receiver to which it was sent, so a report with another
-//! epoch is not trusted.
+//! The epoch of a place is known only to the receiver to which it was sent, so a report with
+//! another epoch is not trusted.
 
 use core::time::Duration;
 
