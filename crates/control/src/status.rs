@@ -209,7 +209,7 @@ impl Status {
             linked: detector.session.is_linked,
             silent_ms: silent_ms(detector.session.heard),
             watches: detector.watched.iter().map(ToString::to_string).collect(),
-            next: detector.next.map(|next| next.to_string()),
+            next: detector.session.next.map(|next| next.to_string()),
         });
         let watchers: BTreeMap<NodeId, NodeId> = server
             .detectors()
@@ -223,7 +223,7 @@ impl Status {
             linked: session.is_linked,
             silent_ms: silent_ms(session.heard),
             watched_by: watchers.get(&session.member.node).map(ToString::to_string),
-            next: server.next_of(session.member.node).map(|next| next.to_string()),
+            next: session.next.map(|next| next.to_string()),
         });
         let owners: BTreeMap<u16, Endpoint> = server.owners().owned.iter().copied().collect();
         let partitions = (0..context.partitions).filter_map(|partition| {

@@ -7,6 +7,7 @@
 //! which is drained together with `poll_transmit`. See [`link`].
 
 pub mod gossip;
+mod jitter;
 pub mod link;
 pub mod service;
 pub mod static_list;
@@ -153,4 +154,13 @@ pub enum MembershipEvent {
     /// This node's join is void and has been undone. The error has the reason: other settings of a
     /// member that joined earlier, or the refusal of the service.
     Refused(GroupId, JoinError),
+}
+
+/// Returns the error of a join of a group that this node is already in, with `existing` settings.
+fn already_joined(existing: GroupSettings, settings: GroupSettings) -> JoinError {
+    if existing.name_check == settings.name_check {
+        JoinError::AlreadyJoined
+    } else {
+        JoinError::NameCollision
+    }
 }

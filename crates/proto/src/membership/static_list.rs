@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::{Membership, MembershipEvent};
+use super::{Membership, MembershipEvent, already_joined};
 use crate::{
     Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Time, Transmit, ViewChange,
     ViewChangeKind, Wakeup,
@@ -46,12 +46,7 @@ impl Membership for StaticMembership {
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
         if let Some(existing) = self.groups.get(&group) {
-            let same_name = existing.name_check == settings.name_check;
-            return Err(if same_name {
-                JoinError::AlreadyJoined
-            } else {
-                JoinError::NameCollision
-            });
+            return Err(already_joined(*existing, settings));
         }
         self.groups.insert(group, settings);
         let kind = ViewChangeKind::Joined;

@@ -3,10 +3,16 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
+use super::config::Config;
+use super::context::{Context, Timer};
+use super::identity::Identity;
 use super::packet::{Digest, Hello, Packet};
-use super::{Config, Gossip, Timer};
+use super::paths::Paths;
+use super::peers::Peers;
+use super::sync::Exchange;
 use crate::membership::MembershipEvent;
-use crate::{Destination, Endpoint, NodeId, Time};
+use crate::membership::jitter::jittered;
+use crate::{Destination, Endpoint, NodeId};
 
 /// Progress of this node in finding the others.
 pub(super) struct Contact {
@@ -69,189 +75,209 @@ impl Contact {
             seed.1 = Some(sender);
         }
     }
-}
 
-impl Gossip {
     /// Sends hellos: to the LAN and the seeds while this node is alone, later to seeds that are not
     /// members.
     ///
     /// One member in turn continues to send hellos to the LAN, so that two clusters that started
     /// separately find each other.
-    pub(super) fn say_hello(&mut self, now: Time) {
-        let alone = self.live.is_empty();
-        let missing: Vec<Endpoint> = self
-            .contact
-            .seeds
-            .iter()
-            .copied()
-            .filter(|(seed, node)| !self.is_member(*seed, *node))
-            .map(|(seed, _)| seed)
-            .collect();
-        for seed in missing {
-            let hello = Hello { alone, ..self.hello_to(seed) };
-            self.transmit(Destination::Endpoint(seed), &Packet::Hello(hello));
+    pub(super) fn say_hello(
+        &mut self,
+        cx: &mut Context,
+        peers: &Peers,
+        paths: &Paths,
+        me: Identity,
+    ) {
+        let alone = peers.live().is_empty();
+        let is_member = |(seed, node): (Endpoint, Option<NodeId>)| {
+            node.is_some_and(|node| node == me.node || peers.is_live(node))
+                || peers.live_identities().any(|peer| peer.endpoint == seed)
+        };
+        for (seed, _) in self.seeds.iter().copied().filter(|seed| !is_member(*seed)) {
+            let hello = Hello { alone, ..paths.hello_to(seed, me) };
+            cx.send(seed, &Packet::Hello(hello));
         }
-        if self.config.lan_hello && (alone || self.rng.below(self.live.len() + 1) == 0) {
-            let from = self.swim.identity();
-            let hello = Hello { alone, to_all: true, challenge: 0, from };
-            self.transmit(Destination::Lan, &Packet::Hello(hello));
+        if cx.config.lan_hello && (alone || cx.rng.below(peers.live().len() + 1) == 0) {
+            let hello = Hello { alone, to_all: true, challenge: 0, from: me };
+            cx.transmit(Destination::Lan, &Packet::Hello(hello));
         }
         if alone {
-            let mut failed: Vec<NodeId> = self.peers.keys().copied().collect();
-            self.rng.choose_to_front(&mut failed, RECALLED);
-            for node in failed.into_iter().take(RECALLED) {
-                let hello = Hello { alone, ..self.hello_to(self.peers[&node].identity.endpoint) };
-                self.send_to(node, &Packet::Hello(hello));
+            let mut failed: Vec<Identity> = peers.identities().collect();
+            cx.rng.choose_to_front(&mut failed, RECALLED);
+            for Identity { endpoint, .. } in failed.into_iter().take(RECALLED) {
+                let hello = Hello { alone, ..paths.hello_to(endpoint, me) };
+                cx.send(endpoint, &Packet::Hello(hello));
             }
         }
-        let pause = self.contact.hello_pause.min(self.config.hello_last_pause);
-        self.contact.hello_pause = pause * 3 / 2;
-        let pause = self.jittered(pause);
-        self.timers.set(Timer::Hello, now + pause);
+        let pause = self.hello_pause.min(cx.config.hello_last_pause);
+        self.hello_pause = pause * 3 / 2;
+        let pause = jittered(&mut cx.rng, pause);
+        cx.timers.set(Timer::Hello, cx.now + pause);
     }
 
-    fn is_member(&self, seed: Endpoint, node: Option<NodeId>) -> bool {
-        node.is_some_and(|node| node == self.id || self.is_live(node))
-            || self.live.iter().any(|node| self.peers[node].identity.endpoint == seed)
-    }
-
-    /// Answers a hello by a SWIM announcement. Its receiver learns of this node, and replies with
-    /// the members that it knows.
-    pub(super) fn on_hello(&mut self, now: Time, source: Endpoint, sender: NodeId, hello: Hello) {
-        let from = hello.from.filled_in(source);
-        if from.node != sender || from.endpoint != source {
-            self.counters.datagrams_elsewhere += 1;
-            return;
-        }
-        let known = self.peers.get(&from.node).map(|peer| peer.identity);
-        if known.is_none() && self.swim.known() >= self.config.max_nodes {
-            self.counters.nodes_refused += 1;
-            return;
-        }
-        if self.is_live(from.node) && known == Some(from) && !hello.alone {
-            return;
-        }
-        if !hello.to_all || self.is_among_answers() {
-            self.swim.announce(now, from);
+    pub(super) fn on_up(
+        &mut self,
+        cx: &mut Context,
+        exchange: &Exchange,
+        me: Identity,
+        new: Identity,
+    ) {
+        if matches!(self.settling, Settling::Alone) {
+            self.choose(cx, exchange, me, new);
         }
     }
 
-    pub(super) fn contact_up(&mut self, now: Time, node: NodeId) {
-        if matches!(self.contact.settling, Settling::Alone) {
-            self.ask_contact(now, node);
+    pub(super) fn on_down(
+        &mut self,
+        cx: &mut Context,
+        peers: &Peers,
+        exchange: &Exchange,
+        (me, node): (Identity, NodeId),
+    ) {
+        if peers.live().is_empty() && peers.len() > 0 {
+            self.hello_pause = cx.config.hello_first_pause;
+            cx.timers.set(Timer::Hello, cx.now);
+        }
+        match &mut self.settling {
+            Settling::Roster { contact, .. } if *contact == node => {
+                self.replace_contact(cx, peers, exchange, me);
+            }
+            Settling::Promised { versions, .. } => {
+                versions.remove(&node);
+                self.settle_if_complete(cx, peers, exchange);
+            }
+            _ => {}
         }
     }
 
-    pub(super) fn contact_down(&mut self, now: Time, node: NodeId) {
-        if self.live.is_empty() && !self.peers.is_empty() {
-            self.contact.hello_pause = self.config.hello_first_pause;
-            self.timers.set(Timer::Hello, now);
-        }
-        if matches!(self.contact.settling, Settling::Roster { contact, .. } if contact == node) {
-            self.change_contact(now);
-        }
-        if let Settling::Promised { versions, .. } = &mut self.contact.settling {
-            versions.remove(&node);
-            self.settle_if_complete();
-        }
-    }
-
-    pub(super) fn ask_for_roster(&mut self, now: Time) {
-        let (contact, tries) = match &mut self.contact.settling {
+    /// Requests all members from the contact, or replaces a contact that does not answer.
+    pub(super) fn request_roster(
+        &mut self,
+        cx: &mut Context,
+        peers: &Peers,
+        exchange: &Exchange,
+        me: Identity,
+    ) {
+        match &self.settling {
             Settling::Roster { tries, .. } if *tries >= ROSTER_TRIES => {
-                return self.change_contact(now);
+                self.replace_contact(cx, peers, exchange, me);
             }
             Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
-                return self.give_up_silent();
+                self.give_up_silent(cx, peers, exchange);
             }
-            // Its answer makes this node query again those that have not answered.
-            Settling::Roster { contact, tries, .. } | Settling::Promised { contact, tries, .. } => {
-                (contact, tries)
+            // The answer of a contact that has sent its roster makes this node query again those
+            // that have not answered.
+            Settling::Roster { contact, .. } | Settling::Promised { contact, .. } => {
+                let contact = peers.identity(*contact);
+                self.send_request(cx, exchange, me, contact);
             }
-            _ => return,
-        };
-        let pause = self.config.retry_after * 2_u32.pow(*tries);
-        *tries += 1;
-        let contact = *contact;
-        let entries = vec![self.own_entry()];
-        let digest = Digest { roster_wanted: true, entries, ..Digest::default() };
-        self.send_to(contact, &Packet::Digest(digest));
-        self.timers.set(Timer::Roster, now + pause);
+            Settling::Alone | Settling::Settled => {}
+        }
     }
 
     /// Processes a part of the roster, if `digest` is one and comes from the contact.
-    pub(super) fn on_roster(&mut self, now: Time, sender: NodeId, digest: &Digest) {
-        let Settling::Roster { contact, parts, promised, .. } = &mut self.contact.settling else {
-            return;
-        };
+    pub(super) fn on_roster(&mut self, cx: &mut Context, sender: NodeId, digest: &Digest) {
+        let Settling::Roster { contact, parts, promised, .. } = &mut self.settling else { return };
         if digest.chunks == 0 || *contact != sender {
             return;
         }
         parts.insert(digest.chunk);
-        let others = digest.entries.iter().filter(|entry| entry.identity.node != self.id);
+        let others = digest.entries.iter().filter(|entry| entry.identity.node != cx.origin.node);
         promised.extend(others.map(|entry| (entry.identity.node, entry.version)));
         if (0..digest.chunks).all(|chunk| parts.contains(&chunk)) {
             let (contact, versions) = (*contact, core::mem::take(promised));
-            self.contact.settling = Settling::Promised { contact, tries: 0, versions };
-            self.timers.set(Timer::Roster, now + self.config.retry_after);
+            self.settling = Settling::Promised { contact, tries: 0, versions };
+            cx.timers.set(Timer::Roster, cx.now + cx.config.retry_after);
         }
     }
 
-    pub(super) fn settle_if_complete(&mut self) {
-        let Settling::Promised { versions, .. } = &mut self.contact.settling else { return };
-        versions.retain(|node, version| {
-            let is_live = self.live.binary_search(node).is_ok();
-            !is_live || self.peers[node].table.version() < *version
-        });
+    pub(super) fn settle_if_complete(
+        &mut self,
+        cx: &mut Context,
+        peers: &Peers,
+        exchange: &Exchange,
+    ) {
+        let Settling::Promised { versions, .. } = &mut self.settling else { return };
+        versions
+            .retain(|node, version| !peers.is_live(*node) || exchange.version_of(*node) < *version);
         if versions.is_empty() {
-            self.settle();
+            self.settle(cx);
+        }
+    }
+
+    pub(super) fn on_settle_timeout(&mut self, cx: &mut Context, peers: &Peers, paths: &Paths) {
+        if self.is_settled() {
+            return;
+        }
+        let is_alone = peers.live().is_empty();
+        let is_expecting = is_alone && paths.len() > 0;
+        if is_expecting && !core::mem::replace(&mut self.awaits_first, true) {
+            cx.timers.set(Timer::Settle, cx.now + cx.config.settle_after);
+        } else if is_alone || self.waited {
+            cx.counters.settled_incomplete += u64::from(!is_alone);
+            self.settle(cx);
+        } else {
+            self.waited = true;
+            cx.timers.set(Timer::Settle, cx.now + cx.config.settle_limit);
         }
     }
 
     /// Stops waiting for members of the roster that have not answered.
-    fn give_up_silent(&mut self) {
-        if let Settling::Promised { versions, .. } = &mut self.contact.settling {
-            versions.retain(|node, _| self.live.binary_search(node).is_ok());
+    fn give_up_silent(&mut self, cx: &mut Context, peers: &Peers, exchange: &Exchange) {
+        if let Settling::Promised { versions, .. } = &mut self.settling {
+            versions.retain(|node, _| peers.is_live(*node));
         }
-        self.settle_if_complete();
+        self.settle_if_complete(cx, peers, exchange);
     }
 
-    pub(super) fn on_settle_timeout(&mut self, now: Time) {
-        if self.contact.is_settled() {
+    fn settle(&mut self, cx: &mut Context) {
+        self.settling = Settling::Settled;
+        cx.timers.cancel(Timer::Settle);
+        cx.timers.cancel(Timer::Roster);
+        cx.events.push_back(MembershipEvent::Settled);
+    }
+
+    fn replace_contact(
+        &mut self,
+        cx: &mut Context,
+        peers: &Peers,
+        exchange: &Exchange,
+        me: Identity,
+    ) {
+        let live = peers.live();
+        if live.is_empty() {
+            self.settling = Settling::Alone;
+            cx.timers.cancel(Timer::Roster);
+        } else if let Some(contact) = peers.identity(live[cx.rng.below(live.len())]) {
+            self.choose(cx, exchange, me, contact);
+        }
+    }
+
+    fn choose(&mut self, cx: &mut Context, exchange: &Exchange, me: Identity, new: Identity) {
+        let (contact, parts, promised) = (new.node, BTreeSet::new(), BTreeMap::new());
+        self.settling = Settling::Roster { contact, tries: 0, parts, promised };
+        self.send_request(cx, exchange, me, Some(new));
+    }
+
+    fn send_request(
+        &mut self,
+        cx: &mut Context,
+        exchange: &Exchange,
+        me: Identity,
+        to: Option<Identity>,
+    ) {
+        let (Settling::Roster { tries, .. } | Settling::Promised { tries, .. }) =
+            &mut self.settling
+        else {
             return;
+        };
+        let pause = cx.config.retry_after * 2_u32.pow(*tries);
+        *tries += 1;
+        if let Some(to) = to {
+            let entries = vec![exchange.own_entry(me)];
+            let digest = Digest { roster_wanted: true, entries, ..Digest::default() };
+            cx.send(to.endpoint, &Packet::Digest(digest));
         }
-        let is_expecting = self.live.is_empty() && self.paths.len() > 0;
-        if is_expecting && !core::mem::replace(&mut self.contact.awaits_first, true) {
-            self.timers.set(Timer::Settle, now + self.config.settle_after);
-        } else if self.live.is_empty() || self.contact.waited {
-            self.counters.settled_incomplete += u64::from(!self.live.is_empty());
-            self.settle();
-        } else {
-            self.contact.waited = true;
-            self.timers.set(Timer::Settle, now + self.config.settle_limit);
-        }
-    }
-
-    fn settle(&mut self) {
-        self.contact.settling = Settling::Settled;
-        self.timers.cancel(Timer::Settle);
-        self.timers.cancel(Timer::Roster);
-        self.views.events.push_back(MembershipEvent::Settled);
-    }
-
-    fn change_contact(&mut self, now: Time) {
-        if self.live.is_empty() {
-            self.contact.settling = Settling::Alone;
-            self.timers.cancel(Timer::Roster);
-        } else {
-            let contact = self.live[self.rng.below(self.live.len())];
-            self.ask_contact(now, contact);
-        }
-    }
-
-    fn ask_contact(&mut self, now: Time, contact: NodeId) {
-        let (parts, promised) = (BTreeSet::new(), BTreeMap::new());
-        self.contact.settling = Settling::Roster { contact, tries: 0, parts, promised };
-        self.ask_for_roster(now);
+        cx.timers.set(Timer::Roster, cx.now + pause);
     }
 }

@@ -2,7 +2,7 @@
 //! subscriptions.
 //!
 //! SWIM (Das, Gupta, Motivala, DSN 2002) detects which nodes are alive. Every node owns a versioned
-//! table of its subscriptions (`table.rs`) and sends changes to all members at once. Nodes repair
+//! table of its subscriptions (`table`) and sends changes to all members at once. Nodes repair
 //! lost changes by comparing versions and pulling what they lack. `docs/membership.md` describes
 //! the protocol and its timing.
 //!
@@ -15,98 +15,68 @@
 //! - Every datagram from a member, of any protocol, is a sign of life and equivalent to the answer
 //!   to a probe. A node that has just heard a member that others suspect requests a refutation from
 //!   it.
-//! - A slow node distrusts its own findings first (`health.rs`).
-//! - A report about a third node is not accepted before that node was queried (`hearsay.rs`).
+//! - A slow node distrusts its own findings first (`swim/health.rs`).
+//! - A report about a third node is not accepted before that node was queried (`verification.rs`).
 //! - Nothing is accepted from an address that has not shown that it receives (`paths.rs`).
 
+mod challenges;
 mod codec;
 mod config;
 mod contact;
+mod context;
 mod counters;
-mod doubts;
-mod health;
-mod hearsay;
+mod departed;
 mod identity;
-mod life;
+mod lifecycle;
 mod packet;
 mod paths;
+mod peers;
+mod pulls;
+mod reports;
 mod swim;
 mod sync;
 mod table;
+mod verification;
 mod views;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use core::time::Duration;
 
+use self::challenges::Challenges;
 pub use self::config::Config;
 use self::contact::Contact;
-use self::counters::Counters;
-use self::hearsay::{Claim, Rejoins, Report};
+use self::context::{Context, Timer};
+use self::departed::Departed;
 use self::identity::Identity;
-use self::life::Departed;
-use self::packet::{Packet, Subscription};
+use self::packet::{Changes, Digest, Hello, Packet, Subscription};
 use self::paths::Paths;
+use self::peers::{Peers, RenewalLimit};
+use self::reports::Reports;
 use self::swim::{Swim, SwimEvent};
 use self::sync::Exchange;
-use self::table::Table;
 use self::views::Views;
 use super::{Membership, MembershipEvent};
-use crate::incarnations::Incarnations;
 use crate::{
-    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time,
-    Timers, Transmit, Wakeup,
+    Class, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time, Transmit, Wakeup,
 };
 
 /// Gossip membership of one node.
 pub struct Gossip {
-    id: NodeId,
-    origin: Origin,
-    config: Config,
-    rng: Rng,
+    cx: Context,
     swim: Swim,
-    /// Other nodes. Failed ones are kept until SWIM forgets them.
-    peers: BTreeMap<NodeId, Peer>,
-    /// The peers that are alive, in order.
-    live: Vec<NodeId>,
+    peers: Peers,
     departed: Departed,
-    own: Table,
     exchange: Exchange,
     views: Views,
     contact: Contact,
     paths: Paths,
-    challenges: BTreeMap<NodeId, Challenge>,
-    reports: BTreeMap<NodeId, Report>,
-    rejoins: Rejoins,
-    /// Bytes that the current datagram allows to be sent to addresses that have not answered.
-    bytes_to_ask: usize,
-    timers: Timers<Timer>,
-    outgoing: VecDeque<(Destination, Vec<u8>)>,
-    counters: Counters,
+    challenges: Challenges,
+    reports: Reports,
+    /// Limit on the identities that this node takes because others declare it dead.
+    renewals: RenewalLimit,
     phase: Phase,
     /// Time at which this node last joined a group.
     joined_last: Time,
-}
-
-struct Peer {
-    identity: Identity,
-    incarnations: Incarnations,
-    claim: Option<Claim>,
-    /// Limit on the growth of its bump.
-    bumps: Rejoins,
-    table: Table,
-    /// Version of this node's own table that the peer has confirmed.
-    confirmed: Option<u32>,
-    /// Time to wait for a confirmation before the peer is queried again.
-    patience: Duration,
-}
-
-/// A suspicion that the suspected node must refute.
-struct Challenge {
-    identity: Identity,
-    incarnation: u16,
-    /// `true` if this node raised the suspicion.
-    own: bool,
-    asks_left: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,22 +86,6 @@ enum Phase {
     Stopped,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Hello,
-    Settle,
-    Roster,
-    Digest,
-    Push,
-    Confirm(NodeId),
-    Pull(NodeId),
-    Challenge(NodeId),
-    Report(NodeId),
-    Rejoin,
-}
-
-/// Mean number of members that answer a multicast hello, if there are more.
-const ANSWERS: usize = 8;
 /// Number of goodbyes that a stopping node sends to each member.
 const GOODBYES: usize = 2;
 
@@ -150,153 +104,209 @@ impl Gossip {
         config.validate();
         let mut rng = Rng::new(seed);
         let identity = Identity { node: id, bump: 0, endpoint };
+        let swim = Swim::new(identity, &config, rng.fork(1));
+        let paths = Paths::new(&mut rng.fork(2), config.max_nodes.saturating_mul(2));
         Self {
-            id,
-            origin,
-            swim: Swim::new(identity, &config, rng.fork(1)),
-            peers: BTreeMap::new(),
-            live: Vec::new(),
+            swim,
+            peers: Peers::default(),
             departed: Departed::default(),
-            own: Table::default(),
             exchange: Exchange::default(),
             views: Views::new(id),
             contact: Contact::new(&config),
-            paths: Paths::new(&mut rng.fork(2), config.max_nodes.saturating_mul(2)),
-            challenges: BTreeMap::new(),
-            reports: BTreeMap::new(),
-            rejoins: Rejoins::new(Time::ZERO),
-            bytes_to_ask: 0,
-            timers: Timers::new(),
-            outgoing: VecDeque::new(),
-            counters: Counters::default(),
+            paths,
+            challenges: Challenges::default(),
+            reports: Reports::default(),
+            renewals: RenewalLimit::new(Time::ZERO),
             phase: Phase::New,
             joined_last: Time::ZERO,
-            rng,
-            config,
+            cx: Context::new(origin, config, rng),
         }
     }
 
+    /// Starts a call at `now`, and the node with the first one.
     fn begin(&mut self, now: Time) {
+        self.cx.now = now;
         if self.phase == Phase::New {
             self.phase = Phase::Running;
-            self.timers.set(Timer::Hello, now);
-            self.timers.set(Timer::Settle, now + self.config.settle_after);
-            let pause = self.jittered(self.config.digest_period);
-            self.timers.set(Timer::Digest, now + pause);
+            self.cx.timers.set(Timer::Hello, now);
+            self.cx.timers.set(Timer::Settle, now + self.cx.config.settle_after);
+            self.exchange.schedule_digest(&mut self.cx);
         }
     }
 
-    fn fire(&mut self, now: Time, timer: Timer) {
+    fn fire(&mut self, timer: Timer) {
+        let me = self.swim.identity();
+        let Self { cx, peers, exchange, contact, paths, .. } = self;
         match timer {
-            Timer::Hello => self.say_hello(now),
-            Timer::Settle => self.on_settle_timeout(now),
-            Timer::Roster => self.ask_for_roster(now),
-            Timer::Digest => self.send_digest(now),
-            Timer::Push => self.push(now),
-            Timer::Confirm(node) => self.ask_to_confirm(now, node),
-            Timer::Pull(node) => self.on_pull_timeout(now, node),
-            Timer::Challenge(node) => self.challenge(now, node),
-            Timer::Report(node) => self.on_report_timeout(now, node),
-            Timer::Rejoin => self.announce_again(now),
+            Timer::Hello => contact.say_hello(cx, peers, paths, me),
+            Timer::Settle => contact.on_settle_timeout(cx, peers, paths),
+            Timer::Roster => contact.request_roster(cx, peers, exchange, me),
+            Timer::Digest => exchange.send_digest(cx, peers, me),
+            Timer::Push => exchange.push(cx, peers),
+            Timer::Confirm(node) => {
+                if let Some(to) = peers.identity(node) {
+                    exchange.on_confirm_timeout(cx, me, to);
+                }
+            }
+            Timer::Pull(node) => exchange.on_pull_timeout(cx, peers, node),
+            Timer::Challenge(node) => self.challenges.on_timeout(cx, &mut self.swim, node),
+            Timer::Report(node) => self.on_report_timeout(node),
+            Timer::Rejoin => self.announce_again(),
         }
     }
 
-    fn dispatch(&mut self, now: Time, source: Endpoint, origin: Origin, packet: Packet) {
+    fn dispatch(&mut self, source: Endpoint, origin: Origin, packet: Packet) {
         let sender = origin.node;
         match packet {
-            Packet::Swim(payload) => self.on_swim(now, source, sender, payload),
-            Packet::Hello(hello) => self.on_hello(now, source, sender, hello),
-            Packet::Digest(digest) => self.on_digest(now, source, sender, digest),
-            Packet::Changes(changes) => self.on_changes(now, sender, &changes),
-            Packet::Pull(wanted) => self.on_pull(sender, &wanted),
-            Packet::Goodbye(node) => self.on_goodbye(now, source, origin, node),
+            Packet::Swim(payload) => self.on_swim(source, sender, payload),
+            Packet::Hello(hello) => self.on_hello(source, sender, hello),
+            Packet::Digest(digest) => self.on_digest(source, sender, &digest),
+            Packet::Changes(changes) => self.on_changes(sender, &changes),
+            Packet::Pull(wanted) => {
+                if let Some(to) = self.peers.identity(sender) {
+                    self.exchange.on_pull(&mut self.cx, to, &wanted);
+                }
+            }
+            Packet::Goodbye(node) => self.on_goodbye(source, origin, node),
             Packet::Suspicion { by, suspect, incarnation } => {
                 let by = by.filled_in(source);
                 if by.node == sender && by.endpoint == source {
-                    self.on_suspicion(now, by, suspect, incarnation);
+                    self.on_suspicion(by, suspect, incarnation);
                 } else {
-                    self.counters.datagrams_elsewhere += 1;
+                    self.cx.counters.datagrams_elsewhere += 1;
                 }
             }
-            // These were processed by `on_path`.
+            // These were processed by `Paths::admit`.
             Packet::PathChallenge(_) | Packet::PathResponse(_) => {}
         }
     }
 
-    fn take_swim_events(&mut self, now: Time) {
+    fn take_swim_events(&mut self) {
         while let Some(event) = self.swim.poll_event() {
             match event {
-                SwimEvent::Up(identity) => self.on_up(now, identity),
-                SwimEvent::Down { identity, found_here } => {
-                    self.on_down(now, identity, found_here);
-                }
+                SwimEvent::Up(identity) => self.on_up(identity),
+                SwimEvent::Down { identity, found_here } => self.on_down(identity, found_here),
                 SwimEvent::Renamed(identity) => {
-                    if let Some(peer) = self.peers.get_mut(&identity.node) {
-                        let has_moved = peer.identity.endpoint != identity.endpoint;
-                        peer.identity = identity;
-                        if has_moved {
-                            self.on_moved(now, identity);
-                        }
+                    let former = self.peers.rename(identity);
+                    if former.is_some_and(|former| former.endpoint != identity.endpoint) {
+                        self.on_moved(identity);
                     }
                 }
                 SwimEvent::Suspected { identity, incarnation } => {
-                    self.counters.suspicions += 1;
-                    self.begin_challenge(now, identity, incarnation, true);
+                    self.cx.counters.suspicions += 1;
+                    self.challenges.begin_own(&mut self.cx, &self.swim, identity, incarnation);
                 }
                 SwimEvent::Rejoined => {
-                    self.counters.rejoins += 1;
-                    self.timers.set(Timer::Rejoin, now + self.config.probe_period());
-                    self.greet_everybody(now);
+                    self.cx.counters.rejoins += 1;
+                    let at = self.cx.now + self.cx.config.probe_period();
+                    self.cx.timers.set(Timer::Rejoin, at);
+                    self.greet_everybody();
                 }
                 SwimEvent::Forgotten(identity) => {
-                    let known = self.peers.get(&identity.node);
-                    let same = known.is_some_and(|peer| peer.identity == identity);
-                    if same && !self.is_live(identity.node) {
-                        self.peers.remove(&identity.node);
+                    let node = identity.node;
+                    if self.peers.identity(node) == Some(identity) && !self.peers.is_live(node) {
+                        self.remove_peer(node);
                     }
                 }
             }
         }
         while let Some((to, payload)) = self.swim.poll_datagram() {
-            let live = self.is_live(to.node).then(|| self.peers[&to.node].identity);
-            let to = live.unwrap_or(to);
+            let to = self.peers.live_identity(to.node).unwrap_or(to);
             if to.is_reachable() {
-                self.transmit(Destination::Endpoint(to.endpoint), &Packet::Swim(payload));
+                self.cx.send(to.endpoint, &Packet::Swim(payload));
             }
         }
     }
 
-    fn is_live(&self, node: NodeId) -> bool {
-        self.live.binary_search(&node).is_ok()
-    }
-
-    fn send_to(&mut self, node: NodeId, packet: &Packet) {
-        if let Some(peer) = self.peers.get(&node) {
-            let destination = Destination::Endpoint(peer.identity.endpoint);
-            self.transmit(destination, packet);
-        }
-    }
-
-    fn transmit(&mut self, destination: Destination, packet: &Packet) {
-        let datagram = packet.encode(self.config.network, self.origin);
-        self.transmit_encoded(destination, packet, datagram);
-    }
-
-    fn transmit_encoded(&mut self, destination: Destination, packet: &Packet, bytes: Vec<u8>) {
-        if self.outgoing.len() >= self.config.max_queued {
-            self.counters.queue_dropped += 1;
+    /// Answers a hello by a SWIM announcement. Its receiver learns of this node, and replies with
+    /// the members that it knows.
+    fn on_hello(&mut self, source: Endpoint, sender: NodeId, hello: Hello) {
+        let from = hello.from.filled_in(source);
+        if from.node != sender || from.endpoint != source {
+            self.cx.counters.datagrams_elsewhere += 1;
             return;
         }
-        debug_assert!(bytes.len() <= self.config.max_datagram_bytes);
-        self.counters.count_sent(packet, bytes.len());
-        self.outgoing.push_back((destination, bytes));
+        let known = self.peers.identity(from.node);
+        if known.is_none() && self.is_full() {
+            self.cx.counters.nodes_refused += 1;
+            return;
+        }
+        if self.peers.is_live(from.node) && known == Some(from) && !hello.alone {
+            return;
+        }
+        if !hello.to_all || self.cx.is_among_answers(self.peers.live().len()) {
+            self.swim.announce(self.cx.now, from);
+        }
     }
 
-    /// Returns between three and five quarters of `pause`, so that nodes do not act in step.
-    fn jittered(&mut self, pause: Duration) -> Duration {
-        let quarter = u64::try_from(pause.as_nanos() / 4).unwrap_or(u64::MAX / 8);
-        let random = self.rng.below(2 * quarter as usize + 1) as u64;
-        Duration::from_nanos(3 * quarter + random)
+    fn on_digest(&mut self, source: Endpoint, sender: NodeId, digest: &Digest) {
+        self.contact.on_roster(&mut self.cx, sender, digest);
+        for entry in &digest.entries {
+            if entry.identity.node == sender {
+                self.hear_of_itself(source, entry.identity.filled_in(source));
+            } else {
+                self.hear_of_other(sender, entry.identity);
+            }
+        }
+        self.take_swim_events();
+        let Some(to) = self.peers.live_identity(sender) else {
+            // It does not know that it was declared dead. SWIM's announcement corrects that.
+            if let Some(identity) = self.peers.identity(sender) {
+                self.swim.announce(self.cx.now, identity);
+            }
+            return;
+        };
+        for entry in &digest.entries {
+            self.exchange.compare(&mut self.cx, &self.peers, sender, entry);
+            if entry.identity.node == sender {
+                for difference in self.exchange.settle(sender, entry.version) {
+                    self.learn(sender, difference);
+                }
+            }
+        }
+        let me = self.swim.identity();
+        let Self { cx, peers, exchange, contact, .. } = self;
+        exchange.start_pulls(cx, peers);
+        if digest.answer_wanted {
+            exchange.send_versions(cx, me, to, false);
+        }
+        if digest.roster_wanted {
+            exchange.send_roster(cx, peers, me, to);
+        }
+        contact.settle_if_complete(cx, peers, exchange);
+    }
+
+    fn on_changes(&mut self, sender: NodeId, changes: &Changes) {
+        let owner = self.peers.live_identity(sender).filter(|_| changes.owner == sender);
+        let Some(owner) = owner else {
+            self.cx.counters.changes_of_strangers += 1;
+            return;
+        };
+        for difference in self.exchange.absorb(&mut self.cx, changes) {
+            self.learn(sender, difference);
+        }
+        let me = self.swim.identity();
+        let Self { cx, peers, exchange, contact, .. } = self;
+        exchange.answer_changes(cx, peers, me, (owner, changes));
+        contact.settle_if_complete(cx, peers, exchange);
+    }
+
+    fn greet(&mut self, node: NodeId) {
+        if let Some(to) = self.peers.identity(node) {
+            self.exchange.greet(&mut self.cx, self.swim.identity(), to);
+        }
+    }
+
+    fn greet_everybody(&mut self) {
+        let me = self.swim.identity();
+        for to in self.peers.live_identities() {
+            self.exchange.greet(&mut self.cx, me, to);
+        }
+    }
+
+    /// Returns `true` if SWIM remembers the maximum number of nodes.
+    fn is_full(&self) -> bool {
+        self.swim.known() >= self.cx.config.max_nodes
     }
 }
 
@@ -306,8 +316,8 @@ impl Membership for Gossip {
         if self.phase != Phase::Running || !self.swim.set_endpoint(now, endpoint) {
             return false;
         }
-        self.greet_everybody(now);
-        self.take_swim_events(now);
+        self.greet_everybody();
+        self.take_swim_events();
         true
     }
 
@@ -318,17 +328,16 @@ impl Membership for Gossip {
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
         self.begin(now);
-        let limit = self.config.max_groups_per_node;
-        if self.own.len() >= limit && !self.views.is_in(group) {
+        let limit = self.cx.config.max_groups_per_node;
+        if self.exchange.own_len() >= limit && !self.views.is_in(group) {
             return Err(JoinError::TooManyGroups { limit });
         }
         // Times never repeat, so that other nodes notice a leave followed by a join.
         self.joined_last = now.max(self.joined_last + Duration::from_nanos(1));
         let subscription = Subscription { settings, joined_at: self.joined_last };
-        self.views.join(group, subscription)?;
+        self.views.join(&mut self.cx, group, subscription)?;
         if self.phase == Phase::Running {
-            self.own.change(group, Some(subscription));
-            self.push_soon(now);
+            self.exchange.change_own(&mut self.cx, &self.peers, group, Some(subscription));
         }
         Ok(())
     }
@@ -336,8 +345,7 @@ impl Membership for Gossip {
     fn leave(&mut self, now: Time, group: GroupId) {
         self.begin(now);
         if self.views.leave(group) && self.phase == Phase::Running {
-            self.own.change(group, None);
-            self.push_soon(now);
+            self.exchange.change_own(&mut self.cx, &self.peers, group, None);
         }
     }
 
@@ -346,12 +354,12 @@ impl Membership for Gossip {
             return;
         }
         self.phase = Phase::Stopped;
-        self.timers = Timers::new();
-        self.end_pulls();
-        self.outgoing.clear();
+        self.cx.stop();
+        self.exchange.stop();
+        let goodbye = Packet::Goodbye(self.cx.origin.node);
         for _ in 0..GOODBYES {
-            for node in self.live.clone() {
-                self.send_to(node, &Packet::Goodbye(self.id));
+            for to in self.peers.live_identities() {
+                self.cx.send(to.endpoint, &goodbye);
             }
         }
     }
@@ -362,45 +370,48 @@ impl Membership for Gossip {
         }
         self.begin(now);
         let Ok((network, origin, packet)) = Packet::decode(datagram) else {
-            self.counters.datagrams_malformed += 1;
+            self.cx.counters.datagrams_malformed += 1;
             return;
         };
-        if network != self.config.network {
-            self.counters.datagrams_of_other_networks += 1;
+        if network != self.cx.config.network {
+            self.cx.counters.datagrams_of_other_networks += 1;
             return;
         }
         let sender = origin.node;
-        if sender == self.id {
-            self.counters.datagrams_own += 1;
+        if sender == self.cx.origin.node {
+            self.cx.counters.datagrams_own += 1;
             if matches!(&packet, Packet::Hello(hello) if self.paths.is_own(source, hello)) {
                 // One of the seeds is this node itself.
                 self.contact.heard_from(source, sender);
             }
             return;
         }
-        self.counters.count_received(&packet);
-        let Some(packet) = self.on_path(source, origin, packet) else { return };
+        self.cx.counters.count_received(&packet);
+        let me = self.swim.identity();
+        let admitted = self.paths.admit(&mut self.cx, &self.peers, me, (source, origin), packet);
+        let Some(packet) = admitted else { return };
         self.contact.heard_from(source, sender);
-        self.bytes_to_ask = 2 * datagram.len();
-        if self.departed.is_late(now.before(self.config.suspicion_time()), origin) {
-            self.counters.datagrams_late += 1;
-        } else if !self.is_own_word(now, source, sender) {
-            self.counters.datagrams_elsewhere += 1;
-        } else if !self.is_current(now, origin, &packet) {
-            self.counters.datagrams_late += 1;
+        self.paths.allow_queries(datagram.len());
+        if self.departed.is_late(now.before(self.cx.config.suspicion_time()), origin) {
+            self.cx.counters.datagrams_late += 1;
+        } else if !self.is_from_sender(source, sender) {
+            self.cx.counters.datagrams_elsewhere += 1;
+        } else if !self.is_current(origin, &packet) {
+            self.cx.counters.datagrams_late += 1;
         } else {
             self.swim.mind_stall(now);
             self.swim.hear(now, sender);
-            self.drop_report(sender);
-            self.dispatch(now, source, origin, packet);
-            self.take_swim_events(now);
-            self.note_incarnation(now, origin);
+            self.reports.refute(&mut self.cx, sender);
+            self.dispatch(source, origin, packet);
+            self.take_swim_events();
+            // The datagram may have made its node known.
+            self.peers.classify_start(now, origin, true);
         }
     }
 
     /// Any node can use another node's id, so only datagrams from the node's own address count.
     fn heard(&mut self, now: Time, source: Endpoint, node: NodeId) {
-        if self.peers.get(&node).is_some_and(|peer| peer.identity.endpoint == source) {
+        if self.peers.identity(node).is_some_and(|peer| peer.endpoint == source) {
             self.swim.hear(now, node);
         }
     }
@@ -412,25 +423,25 @@ impl Membership for Gossip {
         self.begin(now);
         self.swim.mind_stall(now);
         self.swim.handle_timeout(now);
-        self.take_swim_events(now);
-        while let Some(timer) = self.timers.pop_due(now) {
-            self.fire(now, timer);
+        self.take_swim_events();
+        while let Some(timer) = self.cx.timers.pop_due(now) {
+            self.fire(timer);
         }
-        self.take_swim_events(now);
+        self.take_swim_events();
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let (destination, datagram) = self.outgoing.pop_front()?;
+        let (destination, datagram) = self.cx.poll_datagram()?;
         out.extend_from_slice(&datagram);
         Some(Transmit { destination, class: Class::Control })
     }
 
     fn poll_event(&mut self) -> Option<MembershipEvent> {
-        self.views.events.pop_front()
+        self.cx.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.timers.next_due().map(|at| Wakeup { at, reason: "membership" });
+        let own = self.cx.timers.next_due().map(|at| Wakeup { at, reason: "membership" });
         let probe = self.swim.next_due().map(|at| Wakeup { at, reason: "failure detector" });
         match self.phase {
             Phase::New => Some(Wakeup { at: Time::ZERO, reason: "first hello" }),
@@ -440,7 +451,7 @@ impl Membership for Gossip {
     }
 
     fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
-        self.live.iter().map(|node| (*node, self.peers[node].identity.endpoint)).collect()
+        self.peers.live_identities().map(|peer| (peer.node, peer.endpoint)).collect()
     }
 
     fn is_settled(&self) -> bool {
@@ -448,36 +459,30 @@ impl Membership for Gossip {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        let others = [
-            ("contradictions_ignored", self.views.contradictions_ignored),
-            ("joins_refused", self.views.joins_refused),
-            ("seeds_unanswered", self.contact.seeds_unanswered()),
-        ];
-        self.counters.by_name().chain(self.swim.stats()).chain(others).collect()
+        let counters = self.cx.counters.by_name().chain(self.swim.stats());
+        let seeds = [("seeds_unanswered", self.contact.seeds_unanswered())];
+        counters.chain(self.views.stats()).chain(seeds).collect()
     }
 
     fn check(&self) {
-        assert!(self.live.is_sorted(), "the live nodes are out of order");
-        assert!(!self.peers.contains_key(&self.id), "a node is its own peer");
-        assert!(self.peers.len() <= self.config.max_nodes, "more peers than allowed");
-        let most = self.config.max_nodes.saturating_mul(2);
+        let Self { cx, peers, .. } = self;
+        peers.check();
+        assert!(!peers.contains(cx.origin.node), "a node is its own peer");
+        assert!(peers.len() <= cx.config.max_nodes, "more peers than allowed");
+        let most = cx.config.max_nodes.saturating_mul(2);
         assert!(self.paths.len() <= most, "more addresses than allowed");
         let alive: BTreeSet<NodeId> = self.swim.alive().collect();
         assert_eq!(self.swim.listened_to(), alive.len(), "signs of life of whom?");
-        for node in &self.live {
-            assert!(self.peers.contains_key(node), "a live node is not a peer");
-            assert!(alive.contains(node), "{node:?} is live, but not for the failure detector");
-            assert!(!self.departed.contains(*node), "a node that left is live");
-            let endpoint = self.peers[node].identity.endpoint;
+        for Identity { node, endpoint, .. } in peers.live_identities() {
+            assert!(alive.contains(&node), "{node:?} is live, but not for the failure detector");
+            assert!(!self.departed.contains(node), "a node that left is live");
             assert!(self.paths.is_validated(endpoint), "{node:?} is live where nobody answered");
         }
-        self.own.check();
-        self.peers.values().for_each(|peer| peer.table.check());
-        let tables = self.live.iter().flat_map(|node| {
-            let subscriptions = self.peers[node].table.subscriptions();
+        let tables = peers.live().iter().flat_map(|node| {
+            let subscriptions = self.exchange.subscriptions(*node);
             subscriptions.map(|(group, subscription)| (*node, group, subscription))
         });
         self.views.check(tables);
-        self.check_sync();
+        self.exchange.check(cx, peers);
     }
 }

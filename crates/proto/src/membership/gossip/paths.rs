@@ -10,10 +10,12 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::packet::{Hello, Packet, PathResponse};
-use super::{ANSWERS, Gossip};
+use super::context::Context;
+use super::identity::Identity;
+use super::packet::{self, Hello, Packet, PathResponse};
+use super::peers::Peers;
 use crate::cookie::CookieKey;
-use crate::{Destination, Endpoint, Origin, Rng, Time};
+use crate::{Endpoint, Origin, Rng, Time};
 
 /// Validated addresses, and addresses that were queried because other nodes named them.
 pub(super) struct Paths {
@@ -21,7 +23,9 @@ pub(super) struct Paths {
     /// The incarnation that has validated each address.
     validated: BTreeMap<Endpoint, Origin>,
     /// Time of the last query to each address.
-    asked: BTreeMap<Endpoint, Time>,
+    queried: BTreeMap<Endpoint, Time>,
+    /// Bytes that the current datagram allows to be sent to addresses that have not answered.
+    query_bytes: usize,
     max: usize,
 }
 
@@ -29,17 +33,13 @@ impl Paths {
     /// Creates an empty set. Up to `max` addresses of each kind are kept, which must exceed the
     /// number of peers.
     pub(super) fn new(rng: &mut Rng, max: usize) -> Self {
-        let key = CookieKey::new(rng);
-        Self { key, validated: BTreeMap::new(), asked: BTreeMap::new(), max }
+        let (validated, queried) = (BTreeMap::new(), BTreeMap::new());
+        Self { key: CookieKey::new(rng), validated, queried, query_bytes: 0, max }
     }
 
     /// Returns `true` if a node has validated `endpoint`.
     pub(super) fn is_validated(&self, endpoint: Endpoint) -> bool {
         self.validated.contains_key(&endpoint)
-    }
-
-    fn is_validated_for(&self, endpoint: Endpoint, origin: Origin) -> bool {
-        self.validated.get(&endpoint) == Some(&origin)
     }
 
     /// Returns the number of validated addresses.
@@ -52,108 +52,131 @@ impl Paths {
         hello.challenge == self.key.cookie_of(endpoint)
     }
 
-    /// Returns `true` if `endpoint` was queried after `since`.
-    pub(super) fn was_asked(&self, endpoint: Endpoint, since: Time) -> bool {
-        self.asked.get(&endpoint).is_some_and(|asked| *asked > since)
+    /// Returns a hello of `me` to `endpoint`, with a challenge if the address is not validated.
+    pub(super) fn hello_to(&self, endpoint: Endpoint, me: Identity) -> Hello {
+        let is_validated = self.is_validated(endpoint);
+        let challenge = if is_validated { 0 } else { self.key.cookie_of(endpoint) };
+        Hello { alone: false, to_all: false, challenge, from: me }
     }
 
-    pub(super) fn note_asked(&mut self, now: Time, endpoint: Endpoint) {
-        if self.asked.len() >= self.max {
-            self.asked.clear();
+    /// Sends a hello to `endpoint` that its node must answer.
+    pub(super) fn send_query(&self, cx: &mut Context, me: Identity, endpoint: Endpoint) {
+        let hello = Hello { alone: true, ..self.hello_to(endpoint, me) };
+        cx.send(endpoint, &Packet::Hello(hello));
+    }
+
+    /// Allows queries of twice the bytes of the datagram that is processed now.
+    pub(super) fn allow_queries(&mut self, datagram_bytes: usize) {
+        self.query_bytes = 2 * datagram_bytes;
+    }
+
+    /// Queries the node at `endpoint`.
+    ///
+    /// It does not if the datagram that causes the query allows too few bytes. Returns `true` if
+    /// the node is queried now or was queried within `retry_after`.
+    pub(super) fn query(&mut self, cx: &mut Context, me: Identity, endpoint: Endpoint) -> bool {
+        let since = cx.now.before(cx.config.retry_after);
+        if self.queried.get(&endpoint).is_some_and(|queried| *queried > since) {
+            return true;
         }
-        self.asked.insert(endpoint, now);
-    }
-}
-
-impl Gossip {
-    /// Returns a hello to `endpoint`, with a challenge if the address is not validated.
-    pub(super) fn hello_to(&self, endpoint: Endpoint) -> Hello {
-        let is_validated = self.paths.is_validated(endpoint);
-        let challenge = if is_validated { 0 } else { self.paths.key.cookie_of(endpoint) };
-        Hello { alone: false, to_all: false, challenge, from: self.swim.identity() }
+        let bytes = packet::hello_bytes(me);
+        if self.query_bytes < bytes {
+            cx.counters.asks_refused += 1;
+            return false;
+        }
+        self.query_bytes -= bytes;
+        if self.queried.len() >= self.max {
+            self.queried.clear();
+        }
+        self.queried.insert(endpoint, cx.now);
+        self.send_query(cx, me, endpoint);
+        true
     }
 
     /// Returns the packet if its origin has validated `source`.
     ///
     /// A path response that completes the validation is returned as the hello that it stands for.
-    pub(super) fn on_path(
+    pub(super) fn admit(
         &mut self,
-        source: Endpoint,
-        origin: Origin,
+        cx: &mut Context,
+        peers: &Peers,
+        me: Identity,
+        (source, origin): (Endpoint, Origin),
         packet: Packet,
     ) -> Option<Packet> {
         match packet {
             Packet::PathChallenge(cookie)
             | Packet::Hello(Hello { challenge: cookie @ 1.., .. }) => {
-                self.on_path_challenge(source, origin, cookie);
+                self.respond(cx, me, (source, origin), cookie);
                 None
             }
-            Packet::PathResponse(response) => self.on_path_response(source, origin, response),
-            packet if self.paths.is_validated_for(source, origin) => Some(packet),
+            Packet::PathResponse(PathResponse { cookie, challenge, from }) => {
+                self.on_cookie(cx, peers, (source, origin), cookie);
+                if challenge != 0 {
+                    self.respond(cx, me, (source, origin), challenge);
+                    return None;
+                }
+                let hello = Hello { alone: false, to_all: false, challenge: 0, from };
+                self.is_validated_for(source, origin).then_some(Packet::Hello(hello))
+            }
+            packet if self.is_validated_for(source, origin) => Some(packet),
             packet => {
-                self.challenge_path(source, &packet);
+                self.challenge(cx, peers, source, &packet);
                 None
             }
         }
+    }
+
+    fn is_validated_for(&self, endpoint: Endpoint, origin: Origin) -> bool {
+        self.validated.get(&endpoint) == Some(&origin)
     }
 
     /// Answers a datagram from an address that is not validated by a challenge, unless none is
     /// needed.
-    fn challenge_path(&mut self, source: Endpoint, packet: &Packet) {
-        self.counters.datagrams_unvalidated += 1;
+    fn challenge(&self, cx: &mut Context, peers: &Peers, source: Endpoint, packet: &Packet) {
+        cx.counters.datagrams_unvalidated += 1;
         let is_answered = match packet {
             // A goodbye ends something that this node has not begun.
             Packet::Goodbye(_) => false,
-            Packet::Hello(hello) => !hello.to_all || self.is_among_answers(),
+            Packet::Hello(hello) => !hello.to_all || cx.is_among_answers(peers.live().len()),
             _ => true,
         };
         if is_answered {
-            let cookie = self.paths.key.cookie_of(source);
-            self.transmit(Destination::Endpoint(source), &Packet::PathChallenge(cookie));
+            cx.send(source, &Packet::PathChallenge(self.key.cookie_of(source)));
         }
-    }
-
-    /// Returns `true` at about [`ANSWERS`] of the members.
-    pub(super) fn is_among_answers(&mut self) -> bool {
-        self.rng.below(self.live.len() + 1) < ANSWERS
     }
 
     /// Returns the cookie to the challenger, and challenges it in return.
-    fn on_path_challenge(&mut self, source: Endpoint, origin: Origin, cookie: u64) {
-        let is_validated = self.paths.is_validated_for(source, origin);
-        let challenge = if is_validated { 0 } else { self.paths.key.cookie_of(source) };
-        let response = PathResponse { cookie, challenge, from: self.swim.identity() };
-        self.transmit(Destination::Endpoint(source), &Packet::PathResponse(response));
+    fn respond(
+        &self,
+        cx: &mut Context,
+        me: Identity,
+        (source, origin): (Endpoint, Origin),
+        cookie: u64,
+    ) {
+        let is_validated = self.is_validated_for(source, origin);
+        let challenge = if is_validated { 0 } else { self.key.cookie_of(source) };
+        let response = PathResponse { cookie, challenge, from: me };
+        cx.send(source, &Packet::PathResponse(response));
     }
 
-    /// Returns the hello that the response stands for, if both addresses are validated now.
-    fn on_path_response(
+    /// Validates the source of a path response, if it returns the cookie of this address.
+    fn on_cookie(
         &mut self,
-        source: Endpoint,
-        origin: Origin,
-        response: PathResponse,
-    ) -> Option<Packet> {
-        let PathResponse { cookie, challenge, from } = response;
-        if cookie == self.paths.key.cookie_of(source) {
-            self.make_room_for_path();
-            self.paths.validated.insert(source, origin);
-        } else {
+        cx: &mut Context,
+        peers: &Peers,
+        (source, origin): (Endpoint, Origin),
+        cookie: u64,
+    ) {
+        if cookie != self.key.cookie_of(source) {
             // The cookie is that of another address of the node, from which it does not send.
-            self.counters.datagrams_unvalidated += 1;
+            cx.counters.datagrams_unvalidated += 1;
+            return;
         }
-        if challenge != 0 {
-            self.on_path_challenge(source, origin, challenge);
-            return None;
+        if self.validated.len() >= self.max {
+            let kept: BTreeSet<Endpoint> = peers.identities().map(|peer| peer.endpoint).collect();
+            self.validated.retain(|endpoint, _| kept.contains(endpoint));
         }
-        let hello = Hello { alone: false, to_all: false, challenge: 0, from };
-        self.paths.is_validated_for(source, origin).then_some(Packet::Hello(hello))
-    }
-
-    fn make_room_for_path(&mut self) {
-        if self.paths.validated.len() >= self.paths.max {
-            let peers: BTreeSet<Endpoint> =
-                self.peers.values().map(|peer| peer.identity.endpoint).collect();
-            self.paths.validated.retain(|endpoint, _| peers.contains(endpoint));
-        }
+        self.validated.insert(source, origin);
     }
 }

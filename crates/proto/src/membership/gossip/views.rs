@@ -1,12 +1,13 @@
 //! Derivation of views from subscriptions: members of this node's groups, and conflicting settings.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Reverse;
 use core::time::Duration;
 
+use super::context::Context;
 use super::packet::Subscription;
 use super::table::Difference;
-use crate::membership::MembershipEvent;
+use crate::membership::{MembershipEvent, already_joined};
 use crate::{GroupId, GroupSettings, JoinError, NodeId, Time, ViewChange, ViewChangeKind};
 
 /// The subscriptions of all live nodes by group, and the views of this node's groups.
@@ -18,10 +19,9 @@ pub(super) struct Views {
     id: NodeId,
     holders: BTreeMap<GroupId, BTreeMap<NodeId, Subscription>>,
     own: BTreeMap<GroupId, OwnGroup>,
-    pub(super) events: VecDeque<MembershipEvent>,
     /// Subscriptions of others that contradict an earlier one of this node.
-    pub(super) contradictions_ignored: u64,
-    pub(super) joins_refused: u64,
+    contradictions_ignored: u64,
+    joins_refused: u64,
 }
 
 #[derive(Debug)]
@@ -37,7 +37,6 @@ impl Views {
             id,
             holders: BTreeMap::new(),
             own: BTreeMap::new(),
-            events: VecDeque::new(),
             contradictions_ignored: 0,
             joins_refused: 0,
         }
@@ -46,17 +45,13 @@ impl Views {
     /// Joins a group. All existing members with the same settings are in the view.
     pub(super) fn join(
         &mut self,
+        cx: &mut Context,
         group: GroupId,
         subscription: Subscription,
     ) -> Result<(), JoinError> {
         let ours = subscription.settings;
         if let Some(own) = self.own.get(&group) {
-            let same_name = own.subscription.settings.name_check == ours.name_check;
-            return Err(if same_name {
-                JoinError::AlreadyJoined
-            } else {
-                JoinError::NameCollision
-            });
+            return Err(already_joined(own.subscription.settings, ours));
         }
         if let Some((by, theirs)) = self.keeper(group)
             && theirs != ours
@@ -68,7 +63,7 @@ impl Views {
         self.own.insert(group, own);
         for (node, theirs) in self.holders.get(&group).cloned().unwrap_or_default() {
             if theirs.settings == ours {
-                self.admit(group, node);
+                self.admit(cx, group, node);
             } else {
                 self.contradictions_ignored += 1;
             }
@@ -90,11 +85,11 @@ impl Views {
     ///
     /// Returns `true` if this node's own subscription is void now, because the other one is earlier
     /// and contradicts it.
-    pub(super) fn apply(&mut self, now: Time, node: NodeId, difference: Difference) -> bool {
+    pub(super) fn apply(&mut self, cx: &mut Context, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {
             self.forget_holder(group, node);
-            self.dismiss(group, node, ViewChangeKind::Left);
+            self.dismiss(cx, group, node, ViewChangeKind::Left);
             return false;
         };
         let before = self.holders.entry(group).or_default().insert(node, theirs);
@@ -103,15 +98,15 @@ impl Views {
         if ours.settings == theirs.settings {
             if before.is_some_and(|before| before.joined_at != theirs.joined_at) {
                 // The node has left in between, and its engine has lost its earlier state.
-                self.dismiss(group, node, ViewChangeKind::Left);
+                self.dismiss(cx, group, node, ViewChangeKind::Left);
             }
-            self.admit(group, node);
+            self.admit(cx, group, node);
             return false;
         }
-        self.dismiss(group, node, ViewChangeKind::Left);
+        self.dismiss(cx, group, node, ViewChangeKind::Left);
         // An established group is not given up because of the join time that one newcomer claims.
         let has_members = self.own.get(&group).is_some_and(|own| !own.members.is_empty());
-        let is_old = now.since(ours.joined_at) >= REFUSABLE;
+        let is_old = cx.now.since(ours.joined_at) >= REFUSABLE;
         if has_members || is_old || (ours.joined_at, self.id) < (theirs.joined_at, node) {
             self.contradictions_ignored += 1;
             tracing::warn!(%group, member = %node, "a member has other settings");
@@ -120,21 +115,29 @@ impl Views {
         self.own.remove(&group);
         self.joins_refused += 1;
         let error = contradiction(ours.settings, theirs.settings, node);
-        self.events.push_back(MembershipEvent::Refused(group, error));
+        cx.events.push_back(MembershipEvent::Refused(group, error));
         true
     }
 
     /// Removes `node`, with its subscriptions of `groups`.
     pub(super) fn remove_node(
         &mut self,
+        cx: &mut Context,
         node: NodeId,
         groups: impl Iterator<Item = GroupId>,
         kind: ViewChangeKind,
     ) {
         for group in groups {
             self.forget_holder(group, node);
-            self.dismiss(group, node, kind);
+            self.dismiss(cx, group, node, kind);
         }
+    }
+
+    pub(super) fn stats(&self) -> [(&'static str, u64); 2] {
+        [
+            ("contradictions_ignored", self.contradictions_ignored),
+            ("joins_refused", self.joins_refused),
+        ]
     }
 
     /// Asserts that the index contains exactly the subscriptions in `tables`.
@@ -182,18 +185,18 @@ impl Views {
         keeper.map(|(_, _, node, settings)| (node, settings))
     }
 
-    fn admit(&mut self, group: GroupId, node: NodeId) {
+    fn admit(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
         let Some(own) = self.own.get_mut(&group) else { return };
         if own.members.insert(node) {
             let kind = ViewChangeKind::Joined;
-            self.events.push_back(own.change(group, node, kind));
+            cx.events.push_back(own.change(group, node, kind));
         }
     }
 
-    fn dismiss(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) {
+    fn dismiss(&mut self, cx: &mut Context, group: GroupId, node: NodeId, kind: ViewChangeKind) {
         let Some(own) = self.own.get_mut(&group) else { return };
         if own.members.remove(&node) {
-            self.events.push_back(own.change(group, node, kind));
+            cx.events.push_back(own.change(group, node, kind));
         }
     }
 

@@ -13,10 +13,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
-use super::fields::Member;
-use super::frame::{Frame, Hello, Refusal, Role, Watched};
 use super::pinger::Pinger;
-use super::ways::{News, WaySettings, Ways};
+use super::processes::{ProcessEvent, Processes};
+use super::protocol::frame::{Frame, FrameError, Hello, Member, Refusal, Role, Watched};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::{Class, Destination, Endpoint, Incarnation, NodeId, Time, Transmit, Wakeup};
 
@@ -60,15 +59,15 @@ impl Default for DetectorConfig {
 pub struct Detector {
     own: NodeId,
     detection_time: Option<Duration>,
-    ways: Ways,
+    processes: Processes,
     /// Assignments by the address of the control process that made them.
-    orders: BTreeMap<Endpoint, Orders>,
+    assignments: BTreeMap<Endpoint, Assignment>,
     pinger: Pinger,
 }
 
 /// Nodes that one control process wants watched.
 #[derive(Debug, Default)]
-struct Orders {
+struct Assignment {
     watched: BTreeMap<NodeId, Member>,
     successor: Option<Member>,
 }
@@ -86,20 +85,19 @@ impl Detector {
         let member = Member { node: id, incarnation: 0, start: Incarnation(0), endpoint };
         let hello = Hello { role: Role::Detector, cluster, member, rack };
         let (greeting_time, retry_after) = (config.greeting_time, config.retry_after);
-        let settings = WaySettings { addresses, greeting_time, retry_after };
         Self {
             own: id,
             detection_time: config.detection_time,
-            ways: Ways::new(settings, hello, seed),
-            orders: BTreeMap::new(),
+            processes: Processes::new(addresses, greeting_time, retry_after, hello, seed),
+            assignments: BTreeMap::new(),
             pinger: Pinger::new(id),
         }
     }
 
     /// Processes an event of a connection.
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        self.ways.handle_link(now, link, event);
-        self.take_news(now);
+        self.processes.handle_link(now, link, event);
+        self.take_events(now);
     }
 
     /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
@@ -111,19 +109,19 @@ impl Detector {
 
     /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.ways.handle_timeout(now);
-        self.take_news(now);
+        self.processes.handle_timeout(now);
+        self.take_events(now);
         self.pinger.handle_timeout(now);
         while let Some(report) = self.pinger.reports.pop_front() {
-            self.ways.send_to_all(&report);
+            self.processes.send_to_all(&report);
         }
     }
 
     /// Sends a goodbye to all control processes, so that another detector takes over the rack at
     /// once.
     pub fn shut_down(&mut self) {
-        self.ways.shut_down();
-        self.orders.clear();
+        self.processes.shut_down();
+        self.assignments.clear();
         let targets: Vec<NodeId> = self.pinger.targets().collect();
         targets.into_iter().for_each(|node| self.pinger.unwatch(node));
     }
@@ -137,12 +135,12 @@ impl Detector {
 
     /// Returns the next command for a connection.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
-        self.ways.poll_link()
+        self.processes.poll_link()
     }
 
     /// Returns the time of the next call of [`Detector::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.ways.next_due().map(|at| Wakeup { at, reason: "failure detector" });
+        let own = self.processes.next_due().map(|at| Wakeup { at, reason: "failure detector" });
         let ping = self.pinger.next_due().map(|at| Wakeup { at, reason: "ping a node" });
         Wakeup::earlier(own, ping)
     }
@@ -154,35 +152,39 @@ impl Detector {
 
     /// Returns the known addresses of control processes, with `true` for those that are connected.
     pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
-        self.ways.addresses()
+        self.processes.addresses()
     }
 
     /// Returns the reason of the last refusal by a control process, unless one has sent a welcome
     /// since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
-        self.ways.last_refusal()
+        self.processes.last_refusal()
     }
 
     /// Returns all counters with their names.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.ways.stats().chain(self.pinger.counters.by_name()).collect()
+        self.processes.stats().chain(self.pinger.counters.by_name()).collect()
     }
 
-    fn take_news(&mut self, now: Time) {
-        while let Some((address, news)) = self.ways.poll_news() {
-            match news {
-                News::Welcomed { lease, .. } => {
+    fn take_events(&mut self, now: Time) {
+        while let Some((address, event)) = self.processes.poll_event() {
+            match event {
+                ProcessEvent::Welcomed { lease, .. } => {
                     self.pinger.set_detection_time(self.detection_time.unwrap_or(lease));
                 }
-                News::Heard(Frame::Watch(changes)) => self.on_watch(now, address, &changes),
-                News::Heard(Frame::Successor { next, .. }) => {
-                    self.orders.entry(address).or_default().successor = next;
+                ProcessEvent::Received(Frame::Watch(changes)) => {
+                    self.on_watch(now, address, &changes)
+                }
+                ProcessEvent::Received(Frame::Successor { next, .. }) => {
+                    self.assignments.entry(address).or_default().successor = next;
                     self.follow(now);
                 }
-                News::Heard(_) => self.ways.on_nonsense(now, address),
+                ProcessEvent::Received(_) => {
+                    self.processes.on_nonsense(now, address, FrameError::Kind);
+                }
                 // Until the process is back, only the assignments of the others count.
-                News::Lost => {
-                    self.orders.remove(&address);
+                ProcessEvent::Lost => {
+                    self.assignments.remove(&address);
                     self.follow(now);
                 }
             }
@@ -190,12 +192,12 @@ impl Detector {
     }
 
     fn on_watch(&mut self, now: Time, address: Endpoint, changes: &[Watched]) {
-        let orders = self.orders.entry(address).or_default();
+        let assignment = self.assignments.entry(address).or_default();
         for Watched { watched, member } in changes {
             if *watched {
-                orders.watched.insert(member.node, *member);
-            } else if orders.watched.get(&member.node) == Some(member) {
-                orders.watched.remove(&member.node);
+                assignment.watched.insert(member.node, *member);
+            } else if assignment.watched.get(&member.node) == Some(member) {
+                assignment.watched.remove(&member.node);
             }
         }
         self.follow(now);
@@ -204,8 +206,8 @@ impl Detector {
     /// Pings all nodes that any process wants watched, in their latest incarnations.
     fn follow(&mut self, now: Time) {
         let mut wanted: BTreeMap<NodeId, Member> = BTreeMap::new();
-        for orders in self.orders.values() {
-            for member in orders.watched.values().chain(&orders.successor) {
+        for assignment in self.assignments.values() {
+            for member in assignment.watched.values().chain(&assignment.successor) {
                 let known = wanted.entry(member.node).or_insert(*member);
                 *known = (*known).max(*member);
             }

@@ -30,22 +30,25 @@
 //!   have no effect on it.
 
 pub mod client;
+mod connections;
 pub mod detector;
-pub(crate) mod fields;
-pub mod frame;
 pub mod observer;
 mod outbox;
 mod pinger;
-mod reader;
+mod processes;
+mod protocol;
 pub mod registry;
 pub mod server;
-mod ways;
 
 pub use self::client::{Service, ServiceConfig};
 pub use self::detector::{Detector, DetectorConfig};
-pub use self::frame::{Frame, FrameError, Hello, Member, Owners, Refusal, Role, Unserved};
 pub use self::observer::{Observed, Observer, ObserverConfig};
-pub use self::reader::FrameReader;
+pub(crate) use self::protocol::fields;
+pub use self::protocol::frame;
+pub use self::protocol::frame::{
+    Frame, FrameError, Hello, Member, Owners, Refusal, Role, Unserved,
+};
+pub use self::protocol::reader::FrameReader;
 pub use self::registry::{Change, GroupState, PartitionState};
 pub use self::server::{
     Commit, CommitFailure, CommitId, DetectorInfo, Server, ServerConfig, SessionInfo,

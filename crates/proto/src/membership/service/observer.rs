@@ -11,11 +11,11 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
-use super::fields::Member;
-use super::frame::{
-    ChangeKind, Frame, Hello, MemberChange, Refusal, Role, Snapshot, Update, partition_of,
+use super::processes::{ProcessEvent, Processes};
+use super::protocol::frame::{
+    ChangeKind, Frame, FrameError, Hello, Member, MemberChange, Refusal, Role, Snapshot, Update,
+    partition_of,
 };
-use super::ways::{News, WaySettings, Ways};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Time, Wakeup};
 
@@ -51,11 +51,11 @@ impl Default for ObserverConfig {
 #[derive(Debug)]
 pub struct Observer {
     group: Option<GroupId>,
-    ways: Ways,
+    processes: Processes,
     /// Number of partitions, `None` until a process has named it.
     partitions: Option<u16>,
     /// The process that has sent all of each partition, and sends its changes.
-    tellers: BTreeMap<u16, Endpoint>,
+    owners: BTreeMap<u16, Endpoint>,
     groups: BTreeMap<GroupId, Observed>,
     /// Incomplete snapshots.
     parts: BTreeMap<Endpoint, Vec<Member>>,
@@ -73,7 +73,7 @@ pub struct Observed {
     /// Members of the group.
     pub members: BTreeMap<NodeId, Member>,
     /// The process that sends changes; `None` if it is unreachable or no longer the owner.
-    teller: Option<Endpoint>,
+    owner: Option<Endpoint>,
 }
 
 /// Maximum number of changes that wait to be polled. Further ones are dropped and counted.
@@ -89,12 +89,11 @@ impl Observer {
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let member = Member { node: NodeId(seed), incarnation: 0, start: Incarnation(0), endpoint };
         let hello = Hello { role: Role::Observer, cluster, member, rack: String::new() };
-        let settings = WaySettings { addresses, greeting_time, retry_after };
         Self {
             group,
-            ways: Ways::new(settings, hello, seed),
+            processes: Processes::new(addresses, greeting_time, retry_after, hello, seed),
             partitions: None,
-            tellers: BTreeMap::new(),
+            owners: BTreeMap::new(),
             groups: BTreeMap::new(),
             parts: BTreeMap::new(),
             changes: VecDeque::new(),
@@ -104,29 +103,29 @@ impl Observer {
 
     /// Processes an event of a connection.
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        self.ways.handle_link(now, link, event);
-        self.take_news(now);
+        self.processes.handle_link(now, link, event);
+        self.take_events(now);
     }
 
     /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.ways.handle_timeout(now);
-        self.take_news(now);
+        self.processes.handle_timeout(now);
+        self.take_events(now);
     }
 
     /// Sends a goodbye to all control processes.
     pub fn shut_down(&mut self) {
-        self.ways.shut_down();
+        self.processes.shut_down();
     }
 
     /// Returns the next command for a connection.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
-        self.ways.poll_link()
+        self.processes.poll_link()
     }
 
     /// Returns the time of the next call of [`Observer::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        self.ways.next_due().map(|at| Wakeup { at, reason: "observer" })
+        self.processes.next_due().map(|at| Wakeup { at, reason: "observer" })
     }
 
     /// Returns the next change, in the order in which the changes were reported.
@@ -146,40 +145,40 @@ impl Observer {
     pub fn is_current(&self) -> bool {
         let Some(partitions) = self.partitions else { return false };
         match self.group {
-            Some(group) => self.tellers.contains_key(&partition_of(group, partitions)),
-            None => self.tellers.len() == usize::from(partitions),
+            Some(group) => self.owners.contains_key(&partition_of(group, partitions)),
+            None => self.owners.len() == usize::from(partitions),
         }
     }
 
     /// Returns the known addresses of control processes, with `true` for those that are connected.
     pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
-        self.ways.addresses()
+        self.processes.addresses()
     }
 
     /// Returns the reason of the last refusal by a control process, unless one has sent a welcome
     /// since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
-        self.ways.last_refusal()
+        self.processes.last_refusal()
     }
 
     /// Returns all counters with their names.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.ways.stats().chain([("changes_dropped", self.changes_dropped)]).collect()
+        self.processes.stats().chain([("changes_dropped", self.changes_dropped)]).collect()
     }
 
-    fn take_news(&mut self, now: Time) {
-        while let Some((from, news)) = self.ways.poll_news() {
-            let is_sound = match news {
-                News::Welcomed { partitions, .. } => self.on_welcomed(from, partitions),
-                News::Heard(frame) => self.on_frame(from, frame),
-                News::Lost => {
+    fn take_events(&mut self, now: Time) {
+        while let Some((from, event)) = self.processes.poll_event() {
+            let is_sound = match event {
+                ProcessEvent::Welcomed { partitions, .. } => self.on_welcomed(from, partitions),
+                ProcessEvent::Received(frame) => self.on_frame(from, frame),
+                ProcessEvent::Lost => {
                     self.on_lost(from);
                     true
                 }
             };
             if !is_sound {
                 self.on_lost(from);
-                self.ways.on_nonsense(now, from);
+                self.processes.on_nonsense(now, from, FrameError::Value);
             }
         }
     }
@@ -189,16 +188,16 @@ impl Observer {
             return false;
         }
         let group = self.group.unwrap_or(GroupId::NONE);
-        self.ways.send(from, &Frame::Observe { group });
+        self.processes.send(from, &Frame::Observe { group });
         true
     }
 
     /// Marks the groups of a lost process as possibly outdated.
     fn on_lost(&mut self, from: Endpoint) {
         self.parts.remove(&from);
-        self.tellers.retain(|_, teller| *teller != from);
-        for group in self.groups.values_mut().filter(|group| group.teller == Some(from)) {
-            group.teller = None;
+        self.owners.retain(|_, owner| *owner != from);
+        for group in self.groups.values_mut().filter(|group| group.owner == Some(from)) {
+            group.owner = None;
         }
     }
 
@@ -224,20 +223,20 @@ impl Observer {
         let members = self.parts.remove(&from).unwrap_or_default();
         let members: BTreeMap<NodeId, Member> =
             members.into_iter().map(|member| (member.node, member)).collect();
-        let teller = Some(from);
-        let now = Observed { settings, version, members: members.clone(), teller };
+        let owner = Some(from);
+        let now = Observed { settings, version, members: members.clone(), owner };
         let before = self.groups.insert(group, now).map(|it| it.members).unwrap_or_default();
         for member in before.values().filter(|member| !members.contains_key(&member.node)) {
-            self.tell(group, MemberChange { kind: ChangeKind::Left, member: *member });
+            self.report(group, MemberChange { kind: ChangeKind::Left, member: *member });
         }
         for member in members.values().filter(|it| before.get(&it.node) != Some(it)) {
-            self.tell(group, MemberChange { kind: ChangeKind::Joined, member: *member });
+            self.report(group, MemberChange { kind: ChangeKind::Joined, member: *member });
         }
     }
 
     fn on_update(&mut self, from: Endpoint, update: &Update) -> bool {
         let Some(known) = self.groups.get_mut(&update.group) else { return true };
-        if known.teller != Some(from) {
+        if known.owner != Some(from) {
             return true;
         }
         if known.version != update.after {
@@ -253,7 +252,7 @@ impl Observer {
         if known.members.is_empty() {
             self.groups.remove(&update.group);
         }
-        update.changes.iter().for_each(|change| self.tell(update.group, *change));
+        update.changes.iter().for_each(|change| self.report(update.group, *change));
         true
     }
 
@@ -261,9 +260,9 @@ impl Observer {
     /// contain.
     fn on_observed(&mut self, from: Endpoint, partition: u16) {
         let Some(partitions) = self.partitions else { return };
-        self.tellers.insert(partition, from);
+        self.owners.insert(partition, from);
         let is_gone = |group: GroupId, it: &Observed| {
-            partition_of(group, partitions) == partition && it.teller != Some(from)
+            partition_of(group, partitions) == partition && it.owner != Some(from)
         };
         let gone: Vec<GroupId> = self
             .groups
@@ -274,7 +273,7 @@ impl Observer {
         for group in gone {
             let Some(observed) = self.groups.remove(&group) else { continue };
             for member in observed.members.into_values() {
-                self.tell(group, MemberChange { kind: ChangeKind::Left, member });
+                self.report(group, MemberChange { kind: ChangeKind::Left, member });
             }
         }
     }
@@ -283,15 +282,15 @@ impl Observer {
     fn on_elsewhere(&mut self, from: Endpoint, group: GroupId) {
         let Some(partitions) = self.partitions else { return };
         let partition = partition_of(group, partitions);
-        if self.tellers.get(&partition) == Some(&from) {
-            self.tellers.remove(&partition);
+        if self.owners.get(&partition) == Some(&from) {
+            self.owners.remove(&partition);
         }
-        if let Some(known) = self.groups.get_mut(&group).filter(|it| it.teller == Some(from)) {
-            known.teller = None;
+        if let Some(known) = self.groups.get_mut(&group).filter(|it| it.owner == Some(from)) {
+            known.owner = None;
         }
     }
 
-    fn tell(&mut self, group: GroupId, change: MemberChange) {
+    fn report(&mut self, group: GroupId, change: MemberChange) {
         if self.changes.len() >= MAX_CHANGES {
             self.changes_dropped += 1;
         } else {

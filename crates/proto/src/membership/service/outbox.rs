@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::frame::Frame;
+use super::protocol::frame::Frame;
 use crate::Endpoint;
 use crate::membership::link::{LinkCommand, LinkId};
 

@@ -15,8 +15,8 @@ use core::time::Duration;
 
 use bytes::BufMut;
 
-use super::fields::{Member, take_u64};
-use super::frame::{Frame, millis};
+use super::protocol::fields::take_u64;
+use super::protocol::frame::{Frame, Member, millis};
 use crate::wire::{self, Header, Protocol};
 use crate::{Endpoint, GroupId, NodeId, Origin, Time, Timers};
 

@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use bytes::BufMut;
 
-use super::fields::{take_group, take_settings, take_u8, take_u64};
-use super::frame::{ChangeKind, FrameError, Member};
+use super::protocol::fields::{take_group, take_settings, take_u8, take_u64};
+use super::protocol::frame::{ChangeKind, FrameError, Member};
 use crate::{GroupId, GroupSettings, NodeId};
 
 /// One change of a partition, as stores keep it and watchers receive it.

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use super::super::frame::MAX_TEXT_BYTES;
 use crate::Endpoint;
+use crate::membership::service::protocol::frame::MAX_TEXT_BYTES;
 
 /// Settings of the provider [`Service`](super::Service).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,18 +1,8 @@
-//! Counters of the provider: connections, frames and events.
+//! Counters of the provider: frames and events.
 
 crate::counters! {
     /// Counts since the node started.
     pub(super) struct Counters {
-        links_tried,
-        links_welcomed,
-        links_refused,
-        /// Attempts that failed.
-        links_failed,
-        /// Welcomed connections that ended.
-        links_lost,
-        /// Connections that were not welcomed in time, or were silent for a whole lease.
-        links_silent,
-        links_nonsense,
         /// Frames about groups whose settings this program does not know.
         settings_unknown,
         frames_received,

@@ -1,41 +1,54 @@
 //! Requests of this node to the service: joins, leaves and resyncs.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::super::frame::{
-    ChangeKind, Frame, JoinRefusal, MANAGER_PARTITION, Member, Owners, Snapshot, Unserved, Update,
-    partition_of,
+use super::context::Context;
+use super::counters::Counters;
+use super::owners::KnownOwners;
+use crate::membership::service::protocol::frame::{
+    Frame, JoinRefusal, MANAGER_PARTITION, Member, Owners, Snapshot, Unserved, Update, partition_of,
 };
-use super::paths::{Path, Ready, State};
-use super::{Service, Timer};
-use crate::membership::MembershipEvent;
-use crate::{Endpoint, GroupId, GroupSettings, JoinError, Profile, Time};
+use crate::{Endpoint, GroupId, GroupSettings, JoinError, Profile};
+
+/// The groups that this node wants to be in, and its requests in flight.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    groups: BTreeMap<GroupId, OwnGroup>,
+    /// Groups whose leave the service has not confirmed, with the address and number of the last
+    /// request.
+    leaving: BTreeMap<GroupId, Option<(Endpoint, u32)>>,
+    /// Groups whose join became complete, until the node takes them.
+    joined: BTreeSet<GroupId>,
+    /// One for each connection that was welcomed.
+    windows: BTreeMap<Endpoint, Window>,
+    last_request: u32,
+}
 
 /// A group that this node wants to be in.
 #[derive(Debug)]
-pub(super) struct Own {
-    pub(super) settings: GroupSettings,
-    pub(super) standing: Standing,
+struct OwnGroup {
+    settings: GroupSettings,
+    progress: Progress,
     /// The process to which it was requested, or that reports its changes.
     at: Option<Endpoint>,
     /// Version of the view.
     version: u64,
     /// `true` if the service may have received the join.
-    pub(super) was_asked: bool,
+    was_requested: bool,
     /// `true` if the view was ever up to date.
-    pub(super) was_current: bool,
+    was_current: bool,
     /// Parts of a snapshot received so far.
     incoming: Vec<Member>,
 }
 
 /// Progress of a group at the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+enum Progress {
     /// To be joined.
     Wanted,
     /// The join with this number is in flight. Answers to earlier joins, of a group that was left
     /// since, are ignored.
-    Asked(u32),
+    Requested(u32),
     /// This node is a member, but its view may be outdated.
     Stale,
     /// The snapshot is in flight.
@@ -44,145 +57,199 @@ pub(super) enum Standing {
     Current,
 }
 
-impl Own {
-    pub(super) fn new(settings: GroupSettings) -> Self {
-        let (standing, incoming) = (Standing::Wanted, Vec::new());
-        let (was_asked, was_current) = (false, false);
-        Self { settings, standing, at: None, version: 0, was_asked, was_current, incoming }
-    }
+/// Requests to one process.
+#[derive(Debug, Default)]
+struct Window {
+    /// Groups with a pending request.
+    queue: VecDeque<GroupId>,
+    /// Joins and leaves in flight.
+    open: BTreeMap<u32, GroupId>,
+    /// Groups whose snapshot is in flight.
+    resyncing: BTreeSet<GroupId>,
+}
 
+/// Relation of an update to the known version of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Updated {
+    /// The group is not up to date, or its changes are reported by another process.
+    Ignored,
+    /// An earlier update is missing. The group must be requested again.
+    Gap,
+    Next,
+}
+
+impl OwnGroup {
     /// Resets the progress after the loss of the connection. The request must be sent again.
     fn lose(&mut self) {
         self.at = None;
         self.incoming.clear();
-        self.standing = match self.standing {
-            Standing::Wanted | Standing::Asked(_) => Standing::Wanted,
-            Standing::Stale | Standing::Resyncing | Standing::Current => Standing::Stale,
+        self.progress = match self.progress {
+            Progress::Wanted | Progress::Requested(_) => Progress::Wanted,
+            Progress::Stale | Progress::Resyncing | Progress::Current => Progress::Stale,
         };
+    }
+
+    fn is_pending(&self) -> bool {
+        matches!(self.progress, Progress::Wanted | Progress::Stale)
     }
 }
 
-impl Service {
-    pub(super) fn needed_partitions(&self) -> BTreeSet<u16> {
-        let Some(Owners { partitions, .. }) = self.owners else { return BTreeSet::new() };
-        let groups = self.groups.keys().chain(self.leaving.keys());
-        let partitions = groups.map(|group| partition_of(*group, partitions));
-        let has_bulk = self.groups.values().any(|own| own.settings.profile == Profile::Bulk);
-        partitions.chain(has_bulk.then_some(MANAGER_PARTITION)).collect()
+impl Window {
+    fn in_flight(&self) -> usize {
+        self.open.len() + self.resyncing.len()
+    }
+}
+
+impl Requests {
+    pub(super) fn settings(&self, group: GroupId) -> Option<GroupSettings> {
+        self.groups.get(&group).map(|own| own.settings)
     }
 
-    fn owner_of(&self, group: GroupId) -> Option<Endpoint> {
-        self.owners.as_ref()?.owner_of(group)
+    pub(super) fn add(&mut self, group: GroupId, settings: GroupSettings) {
+        let (progress, was_requested, was_current) = (Progress::Wanted, false, false);
+        let (at, version, incoming) = (None, 0, Vec::new());
+        let own =
+            OwnGroup { settings, progress, at, version, was_requested, was_current, incoming };
+        self.groups.insert(group, own);
     }
 
-    /// Sends a request about the group, now or once its owner is connected.
-    pub(super) fn request(&mut self, now: Time, group: GroupId) {
-        let Some(owner) = self.owner_of(group) else { return };
-        if let Some(ready) = self.ready(owner) {
-            ready.queue.push_back(group);
-            self.ask(owner);
-        } else {
-            self.tend(now);
+    /// Removes a group. Returns `true` if a leave must be sent, because the service may have
+    /// received the join, or `None` if this node did not want to be in the group.
+    pub(super) fn leave(&mut self, group: GroupId) -> Option<bool> {
+        let own = self.groups.remove(&group)?;
+        self.joined.remove(&group);
+        let must_leave = own.progress != Progress::Wanted || own.was_requested;
+        if must_leave {
+            self.leaving.insert(group, None);
         }
+        Some(must_leave)
     }
 
-    /// Queues all requests to this owner.
-    pub(super) fn queue_all(&mut self, address: Endpoint) {
-        let wanted = self
-            .groups
-            .iter()
-            .filter(|(_, own)| matches!(own.standing, Standing::Wanted | Standing::Stale));
+    /// Forgets the leaves, because the service has removed this node from all groups.
+    pub(super) fn forget_leaves(&mut self) {
+        self.leaving.clear();
+    }
+
+    pub(super) fn are_current(&self) -> bool {
+        self.groups.values().all(|own| own.progress == Progress::Current)
+    }
+
+    pub(super) fn are_pending(&self) -> bool {
+        self.groups.values().any(OwnGroup::is_pending)
+    }
+
+    pub(super) fn are_busy(&self) -> bool {
+        self.windows.values().any(|window| window.in_flight() + window.queue.len() > 0)
+    }
+
+    pub(super) fn have_joined(&self) -> bool {
+        self.groups.values().all(|own| own.was_current)
+    }
+
+    pub(super) fn has_joined(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|own| own.was_current)
+    }
+
+    pub(super) fn pop_joined(&mut self) -> Option<GroupId> {
+        self.joined.pop_first()
+    }
+
+    /// Returns the partitions whose owners are needed.
+    pub(super) fn partitions(&self, owners: Option<&Owners>) -> BTreeSet<u16> {
+        let Some(Owners { partitions, .. }) = owners else { return BTreeSet::new() };
+        let groups = self.groups.keys().chain(self.leaving.keys());
+        let needed = groups.map(|group| partition_of(*group, *partitions));
+        let has_bulk = self.groups.values().any(|own| own.settings.profile == Profile::Bulk);
+        needed.chain(has_bulk.then_some(MANAGER_PARTITION)).collect()
+    }
+
+    /// Sends a request about the group to its owner. Returns `false` if the owner is not connected.
+    pub(super) fn request(&mut self, cx: &mut Context, owner: Endpoint, group: GroupId) -> bool {
+        let Some(window) = self.windows.get_mut(&owner) else { return false };
+        window.queue.push_back(group);
+        self.send(cx, owner);
+        true
+    }
+
+    pub(super) fn open_window(&mut self, address: Endpoint) {
+        self.windows.insert(address, Window::default());
+    }
+
+    pub(super) fn queue_all(&mut self, cx: &mut Context, owners: &KnownOwners, address: Endpoint) {
+        let pending = self.groups.iter().filter(|(_, own)| own.is_pending());
         let leaving = self.leaving.iter().filter(|(_, at)| at.is_none());
-        let groups = wanted.map(|(group, _)| *group).chain(leaving.map(|(group, _)| *group));
+        let groups = pending.map(|(group, _)| *group).chain(leaving.map(|(group, _)| *group));
         let groups: BTreeSet<GroupId> =
-            groups.filter(|group| self.owner_of(*group) == Some(address)).collect();
-        if let Some(ready) = self.ready(address) {
-            ready.queue = groups.into_iter().collect();
-            self.ask(address);
+            groups.filter(|group| owners.owner_of(*group) == Some(address)).collect();
+        if let Some(window) = self.windows.get_mut(&address) {
+            window.queue = groups.into_iter().collect();
+            self.send(cx, address);
         }
     }
 
     /// Sends requests while there is room in the window.
-    pub(super) fn ask(&mut self, address: Endpoint) {
-        let window = self.config.max_open_requests;
-        let Some(path) = self.paths.get_mut(&address) else { return };
-        let State::Ready(ready) = &mut path.state else { return };
-        while ready.open.len() + ready.resyncing.len() < window {
-            let Some(group) = ready.queue.pop_front() else { return };
+    pub(super) fn send(&mut self, cx: &mut Context, address: Endpoint) {
+        let Some(window) = self.windows.get_mut(&address) else { return };
+        while window.in_flight() < cx.config.max_open_requests {
+            let Some(group) = window.queue.pop_front() else { return };
             if let Some(at) = self.leaving.get_mut(&group).filter(|at| at.is_none()) {
-                let request = next_request(&mut self.next_request);
+                let request = next_request(&mut self.last_request);
                 *at = Some((address, request));
-                ready.open.insert(request, group);
-                self.outbox.send(ready.link, &Frame::Leave { request, group });
-                self.counters.leaves_sent += 1;
+                window.open.insert(request, group);
+                cx.connections.send(address, &Frame::Leave { request, group });
+                cx.counters.leaves_sent += 1;
             }
             let Some(own) = self.groups.get_mut(&group) else { continue };
-            match own.standing {
-                Standing::Wanted => {
-                    let (request, settings) = (next_request(&mut self.next_request), own.settings);
-                    ready.open.insert(request, group);
-                    self.outbox.send(ready.link, &Frame::Join { request, group, settings });
-                    self.counters.joins_sent += 1;
-                    (own.standing, own.was_asked) = (Standing::Asked(request), true);
+            match own.progress {
+                Progress::Wanted => {
+                    let request = next_request(&mut self.last_request);
+                    let settings = own.settings;
+                    window.open.insert(request, group);
+                    cx.connections.send(address, &Frame::Join { request, group, settings });
+                    cx.counters.joins_sent += 1;
+                    (own.progress, own.was_requested) = (Progress::Requested(request), true);
                 }
-                Standing::Stale => {
-                    ready.resyncing.insert(group);
+                Progress::Stale => {
+                    window.resyncing.insert(group);
                     let have = own.version;
-                    self.outbox.send(ready.link, &Frame::Resync { group, have });
-                    self.counters.resyncs_sent += 1;
-                    own.standing = Standing::Resyncing;
+                    cx.connections.send(address, &Frame::Resync { group, have });
+                    cx.counters.resyncs_sent += 1;
+                    own.progress = Progress::Resyncing;
                 }
-                Standing::Asked(_) | Standing::Resyncing | Standing::Current => continue,
+                Progress::Requested(_) | Progress::Resyncing | Progress::Current => continue,
             }
             own.at = Some(address);
         }
     }
 
     /// Resets the requests that were in flight on a lost connection.
-    pub(super) fn lose_groups_at(&mut self, address: Endpoint) {
-        self.groups.values_mut().filter(|own| own.at == Some(address)).for_each(Own::lose);
-        let is_there = |at: &&mut Option<(Endpoint, u32)>| at.is_some_and(|it| it.0 == address);
-        for at in self.leaving.values_mut().filter(is_there) {
-            *at = None;
+    pub(super) fn lose(&mut self, address: Endpoint) {
+        self.windows.remove(&address);
+        self.groups.values_mut().filter(|own| own.at == Some(address)).for_each(OwnGroup::lose);
+        let leaving = self.leaving.values_mut();
+        leaving.filter(|at| is_at(at, address)).for_each(|at| *at = None);
+    }
+
+    /// Resets all requests, because this node comes back as another incarnation that must join all
+    /// groups again.
+    pub(super) fn lose_all(&mut self) {
+        self.windows.clear();
+        self.leaving.values_mut().for_each(|at| *at = None);
+        for own in self.groups.values_mut() {
+            own.lose();
+            own.progress = Progress::Wanted;
         }
     }
 
-    pub(super) fn on_owners(&mut self, now: Time, from: Endpoint, mut owners: Owners) {
-        for (_, owner) in owners.owned.iter_mut().filter(|(_, at)| at.0.ip().is_unspecified()) {
-            owner.0.set_ip(from.0.ip());
-        }
-        self.owners_told += 1;
-        if !owners.owned.is_empty() {
-            self.owners_from = Some(from);
-        }
-        let told = Some((self.owners_told, owners));
-        if let Some(ready) = self.ready(from) {
-            ready.owners = told;
-        }
-        self.follow_owners(now);
-    }
-
-    /// Follows the last owner list of an open connection.
-    ///
-    /// A process that names no owner has just started or cannot know, so its list is ignored if
-    /// another one is known.
-    pub(super) fn follow_owners(&mut self, now: Time) {
-        let told = self.paths.values().filter_map(Path::owners);
-        let latest = told.max_by_key(|(number, owners)| (!owners.owned.is_empty(), *number));
-        let Some((_, owners)) = latest else { return };
-        if self.owners.as_ref().is_some_and(|known| known == owners || owners.owned.is_empty()) {
-            return;
-        }
-        self.owners = Some(owners.clone());
+    /// Resets the requests to former owners. Returns the owners of all groups.
+    pub(super) fn follow(&mut self, owners: &Owners) -> BTreeSet<Endpoint> {
         let groups: Vec<GroupId> = self.groups.keys().chain(self.leaving.keys()).copied().collect();
-        let mut changed = BTreeSet::new();
+        let mut needed = BTreeSet::new();
         for group in groups {
-            let owner = self.owner_of(group);
-            changed.extend(owner);
+            let owner = owners.owner_of(group);
+            needed.extend(owner);
             if let Some(own) = self.groups.get_mut(&group).filter(|it| it.at != owner) {
-                if let Some(State::Ready(old)) =
-                    own.at.and_then(|at| self.paths.get_mut(&at)).map(|path| &mut path.state)
-                {
+                if let Some(old) = own.at.and_then(|at| self.windows.get_mut(&at)) {
                     old.open.retain(|_, open| *open != group);
                     old.resyncing.remove(&group);
                 }
@@ -192,47 +259,47 @@ impl Service {
                 *at = None;
             }
         }
-        self.tend(now);
-        changed.into_iter().for_each(|owner| self.queue_all(owner));
-        self.look_whether_away(now);
+        needed
     }
 
-    pub(super) fn on_joined(&mut self, address: Endpoint, request: u32, group: GroupId) {
-        let Some(ready) = self.ready(address) else { return };
-        if ready.open.remove(&request) != Some(group) {
-            self.counters.answers_late += 1;
+    pub(super) fn on_joined(
+        &mut self,
+        cx: &mut Context,
+        address: Endpoint,
+        request: u32,
+        group: GroupId,
+    ) {
+        if !self.close_request(cx, address, request, group) {
             return;
         }
-        let is_asked = |own: &&mut Own| own.standing == Standing::Asked(request);
-        if let Some(own) = self.groups.get_mut(&group).filter(is_asked) {
+        if let Some(own) = self.requested(group, request) {
             // Its snapshot follows.
-            own.standing = Standing::Resyncing;
-            if let Some(ready) = self.ready(address) {
-                ready.resyncing.insert(group);
+            own.progress = Progress::Resyncing;
+            if let Some(window) = self.windows.get_mut(&address) {
+                window.resyncing.insert(group);
             }
         }
-        self.ask(address);
+        self.send(cx, address);
     }
 
+    /// Processes the refusal of a join. Returns the error if the join is void.
     pub(super) fn on_join_refused(
         &mut self,
-        now: Time,
+        cx: &mut Context,
         address: Endpoint,
         (request, group): (u32, GroupId),
         why: JoinRefusal,
-    ) {
-        let Some(ready) = self.ready(address) else { return };
-        if ready.open.remove(&request) != Some(group) {
-            self.counters.answers_late += 1;
-            return;
+    ) -> Option<JoinError> {
+        if !self.close_request(cx, address, request, group) {
+            return None;
         }
-        let is_asked = |own: &&mut Own| own.standing == Standing::Asked(request);
-        let Some(own) = self.groups.get_mut(&group).filter(is_asked) else { return };
+        let own = self.requested(group, request)?;
         let error = match why {
             // A former member that comes back tries again after a failure of the store.
             JoinRefusal::Unserved(why) if why == Unserved::Busy || own.was_current => {
                 own.lose();
-                return self.ask_again_later(now, address);
+                cx.request_again_later(address);
+                return None;
             }
             JoinRefusal::Contradiction { existing, given, .. }
                 if existing.name_check != given.name_check =>
@@ -244,177 +311,186 @@ impl Service {
             }
             JoinRefusal::Unserved(why) => JoinError::Unserved { why },
         };
-        self.counters.joins_refused += 1;
+        cx.counters.joins_refused += 1;
         self.groups.remove(&group);
-        // Nodes that only this group contained are reported as parted after it.
-        self.views.events.push_back(MembershipEvent::Refused(group, error));
-        self.views.leave(group);
-        self.ask(address);
+        self.send(cx, address);
+        Some(error)
     }
 
-    pub(super) fn on_left(&mut self, address: Endpoint, request: u32, group: GroupId) {
-        let Some(ready) = self.ready(address) else { return };
-        if ready.open.remove(&request) != Some(group) {
-            self.counters.answers_late += 1;
-        } else if self.leaving.get(&group) == Some(&Some((address, request))) {
-            // Otherwise the group was joined and left again, and the later leave is still to be
-            // sent.
-            self.leaving.remove(&group);
-        }
-        self.ask(address);
-    }
-
-    /// Schedules the request again: the process does not own the group, and the owner will be known
-    /// soon.
-    pub(super) fn on_elsewhere(
+    pub(super) fn on_left(
         &mut self,
-        now: Time,
+        cx: &mut Context,
         address: Endpoint,
         request: u32,
         group: GroupId,
     ) {
-        self.counters.sent_elsewhere += 1;
-        let Some(ready) = self.ready(address) else { return };
-        ready.open.remove(&request);
-        ready.resyncing.remove(&group);
+        let is_last = self.leaving.get(&group) == Some(&Some((address, request)));
+        if self.close_request(cx, address, request, group) && is_last {
+            // Otherwise the group was joined and left again, and the later leave is still to be
+            // sent.
+            self.leaving.remove(&group);
+        }
+        self.send(cx, address);
+    }
+
+    /// Schedules the request again: the process does not own the group, and the owner will be known
+    /// soon. Returns `false` if the process is not connected.
+    pub(super) fn on_elsewhere(
+        &mut self,
+        cx: &mut Context,
+        address: Endpoint,
+        request: u32,
+        group: GroupId,
+    ) -> bool {
+        let Some(window) = self.windows.get_mut(&address) else { return false };
+        window.open.remove(&request);
+        window.resyncing.remove(&group);
         if let Some(own) = self.groups.get_mut(&group).filter(|own| own.at == Some(address)) {
             own.lose();
         }
-        let is_there = |at: &&mut Option<(Endpoint, u32)>| at.is_some_and(|it| it.0 == address);
-        if let Some(at) = self.leaving.get_mut(&group).filter(is_there) {
+        if let Some(at) = self.leaving.get_mut(&group).filter(|at| is_at(at, address)) {
             *at = None;
         }
-        self.ask_again_later(now, address);
-        self.look_whether_away(now);
+        cx.request_again_later(address);
+        true
     }
 
-    pub(super) fn on_snapshot(&mut self, address: Endpoint, snapshot: Snapshot) {
+    /// Processes a part of a snapshot. Returns all members once it is complete.
+    pub(super) fn on_snapshot(
+        &mut self,
+        cx: &mut Context,
+        address: Endpoint,
+        snapshot: Snapshot,
+    ) -> Option<Vec<Member>> {
         let Snapshot { group, version, more, members, .. } = snapshot;
-        let is_awaited =
-            |own: &&mut Own| own.standing == Standing::Resyncing && own.at == Some(address);
-        let Some(own) = self.groups.get_mut(&group).filter(is_awaited) else {
-            self.counters.answers_late += u64::from(!more);
-            self.forget_resync(address, group, more);
-            return;
+        let Some(own) = self.followed(address, group, Progress::Resyncing) else {
+            if !more {
+                cx.counters.answers_late += 1;
+                self.forget_resync(address, group);
+            }
+            return None;
         };
         own.incoming.extend(members);
         if more {
-            return;
+            return None;
         }
-        self.counters.snapshots_received += 1;
+        cx.counters.snapshots_received += 1;
         own.version = version;
         let members = core::mem::take(&mut own.incoming);
-        self.views.replace(group, &members);
-        self.become_current(address, group);
+        self.become_current(cx, address, group);
+        Some(members)
     }
 
     pub(super) fn on_unchanged(
         &mut self,
-        now: Time,
+        cx: &mut Context,
         address: Endpoint,
         group: GroupId,
         version: u64,
     ) {
-        let is_awaited =
-            |own: &&mut Own| own.standing == Standing::Resyncing && own.at == Some(address);
-        match self.groups.get_mut(&group).filter(is_awaited) {
-            Some(own) if own.version == version => self.become_current(address, group),
+        match self.followed(address, group, Progress::Resyncing) {
+            Some(own) if own.version == version => {
+                return self.become_current(cx, address, group);
+            }
             Some(own) => {
                 // The answer does not match the request, so everything is requested.
                 own.version = 0;
                 own.lose();
-                self.forget_resync(address, group, false);
-                self.ask_again_later(now, address);
+                cx.request_again_later(address);
             }
-            None => self.forget_resync(address, group, false),
+            None => {}
         }
+        self.forget_resync(address, group);
     }
 
-    pub(super) fn on_update(&mut self, now: Time, address: Endpoint, update: &Update) {
-        self.counters.updates_received += 1;
-        let is_followed =
-            |own: &&mut Own| own.standing == Standing::Current && own.at == Some(address);
-        let group = update.group;
+    /// Processes an update. If it is the next one, its changes must be applied to the view.
+    pub(super) fn on_update(
+        &mut self,
+        counters: &mut Counters,
+        address: Endpoint,
+        update: &Update,
+    ) -> Updated {
+        counters.updates_received += 1;
         // Before a snapshot, updates can arrive that it already contains.
-        let Some(own) = self.groups.get_mut(&group).filter(is_followed) else { return };
+        let Some(own) = self.followed(address, update.group, Progress::Current) else {
+            return Updated::Ignored;
+        };
         if update.after != own.version {
-            self.counters.gaps += 1;
+            counters.gaps += 1;
             own.lose();
-            self.request(now, group);
-            return self.look_whether_away(now);
+            return Updated::Gap;
         }
         own.version = update.version;
-        for change in &update.changes {
-            match change.kind {
-                ChangeKind::Joined => self.views.admit(group, change.member),
-                kind => self.views.dismiss(group, change.member.node, kind.view_change()),
-            }
-        }
-    }
-
-    /// Comes back as a later incarnation, because the service declared this one dead.
-    pub(super) fn on_expired(&mut self, now: Time, incarnation: u32) {
-        if incarnation < self.member.incarnation {
-            self.counters.answers_late += 1;
-            return;
-        }
-        self.counters.expiries += 1;
-        tracing::info!(node = %self.member.node, incarnation, "rejoins after being declared dead");
-        // The service has already removed the node from the groups that it was leaving.
-        self.leaving.clear();
-        self.come_back(now, incarnation);
-    }
-
-    /// Joins all groups again as the incarnation after `after`.
-    pub(super) fn come_back(&mut self, now: Time, after: u32) {
-        self.member.incarnation = after.saturating_add(1);
-        for own in self.groups.values_mut() {
-            own.lose();
-            own.standing = Standing::Wanted;
-        }
-        self.restart_links(now);
-        self.look_whether_away(now);
-    }
-
-    pub(super) fn on_again_timer(&mut self, address: Endpoint) {
-        self.queue_all(address);
+        Updated::Next
     }
 
     /// Asserts that each group in flight is requested on an open connection.
-    pub(super) fn check_requests(&self) {
+    pub(super) fn check(&self, cx: &Context) {
+        let ready = cx.connections.addresses().filter(|(_, is_ready)| *is_ready);
+        assert!(ready.map(|(address, _)| address).eq(self.windows.keys().copied()), "no window");
         for (group, own) in &self.groups {
-            match own.standing {
-                Standing::Wanted | Standing::Stale => assert_eq!(own.at, None, "{group:?} is at"),
-                Standing::Asked(_) | Standing::Resyncing | Standing::Current => {
-                    let path = own.at.and_then(|at| self.paths.get(&at));
-                    let is_ready = path.is_some_and(|path| matches!(path.state, State::Ready(_)));
-                    assert!(is_ready, "{group:?} is asked for on no link");
-                }
+            if own.is_pending() {
+                assert_eq!(own.at, None, "{group:?} is at");
+            } else {
+                let is_ready = own.at.is_some_and(|at| self.windows.contains_key(&at));
+                assert!(is_ready, "{group:?} is asked for on no link");
             }
+        }
+        for window in self.windows.values() {
+            let open = window.in_flight();
+            assert!(open <= 2 * cx.config.max_open_requests, "{open} open requests");
         }
     }
 
-    fn become_current(&mut self, address: Endpoint, group: GroupId) {
-        self.forget_resync(address, group, false);
+    /// Removes a request that was answered. Returns `false` if it was not in flight.
+    fn close_request(
+        &mut self,
+        cx: &mut Context,
+        address: Endpoint,
+        request: u32,
+        group: GroupId,
+    ) -> bool {
+        let Some(window) = self.windows.get_mut(&address) else { return false };
+        let was_open = window.open.remove(&request) == Some(group);
+        cx.counters.answers_late += u64::from(!was_open);
+        was_open
+    }
+
+    fn requested(&mut self, group: GroupId, request: u32) -> Option<&mut OwnGroup> {
+        let own = self.groups.get_mut(&group)?;
+        (own.progress == Progress::Requested(request)).then_some(own)
+    }
+
+    fn followed(
+        &mut self,
+        address: Endpoint,
+        group: GroupId,
+        progress: Progress,
+    ) -> Option<&mut OwnGroup> {
+        let own = self.groups.get_mut(&group)?;
+        (own.progress == progress && own.at == Some(address)).then_some(own)
+    }
+
+    fn become_current(&mut self, cx: &mut Context, address: Endpoint, group: GroupId) {
+        self.forget_resync(address, group);
         if let Some(own) = self.groups.get_mut(&group) {
-            own.standing = Standing::Current;
+            own.progress = Progress::Current;
             if !core::mem::replace(&mut own.was_current, true) {
                 self.joined.insert(group);
             }
         }
-        self.ask(address);
+        self.send(cx, address);
     }
 
-    fn forget_resync(&mut self, address: Endpoint, group: GroupId, more: bool) {
-        if let Some(Ready { resyncing, .. }) = self.ready(address).filter(|_| !more) {
-            resyncing.remove(&group);
+    fn forget_resync(&mut self, address: Endpoint, group: GroupId) {
+        if let Some(window) = self.windows.get_mut(&address) {
+            window.resyncing.remove(&group);
         }
     }
+}
 
-    fn ask_again_later(&mut self, now: Time, address: Endpoint) {
-        let at = now + self.config.first_pause;
-        self.timers.set_no_later(Timer::Again(address), at);
-    }
+fn is_at(leave: &Option<(Endpoint, u32)>, address: Endpoint) -> bool {
+    leave.is_some_and(|(at, _)| at == address)
 }
 
 fn next_request(last: &mut u32) -> u32 {

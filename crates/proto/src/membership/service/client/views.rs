@@ -2,8 +2,8 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::super::frame::Member;
 use crate::membership::MembershipEvent;
+use crate::membership::service::protocol::frame::Member;
 use crate::{Endpoint, GroupId, NodeId, ViewChange, ViewChangeKind};
 
 /// The nodes that share this node's groups.
@@ -12,7 +12,6 @@ pub(super) struct Views {
     own: NodeId,
     peers: BTreeMap<NodeId, Peer>,
     groups: BTreeMap<GroupId, View>,
-    pub(super) events: VecDeque<MembershipEvent>,
 }
 
 #[derive(Debug)]
@@ -29,8 +28,7 @@ struct View {
 
 impl Views {
     pub(super) fn new(own: NodeId) -> Self {
-        let (peers, groups, events) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        Self { own, peers, groups, events }
+        Self { own, peers: BTreeMap::new(), groups: BTreeMap::new() }
     }
 
     pub(super) fn join(&mut self, group: GroupId) {
@@ -38,21 +36,26 @@ impl Views {
     }
 
     /// Removes a group that this node has left. Its view is no longer reported.
-    pub(super) fn leave(&mut self, group: GroupId) {
+    pub(super) fn leave(&mut self, events: &mut VecDeque<MembershipEvent>, group: GroupId) {
         let view = self.groups.remove(&group).unwrap_or_default();
-        view.members.into_iter().for_each(|node| self.release(node, group));
+        view.members.into_iter().for_each(|node| self.release(events, node, group));
     }
 
     /// Adds the member to the group, in this incarnation and at this endpoint.
-    pub(super) fn admit(&mut self, group: GroupId, member: Member) {
+    pub(super) fn admit(
+        &mut self,
+        events: &mut VecDeque<MembershipEvent>,
+        group: GroupId,
+        member: Member,
+    ) {
         if member.node == self.own || !self.groups.contains_key(&group) {
             return;
         }
         match self.peers.get_mut(&member.node) {
-            None => self.meet(member),
+            None => self.meet(events, member),
             Some(peer) if !peer.member.is_over(&member) => {}
             Some(peer) if member.endpoint == peer.member.endpoint => peer.member = member,
-            Some(_) => self.move_peer(member),
+            Some(_) => self.move_peer(events, member),
         }
         let (Some(peer), Some(view)) =
             (self.peers.get_mut(&member.node), self.groups.get_mut(&group))
@@ -62,30 +65,41 @@ impl Views {
         if view.members.insert(member.node) {
             peer.groups.insert(group);
             let change = view.change(group, member.node, ViewChangeKind::Joined);
-            self.events.push_back(change);
+            events.push_back(change);
         }
     }
 
     /// Removes a node that has left the group or is no longer shown.
-    pub(super) fn dismiss(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) {
+    pub(super) fn dismiss(
+        &mut self,
+        events: &mut VecDeque<MembershipEvent>,
+        group: GroupId,
+        node: NodeId,
+        kind: ViewChangeKind,
+    ) {
         let Some(view) = self.groups.get_mut(&group) else { return };
         if view.members.remove(&node) {
             let change = view.change(group, node, kind);
-            self.events.push_back(change);
-            self.release(node, group);
+            events.push_back(change);
+            self.release(events, node, group);
         }
     }
 
     /// Replaces the members of the group. It is not known why a removed one is gone, so it has
     /// *left*.
-    pub(super) fn replace(&mut self, group: GroupId, members: &[Member]) {
+    pub(super) fn replace(
+        &mut self,
+        events: &mut VecDeque<MembershipEvent>,
+        group: GroupId,
+        members: &[Member],
+    ) {
         let Some(view) = self.groups.get(&group) else { return };
         let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
         let gone: Vec<NodeId> = view.members.difference(&stay).copied().collect();
         for node in gone {
-            self.dismiss(group, node, ViewChangeKind::Left);
+            self.dismiss(events, group, node, ViewChangeKind::Left);
         }
-        members.iter().for_each(|member| self.admit(group, *member));
+        members.iter().for_each(|member| self.admit(events, group, *member));
     }
 
     pub(super) fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
@@ -110,30 +124,30 @@ impl Views {
         }
     }
 
-    fn meet(&mut self, member: Member) {
-        self.events.push_back(MembershipEvent::Met(member.node, member.endpoint));
+    fn meet(&mut self, events: &mut VecDeque<MembershipEvent>, member: Member) {
+        events.push_back(MembershipEvent::Met(member.node, member.endpoint));
         self.peers.insert(member.node, Peer { member, groups: BTreeSet::new() });
     }
 
     /// Moves a peer that came back at another address. For engines, it fails and joins again.
-    fn move_peer(&mut self, member: Member) {
+    fn move_peer(&mut self, events: &mut VecDeque<MembershipEvent>, member: Member) {
         let groups = self.peers.get(&member.node).map(|peer| peer.groups.clone());
         let groups = groups.unwrap_or_default();
         for group in &groups {
-            self.dismiss(*group, member.node, ViewChangeKind::Failed);
+            self.dismiss(events, *group, member.node, ViewChangeKind::Failed);
         }
-        self.meet(member);
+        self.meet(events, member);
         for group in groups {
-            self.admit(group, member);
+            self.admit(events, group, member);
         }
     }
 
-    fn release(&mut self, node: NodeId, group: GroupId) {
+    fn release(&mut self, events: &mut VecDeque<MembershipEvent>, node: NodeId, group: GroupId) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         peer.groups.remove(&group);
         if peer.groups.is_empty() {
             self.peers.remove(&node);
-            self.events.push_back(MembershipEvent::Parted(node));
+            events.push_back(MembershipEvent::Parted(node));
         }
     }
 }

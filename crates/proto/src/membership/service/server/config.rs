@@ -3,7 +3,7 @@
 use core::num::NonZeroUsize;
 use core::time::Duration;
 
-use super::super::frame::{MAX_PARTITIONS, MAX_TEXT_BYTES};
+use crate::membership::service::protocol::frame::{MAX_PARTITIONS, MAX_TEXT_BYTES};
 use crate::rdcm::Network;
 
 /// Settings of a control process.
@@ -58,7 +58,7 @@ pub struct ServerConfig {
     /// Maximum number of members per group. Default: 16384.
     pub max_members_per_group: usize,
     /// Maximum number of requests per connection that wait for the store. Further joins are refused
-    /// with [`Busy`](super::super::Unserved::Busy). Default: 1024.
+    /// with [`Busy`](crate::membership::service::Unserved::Busy). Default: 1024.
     pub max_requests_per_link: usize,
     /// Maximum number of changes in one commit, limited by the store's transactions. 1 to 10000.
     /// Default: 1024.

@@ -1,56 +1,23 @@
-//! Connections of this process, and the leases that it holds.
+//! Nodes and failure detectors that this process believes to be alive, and their leases.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::super::frame::{MAX_REQUEST_BYTES, Member};
-use super::super::reader::FrameReader;
+use super::connections::{Connections, Peer};
+use super::context::{Context, Timer};
 use crate::membership::link::LinkId;
-use crate::{Endpoint, GroupId, NodeId, Time};
+use crate::membership::service::protocol::frame::Member;
+use crate::{NodeId, Time};
 
-/// All connections and sessions.
+/// The sessions of nodes and detectors.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    pub(super) links: BTreeMap<LinkId, Peer>,
-    /// Connections without a hello, the oldest first.
-    pub(super) new_links: BTreeSet<LinkId>,
-    pub(super) nodes: BTreeMap<NodeId, Session>,
-    pub(super) detectors: BTreeMap<NodeId, Session>,
-    pub(super) observers: BTreeMap<LinkId, Observer>,
+    nodes: BTreeMap<NodeId, Session>,
+    detectors: BTreeMap<NodeId, Session>,
     /// Time of the last bytes from any peer.
-    pub(super) last_heard: Time,
+    last_heard: Time,
     /// `true` if no peer was heard for so long that this process may be disconnected.
-    pub(super) is_cut_off: bool,
-}
-
-/// Peer of a connection.
-#[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) from: Endpoint,
-    pub(super) reader: FrameReader,
-    pub(super) standing: Standing,
-    /// Groups that the connection is subscribed to.
-    pub(super) groups: BTreeSet<GroupId>,
-    /// Number of requests that wait for the store.
-    pub(super) open_requests: usize,
-}
-
-/// Role of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// No hello was received.
-    New,
-    Node(NodeId),
-    Detector(NodeId),
-    Observer,
-}
-
-/// A client that receives groups and is in none.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Observer {
-    /// The group, or [`GroupId::NONE`] for all. `None` until it was requested.
-    pub(super) wants: Option<GroupId>,
-    pub(super) heard: Time,
+    is_cut_off: bool,
 }
 
 /// A node or detector that this process believes to be alive.
@@ -63,18 +30,7 @@ pub(super) struct Session {
     /// [`Time::ZERO`] if it was never heard here.
     pub(super) heard: Time,
     /// Time before which it does not expire.
-    pub(super) grace: Time,
-}
-
-impl Session {
-    pub(super) fn info(&self) -> SessionInfo {
-        SessionInfo {
-            member: self.member,
-            rack: self.rack.clone(),
-            is_linked: self.link.is_some(),
-            heard: self.heard,
-        }
-    }
+    grace: Time,
 }
 
 /// Session of a node or detector, as shown to operators.
@@ -88,102 +44,235 @@ pub struct SessionInfo {
     pub is_linked: bool,
     /// Time at which it was last heard, or [`Time::ZERO`] if it was never heard here.
     pub heard: Time,
+    /// The node or detector that it was assigned to ping: the next in the ring or chain.
+    pub next: Option<NodeId>,
+}
+
+impl Session {
+    /// Returns the session as shown to operators, with the node that it was assigned to ping.
+    pub(super) fn info(&self, next: Option<NodeId>) -> SessionInfo {
+        SessionInfo {
+            member: self.member,
+            rack: self.rack.clone(),
+            is_linked: self.link.is_some(),
+            heard: self.heard,
+            next,
+        }
+    }
+
+    fn lease_end(&self, lease: Duration) -> Time {
+        self.grace.max(self.heard + lease)
+    }
+
+    /// Returns `true` if a report that this incarnation was silent for a time is accepted: it was
+    /// not heard here in the second half of that time.
+    fn is_silent(&self, now: Time, incarnation: u32, silent: Duration) -> bool {
+        self.member.incarnation == incarnation && now.since(self.heard) * 2 >= silent
+    }
 }
 
 impl Sessions {
-    pub(super) fn add_link(&mut self, link: LinkId, from: Endpoint) {
-        let reader = FrameReader::up_to(MAX_REQUEST_BYTES);
-        let (standing, groups) = (Standing::New, BTreeSet::new());
-        let peer = Peer { from, reader, standing, groups, open_requests: 0 };
-        let old = self.links.insert(link, peer);
-        assert!(old.is_none(), "the number of a link is used again");
-        self.new_links.insert(link);
+    pub(super) fn node(&self, node: NodeId) -> Option<&Session> {
+        self.nodes.get(&node)
     }
 
-    /// Records that the peer of the connection was heard. Returns `true` if this process appeared
-    /// disconnected until now.
-    pub(super) fn hear(&mut self, link: LinkId, now: Time) -> bool {
-        self.last_heard = now;
-        let session = match self.links.get(&link).map(|peer| peer.standing) {
-            Some(Standing::Node(node)) => self.nodes.get_mut(&node),
-            Some(Standing::Detector(node)) => self.detectors.get_mut(&node),
-            Some(Standing::Observer) => {
-                if let Some(observer) = self.observers.get_mut(&link) {
-                    observer.heard = now;
-                }
-                None
-            }
-            _ => None,
+    /// Returns the node in the incarnation of its session.
+    pub(super) fn member(&self, node: NodeId) -> Option<Member> {
+        self.nodes.get(&node).map(|session| session.member)
+    }
+
+    /// Returns the connection of the node.
+    pub(super) fn link(&self, node: NodeId) -> Option<LinkId> {
+        self.nodes.get(&node)?.link
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Session)> {
+        self.nodes.iter().map(|(node, session)| (*node, session))
+    }
+
+    pub(super) fn detectors(&self) -> impl Iterator<Item = (NodeId, &Session)> {
+        self.detectors.iter().map(|(node, session)| (*node, session))
+    }
+
+    /// Returns the connections of all nodes and detectors.
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
+        let sessions = self.nodes.values().chain(self.detectors.values());
+        sessions.filter_map(|session| session.link)
+    }
+
+    /// Opens or continues the session of a node on this connection. Returns the former session.
+    pub(super) fn open_node(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        member: Member,
+        rack: String,
+    ) -> Option<Session> {
+        let timer = Timer::Lease(member.node);
+        cx.timers.set_no_later(timer, cx.now + cx.config.detection_time);
+        let session = Session { member, rack, link: Some(link), heard: cx.now, grace: cx.now };
+        self.nodes.insert(member.node, session)
+    }
+
+    /// Like [`Self::open_node`], for a detector.
+    pub(super) fn open_detector(
+        &mut self,
+        cx: &mut Context,
+        link: LinkId,
+        member: Member,
+        rack: String,
+    ) -> Option<Session> {
+        let timer = Timer::Detector(member.node);
+        cx.timers.set_no_later(timer, cx.now + cx.config.detection_time);
+        let session = Session { member, rack, link: Some(link), heard: cx.now, grace: cx.now };
+        self.detectors.insert(member.node, session)
+    }
+
+    /// Opens the session of a stored member that was not heard here, with the adoption time as its
+    /// lease.
+    pub(super) fn adopt(&mut self, cx: &mut Context, member: Member) {
+        let grace = cx.adoption_end();
+        let session = Session { member, rack: String::new(), link: None, heard: Time::ZERO, grace };
+        self.nodes.insert(member.node, session);
+        cx.timers.set(Timer::Lease(member.node), grace);
+    }
+
+    /// Records that a peer was heard. If this process appeared disconnected until now, all leases
+    /// are extended.
+    pub(super) fn hear(&mut self, cx: &Context, peer: Peer) {
+        self.last_heard = cx.now;
+        let session = match peer {
+            Peer::Node(node) => self.nodes.get_mut(&node),
+            Peer::Detector(node) => self.detectors.get_mut(&node),
+            Peer::Unknown | Peer::Observer => None,
         };
         if let Some(session) = session {
-            session.heard = now;
+            session.heard = cx.now;
         }
-        core::mem::take(&mut self.is_cut_off)
-    }
-
-    /// Extends all leases to at least `grace`.
-    pub(super) fn grant(&mut self, grace: Time) {
-        for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
-            session.grace = session.grace.max(grace);
-        }
-    }
-
-    /// Extends all leases by `span`, including those that have ended at `now`.
-    pub(super) fn put_off_ends(&mut self, now: Time, lease: Duration, span: Duration) {
-        for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
-            let end = session.grace.max(session.heard + lease);
-            session.grace = now.max(end + span);
-        }
-    }
-
-    /// Removes a connection. Its session continues for its lease.
-    pub(super) fn remove_link(&mut self, link: LinkId) -> Option<Peer> {
-        self.new_links.remove(&link);
-        let peer = self.links.remove(&link)?;
-        let session = match peer.standing {
-            Standing::Node(node) => self.nodes.get_mut(&node),
-            Standing::Detector(node) => self.detectors.get_mut(&node),
-            Standing::Observer => {
-                self.observers.remove(&link);
-                None
+        if core::mem::take(&mut self.is_cut_off) {
+            let grace = cx.adoption_end();
+            for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
+                session.grace = session.grace.max(grace);
             }
-            Standing::New => None,
+        }
+    }
+
+    /// Records the end of a connection. The session continues for its lease.
+    pub(super) fn disconnect(&mut self, link: LinkId, peer: Peer) {
+        let session = match peer {
+            Peer::Node(node) => self.nodes.get_mut(&node),
+            Peer::Detector(node) => self.detectors.get_mut(&node),
+            Peer::Unknown | Peer::Observer => None,
         };
         if let Some(session) = session.filter(|session| session.link == Some(link)) {
             session.link = None;
         }
-        Some(peer)
     }
 
-    /// Returns the node of this connection, in the incarnation of its hello.
-    pub(super) fn member_on(&self, link: LinkId) -> Option<Member> {
-        let Standing::Node(node) = self.links.get(&link)?.standing else { return None };
-        self.nodes.get(&node).map(|session| session.member)
+    pub(super) fn end_node(&mut self, cx: &mut Context, node: NodeId) -> Option<Session> {
+        cx.timers.cancel(Timer::Lease(node));
+        self.nodes.remove(&node)
     }
 
-    pub(super) fn infos(&self) -> impl Iterator<Item = SessionInfo> {
-        self.nodes.values().map(Session::info)
-    }
-
-    /// Asserts that connections and sessions refer to each other.
-    pub(super) fn check(&self) {
-        for (node, session) in &self.nodes {
-            let standing = session.link.map(|link| self.links[&link].standing);
-            let is_own = standing.is_none_or(|standing| standing == Standing::Node(*node));
-            assert!(is_own, "{node:?}'s session is on another's link");
+    /// Ends the session of a node without a connection.
+    pub(super) fn end_disconnected(&mut self, cx: &mut Context, node: NodeId) {
+        if self.nodes.get(&node).is_some_and(|session| session.link.is_none()) {
+            self.end_node(cx, node);
         }
-        for (link, peer) in &self.links {
-            let is_observer = peer.standing == Standing::Observer;
-            assert_eq!(
-                is_observer,
-                self.observers.contains_key(link),
-                "{link} is half an observer"
-            );
-            if let Standing::Node(node) = peer.standing {
-                let session = self.nodes.get(&node);
-                let is_own = session.is_some_and(|session| session.link == Some(*link));
-                assert!(is_own, "a link of {node:?} without its session");
+    }
+
+    pub(super) fn end_detector(&mut self, node: NodeId) -> Option<Session> {
+        self.detectors.remove(&node)
+    }
+
+    /// Postpones the ends of all leases if this process was stalled.
+    ///
+    /// A call that comes much later than requested shows a stall, and data that nodes sent
+    /// meanwhile is still unread. The stall does not count for any lease, nor does the time until
+    /// the next sign of life of a node.
+    pub(super) fn mind_stall(&mut self, cx: &mut Context) {
+        let lease = cx.config.detection_time;
+        let late = cx.timers.next_due().map_or(Duration::ZERO, |due| cx.now.since(due));
+        if late <= lease / 6 {
+            return;
+        }
+        tracing::warn!(late_ms = late.as_millis() as u64, "the service was stalled");
+        cx.counters.stalls += 1;
+        for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
+            session.grace = cx.now.max(session.lease_end(lease) + late + lease / 3);
+        }
+    }
+
+    /// Processes the end of a node's lease. Returns `true` unless the lease was extended, or this
+    /// process may be disconnected.
+    pub(super) fn has_expired(&mut self, cx: &mut Context, node: NodeId) -> bool {
+        let Some(session) = self.nodes.get(&node) else { return false };
+        let lease = cx.config.detection_time;
+        let end = session.lease_end(lease);
+        if end > cx.now {
+            cx.timers.set(Timer::Lease(node), end);
+            return false;
+        }
+        let is_cut_off = self.is_cut_off(cx);
+        if is_cut_off {
+            cx.timers.set(Timer::Lease(node), cx.now + lease / 3);
+        }
+        !is_cut_off
+    }
+
+    /// Processes the end of a detector's lease. Returns `true` unless the lease was extended.
+    pub(super) fn has_detector_expired(&self, cx: &mut Context, node: NodeId) -> bool {
+        let Some(session) = self.detectors.get(&node) else { return false };
+        let end = session.lease_end(cx.config.detection_time);
+        let is_extended = end > cx.now;
+        if is_extended {
+            cx.timers.set(Timer::Detector(node), end);
+        }
+        !is_extended
+    }
+
+    /// Returns the node or detector that was reported as silent, if the report is accepted.
+    pub(super) fn silent(
+        &self,
+        now: Time,
+        node: NodeId,
+        incarnation: u32,
+        silent: Duration,
+    ) -> Option<Peer> {
+        let is_silent = |session: &&Session| session.is_silent(now, incarnation, silent);
+        let found = self.nodes.get(&node).filter(is_silent).map(|_| Peer::Node(node));
+        let detector = self.detectors.get(&node).filter(is_silent);
+        found.or(detector.map(|_| Peer::Detector(node)))
+    }
+
+    /// Asserts that connections and sessions refer to each other, and that every lease ends.
+    pub(super) fn check(&self, cx: &Context, connections: &Connections) {
+        for (node, session) in &self.nodes {
+            let peer = session.link.map(|link| connections.peer(link));
+            let is_own = peer.is_none_or(|peer| peer == Some(Peer::Node(*node)));
+            assert!(is_own, "{node:?}'s session is on another's link");
+            assert!(cx.timers.is_set(Timer::Lease(*node)), "the lease of {node:?} has no end");
+        }
+        for (link, peer) in connections.iter() {
+            if let Peer::Node(node) = peer {
+                assert!(self.link(node) == Some(link), "a link of {node:?} without its session");
             }
         }
+    }
+
+    /// Returns `true` if this process appears to be disconnected, rather than its nodes being dead.
+    ///
+    /// Several nodes are connected, and none was heard for half a lease, in which each would have
+    /// sent a sign of life. No node is declared dead until one is heard again.
+    fn is_cut_off(&mut self, cx: &mut Context) -> bool {
+        let linked = self.nodes.values().filter(|session| session.link.is_some()).take(2);
+        let is_silent = cx.now.since(self.last_heard) * 2 >= cx.config.detection_time;
+        let is_cut_off = is_silent && linked.count() == 2;
+        if is_cut_off && !self.is_cut_off {
+            tracing::warn!("received nothing from any node: this process may be disconnected");
+            cx.counters.times_cut_off += 1;
+            self.is_cut_off = true;
+        }
+        is_cut_off
     }
 }

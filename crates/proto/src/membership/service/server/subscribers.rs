@@ -1,26 +1,29 @@
 //! Subscriptions of connections to groups, with the version that each has.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::num::NonZeroUsize;
 
-use super::super::frame::{ChangeKind, Frame, Member, MemberChange, Snapshot, Update};
-use super::super::outbox::Outbox;
-use super::super::registry::GroupState;
 use crate::membership::link::LinkId;
+use crate::membership::service::outbox::Outbox;
+use crate::membership::service::protocol::frame::{
+    ChangeKind, Frame, Member, MemberChange, Snapshot, Update,
+};
+use crate::membership::service::registry::GroupState;
 use crate::{GroupId, NodeId, Rng};
 
 /// The connections that receive each group.
 #[derive(Debug)]
-pub(super) struct Audience {
+pub(super) struct Subscribers {
     view_size: Option<NonZeroUsize>,
     rng: Rng,
-    told: BTreeMap<GroupId, BTreeMap<LinkId, Told>>,
-    pub(super) updates_sent: u64,
-    pub(super) snapshots_sent: u64,
+    by_group: BTreeMap<GroupId, BTreeMap<LinkId, Subscription>>,
+    by_link: BTreeMap<LinkId, BTreeSet<GroupId>>,
+    updates_sent: u64,
+    snapshots_sent: u64,
 }
 
 #[derive(Debug)]
-struct Told {
+struct Subscription {
     node: NodeId,
     version: u64,
     /// The members that the node is shown, or `None` for all.
@@ -30,9 +33,10 @@ struct Told {
 /// Maximum number of members in one part of a snapshot.
 const SNAPSHOT_PART: usize = 4000;
 
-impl Audience {
+impl Subscribers {
     pub(super) fn new(view_size: Option<NonZeroUsize>, rng: Rng) -> Self {
-        Self { view_size, rng, told: BTreeMap::new(), updates_sent: 0, snapshots_sent: 0 }
+        let (by_group, by_link) = (BTreeMap::new(), BTreeMap::new());
+        Self { view_size, rng, by_group, by_link, updates_sent: 0, snapshots_sent: 0 }
     }
 
     /// Sends the group's members, or a new partial view, and subscribes the connection to changes.
@@ -45,7 +49,7 @@ impl Audience {
         state: &GroupState,
     ) {
         let shown = self.view_size.map(|size| self.draw(state, node, size.get()));
-        self.tell_all(outbox, link, group, state, (node, shown));
+        self.send_snapshot(outbox, link, group, state, (node, shown));
     }
 
     /// Sends all members and subscribes the connection to changes. Partial views apply only to
@@ -57,10 +61,10 @@ impl Audience {
         group: GroupId,
         state: &GroupState,
     ) {
-        self.tell_all(outbox, link, group, state, (NodeId(0), None));
+        self.send_snapshot(outbox, link, group, state, (NodeId(0), None));
     }
 
-    fn tell_all(
+    fn send_snapshot(
         &mut self,
         outbox: &mut Outbox,
         link: LinkId,
@@ -84,7 +88,7 @@ impl Audience {
             }
         }
         self.snapshots_sent += 1;
-        self.told.entry(group).or_default().insert(link, Told { node, version, shown });
+        self.add(link, group, Subscription { node, version, shown });
     }
 
     /// Subscribes the connection to changes. Returns `true` if it already has the current version,
@@ -102,8 +106,7 @@ impl Audience {
         if is_unchanged {
             let version = state.version;
             outbox.send(link, &Frame::Unchanged { group, version });
-            let told = Told { node, version, shown: None };
-            self.told.entry(group).or_default().insert(link, told);
+            self.add(link, group, Subscription { node, version, shown: None });
         } else {
             self.show(outbox, link, node, group, state);
         }
@@ -120,10 +123,10 @@ impl Audience {
         members: &BTreeMap<NodeId, Member>,
         changes: &[MemberChange],
     ) {
-        let Some(links) = self.told.get_mut(&group) else { return };
+        let Some(links) = self.by_group.get_mut(&group) else { return };
         let mut full = Frame::Update(Update { group, after: 0, version, changes: changes.into() });
-        for (link, told) in links {
-            let Told { node, shown, .. } = told;
+        for (link, subscription) in links {
+            let Subscription { node, shown, version: known } = subscription;
             if let Some(shown) = shown {
                 let size = self.view_size.map_or(0, NonZeroUsize::get);
                 let mut partial = Partial { node: *node, size, shown, members, rng: &mut self.rng };
@@ -131,34 +134,76 @@ impl Audience {
                 if changes.is_empty() {
                     continue;
                 }
-                let update = Update { group, after: told.version, version, changes };
+                let update = Update { group, after: *known, version, changes };
                 outbox.send(*link, &Frame::Update(update));
             } else if let Frame::Update(update) = &mut full {
-                update.after = told.version;
+                update.after = *known;
                 outbox.send(*link, &full);
             }
-            told.version = version;
+            *known = version;
             self.updates_sent += 1;
         }
     }
 
     pub(super) fn remove(&mut self, link: LinkId, group: GroupId) {
-        if let Some(links) = self.told.get_mut(&group) {
+        if let Some(links) = self.by_group.get_mut(&group) {
             links.remove(&link);
             if links.is_empty() {
-                self.told.remove(&group);
+                self.by_group.remove(&group);
             }
         }
+        self.forget(link, group);
     }
 
     /// Removes all subscriptions to the group. Returns their connections.
     pub(super) fn remove_group(&mut self, group: GroupId) -> Vec<LinkId> {
-        let links = self.told.remove(&group);
-        links.into_iter().flat_map(BTreeMap::into_keys).collect()
+        let links = self.by_group.remove(&group).unwrap_or_default();
+        links.keys().for_each(|link| self.forget(*link, group));
+        links.into_keys().collect()
     }
 
-    pub(super) fn is_told(&self, link: LinkId, group: GroupId) -> bool {
-        self.told.get(&group).is_some_and(|links| links.contains_key(&link))
+    /// Removes all subscriptions of the connection.
+    pub(super) fn remove_link(&mut self, link: LinkId) {
+        for group in self.by_link.remove(&link).unwrap_or_default() {
+            self.remove(link, group);
+        }
+    }
+
+    pub(super) fn is_subscribed(&self, link: LinkId, group: GroupId) -> bool {
+        self.by_link.get(&link).is_some_and(|groups| groups.contains(&group))
+    }
+
+    pub(super) fn stats(&self) -> [(&'static str, u64); 2] {
+        [("updates_sent", self.updates_sent), ("snapshots_sent", self.snapshots_sent)]
+    }
+
+    /// Asserts that both indexes have the same subscriptions, all of connections that `exist`.
+    pub(super) fn check(&self, exists: impl Fn(LinkId) -> bool) {
+        let by_group = self
+            .by_group
+            .iter()
+            .flat_map(|(group, links)| links.keys().map(|link| (*link, *group)));
+        let by_group: BTreeSet<(LinkId, GroupId)> = by_group.collect();
+        let by_link = self
+            .by_link
+            .iter()
+            .flat_map(|(link, groups)| groups.iter().map(|group| (*link, *group)));
+        assert!(by_link.eq(by_group), "the indexes of subscriptions differ");
+        assert!(self.by_link.keys().all(|link| exists(*link)), "a subscriber is not connected");
+    }
+
+    fn add(&mut self, link: LinkId, group: GroupId, subscription: Subscription) {
+        self.by_group.entry(group).or_default().insert(link, subscription);
+        self.by_link.entry(link).or_default().insert(group);
+    }
+
+    fn forget(&mut self, link: LinkId, group: GroupId) {
+        if let Some(groups) = self.by_link.get_mut(&link) {
+            groups.remove(&group);
+            if groups.is_empty() {
+                self.by_link.remove(&link);
+            }
+        }
     }
 
     fn draw(&mut self, state: &GroupState, node: NodeId, size: usize) -> BTreeMap<NodeId, Member> {
@@ -184,23 +229,23 @@ struct Partial<'a> {
 
 impl Partial<'_> {
     fn follow(&mut self, changes: &[MemberChange]) -> Vec<MemberChange> {
-        let mut said = Vec::new();
+        let mut reported = Vec::new();
         let own = self.node;
         for change in changes.iter().filter(|change| change.member.node != own) {
             match change.kind {
-                ChangeKind::Joined => self.on_joined(change.member, &mut said),
+                ChangeKind::Joined => self.on_joined(change.member, &mut reported),
                 _ if self.shown.remove(&change.member.node).is_some() => {
-                    said.push(*change);
-                    self.refill(&mut said);
+                    reported.push(*change);
+                    self.refill(&mut reported);
                 }
                 _ => {}
             }
         }
-        said
+        reported
     }
 
     /// Shows a new member with the same probability as every other member (reservoir sampling).
-    fn on_joined(&mut self, member: Member, said: &mut Vec<MemberChange>) {
+    fn on_joined(&mut self, member: Member, reported: &mut Vec<MemberChange>) {
         let joined = MemberChange { kind: ChangeKind::Joined, member };
         let is_member_still = self.members.get(&member.node) == Some(&member);
         if !self.shown.contains_key(&member.node) {
@@ -211,22 +256,22 @@ impl Partial<'_> {
                 return;
             }
             if !has_room {
-                self.hide_one(said);
+                self.hide_one(reported);
             }
         }
         self.shown.insert(member.node, member);
-        said.push(joined);
+        reported.push(joined);
     }
 
-    fn hide_one(&mut self, said: &mut Vec<MemberChange>) {
+    fn hide_one(&mut self, reported: &mut Vec<MemberChange>) {
         let place = self.rng.below(self.shown.len());
         if let Some(member) = self.shown.values().nth(place).copied() {
             self.shown.remove(&member.node);
-            said.push(MemberChange { kind: ChangeKind::Hidden, member });
+            reported.push(MemberChange { kind: ChangeKind::Hidden, member });
         }
     }
 
-    fn refill(&mut self, said: &mut Vec<MemberChange>) {
+    fn refill(&mut self, reported: &mut Vec<MemberChange>) {
         let hidden = self.members.values();
         let hidden: Vec<Member> = hidden
             .filter(|it| it.node != self.node && !self.shown.contains_key(&it.node))
@@ -235,7 +280,7 @@ impl Partial<'_> {
         if !hidden.is_empty() && self.shown.len() < self.size {
             let member = hidden[self.rng.below(hidden.len())];
             self.shown.insert(member.node, member);
-            said.push(MemberChange { kind: ChangeKind::Joined, member });
+            reported.push(MemberChange { kind: ChangeKind::Joined, member });
         }
     }
 }

@@ -5,7 +5,6 @@
 use bytes::{Buf, BufMut};
 
 use super::identity::{IDENTITY_BYTES, Identity};
-use super::table::Row;
 use crate::settings::SETTINGS_BYTES;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
@@ -138,6 +137,14 @@ pub(super) struct Changes {
     pub(super) rows: Vec<Row>,
     /// Number of rows omitted because this program does not understand their settings.
     pub(super) unknown: u32,
+}
+
+/// State of one group since its latest change. The subscription is `None` if the group was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) version: u32,
+    pub(super) group: GroupId,
+    pub(super) subscription: Option<Subscription>,
 }
 
 /// A gap in the known subscriptions of a node.

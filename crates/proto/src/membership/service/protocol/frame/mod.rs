@@ -48,25 +48,10 @@ mod encoding;
 
 use core::time::Duration;
 
-pub use super::fields::{MAX_TEXT_BYTES, Member};
+pub use super::error::{FrameError, UnknownSettings};
+pub use super::fields::Member;
+pub use super::limits::*;
 use crate::{Endpoint, GroupId, GroupSettings, NodeId, ViewChangeKind};
-
-/// First field of a hello.
-pub const MAGIC: u32 = 0xCA70_6D73;
-/// Version of the protocol.
-pub const VERSION: u16 = 3;
-/// Maximum size of a frame in bytes, including its kind and excluding its length.
-pub const MAX_FRAME_BYTES: usize = 1 << 20;
-/// Maximum size of a frame to a control process, counted like [`MAX_FRAME_BYTES`].
-///
-/// It bounds the memory that unfinished frames hold on thousands of connections.
-pub const MAX_REQUEST_BYTES: usize = 1 << 10;
-/// Maximum number of partitions of a cluster's groups.
-pub const MAX_PARTITIONS: u16 = 4096;
-/// Partition whose owner runs the multicast manager of all groups.
-pub const MANAGER_PARTITION: u16 = 0;
-/// Maximum number of members in one frame. More are sent in several frames.
-pub const MAX_MEMBERS_PER_FRAME: usize = 26_000;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -370,6 +355,15 @@ pub struct Owners {
 }
 
 impl Owners {
+    /// Returns the list with each unspecified address replaced by that of the process which sent
+    /// it, at `source`.
+    pub(crate) fn reached_from(mut self, source: Endpoint) -> Self {
+        for (_, owner) in self.owned.iter_mut().filter(|(_, at)| at.0.ip().is_unspecified()) {
+            owner.0.set_ip(source.0.ip());
+        }
+        self
+    }
+
     /// Returns the partition of `group`.
     pub fn partition_of(&self, group: GroupId) -> u16 {
         partition_of(group, self.partitions)
@@ -395,58 +389,6 @@ pub struct Watched {
     pub watched: bool,
     /// The node.
     pub member: Member,
-}
-
-/// Reason why bytes are not a valid frame. The connection can no longer be used, except after
-/// [`FrameError::Settings`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// The length contradicts the fields, or exceeds the maximum.
-    #[error("wrong length")]
-    Length,
-    /// A hello that does not begin with [`MAGIC`].
-    #[error("not the membership protocol")]
-    Magic,
-    /// A hello of another version.
-    #[error("protocol version {given} is not supported: expected {VERSION}")]
-    Version {
-        /// The version.
-        given: u16,
-    },
-    /// An unknown kind of frame.
-    #[error("unknown kind of frame")]
-    Kind,
-    /// A field has an impossible value.
-    #[error("invalid value")]
-    Value,
-    /// The frame is complete, but has group settings of a later version. The frames after it can be
-    /// decoded.
-    #[error("unknown group settings")]
-    Settings(UnknownSettings),
-}
-
-/// A frame with unknown settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnknownSettings {
-    /// A [`Frame::Join`].
-    Join {
-        /// Number of the request, returned in the answer.
-        request: u32,
-        /// The group.
-        group: GroupId,
-    },
-    /// A [`Frame::JoinRefused`] for a group with unknown settings.
-    JoinRefused {
-        /// Number of the join.
-        request: u32,
-        /// The group.
-        group: GroupId,
-    },
-    /// A [`Frame::Snapshot`] of a group with unknown settings.
-    Snapshot {
-        /// The group.
-        group: GroupId,
-    },
 }
 
 /// Returns `span` in whole milliseconds, at most 49 days.

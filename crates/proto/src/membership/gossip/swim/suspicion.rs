@@ -5,14 +5,14 @@ use core::time::Duration;
 
 use foca::{Header, Message, ProbeNumber, Timer};
 
-use super::Config;
 use super::health::{Health, SignsOfLife};
-use super::identity::Identity;
+use crate::membership::gossip::config::Config;
+use crate::membership::gossip::identity::Identity;
 use crate::{NodeId, Time};
 
 /// Observer of what SWIM sends, receives and waits for.
 #[derive(Debug)]
-pub(super) struct Doubts {
+pub(super) struct Evidence {
     health: Health,
     signs: SignsOfLife,
     probe: Option<Probe>,
@@ -48,7 +48,7 @@ crate::counters! {
     }
 }
 
-impl Doubts {
+impl Evidence {
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         Self {
             health: Health::new(config.local_health),
@@ -158,7 +158,7 @@ impl Doubts {
     }
 
     /// Returns the number of requests to a suspected member until the suspicion expires.
-    pub(super) fn asks(&self) -> u32 {
+    pub(super) fn requests_to_suspect(&self) -> u32 {
         Config::CHALLENGES + self.health.score()
     }
 

@@ -4,7 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::{Buf, BufMut};
 
-use super::frame::FrameError;
+use super::error::FrameError;
+use super::limits::MAX_TEXT_BYTES;
 use crate::settings::SETTINGS_BYTES;
 use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId};
 
@@ -53,12 +54,12 @@ impl Member {
     ///
     /// `other` is then a later one, or the same one of another start. Of the latter, neither is
     /// known to be the later one.
-    pub(super) fn is_over(&self, other: &Self) -> bool {
+    pub(crate) fn is_over(&self, other: &Self) -> bool {
         self.incarnation <= other.incarnation && !self.is_same_life(other)
     }
 
     /// Returns `true` if both are the same incarnation of the same start.
-    pub(super) fn is_same_life(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_life(&self, other: &Self) -> bool {
         (self.incarnation, self.start) == (other.incarnation, other.start)
     }
 }
@@ -67,8 +68,6 @@ impl Member {
 pub(super) const MEMBER_BYTES: usize = 27;
 /// Minimum encoded size of an [`Endpoint`] in bytes.
 pub(super) const ENDPOINT_BYTES: usize = 7;
-/// Maximum size of a text in a frame in bytes.
-pub const MAX_TEXT_BYTES: usize = 255;
 
 pub(crate) fn put_endpoint(out: &mut Vec<u8>, endpoint: Endpoint) {
     out.put_u16(endpoint.0.port());
@@ -113,13 +112,13 @@ pub(super) fn take_text(bytes: &mut &[u8]) -> Result<String, FrameError> {
 }
 
 /// Decodes settings, or returns `None` if this program does not know them.
-pub(super) fn take_settings(bytes: &mut &[u8]) -> Result<Option<GroupSettings>, FrameError> {
+pub(crate) fn take_settings(bytes: &mut &[u8]) -> Result<Option<GroupSettings>, FrameError> {
     let (settings, rest) = bytes.split_at_checked(SETTINGS_BYTES).ok_or(FrameError::Length)?;
     *bytes = rest;
     Ok(GroupSettings::decode(settings).ok().map(|(settings, _)| settings))
 }
 
-pub(super) fn take_group(bytes: &mut &[u8]) -> Result<GroupId, FrameError> {
+pub(crate) fn take_group(bytes: &mut &[u8]) -> Result<GroupId, FrameError> {
     match take_u32(bytes)? {
         0 => Err(FrameError::Value),
         id => Ok(GroupId(id)),
@@ -145,7 +144,7 @@ pub(super) fn take_flag(bytes: &mut &[u8]) -> Result<bool, FrameError> {
     }
 }
 
-pub(super) fn take_u8(bytes: &mut &[u8]) -> Result<u8, FrameError> {
+pub(crate) fn take_u8(bytes: &mut &[u8]) -> Result<u8, FrameError> {
     bytes.try_get_u8().map_err(|_| FrameError::Length)
 }
 
@@ -157,6 +156,6 @@ pub(super) fn take_u32(bytes: &mut &[u8]) -> Result<u32, FrameError> {
     bytes.try_get_u32().map_err(|_| FrameError::Length)
 }
 
-pub(super) fn take_u64(bytes: &mut &[u8]) -> Result<u64, FrameError> {
+pub(crate) fn take_u64(bytes: &mut &[u8]) -> Result<u64, FrameError> {
     bytes.try_get_u64().map_err(|_| FrameError::Length)
 }

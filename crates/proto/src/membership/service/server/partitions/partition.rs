@@ -1,110 +1,27 @@
-//! Pending changes of one partition, in order, with one commit at a time.
+//! One partition: its stored state, and its pending changes in order, with one commit at a time.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
 
-use super::super::frame::{JoinRefusal, Member, Unserved};
-use super::super::registry::{Change, PartitionState};
-use super::config::ServerConfig;
 use crate::membership::link::LinkId;
-use crate::{GroupId, GroupSettings, Incarnation, NodeId};
-
-/// Changes that the store must make together or not at all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Commit {
-    /// Number of the commit at this process.
-    pub id: CommitId,
-    /// The partition.
-    pub partition: u16,
-    /// Version that the partition must have before the first change. Each change adds one.
-    ///
-    /// If this owner has already written the version after the last change, the store has the
-    /// commit from an earlier attempt.
-    pub after: u64,
-    /// The changes, in order. At least one.
-    pub changes: Vec<Change>,
-}
-
-/// Number of a commit, never reused by its process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CommitId(pub u64);
-
-/// Result of a commit that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CommitFailure {
-    /// Nothing was stored, because the disk or quota is full.
-    #[error("the store is full")]
-    Full,
-    /// Nothing was stored for another reason, nor by an earlier attempt that ended with
-    /// [`CommitFailure::Unknown`].
-    #[error("the store failed")]
-    Failed,
-    /// The store did not answer. It may have the commit, or still receive it. The commit is
-    /// repeated unchanged until its result is known.
-    #[error("the store did not answer")]
-    Unknown,
-    /// Nothing was stored, because another process owns the partition.
-    #[error("another process owns the partition")]
-    Deposed,
-}
-
-/// One request for a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) group: GroupId,
-    pub(super) wish: Wish,
-    /// Recipient of the answer.
-    pub(super) origin: Option<Origin>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    Join {
-        settings: GroupSettings,
-        member: Member,
-    },
-    /// The node must leave the group, in this incarnation or an earlier one.
-    Part {
-        node: NodeId,
-        incarnation: u32,
-        /// Only this start of the node, or `None` for any.
-        start: Option<Incarnation>,
-        has_failed: bool,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Origin {
-    pub(super) link: LinkId,
-    pub(super) request: u32,
-}
-
-/// Answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) request: Request,
-    pub(super) outcome: Outcome,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The store has the requested state.
-    Done,
-    Refused(JoinRefusal),
-    /// A later incarnation of the node is a member.
-    Outdated,
-}
+use crate::membership::service::protocol::frame::{JoinRefusal, Member, Unserved};
+use crate::membership::service::registry::{Change, PartitionState};
+use crate::membership::service::server::commit::{
+    Answer, Commit, CommitId, Outcome, Request, RequestedChange,
+};
+use crate::membership::service::server::config::ServerConfig;
+use crate::{GroupId, GroupSettings, NodeId};
 
 /// One partition: the stored state, and the pending requests.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) state: PartitionState,
-    pub(super) is_loaded: bool,
-    pub(super) is_owned: bool,
+pub(super) struct Partition {
+    state: PartitionState,
+    is_loaded: bool,
+    is_owned: bool,
     waiting: VecDeque<Request>,
     in_flight: Option<InFlight>,
     /// `true` if a commit failed and the interval before the next attempt has not passed.
-    pub(super) is_paused: bool,
+    is_paused: bool,
     /// `true` if the commit in flight must be repeated.
     is_repeated: bool,
     failures: u32,
@@ -135,7 +52,47 @@ enum Verdict {
     Later,
 }
 
-impl Ledger {
+impl Partition {
+    pub(super) fn state(&self) -> &PartitionState {
+        &self.state
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        self.is_loaded
+    }
+
+    pub(super) fn is_owned(&self) -> bool {
+        self.is_owned
+    }
+
+    pub(super) fn load(&mut self, state: PartitionState) {
+        (self.state, self.is_loaded) = (state, true);
+    }
+
+    /// Applies changes after version `after` that the store's watch reports. Returns `false` if
+    /// they do not fit.
+    pub(super) fn apply(&mut self, after: u64, changes: &[Change]) -> bool {
+        let version = self.state.version();
+        let is_known = self.is_loaded && after + changes.len() as u64 <= version;
+        if is_known {
+            return true;
+        }
+        if self.is_owned {
+            // A write of this process can be reported before or after its result.
+            return after == version && self.has_in_flight(changes);
+        }
+        self.is_loaded &= after == version;
+        if self.is_loaded {
+            changes.iter().for_each(|change| self.state.apply(change));
+        }
+        self.is_loaded
+    }
+
+    /// Makes this process the owner. Returns `false` if it was already.
+    pub(super) fn own(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_owned, true)
+    }
+
     pub(super) fn push(&mut self, request: Request) {
         self.waiting.push_back(request);
     }
@@ -192,26 +149,22 @@ impl Ledger {
     }
 
     /// Returns `true` if the commit in flight has these changes.
-    pub(super) fn has_in_flight(&self, changes: &[Change]) -> bool {
+    fn has_in_flight(&self, changes: &[Change]) -> bool {
         self.in_flight.as_ref().is_some_and(|it| it.commit.changes == changes)
     }
 
     /// Returns `true` if a request about this node in this group is undecided.
     pub(super) fn is_open(&self, group: GroupId, node: NodeId) -> bool {
         let in_flight = self.in_flight.iter().flat_map(|it| &it.requests);
-        in_flight.chain(&self.waiting).any(|request| {
-            let about = match request.wish {
-                Wish::Join { member, .. } => member.node,
-                Wish::Part { node, .. } => node,
-            };
-            (request.group, about) == (group, node)
-        })
+        in_flight
+            .chain(&self.waiting)
+            .any(|request| (request.group, request.node()) == (group, node))
     }
 
     /// Applies the commit in flight, which is stored. Returns its changes and their requests.
     pub(super) fn committed(&mut self) -> (Vec<Change>, Vec<Request>) {
         self.failures = 0;
-        self.is_repeated = false;
+        (self.is_repeated, self.is_paused) = (false, false);
         let Some(InFlight { commit, requests }) = self.in_flight.take() else {
             return (Vec::new(), Vec::new());
         };
@@ -226,7 +179,7 @@ impl Ledger {
         let Some(InFlight { requests, .. }) = self.in_flight.take() else { return Vec::new() };
         let mut refused = Vec::new();
         for request in requests.into_iter().rev() {
-            if let Wish::Join { .. } = request.wish {
+            if let RequestedChange::Join { .. } = request.change {
                 let outcome = Outcome::Refused(JoinRefusal::Unserved(why));
                 refused.push(Answer { request, outcome });
             } else {
@@ -237,13 +190,19 @@ impl Ledger {
         refused
     }
 
+    /// Ends the interval after a failed commit.
+    pub(super) fn end_pause(&mut self) {
+        self.is_paused = false;
+    }
+
     /// Repeats the commit in flight after the interval.
     pub(super) fn repeat(&mut self) {
         self.is_repeated = self.in_flight.is_some();
     }
 
-    /// Returns the interval before the next attempt.
-    pub(super) fn next_pause(&mut self, config: &ServerConfig) -> Duration {
+    /// Pauses commits after a failure. Returns the interval before the next attempt.
+    pub(super) fn pause(&mut self, config: &ServerConfig) -> Duration {
+        self.is_paused = true;
         self.failures = self.failures.saturating_add(1);
         let factor = 1_u32.checked_shl(self.failures - 1).unwrap_or(u32::MAX).min(20);
         config.retry_after * factor
@@ -253,8 +212,9 @@ impl Ledger {
     /// recipients of its other requests.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         let is_of_link = |request: &Request| request.origin.is_some_and(|it| it.link == link);
-        self.waiting
-            .retain(|request| !(is_of_link(request) && matches!(request.wish, Wish::Join { .. })));
+        self.waiting.retain(|request| {
+            !(is_of_link(request) && matches!(request.change, RequestedChange::Join { .. }))
+        });
         let in_flight = self.in_flight.iter_mut().flat_map(|it| &mut it.requests);
         for request in self.waiting.iter_mut().chain(in_flight) {
             if is_of_link(request) {
@@ -271,13 +231,15 @@ impl Ledger {
     }
 
     fn judge(&self, batch: &Batch, request: Request, config: &ServerConfig) -> Verdict {
-        let Request { group, wish, .. } = request;
-        match wish {
-            Wish::Join { settings, member } => {
+        let Request { group, change, .. } = request;
+        match change {
+            RequestedChange::Join { settings, member } => {
                 self.judge_join(batch, group, settings, member, config)
             }
-            Wish::Part { node, .. } if batch.touched.contains(&(group, node)) => Verdict::Later,
-            Wish::Part { node, incarnation, start, has_failed } => {
+            RequestedChange::Part { node, .. } if batch.touched.contains(&(group, node)) => {
+                Verdict::Later
+            }
+            RequestedChange::Part { node, incarnation, start, has_failed } => {
                 let is_meant = |member: &Member| {
                     let is_of_start = start.is_none_or(|start| start == member.start);
                     member.incarnation <= incarnation && is_of_start

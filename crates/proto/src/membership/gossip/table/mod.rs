@@ -15,16 +15,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
 
-use super::packet::{Changes, Subscription, Wanted};
+use super::packet::{Changes, Row, Subscription, Wanted};
 use crate::{GroupId, NodeId};
-
-/// State of one group since its latest change. The subscription is `None` if the group was left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row {
-    pub(super) version: u32,
-    pub(super) group: GroupId,
-    pub(super) subscription: Option<Subscription>,
-}
 
 /// Change of one group in a table, with its new subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

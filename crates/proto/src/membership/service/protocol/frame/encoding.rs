@@ -6,6 +6,7 @@ use super::super::fields::{put_endpoint, put_text};
 use super::{
     Frame, Hello, JoinRefusal, MAGIC, MAX_FRAME_BYTES, Owners, Refusal, Role, Unserved, VERSION,
 };
+use crate::GroupId;
 
 impl Frame {
     /// Appends the frame to `out`, starting with its length.
@@ -63,26 +64,20 @@ impl Frame {
             }
             Self::Refused(refusal) => refusal.encode(out),
             Self::Join { request, group, settings } => {
-                out.put_u32(*request);
-                out.put_u32(group.0);
+                put_request(out, *request, *group);
                 settings.encode(out);
             }
             Self::Joined { request, group, version } => {
-                out.put_u32(*request);
-                out.put_u32(group.0);
+                put_request(out, *request, *group);
                 out.put_u64(*version);
             }
             Self::JoinRefused { request, group, why } => {
-                out.put_u32(*request);
-                out.put_u32(group.0);
+                put_request(out, *request, *group);
                 why.encode(out);
             }
             Self::Leave { request, group }
             | Self::Left { request, group }
-            | Self::Elsewhere { request, group } => {
-                out.put_u32(*request);
-                out.put_u32(group.0);
-            }
+            | Self::Elsewhere { request, group } => put_request(out, *request, *group),
             Self::Resync { group, have: version } | Self::Unchanged { group, version } => {
                 out.put_u32(group.0);
                 out.put_u64(*version);
@@ -139,6 +134,11 @@ impl Frame {
             _ => unreachable!("the other frames have no list"),
         }
     }
+}
+
+fn put_request(out: &mut Vec<u8>, request: u32, group: GroupId) {
+    out.put_u32(request);
+    out.put_u32(group.0);
 }
 
 impl Hello {

@@ -1,5 +1,8 @@
 //! The SWIM implementation (`foca`) behind plain calls and queues.
 
+mod health;
+mod suspicion;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use core::convert::Infallible;
 
@@ -10,10 +13,10 @@ use foca::{
 };
 use rand_core::TryRng;
 
-use super::Config;
+use self::health::postpone;
+use self::suspicion::Evidence;
 use super::codec::SwimCodec;
-use super::doubts::Doubts;
-use super::health::postpone;
+use super::config::Config;
 use super::identity::Identity;
 use crate::{Endpoint, NodeId, Rng, Time};
 
@@ -24,11 +27,11 @@ pub(super) struct Swim {
     /// Timers by time and, for equal times, by order of creation.
     timers: BTreeMap<(Time, u64), Scheduled>,
     timers_made: u64,
-    doubts: Doubts,
+    evidence: Evidence,
     events: VecDeque<SwimEvent>,
     datagrams: VecDeque<(Identity, Vec<u8>)>,
     /// Payloads that `foca` rejected.
-    pub(super) malformed: u64,
+    malformed: u64,
 }
 
 struct Scheduled {
@@ -55,13 +58,13 @@ pub(super) enum SwimEvent {
 
 impl Swim {
     pub(super) fn new(identity: Identity, config: &Config, mut rng: Rng) -> Self {
-        let doubts = Doubts::new(config, rng.next_u64());
+        let evidence = Evidence::new(config, rng.next_u64());
         Self {
             foca: Foca::new(identity, config.swim(), SwimRng(rng), SwimCodec),
             runtime: AccumulatingRuntime::new(),
             timers: BTreeMap::new(),
             timers_made: 0,
-            doubts,
+            evidence,
             events: VecDeque::new(),
             datagrams: VecDeque::new(),
             malformed: 0,
@@ -84,39 +87,39 @@ impl Swim {
 
     /// Returns all counters with their names.
     pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.doubts.stats().chain([("swim_malformed", self.malformed)])
+        self.evidence.stats().chain([("swim_malformed", self.malformed)])
     }
 
     /// Returns the number of nodes whose signs of life are recorded.
     pub(super) fn listened_to(&self) -> usize {
-        self.doubts.signs().len()
+        self.evidence.signs().len()
     }
 
     /// Returns the number of requests to a suspected member until the suspicion expires.
-    pub(super) fn asks(&self) -> u32 {
-        self.doubts.asks()
+    pub(super) fn requests_to_suspect(&self) -> u32 {
+        self.evidence.requests_to_suspect()
     }
 
     /// Records that a suspicion raised by this node was wrong.
     pub(super) fn was_wrong(&mut self) {
-        self.doubts.was_wrong();
+        self.evidence.was_wrong();
     }
 
     /// Records a datagram from `node`, of any kind.
     pub(super) fn hear(&mut self, now: Time, node: NodeId) {
-        self.doubts.signs_mut().hear(now, node);
+        self.evidence.signs_mut().hear(now, node);
     }
 
     /// Returns `true` if a datagram from `node` came after `time`, as far as signs of life are
     /// recorded.
     pub(super) fn has_heard(&self, node: NodeId, time: Time) -> bool {
-        self.doubts.signs().any_after(node, time)
+        self.evidence.signs().any_after(node, time)
     }
 
     /// Postpones all timers if this node was stalled. Must be called before anything else at `now`.
     pub(super) fn mind_stall(&mut self, now: Time) {
         if let Some(due) = self.next_due()
-            && let Some(span) = self.doubts.on_call(now, due)
+            && let Some(span) = self.evidence.on_call(now, due)
         {
             postpone(&mut self.timers, span);
         }
@@ -124,7 +127,7 @@ impl Swim {
 
     pub(super) fn handle_payload(&mut self, now: Time, payload: &[u8]) {
         if let Ok(header) = SwimCodec.decode_header(payload) {
-            self.doubts.on_received(&header);
+            self.evidence.on_received(&header);
         }
         let identity = self.identity();
         let result = self.foca.handle_data(payload, &mut self.runtime);
@@ -194,14 +197,9 @@ impl Swim {
 
     /// Returns a payload that reports the death of `dead` to `to`.
     pub(super) fn obituary(&self, to: Identity, dead: Identity) -> Vec<u8> {
-        let mut payload = Vec::new();
-        let (src, message) = (self.identity(), Message::Gossip);
-        // Incarnation 0 never revokes anything that others know about this node.
-        let header = Header { src, src_incarnation: 0, dst: to, message };
-        let encoded = SwimCodec.encode_header(&header, &mut payload);
+        let mut payload = payload_of(self.identity(), to, Message::Gossip);
         payload.put_u16(1);
-        let encoded =
-            encoded.and_then(|()| SwimCodec.encode_member(&Member::down(dead), &mut payload));
+        let encoded = SwimCodec.encode_member(&Member::down(dead), &mut payload);
         encoded.expect("a vector has room for everything");
         payload
     }
@@ -223,7 +221,7 @@ impl Swim {
                 Timer::SendIndirectProbe { .. } => self.answer_probe(now),
                 Timer::ProbeRandomMember(_) => {
                     self.answer_probe(now);
-                    self.doubts.end_probe();
+                    self.evidence.end_probe();
                 }
                 Timer::ChangeSuspectToDown { member_id, incarnation, .. } => {
                     // Foca 2.0 would keep a member that has refuted the suspicion, but would still
@@ -231,7 +229,7 @@ impl Swim {
                     if !self.is_suspected(*member_id, *incarnation) {
                         continue;
                     }
-                    if self.doubts.withdraws(member_id.node, set_at) {
+                    if self.evidence.withdraws(member_id.node, set_at) {
                         continue;
                     }
                     found_here = true;
@@ -252,28 +250,22 @@ impl Swim {
         self.datagrams.pop_front()
     }
 
-    /// Counts other traffic from the member that is being probed as the answer.
-    ///
-    /// `foca` gets a forged one under incarnation 0, which revokes nothing that is known about the
-    /// member.
+    /// Counts other traffic from the member that is being probed as the answer. `foca` gets a forged
+    /// one.
     fn answer_probe(&mut self, now: Time) {
-        let Some((src, number)) = self.doubts.probe_to_answer() else { return };
+        let Some((src, number)) = self.evidence.probe_to_answer() else { return };
         if !self.foca.iter_members().any(|member| *member.id() == src) {
             return;
         }
-        let (dst, message) = (self.identity(), Message::Ack(number));
-        let mut payload = Vec::new();
-        let header = Header { src, src_incarnation: 0, dst, message };
-        let encoded = SwimCodec.encode_header(&header, &mut payload);
-        encoded.expect("a vector has room for everything");
+        let payload = payload_of(src, self.identity(), Message::Ack(number));
         let result = self.foca.handle_data(&payload, &mut self.runtime);
         self.malformed += u64::from(result.is_err());
         self.collect(now, false);
     }
 
-    fn apply(&mut self, now: Time, member: Member<Identity>, tell_others: bool) {
+    fn apply(&mut self, now: Time, member: Member<Identity>, reports: bool) {
         let members = core::iter::once(member);
-        let result = self.foca.apply_many(members, tell_others, &mut self.runtime);
+        let result = self.foca.apply_many(members, reports, &mut self.runtime);
         self.malformed += u64::from(result.is_err());
         self.collect(now, false);
     }
@@ -284,7 +276,7 @@ impl Swim {
                 let (identity, incarnation) = (*member_id, *incarnation);
                 self.events.push_back(SwimEvent::Suspected { identity, incarnation });
             }
-            let after = self.doubts.patience(&timer, after);
+            let after = self.evidence.patience(&timer, after);
             let scheduled = Scheduled { set_at: now, timer };
             self.timers.insert((now + after, self.timers_made), scheduled);
             self.timers_made += 1;
@@ -292,11 +284,11 @@ impl Swim {
         while let Some(notification) = self.runtime.to_notify() {
             let event = match notification {
                 OwnedNotification::MemberUp(identity) => {
-                    self.doubts.signs_mut().expect(identity.node);
+                    self.evidence.signs_mut().expect(identity.node);
                     SwimEvent::Up(identity)
                 }
                 OwnedNotification::MemberDown(identity) => {
-                    self.doubts.signs_mut().forget(identity.node);
+                    self.evidence.signs_mut().forget(identity.node);
                     SwimEvent::Down { identity, found_here }
                 }
                 OwnedNotification::Rename(_, new) => SwimEvent::Renamed(new),
@@ -310,11 +302,20 @@ impl Swim {
         while let Some((to, payload)) = self.runtime.to_send() {
             let payload = payload.to_vec();
             if let Ok(header) = SwimCodec.decode_header(&payload[..]) {
-                self.doubts.on_sent(now, &header);
+                self.evidence.on_sent(now, &header);
             }
             self.datagrams.push_back((to, payload));
         }
     }
+}
+
+/// Encodes a message under incarnation 0, which revokes nothing that is known about `src`.
+fn payload_of(src: Identity, dst: Identity, message: Message<Identity>) -> Vec<u8> {
+    let mut payload = Vec::new();
+    let header = Header { src, src_incarnation: 0, dst, message };
+    let encoded = SwimCodec.encode_header(&header, &mut payload);
+    encoded.expect("a vector has room for everything");
+    payload
 }
 
 /// The node's own generator, with the interface that `foca` requires.

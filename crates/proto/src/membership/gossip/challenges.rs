@@ -1,0 +1,94 @@
+//! Requests for a proof of life to suspected members.
+
+use alloc::collections::BTreeMap;
+
+use super::config::Config;
+use super::context::{Context, Timer};
+use super::identity::Identity;
+use super::packet::Packet;
+use super::peers::Peers;
+use super::swim::Swim;
+use crate::NodeId;
+
+/// The suspected members that this node requests a refutation from.
+#[derive(Default)]
+pub(super) struct Challenges(BTreeMap<NodeId, Challenge>);
+
+/// A suspicion that the suspected node must refute.
+struct Challenge {
+    identity: Identity,
+    incarnation: u16,
+    /// `true` if this node raised the suspicion.
+    own: bool,
+    requests_left: u32,
+}
+
+/// Mean number of nodes that request a refutation from a suspected member that they have just
+/// heard.
+const ADVOCATES: usize = 3;
+
+impl Challenges {
+    /// Challenges a member that this node suspects.
+    pub(super) fn begin_own(
+        &mut self,
+        cx: &mut Context,
+        swim: &Swim,
+        identity: Identity,
+        incarnation: u16,
+    ) {
+        let requests_left = swim.requests_to_suspect();
+        self.begin(cx, Challenge { identity, incarnation, own: true, requests_left });
+    }
+
+    /// Challenges a member that another node suspects, if this node has just heard the member.
+    ///
+    /// The member is then not dead. A few such nodes request a refutation from it.
+    pub(super) fn defend(
+        &mut self,
+        cx: &mut Context,
+        peers: &Peers,
+        swim: &Swim,
+        (identity, incarnation): (Identity, u16),
+    ) {
+        let lately = cx.now.before(cx.config.freshness());
+        if peers.is_live(identity.node)
+            && swim.is_suspected(identity, incarnation)
+            && swim.has_heard(identity.node, lately)
+            && cx.rng.below(peers.live().len()) < ADVOCATES
+        {
+            cx.counters.hearsay_challenged += 1;
+            let requests_left = Config::CHALLENGES;
+            self.begin(cx, Challenge { identity, incarnation, own: false, requests_left });
+        }
+    }
+
+    /// Requests a proof of life from a suspected node.
+    pub(super) fn on_timeout(&mut self, cx: &mut Context, swim: &mut Swim, node: NodeId) {
+        let Some(challenge) = self.0.get_mut(&node) else { return };
+        let Challenge { identity: suspect, incarnation, own, requests_left } = *challenge;
+        challenge.requests_left = requests_left.saturating_sub(1);
+        let is_suspected = swim.is_suspected(suspect, incarnation);
+        if !is_suspected && own {
+            cx.counters.suspicions_refuted += 1;
+            swim.was_wrong();
+        }
+        if !is_suspected || requests_left == 0 {
+            self.0.remove(&node);
+            return;
+        }
+        let by = swim.identity();
+        cx.send(suspect.endpoint, &Packet::Suspicion { by, suspect, incarnation });
+        cx.timers.set(Timer::Challenge(node), cx.now + cx.config.challenge_period());
+    }
+
+    pub(super) fn cancel(&mut self, cx: &mut Context, node: NodeId) {
+        self.0.remove(&node);
+        cx.timers.cancel(Timer::Challenge(node));
+    }
+
+    fn begin(&mut self, cx: &mut Context, challenge: Challenge) {
+        let node = challenge.identity.node;
+        self.0.insert(node, challenge);
+        cx.timers.set(Timer::Challenge(node), cx.now);
+    }
+}

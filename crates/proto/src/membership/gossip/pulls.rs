@@ -1,0 +1,145 @@
+//! Requests for subscriptions of other nodes that are known to be lacking here.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use super::context::{Context, Timer};
+use super::packet::{self, Packet, Wanted};
+use super::peers::Peers;
+use crate::NodeId;
+
+/// The nodes of which subscriptions are lacking, with a bound for the answers in flight.
+#[derive(Default)]
+pub(super) struct Pulls {
+    pulls: BTreeMap<NodeId, Pull>,
+    rows_in_flight: usize,
+}
+
+/// Subscriptions of a node that are known to be lacking here.
+struct Pull {
+    version: u32,
+    rows: usize,
+    tries: u32,
+    in_flight: bool,
+}
+
+/// State of a pull after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// More answers are in flight, or there is no pull.
+    Waits,
+    /// The next part must be requested.
+    Continues,
+    /// Everything that was requested is known.
+    Complete,
+}
+
+/// Maximum rows requested at the same time, so that the answers fit a receive buffer.
+const ROWS_IN_FLIGHT: usize = 2_000;
+/// Number of tries after which a pull waits for the next digest that shows the gap.
+const PULL_TRIES: u32 = 10;
+/// Maximum time to wait for an answer before a query is repeated.
+pub(super) const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Pulls {
+    /// Adds a node of which about `rows` subscriptions up to `version` are lacking.
+    pub(super) fn want(&mut self, node: NodeId, version: u32, rows: usize) {
+        let rows = rows.clamp(1, ROWS_IN_FLIGHT);
+        let new = Pull { version, rows, tries: 0, in_flight: false };
+        let pull = self.pulls.entry(node).or_insert(new);
+        pull.version = pull.version.max(version);
+    }
+
+    /// Requests what is lacking, up to the amount of answers that is likely to fit. `gaps` returns
+    /// the gaps of a node's subscriptions up to a version.
+    pub(super) fn start(
+        &mut self,
+        cx: &mut Context,
+        peers: &Peers,
+        gaps: impl Fn(NodeId, u32) -> Vec<Wanted>,
+    ) {
+        let mut by_node: BTreeMap<NodeId, Vec<Wanted>> = BTreeMap::new();
+        for (node, pull) in &mut self.pulls {
+            let rows = self.rows_in_flight;
+            if pull.in_flight || (rows > 0 && rows + pull.rows > ROWS_IN_FLIGHT) {
+                continue;
+            }
+            pull.in_flight = true;
+            self.rows_in_flight += pull.rows;
+            let patience = cx.config.retry_after * 2_u32.pow(pull.tries);
+            cx.timers.set(Timer::Pull(*node), cx.now + patience.min(LONGEST_PATIENCE));
+            by_node.insert(*node, gaps(*node, pull.version));
+        }
+        let capacity = packet::pull_capacity(cx.config.max_datagram_bytes);
+        for (node, wanted) in by_node {
+            let Some(to) = peers.identity(node) else { continue };
+            for part in wanted.chunks(capacity) {
+                cx.send(to.endpoint, &Packet::Pull(part.to_vec()));
+            }
+        }
+    }
+
+    /// Processes an answer of `node`, after which its subscriptions up to `version` are known.
+    /// `more` is `true` if the node must be queried for the rest.
+    pub(super) fn on_answer(
+        &mut self,
+        cx: &mut Context,
+        node: NodeId,
+        version: u32,
+        more: bool,
+    ) -> Progress {
+        match self.pulls.get_mut(&node) {
+            Some(pull) if pull.version <= version => {
+                self.stop(cx, node);
+                Progress::Complete
+            }
+            Some(pull) if more => {
+                pull.tries = 0;
+                self.pause(cx, node);
+                Progress::Continues
+            }
+            _ => Progress::Waits,
+        }
+    }
+
+    /// Gives up waiting for the answer of `node`. The pull is repeated a limited number of times.
+    pub(super) fn on_timeout(&mut self, cx: &mut Context, node: NodeId) {
+        self.pause(cx, node);
+        if let Some(pull) = self.pulls.get_mut(&node) {
+            pull.tries += 1;
+            if pull.tries >= PULL_TRIES {
+                cx.counters.pulls_given_up += 1;
+                self.stop(cx, node);
+            }
+        }
+    }
+
+    pub(super) fn stop(&mut self, cx: &mut Context, node: NodeId) {
+        self.pause(cx, node);
+        self.pulls.remove(&node);
+    }
+
+    /// Asserts the invariants.
+    pub(super) fn check(&self, cx: &Context, peers: &Peers) {
+        let in_flight = self.pulls.values().filter(|pull| pull.in_flight);
+        let rows: usize = in_flight.map(|pull| pull.rows).sum();
+        assert_eq!(rows, self.rows_in_flight, "rows in flight are miscounted");
+        for (node, pull) in &self.pulls {
+            assert!(peers.is_live(*node), "subscriptions of a dead node are waited for");
+            let timed = cx.timers.is_set(Timer::Pull(*node));
+            assert_eq!(timed, pull.in_flight, "a pull is not watched");
+        }
+        let waiting = self.pulls.values().any(|pull| !pull.in_flight);
+        assert!(!waiting || rows > 0, "pulls wait for nothing");
+    }
+
+    fn pause(&mut self, cx: &mut Context, node: NodeId) {
+        cx.timers.cancel(Timer::Pull(node));
+        if let Some(pull) = self.pulls.get_mut(&node)
+            && pull.in_flight
+        {
+            pull.in_flight = false;
+            self.rows_in_flight -= pull.rows;
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! State that the parts of the provider share.
+
+use alloc::collections::VecDeque;
+
+use super::config::ServiceConfig;
+use super::counters::Counters;
+use crate::membership::MembershipEvent;
+use crate::membership::service::connections::{ServiceConnections, TimeLimits};
+use crate::membership::service::protocol::frame::{Hello, Member, Role};
+use crate::{Endpoint, Time, Timers};
+
+/// Time, settings and outputs of the provider. Each part gets it for the duration of a call.
+#[derive(Debug)]
+pub(super) struct Context {
+    /// Time of the current or last call.
+    pub(super) now: Time,
+    pub(super) config: ServiceConfig,
+    pub(super) connections: ServiceConnections,
+    pub(super) timers: Timers<Timer>,
+    pub(super) events: VecDeque<MembershipEvent>,
+    pub(super) counters: Counters,
+}
+
+/// Timers other than those of the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Repetition of requests that a process could not answer.
+    Again(Endpoint),
+    Away,
+}
+
+impl Context {
+    pub(super) fn new(config: ServiceConfig, member: Member, seed: u64) -> Self {
+        let (cluster, rack) = (config.cluster.clone(), config.rack.clone());
+        let hello = Hello { role: Role::Node, cluster, member, rack };
+        let limits = TimeLimits {
+            greeting_time: config.greeting_time,
+            first_pause: config.first_pause,
+            last_pause: config.last_pause,
+        };
+        Self {
+            now: Time::ZERO,
+            connections: ServiceConnections::new(limits, hello, seed),
+            timers: Timers::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Sends the requests to this process again after a short pause.
+    pub(super) fn request_again_later(&mut self, address: Endpoint) {
+        self.timers.set_no_later(Timer::Again(address), self.now + self.config.first_pause);
+    }
+}

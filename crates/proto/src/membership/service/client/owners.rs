@@ -1,0 +1,84 @@
+//! The owners of the partitions, as reported by the connected control processes.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::membership::service::protocol::frame::{MANAGER_PARTITION, Owners};
+use crate::{Endpoint, GroupId};
+
+/// The owner list that is followed, and the last ones of all connected processes.
+#[derive(Debug, Default)]
+pub(super) struct KnownOwners {
+    followed: Option<Owners>,
+    /// Last list of each connected process, with its number among all lists received.
+    lists: BTreeMap<Endpoint, (u64, Owners)>,
+    received: u64,
+    /// The process that last sent a list with owners.
+    source: Option<Endpoint>,
+}
+
+impl KnownOwners {
+    pub(super) fn followed(&self) -> Option<&Owners> {
+        self.followed.as_ref()
+    }
+
+    /// Returns the address of the owner of `group`'s partition, if it is known.
+    pub(super) fn owner_of(&self, group: GroupId) -> Option<Endpoint> {
+        self.followed.as_ref()?.owner_of(group)
+    }
+
+    /// Returns the address of the process that runs the multicast manager, if it is known.
+    pub(super) fn manager(&self) -> Option<Endpoint> {
+        let (partition, address) = self.followed.as_ref()?.owned.first()?;
+        (*partition == MANAGER_PARTITION).then_some(*address)
+    }
+
+    /// Returns the addresses of all owners, and of the process that named them.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Endpoint> {
+        let owned = self.followed.iter().flat_map(|it| it.owned.iter().map(|(_, at)| *at));
+        owned.chain(self.source)
+    }
+
+    /// Returns `true` if the process at this address owns one of the partitions, or last sent a
+    /// list with owners.
+    pub(super) fn is_needed(&self, address: Endpoint, partitions: &BTreeSet<u16>) -> bool {
+        let owned = self.followed.iter().flat_map(|it| &it.owned);
+        self.source == Some(address)
+            || owned.into_iter().any(|(owned, at)| *at == address && partitions.contains(owned))
+    }
+
+    /// Adds a list of the process at `from`. It is kept if the process `is_connected`.
+    pub(super) fn add(&mut self, from: Endpoint, owners: Owners, is_connected: bool) {
+        self.received += 1;
+        if !owners.owned.is_empty() {
+            self.source = Some(from);
+        }
+        if is_connected {
+            self.lists.insert(from, (self.received, owners));
+        }
+    }
+
+    /// Forgets the list of a process whose connection has ended.
+    pub(super) fn forget(&mut self, address: Endpoint) {
+        self.lists.remove(&address);
+    }
+
+    /// Forgets all lists, because all connections have ended.
+    pub(super) fn forget_all(&mut self) {
+        self.lists.clear();
+    }
+
+    /// Follows the last list of a connected process. Returns it if it is another one than before.
+    ///
+    /// A process that names no owner has just started or cannot know, so its list is ignored if
+    /// another one is known.
+    pub(super) fn follow(&mut self) -> Option<&Owners> {
+        let lists = self.lists.values();
+        let latest = lists.max_by_key(|(number, owners)| (!owners.owned.is_empty(), *number));
+        let (_, owners) = latest?;
+        if self.followed.as_ref().is_some_and(|it| it == owners || owners.owned.is_empty()) {
+            return None;
+        }
+        self.followed = Some(owners.clone());
+        self.followed.as_ref()
+    }
+}

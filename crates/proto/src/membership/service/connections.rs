@@ -1,0 +1,453 @@
+//! Connections of a node, detector or observer to the control processes of a cluster.
+//!
+//! A process is known by its TCP address, and has at most one connection at a time. This file opens
+//! and greets connections, keeps them alive, and tries again after a pause. Its users decide which
+//! processes are needed, and process the frames.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
+
+use super::outbox::Outbox;
+use super::protocol::frame::{Frame, FrameError, Hello, Member, Refusal, VERSION, Welcome};
+use super::protocol::reader::FrameReader;
+use crate::membership::jitter::jittered;
+use crate::membership::link::{LinkCommand, LinkId};
+use crate::{Endpoint, Rng, Time, Timers};
+
+/// All connections of one client, by the address of the process.
+#[derive(Debug)]
+pub(super) struct ServiceConnections {
+    limits: TimeLimits,
+    /// First frame of each connection.
+    hello: Hello,
+    rng: Rng,
+    all: BTreeMap<Endpoint, ServiceConnection>,
+    timers: Timers<Timer>,
+    outbox: Outbox,
+    next_link: u64,
+    last_refusal: Option<Refusal>,
+    counters: Counters,
+}
+
+/// Time limit for the welcome, and pauses between two attempts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeLimits {
+    pub(super) greeting_time: Duration,
+    /// Pause after the first failed attempt. Each further one is 1.5 times as long.
+    pub(super) first_pause: Duration,
+    pub(super) last_pause: Duration,
+}
+
+#[derive(Debug)]
+struct ServiceConnection {
+    state: State,
+    /// Pause after the next failure.
+    pause: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The connection is not needed.
+    Idle,
+    /// The last attempt failed, and a timer runs.
+    Pausing,
+    Opening(LinkId),
+    /// The hello was sent.
+    Greeting(LinkId, FrameReader),
+    Ready(Ready),
+}
+
+/// A connection that was welcomed.
+#[derive(Debug)]
+struct Ready {
+    link: LinkId,
+    reader: FrameReader,
+    heard: Time,
+    lease: Duration,
+    /// Number that the process drew when it started.
+    process: u64,
+}
+
+/// The end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Closed {
+    /// `true` if it was welcomed.
+    pub(super) was_ready: bool,
+    /// Time of the next attempt.
+    pub(super) retry_at: Time,
+}
+
+/// Effect of a timer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Due {
+    /// The connection is idle and may be opened again.
+    Retry(Endpoint),
+    /// The process was silent, and the connection must be dropped.
+    Drop(Endpoint),
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// An address may be tried again.
+    Connect(Endpoint),
+    /// Time limit for opening a connection and receiving the welcome.
+    Greeting(Endpoint),
+    Alive(Endpoint),
+}
+
+crate::counters! {
+    /// Counters of the connections.
+    pub(super) struct Counters {
+        tried = "links_tried",
+        welcomed = "links_welcomed",
+        refused = "links_refused",
+        /// Attempts that failed.
+        failed = "links_failed",
+        /// Welcomed connections that ended.
+        lost = "links_lost",
+        /// Connections that were not welcomed in time, or were silent for a whole lease.
+        silent = "links_silent",
+        nonsense = "links_nonsense",
+    }
+}
+
+impl ServiceConnection {
+    fn link(&self) -> Option<LinkId> {
+        match &self.state {
+            State::Idle | State::Pausing => None,
+            State::Opening(link) | State::Greeting(link, _) => Some(*link),
+            State::Ready(ready) => Some(ready.link),
+        }
+    }
+
+    fn reader(&mut self) -> Option<&mut FrameReader> {
+        match &mut self.state {
+            State::Greeting(_, reader) => Some(reader),
+            State::Ready(ready) => Some(&mut ready.reader),
+            _ => None,
+        }
+    }
+
+    fn ready(&self) -> Option<&Ready> {
+        match &self.state {
+            State::Ready(ready) => Some(ready),
+            _ => None,
+        }
+    }
+}
+
+impl ServiceConnections {
+    pub(super) fn new(limits: TimeLimits, hello: Hello, seed: u64) -> Self {
+        Self {
+            limits,
+            hello,
+            rng: Rng::new(seed),
+            all: BTreeMap::new(),
+            timers: Timers::new(),
+            outbox: Outbox::default(),
+            next_link: 0,
+            last_refusal: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Returns this client as it announces itself.
+    pub(super) fn member(&self) -> Member {
+        self.hello.member
+    }
+
+    pub(super) fn set_member(&mut self, member: Member) {
+        self.hello.member = member;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn contains(&self, address: Endpoint) -> bool {
+        self.all.contains_key(&address)
+    }
+
+    /// Returns the known addresses in order, with `true` for those whose process has sent its
+    /// welcome.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (Endpoint, bool)> {
+        self.all.iter().map(|(address, it)| (*address, it.ready().is_some()))
+    }
+
+    /// Returns the connection to this address, if it was welcomed.
+    pub(super) fn ready_link(&self, address: Endpoint) -> Option<LinkId> {
+        self.all.get(&address)?.ready().map(|ready| ready.link)
+    }
+
+    /// Returns `true` if any connection was welcomed.
+    pub(super) fn is_linked(&self) -> bool {
+        self.all.values().any(|it| it.ready().is_some())
+    }
+
+    pub(super) fn address_of(&self, link: LinkId) -> Option<Endpoint> {
+        let mut all = self.all.iter();
+        all.find(|(_, it)| it.link() == Some(link)).map(|(address, _)| *address)
+    }
+
+    /// Returns the other addresses of the process at `address`, as far as they were welcomed.
+    pub(super) fn other_addresses(&self, address: Endpoint) -> Vec<Endpoint> {
+        let process_at = |it: &ServiceConnection| it.ready().map(|ready| ready.process);
+        let Some(process) = self.all.get(&address).and_then(process_at) else { return Vec::new() };
+        let others = self.all.iter();
+        others
+            .filter(|(other, it)| **other != address && process_at(it) == Some(process))
+            .map(|(other, _)| *other)
+            .collect()
+    }
+
+    /// Returns the reason of the last refusal, unless a welcome was received since.
+    pub(super) fn last_refusal(&self) -> Option<&Refusal> {
+        self.last_refusal.as_ref()
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns the numbers of frames and bytes sent, with their names.
+    pub(super) fn sent(&self) -> [(&'static str, u64); 2] {
+        [("frames_sent", self.outbox.frames_sent), ("bytes_sent", self.outbox.bytes_sent)]
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.timers.next_due()
+    }
+
+    /// Processes the next timer that is due at `now`.
+    pub(super) fn pop_due(&mut self, now: Time) -> Option<Due> {
+        Some(match self.timers.pop_due(now)? {
+            Timer::Connect(address) => {
+                if let Some(it) = self.all.get_mut(&address) {
+                    it.state = State::Idle;
+                }
+                Due::Retry(address)
+            }
+            Timer::Alive(address) if self.send_alive(now, address) => Due::Nothing,
+            Timer::Greeting(address) | Timer::Alive(address) => {
+                self.counters.silent += 1;
+                Due::Drop(address)
+            }
+        })
+    }
+
+    pub(super) fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.outbox.poll()
+    }
+
+    /// Adds an address, which is tried at `at`.
+    pub(super) fn add(&mut self, at: Time, address: Endpoint) {
+        let pause = self.limits.first_pause;
+        self.all.insert(address, ServiceConnection { state: State::Pausing, pause });
+        self.timers.set(Timer::Connect(address), at);
+    }
+
+    /// Closes the connection to an address, and forgets it.
+    pub(super) fn remove(&mut self, address: Endpoint) {
+        if let Some(link) = self.all.remove(&address).and_then(|it| it.link()) {
+            self.outbox.close(link);
+        }
+        for timer in [Timer::Connect, Timer::Greeting, Timer::Alive] {
+            self.timers.cancel(timer(address));
+        }
+    }
+
+    /// Forgets idle addresses other than the `known` ones, in order, and opens the idle connections
+    /// that are `wanted`.
+    pub(super) fn open_wanted(
+        &mut self,
+        now: Time,
+        known: &BTreeSet<Endpoint>,
+        wanted: impl Fn(Endpoint) -> bool,
+    ) {
+        // A connection that is in use or has a timer stays until that ends.
+        self.all.retain(|address, it| known.contains(address) || !matches!(it.state, State::Idle));
+        for address in known.iter().copied() {
+            let pause = self.limits.first_pause;
+            let new = ServiceConnection { state: State::Idle, pause };
+            let it = self.all.entry(address).or_insert(new);
+            if matches!(it.state, State::Idle) && wanted(address) {
+                self.open(now, address);
+            }
+        }
+    }
+
+    pub(super) fn open(&mut self, now: Time, address: Endpoint) {
+        let Some(it) = self.all.get_mut(&address) else { return };
+        self.next_link += 1;
+        let link = LinkId(self.next_link);
+        it.state = State::Opening(link);
+        self.counters.tried += 1;
+        self.outbox.open(link, address);
+        self.timers.set(Timer::Greeting(address), now + self.limits.greeting_time);
+    }
+
+    /// Sends the hello on a connection that was opened.
+    pub(super) fn on_opened(&mut self, address: Endpoint) {
+        let Some(it) = self.all.get_mut(&address) else { return };
+        let State::Opening(link) = it.state else { return };
+        it.state = State::Greeting(link, FrameReader::default());
+        self.outbox.send(link, &Frame::Hello(self.hello.clone()));
+    }
+
+    /// Appends received bytes.
+    pub(super) fn push(&mut self, now: Time, address: Endpoint, bytes: &[u8]) {
+        let Some(it) = self.all.get_mut(&address) else { return };
+        if let State::Ready(ready) = &mut it.state {
+            ready.heard = now;
+        }
+        if let Some(reader) = it.reader() {
+            reader.push(bytes);
+        }
+    }
+
+    /// Returns the next frame that was received on this connection, or `None` if there is none or
+    /// the connection has ended.
+    pub(super) fn next_frame(
+        &mut self,
+        address: Endpoint,
+        link: LinkId,
+    ) -> Result<Option<Frame>, FrameError> {
+        // A frame may have ended this connection, and the address may have another one.
+        let it = self.all.get_mut(&address).filter(|it| it.link() == Some(link));
+        it.and_then(ServiceConnection::reader).map_or(Ok(None), FrameReader::next_frame)
+    }
+
+    /// Processes a welcome. Returns `false` if none was expected.
+    pub(super) fn on_welcome(&mut self, now: Time, address: Endpoint, welcome: &Welcome) -> bool {
+        let Some(it) = self.all.get_mut(&address) else { return false };
+        let State::Greeting(link, reader) = &mut it.state else { return false };
+        let (link, reader) = (*link, core::mem::take(reader));
+        let lease = Duration::from_millis(welcome.lease_ms.into());
+        let process = welcome.process;
+        it.state = State::Ready(Ready { link, reader, heard: now, lease, process });
+        it.pause = self.limits.first_pause;
+        self.counters.welcomed += 1;
+        self.last_refusal = None;
+        self.timers.cancel(Timer::Greeting(address));
+        self.timers.set(Timer::Alive(address), now + lease / 3);
+        true
+    }
+
+    /// Processes a refusal. The connection must be dropped. The process is tried again after the
+    /// longest pause, because an operator may change its configuration.
+    pub(super) fn on_refused(&mut self, address: Endpoint, why: Refusal) {
+        tracing::warn!(node = %self.hello.member.node, %address, %why, "refused by the service");
+        self.counters.refused += 1;
+        self.last_refusal = Some(why);
+        if let Some(it) = self.all.get_mut(&address) {
+            it.pause = self.limits.last_pause;
+        }
+    }
+
+    /// Processes bytes that are not a valid frame. The connection must be dropped.
+    pub(super) fn on_nonsense(&mut self, address: Endpoint, error: FrameError) {
+        let node = self.hello.member.node;
+        tracing::warn!(%node, %address, %error, "not the membership protocol");
+        self.counters.nonsense += 1;
+        if let FrameError::Version { given } = error {
+            self.last_refusal = Some(Refusal::Version { ours: given, theirs: VERSION });
+        }
+    }
+
+    /// Closes a connection that is of no further use. Returns `false` if there is none.
+    pub(super) fn close(&mut self, address: Endpoint) -> bool {
+        let link = self.all.get(&address).and_then(ServiceConnection::link);
+        link.map(|link| self.outbox.close(link)).is_some()
+    }
+
+    /// Discards the pending data of a connection that has ended.
+    pub(super) fn forget(&mut self, link: LinkId) {
+        self.outbox.forget(link);
+    }
+
+    /// Starts the pause after the end of a connection.
+    pub(super) fn on_closed(&mut self, now: Time, address: Endpoint) -> Option<Closed> {
+        let it = self.all.get_mut(&address)?;
+        let was_ready = it.ready().is_some();
+        let node = self.hello.member.node;
+        tracing::debug!(%node, %address, was_ready, "connection closed");
+        it.state = State::Pausing;
+        let pause = it.pause;
+        it.pause = (pause * 3 / 2).min(self.limits.last_pause);
+        self.counters.lost += u64::from(was_ready);
+        self.counters.failed += u64::from(!was_ready);
+        self.timers.cancel(Timer::Greeting(address));
+        self.timers.cancel(Timer::Alive(address));
+        let retry_at = now + jittered(&mut self.rng, pause);
+        self.timers.set(Timer::Connect(address), retry_at);
+        Some(Closed { was_ready, retry_at })
+    }
+
+    /// Reopens all connections after a short pause.
+    pub(super) fn restart(&mut self, now: Time) {
+        let pause = jittered(&mut self.rng, self.limits.first_pause);
+        for (address, it) in &mut self.all {
+            if let Some(link) = it.link() {
+                self.outbox.close(link);
+            }
+            (it.state, it.pause) = (State::Pausing, self.limits.first_pause);
+            for timer in [Timer::Greeting, Timer::Alive] {
+                self.timers.cancel(timer(*address));
+            }
+            self.timers.set(Timer::Connect(*address), now + pause);
+        }
+    }
+
+    /// Closes all connections, with a goodbye to processes that sent a welcome.
+    pub(super) fn shut_down(&mut self) {
+        for it in self.all.values_mut() {
+            if let Some(ready) = it.ready() {
+                self.outbox.send(ready.link, &Frame::Goodbye);
+            }
+            if let Some(link) = it.link() {
+                self.outbox.close(link);
+            }
+            it.state = State::Idle;
+        }
+        self.timers = Timers::new();
+    }
+
+    /// Sends `frame` to the process at `address`, if it has sent its welcome.
+    pub(super) fn send(&mut self, address: Endpoint, frame: &Frame) {
+        if let Some(link) = self.ready_link(address) {
+            self.outbox.send(link, frame);
+        }
+    }
+
+    /// Sends `frame` to all processes that have sent their welcome.
+    pub(super) fn send_to_all(&mut self, frame: &Frame) {
+        for ready in self.all.values().filter_map(ServiceConnection::ready) {
+            self.outbox.send(ready.link, frame);
+        }
+    }
+
+    /// Asserts that a timer runs for every connection that is not idle.
+    pub(super) fn check(&self) {
+        for (address, it) in &self.all {
+            let timer = match &it.state {
+                State::Idle => continue,
+                State::Pausing => Timer::Connect(*address),
+                State::Opening(_) | State::Greeting(..) => Timer::Greeting(*address),
+                State::Ready(_) => Timer::Alive(*address),
+            };
+            assert!(self.timers.is_set(timer), "nothing will happen to {address}");
+        }
+    }
+
+    /// Sends a sign of life. Returns `false` if the process has not sent one for a lease.
+    fn send_alive(&mut self, now: Time, address: Endpoint) -> bool {
+        let ready = self.all.get(&address).and_then(ServiceConnection::ready);
+        let Some(ready) = ready.filter(|ready| now.since(ready.heard) <= ready.lease) else {
+            return false;
+        };
+        self.outbox.send(ready.link, &Frame::Alive);
+        self.timers.set(Timer::Alive(address), now + ready.lease / 3);
+        true
+    }
+}

@@ -1,0 +1,212 @@
+//! The control processes of a cluster, as seen by a detector or observer.
+//!
+//! Each process names the others, so one address is enough at first. All are connected. Two
+//! addresses of one process become one, because a process keeps one connection to a detector.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use super::connections::{Due, ServiceConnections, TimeLimits};
+use super::protocol::frame::{
+    Frame, FrameError, Hello, MAX_PARTITIONS, Owners, Refusal, UnknownSettings, Welcome,
+};
+use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
+use crate::{Endpoint, Time};
+
+/// The connections to all known processes, and what was received on them.
+#[derive(Debug)]
+pub(super) struct Processes {
+    /// The configured addresses.
+    addresses: Vec<Endpoint>,
+    connections: ServiceConnections,
+    events: VecDeque<(Endpoint, ProcessEvent)>,
+    /// Snapshots of groups whose settings this program does not know.
+    settings_unknown: u64,
+}
+
+/// An event of a process.
+#[derive(Clone, Debug)]
+pub(super) enum ProcessEvent {
+    /// The process sent its welcome and accepts frames.
+    Welcomed {
+        lease: Duration,
+        /// Number of partitions of the groups.
+        partitions: u16,
+    },
+    /// A frame that only detectors or observers understand.
+    Received(Frame),
+    /// The connection has ended. What was received on it no longer applies.
+    Lost,
+}
+
+impl Processes {
+    /// Creates connections to `addresses`. `hello` is the first frame of each connection.
+    ///
+    /// # Panics
+    /// There is no address, or an interval is zero.
+    pub(super) fn new(
+        addresses: Vec<Endpoint>,
+        greeting_time: Duration,
+        retry_after: Duration,
+        hello: Hello,
+        seed: u64,
+    ) -> Self {
+        assert!(!addresses.is_empty(), "the service must have at least one address");
+        let is_patient = !retry_after.is_zero() && !greeting_time.is_zero();
+        assert!(is_patient, "retry_after and greeting_time must not be zero");
+        let limits =
+            TimeLimits { greeting_time, first_pause: retry_after, last_pause: retry_after };
+        let mut connections = ServiceConnections::new(limits, hello, seed);
+        addresses.iter().for_each(|address| connections.add(Time::ZERO, *address));
+        Self { addresses, connections, events: VecDeque::new(), settings_unknown: 0 }
+    }
+
+    /// Processes an event of a connection. The results are returned by `poll_event`.
+    pub(super) fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        let Some(address) = self.connections.address_of(link) else { return };
+        match event {
+            LinkEvent::Opened => self.connections.on_opened(address),
+            LinkEvent::Received(bytes) => self.on_bytes(now, address, link, bytes),
+            LinkEvent::Closed { .. } => {
+                self.connections.forget(link);
+                self.on_closed(now, address);
+            }
+        }
+    }
+
+    /// Processes the timers that are due at `now`.
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        while let Some(due) = self.connections.pop_due(now) {
+            match due {
+                Due::Retry(address) => self.connections.open(now, address),
+                Due::Drop(address) => self.drop_connection(now, address),
+                Due::Nothing => {}
+            }
+        }
+    }
+
+    /// Returns the next event with the address of its process.
+    pub(super) fn poll_event(&mut self) -> Option<(Endpoint, ProcessEvent)> {
+        self.events.pop_front()
+    }
+
+    /// Returns the next command for a connection.
+    pub(super) fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.connections.poll_link()
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.connections.next_due()
+    }
+
+    /// Sends `frame` to the process at `address`, if it has sent its welcome.
+    pub(super) fn send(&mut self, address: Endpoint, frame: &Frame) {
+        self.connections.send(address, frame);
+    }
+
+    /// Sends `frame` to all processes that have sent their welcome.
+    pub(super) fn send_to_all(&mut self, frame: &Frame) {
+        self.connections.send_to_all(frame);
+    }
+
+    /// Closes the connection after a frame that makes no sense, and discards its other frames.
+    pub(super) fn on_nonsense(&mut self, now: Time, address: Endpoint, error: FrameError) {
+        self.connections.on_nonsense(address, error);
+        self.events.retain(|(from, _)| *from != address);
+        self.drop_connection(now, address);
+    }
+
+    /// Closes all connections, with a goodbye to processes that sent a welcome.
+    pub(super) fn shut_down(&mut self) {
+        self.connections.shut_down();
+        self.events.clear();
+    }
+
+    /// Returns the addresses in order, with `true` for those whose process has sent its welcome.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (Endpoint, bool)> {
+        self.connections.addresses()
+    }
+
+    /// Returns the reason of the last refusal, unless a welcome was received since.
+    pub(super) fn last_refusal(&self) -> Option<&Refusal> {
+        self.connections.last_refusal()
+    }
+
+    /// Returns all counters with their names.
+    pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counters = self.connections.counters().by_name();
+        counters.chain([("settings_unknown", self.settings_unknown)])
+    }
+
+    fn on_bytes(&mut self, now: Time, address: Endpoint, link: LinkId, bytes: &[u8]) {
+        self.connections.push(now, address, bytes);
+        loop {
+            match self.connections.next_frame(address, link) {
+                Ok(Some(frame)) => self.on_frame(now, address, frame),
+                Ok(None) => return,
+                Err(FrameError::Settings(UnknownSettings::Snapshot { group })) => {
+                    tracing::warn!(%address, %group, "unknown group settings");
+                    self.settings_unknown += 1;
+                }
+                Err(error) => self.on_nonsense(now, address, error),
+            }
+        }
+    }
+
+    fn on_frame(&mut self, now: Time, address: Endpoint, frame: Frame) {
+        match frame {
+            Frame::Welcome(welcome) => self.on_welcome(now, address, welcome),
+            Frame::Refused(why) => {
+                self.connections.on_refused(address, why);
+                self.drop_connection(now, address);
+            }
+            Frame::Alive => {}
+            Frame::Owners(owners) => self.on_owners(now, address, owners),
+            frame => self.events.push_back((address, ProcessEvent::Received(frame))),
+        }
+    }
+
+    fn on_welcome(&mut self, now: Time, address: Endpoint, welcome: Welcome) {
+        if !self.connections.on_welcome(now, address, &welcome) {
+            return self.on_nonsense(now, address, FrameError::Value);
+        }
+        // A process keeps only the last connection of a detector, so another address of the same
+        // process would end this one again.
+        for other in self.connections.other_addresses(address) {
+            self.connections.remove(other);
+            self.events.push_back((other, ProcessEvent::Lost));
+        }
+        let lease = Duration::from_millis(welcome.lease_ms.into());
+        let partitions = welcome.owners.partitions;
+        self.events.push_back((address, ProcessEvent::Welcomed { lease, partitions }));
+        self.on_owners(now, address, welcome.owners);
+    }
+
+    fn on_owners(&mut self, now: Time, from: Endpoint, owners: Owners) {
+        for (_, owner) in owners.reached_from(from).owned {
+            let has_room = self.connections.len() < usize::from(MAX_PARTITIONS);
+            if has_room && !self.connections.contains(owner) {
+                self.connections.add(now, owner);
+            }
+        }
+    }
+
+    fn drop_connection(&mut self, now: Time, address: Endpoint) {
+        if self.connections.close(address) {
+            self.on_closed(now, address);
+        }
+    }
+
+    fn on_closed(&mut self, now: Time, address: Endpoint) {
+        let Some(closed) = self.connections.on_closed(now, address) else { return };
+        if closed.was_ready {
+            self.events.push_back((address, ProcessEvent::Lost));
+        }
+        // The process may come back under an address that was removed in favor of this one.
+        for configured in &self.addresses {
+            if !self.connections.contains(*configured) {
+                self.connections.add(closed.retry_at, *configured);
+            }
+        }
+    }
+}

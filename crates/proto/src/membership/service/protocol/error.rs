@@ -1,0 +1,56 @@
+//! Errors of decoding.
+
+use super::limits::VERSION;
+use crate::GroupId;
+
+/// Reason why bytes are not a valid frame. The connection can no longer be used, except after
+/// [`FrameError::Settings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The length contradicts the fields, or exceeds the maximum.
+    #[error("wrong length")]
+    Length,
+    /// A hello that does not begin with [`MAGIC`](super::limits::MAGIC).
+    #[error("not the membership protocol")]
+    Magic,
+    /// A hello of another version.
+    #[error("protocol version {given} is not supported: expected {VERSION}")]
+    Version {
+        /// The version.
+        given: u16,
+    },
+    /// An unknown kind of frame.
+    #[error("unknown kind of frame")]
+    Kind,
+    /// A field has an impossible value.
+    #[error("invalid value")]
+    Value,
+    /// The frame is complete, but has group settings of a later version. The frames after it can be
+    /// decoded.
+    #[error("unknown group settings")]
+    Settings(UnknownSettings),
+}
+
+/// A frame with unknown settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownSettings {
+    /// A [`Frame::Join`](super::frame::Frame::Join).
+    Join {
+        /// Number of the request, returned in the answer.
+        request: u32,
+        /// The group.
+        group: GroupId,
+    },
+    /// A [`Frame::JoinRefused`](super::frame::Frame::JoinRefused) for a group with unknown settings.
+    JoinRefused {
+        /// Number of the join.
+        request: u32,
+        /// The group.
+        group: GroupId,
+    },
+    /// A [`Frame::Snapshot`](super::frame::Frame::Snapshot) of a group with unknown settings.
+    Snapshot {
+        /// The group.
+        group: GroupId,
+    },
+}

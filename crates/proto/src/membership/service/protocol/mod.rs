@@ -1,0 +1,7 @@
+//! The protocol between nodes, detectors, observers and control processes.
+
+pub(crate) mod error;
+pub(crate) mod fields;
+pub mod frame;
+pub(crate) mod limits;
+pub(crate) mod reader;

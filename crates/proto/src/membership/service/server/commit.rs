@@ -1,0 +1,123 @@
+//! Commits to the store, and the requests that they decide.
+
+use crate::membership::link::LinkId;
+use crate::membership::service::protocol::frame::{JoinRefusal, Member};
+use crate::membership::service::registry::Change;
+use crate::{GroupId, GroupSettings, Incarnation, NodeId};
+
+/// Changes that the store must make together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Number of the commit at this process.
+    pub id: CommitId,
+    /// The partition.
+    pub partition: u16,
+    /// Version that the partition must have before the first change. Each change adds one.
+    ///
+    /// If this owner has already written the version after the last change, the store has the
+    /// commit from an earlier attempt.
+    pub after: u64,
+    /// The changes, in order. At least one.
+    pub changes: Vec<Change>,
+}
+
+/// Number of a commit, never reused by its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommitId(pub u64);
+
+/// Result of a commit that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitFailure {
+    /// Nothing was stored, because the disk or quota is full.
+    #[error("the store is full")]
+    Full,
+    /// Nothing was stored for another reason, nor by an earlier attempt that ended with
+    /// [`CommitFailure::Unknown`].
+    #[error("the store failed")]
+    Failed,
+    /// The store did not answer. It may have the commit, or still receive it. The commit is
+    /// repeated unchanged until its result is known.
+    #[error("the store did not answer")]
+    Unknown,
+    /// Nothing was stored, because another process owns the partition.
+    #[error("another process owns the partition")]
+    Deposed,
+}
+
+/// One request for a change of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) group: GroupId,
+    pub(super) change: RequestedChange,
+    /// Recipient of the answer.
+    pub(super) origin: Option<Origin>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestedChange {
+    Join {
+        settings: GroupSettings,
+        member: Member,
+    },
+    /// The node must leave the group, in this incarnation or an earlier one.
+    Part {
+        node: NodeId,
+        incarnation: u32,
+        /// Only this start of the node, or `None` for any.
+        start: Option<Incarnation>,
+        has_failed: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) link: LinkId,
+    pub(super) request: u32,
+}
+
+/// Answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) request: Request,
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The store has the requested state.
+    Done,
+    Refused(JoinRefusal),
+    /// A later incarnation of the node is a member.
+    Outdated,
+}
+
+impl Request {
+    /// Creates a request without a recipient of the answer: `node` has failed or left, and must be
+    /// removed in this or an earlier incarnation.
+    pub(super) fn removal(
+        group: GroupId,
+        node: NodeId,
+        incarnation: u32,
+        has_failed: bool,
+    ) -> Self {
+        let change = RequestedChange::Part { node, incarnation, start: None, has_failed };
+        Self { group, change, origin: None }
+    }
+
+    /// Creates a request to remove exactly this start of a node, which has failed. A later start
+    /// may have requested to join meanwhile.
+    pub(super) fn removal_of_start(group: GroupId, member: Member) -> Self {
+        let Member { node, incarnation, start, .. } = member;
+        let start = Some(start);
+        let change = RequestedChange::Part { node, incarnation, start, has_failed: true };
+        Self { group, change, origin: None }
+    }
+
+    /// Returns the node that the request is about.
+    pub(super) fn node(&self) -> NodeId {
+        match self.change {
+            RequestedChange::Join { member, .. } => member.node,
+            RequestedChange::Part { node, .. } => node,
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Decision logic of a control process.
+//!
+//! A driver passes in connections, bytes, results of the store, ownership and the time. After that
+//! it calls [`Server::poll_commit`] until it returns `None`, then [`Server::poll_link`] until it
+//! returns `None`. Then it waits for the next input, or until [`Server::poll_timeout`]. Several
+//! inputs are possible before the polls: the changes that they request become one commit.
+//!
+//! # Partitions
+//!
+//! A partition is *followed* (loaded, and kept up to date by the store's watch) or *owned*. Only an
+//! owner decides about a partition. The driver gains and loses ownership by the rules of the store,
+//! and reports it by [`Server::own`] and [`Server::disown`]. Two processes may briefly believe that
+//! they own the same partition. The store then refuses the writes of one.
+//!
+//! # Invariants
+//!
+//! - Everything that is acknowledged, or reported of a group, is in the store.
+//! - At most one commit of each partition is in flight, for the version of the state.
+//! - Every member of an owned partition has a session with a running lease, or is being removed.
+
+mod commit;
+mod config;
+mod connections;
+mod context;
+mod counters;
+mod multicast_manager;
+mod observers;
+mod partitions;
+mod racks;
+mod requests;
+mod sessions;
+mod subscribers;
+
+use core::time::Duration;
+
+use self::commit::{Answer, Origin, Outcome, Request};
+pub use self::commit::{Commit, CommitFailure, CommitId};
+pub use self::config::ServerConfig;
+use self::connections::{Connections, Peer};
+use self::context::{Context, Timer};
+use self::multicast_manager::MulticastManager;
+use self::observers::Observers;
+use self::partitions::{Disowned, Failure, Partitions};
+pub use self::racks::DetectorInfo;
+use self::racks::Racks;
+pub use self::sessions::SessionInfo;
+use self::sessions::Sessions;
+use self::subscribers::Subscribers;
+use super::protocol::frame::{Frame, MANAGER_PARTITION, Member, Owners, Refusal};
+use super::registry::{Change, PartitionState};
+use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
+use crate::rdcm::manager::service::ManagerService;
+use crate::{Endpoint, GroupId, NodeId, Rng, Time, Wakeup};
+
+/// One control process.
+#[derive(Debug)]
+pub struct Server {
+    cx: Context,
+    /// Random number, drawn at the start.
+    process: u64,
+    owners: Owners,
+    connections: Connections,
+    sessions: Sessions,
+    observers: Observers,
+    partitions: Partitions,
+    subscribers: Subscribers,
+    racks: Racks,
+    manager: MulticastManager,
+}
+
+/// Maximum time until the hello on a connection, for any lease.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+
+impl Server {
+    /// Creates a control process that owns nothing. `seed` is the source of all its randomness.
+    ///
+    /// # Panics
+    /// `config` is invalid: no partitions or more than 4096, a detection time or ring time below
+    /// 100 ms, a retry interval of zero, a name of more than 255 bytes, or commits of no or more
+    /// than 10000 changes.
+    pub fn new(config: ServerConfig, seed: u64) -> Self {
+        config.validate();
+        let mut rng = Rng::new(seed);
+        Self {
+            process: rng.next_u64(),
+            owners: Owners { partitions: config.partitions, owned: Vec::new() },
+            connections: Connections::default(),
+            sessions: Sessions::default(),
+            observers: Observers::default(),
+            partitions: Partitions::new(config.partitions),
+            subscribers: Subscribers::new(config.view_size, rng.fork(1)),
+            racks: Racks::default(),
+            manager: MulticastManager::new(config.network.clone(), &mut rng),
+            cx: Context::new(config),
+        }
+    }
+
+    /// Adds a connection that was accepted from this address. The driver chooses its number.
+    ///
+    /// # Panics
+    /// The number is that of another connection.
+    pub fn handle_accepted(&mut self, now: Time, link: LinkId, from: Endpoint) {
+        self.cx.now = now;
+        self.cx.counters.links_accepted += 1;
+        self.connections.add(link, from);
+        if let Some(excess) = self.connections.excess(&self.cx.config) {
+            if excess == link {
+                return self.refuse(link, Refusal::Full);
+            }
+            self.cx.counters.links_displaced += 1;
+            self.close(excess);
+        }
+        let within = self.cx.config.detection_time.min(HELLO_WITHIN);
+        self.cx.timers.set(Timer::Greet(link), now + within);
+    }
+
+    /// Processes an event of an accepted connection.
+    pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        self.cx.now = now;
+        match event {
+            LinkEvent::Opened => {}
+            LinkEvent::Received(bytes) => self.on_bytes(link, bytes),
+            LinkEvent::Closed { .. } => {
+                self.close(link);
+                self.cx.outbox.forget(link);
+            }
+        }
+    }
+
+    /// Sets the state of a partition from the store, to follow or to own it.
+    ///
+    /// # Panics
+    /// The partition is owned, so its state is newer than any copy.
+    pub fn load(&mut self, partition: u16, state: PartitionState) {
+        self.partitions.load(partition, state);
+    }
+
+    /// Applies changes of another process after version `after`, as reported by the store's watch.
+    ///
+    /// Returns `false` if they do not fit, and the partition must be loaded again. A partition that
+    /// is owned here and was changed by another process is lost.
+    pub fn handle_applied(
+        &mut self,
+        now: Time,
+        partition: u16,
+        after: u64,
+        changes: &[Change],
+    ) -> bool {
+        let fits = self.partitions.apply(partition, after, changes);
+        if !fits {
+            self.disown(now, partition);
+        }
+        fits
+    }
+
+    /// Takes ownership of the partition, in the state that was loaded.
+    ///
+    /// Members without a session here have the adoption time to be heard.
+    ///
+    /// Commits of an earlier ownership, by this or another process, must not take effect after the
+    /// state was loaded. The driver's writes must therefore compare a value that is new for each
+    /// ownership. If the store names this process as the owner of a partition that is not owned
+    /// here, the driver loads and owns it again.
+    ///
+    /// # Panics
+    /// The partition is not loaded.
+    pub fn own(&mut self, now: Time, partition: u16) {
+        self.cx.now = now;
+        let Some(members) = self.partitions.own(&mut self.cx, partition) else { return };
+        for (group, member) in members {
+            self.partitions.add_member(group, member.node);
+            self.hold_lease(group, member);
+        }
+        let Self { cx, observers, subscribers, partitions, .. } = self;
+        observers.show_partition(cx, subscribers, partitions, partition);
+        self.racks.arrange(cx, &self.sessions);
+    }
+
+    /// Ends the ownership of the partition.
+    ///
+    /// Pending requests are answered by [`Frame::Elsewhere`]. A commit that was in flight may or
+    /// may not be stored.
+    pub fn disown(&mut self, now: Time, partition: u16) {
+        self.cx.now = now;
+        let Some(disowned) = self.partitions.disown(&mut self.cx, partition) else { return };
+        let Disowned { requests, groups } = disowned;
+        for Request { group, origin, .. } in requests {
+            if let Some(Origin { link, request }) = origin
+                && self.connections.note_answer(link)
+            {
+                self.cx.send_elsewhere(link, request, group);
+            }
+        }
+        if partition == MANAGER_PARTITION {
+            self.manager.give_up(&mut self.cx, &self.sessions);
+        }
+        for (group, state) in groups {
+            for link in self.subscribers.remove_group(group) {
+                // It gets no more changes, and must be notified.
+                self.cx.send_elsewhere(link, 0, group);
+            }
+            for node in state.members.into_keys() {
+                if self.partitions.release(node, group) {
+                    self.sessions.end_disconnected(&mut self.cx, node);
+                }
+            }
+        }
+    }
+
+    /// Sets the owners of the partitions, including this process, and sends them to all peers.
+    ///
+    /// # Panics
+    /// The number of partitions is not the configured one.
+    pub fn set_owners(&mut self, owners: Owners) {
+        assert_eq!(owners.partitions, self.cx.config.partitions, "another number of partitions");
+        if self.owners == owners {
+            return;
+        }
+        self.owners = owners;
+        let frame = Frame::Owners(self.owners.clone());
+        for link in self.sessions.links().chain(self.observers.links()) {
+            self.cx.outbox.send(link, &frame);
+        }
+    }
+
+    /// Processes the timers that are due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.cx.now = now;
+        self.sessions.mind_stall(&mut self.cx);
+        self.manager.handle_timeout(now);
+        while let Some(timer) = self.cx.timers.pop_due(now) {
+            match timer {
+                Timer::Greet(link) => {
+                    self.cx.counters.links_nonsense += 1;
+                    self.close(link);
+                }
+                Timer::Lease(node) => {
+                    if self.sessions.has_expired(&mut self.cx, node) {
+                        self.expire(node);
+                        self.racks.arrange(&mut self.cx, &self.sessions);
+                    }
+                }
+                Timer::Detector(node) => {
+                    if self.sessions.has_detector_expired(&mut self.cx, node) {
+                        self.drop_detector(node);
+                        self.racks.arrange(&mut self.cx, &self.sessions);
+                    }
+                }
+                Timer::Observer(link) => {
+                    if self.observers.is_silent(&mut self.cx, link) {
+                        self.close(link);
+                    }
+                }
+                Timer::Retry(partition) => self.partitions.retry(partition),
+            }
+        }
+    }
+
+    /// Returns the next changes to be stored.
+    ///
+    /// One commit of each partition is in flight at a time. Changes that are requested meanwhile
+    /// become the next one. Drain this method before [`Server::poll_link`], because some requests
+    /// are answered without a commit.
+    pub fn poll_commit(&mut self) -> Option<Commit> {
+        while self.partitions.has_next() {
+            let mut answers = Vec::new();
+            let commit = self.partitions.next(&mut self.cx, &mut answers);
+            answers.into_iter().for_each(|answer| self.answer(answer));
+            if commit.is_some() {
+                return commit;
+            }
+        }
+        None
+    }
+
+    /// Processes the success of a commit, which is stored durably.
+    pub fn handle_committed(&mut self, now: Time, id: CommitId) {
+        self.cx.now = now;
+        let Some((changes, requests)) = self.partitions.succeeded(&mut self.cx, id) else { return };
+        self.publish(&changes);
+        for request in requests {
+            self.answer(Answer { request, outcome: Outcome::Done });
+        }
+    }
+
+    /// Processes the failure of a commit, or a missing result.
+    ///
+    /// Joins of a failed commit are refused. Leaves and removals are tried again after a growing
+    /// interval. A commit without a result is repeated unchanged.
+    pub fn handle_commit_failed(&mut self, now: Time, id: CommitId, why: CommitFailure) {
+        self.cx.now = now;
+        match self.partitions.failed(&mut self.cx, id, why) {
+            Some(Failure::Deposed(partition)) => self.disown(now, partition),
+            Some(Failure::Refused(answers)) => {
+                answers.into_iter().for_each(|answer| self.answer(answer));
+            }
+            None => {}
+        }
+    }
+
+    /// Returns the next command for a connection.
+    pub fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.cx.outbox.poll()
+    }
+
+    /// Returns the time of the next call of [`Server::handle_timeout`] and its reason.
+    pub fn poll_timeout(&self) -> Option<Wakeup> {
+        let own = self.cx.timers.next_due().map(|at| Wakeup { at, reason: "membership service" });
+        let manager = self.manager.poll_timeout();
+        Wakeup::earlier(own, manager.map(|at| Wakeup { at, reason: "multicast manager" }))
+    }
+
+    /// Returns the random number that this process drew at its start.
+    pub fn process(&self) -> u64 {
+        self.process
+    }
+
+    /// Returns `true` if this process owns the partition.
+    pub fn is_owned(&self, partition: u16) -> bool {
+        self.partitions.is_owned(partition)
+    }
+
+    /// Returns the known state of the partition, or `None` if it must be loaded first.
+    pub fn state(&self, partition: u16) -> Option<&PartitionState> {
+        self.partitions.state(partition)
+    }
+
+    /// Returns the owners of the partitions, as last set.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
+    /// Returns the sessions of the nodes that are believed to be alive.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
+        self.sessions.nodes().map(|(node, session)| session.info(self.racks.next_of(node)))
+    }
+
+    /// Returns the failure detectors that are believed to be alive, in order of their ids.
+    pub fn detectors(&self) -> impl Iterator<Item = DetectorInfo> {
+        self.sessions.detectors().map(|(node, session)| DetectorInfo {
+            session: session.info(self.racks.next_of(node)),
+            watched: self.racks.watched_by(node),
+        })
+    }
+
+    /// Returns the multicast manager, if this process knows the network.
+    pub fn manager(&self) -> Option<&ManagerService> {
+        self.manager.service()
+    }
+
+    /// Returns the number of requests that wait for the store.
+    pub fn open_requests(&self) -> usize {
+        self.partitions.open_requests()
+    }
+
+    /// Returns all counters with their names.
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        let outbox = &self.cx.outbox;
+        let sent = [("frames_sent", outbox.frames_sent), ("bytes_sent", outbox.bytes_sent)];
+        let stats = self.cx.counters.by_name().chain(sent).chain(self.subscribers.stats());
+        stats.chain(self.manager.stats()).collect()
+    }
+
+    /// Asserts the invariants.
+    ///
+    /// # Panics
+    /// An invariant is broken, which is a bug.
+    pub fn check(&self) {
+        self.sessions.check(&self.cx, &self.connections);
+        self.observers.check(&self.connections);
+        self.manager.service().iter().for_each(|manager| manager.check());
+        self.partitions.check(|node| self.sessions.node(node).is_some());
+        self.subscribers.check(|link| self.connections.peer(link).is_some());
+    }
+
+    /// Closes a connection after its pending data. Its session continues for its lease.
+    fn close(&mut self, link: LinkId) {
+        self.cx.outbox.close(link);
+        self.cx.timers.cancel(Timer::Greet(link));
+        self.cx.timers.cancel(Timer::Observer(link));
+        let Some((peer, has_requests)) = self.connections.remove(link) else { return };
+        self.sessions.disconnect(link, peer);
+        match peer {
+            Peer::Unknown => {}
+            Peer::Node(node) => self.manager.forget(node),
+            // Without a connection it watches no nodes for this process.
+            Peer::Detector(_) => self.racks.arrange(&mut self.cx, &self.sessions),
+            Peer::Observer => self.observers.close(link),
+        }
+        self.subscribers.remove_link(link);
+        if has_requests {
+            self.partitions.forget_link(link);
+        }
+    }
+
+    fn refuse(&mut self, link: LinkId, why: Refusal) {
+        tracing::debug!(%link, %why, "connection refused");
+        match why {
+            Refusal::Nonsense => self.cx.counters.links_nonsense += 1,
+            _ => self.cx.counters.links_refused += 1,
+        }
+        self.cx.outbox.send(link, &Frame::Refused(why));
+        self.close(link);
+    }
+
+    /// Starts a lease for a stored member, or removes the member if its session has ended.
+    fn hold_lease(&mut self, group: GroupId, member: Member) {
+        let node = member.node;
+        let known = self.sessions.node(node).map(|session| (session.member, session.link));
+        if known.is_some_and(|(known, _)| known.is_same_life(&member)) {
+            return;
+        }
+        let has_later = known.is_some_and(|(known, _)| member.is_over(&known));
+        let has_expired = self.partitions.expired(node).is_some_and(|it| it >= member.incarnation);
+        if has_later || has_expired {
+            return self.partitions.request(Request::removal_of_start(group, member));
+        }
+        if let Some((earlier, Some(link))) = known {
+            self.expire_link(link, earlier.incarnation);
+        }
+        self.sessions.adopt(&mut self.cx, member);
+        if let Some((earlier, _)) = known.filter(|(known, _)| known.is_over(&member)) {
+            self.partitions.remove_incarnation(earlier);
+        }
+    }
+
+    /// Declares the node dead: removes it from all groups, and notifies it if it is connected.
+    fn expire(&mut self, node: NodeId) {
+        let Some(session) = self.sessions.node(node) else { return };
+        let (incarnation, link) = (session.member.incarnation, session.link);
+        tracing::info!(%node, incarnation, "the lease of a node has expired");
+        self.cx.counters.sessions_expired += 1;
+        if let Some(link) = link {
+            self.expire_link(link, incarnation);
+        }
+        self.sessions.end_node(&mut self.cx, node);
+        self.partitions.remove_node(node, incarnation, true);
+    }
+
+    /// Notifies a node that its incarnation has ended, and closes its connection.
+    fn expire_link(&mut self, link: LinkId, incarnation: u32) {
+        self.cx.outbox.send(link, &Frame::Expired { incarnation });
+        self.close(link);
+    }
+
+    fn drop_detector(&mut self, node: NodeId) {
+        tracing::info!(detector = %node, "a failure detector has failed");
+        self.cx.counters.detectors_failed += 1;
+        self.cx.timers.cancel(Timer::Detector(node));
+        let session = self.sessions.end_detector(node);
+        if let Some(link) = session.and_then(|session| session.link) {
+            self.close(link);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The groups that each node is stored in, and the nodes that are being removed from theirs.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::{GroupId, NodeId};
+
+/// Stored members of the owned partitions, by node.
+#[derive(Debug, Default)]
+pub(super) struct MemberIndex {
+    groups: BTreeMap<NodeId, BTreeSet<GroupId>>,
+    /// Nodes that were declared dead, with the last incarnation concerned, until they are out of
+    /// all groups.
+    expired: BTreeMap<NodeId, u32>,
+}
+
+impl MemberIndex {
+    pub(super) fn groups_of(&self, node: NodeId) -> Option<&BTreeSet<GroupId>> {
+        self.groups.get(&node)
+    }
+
+    pub(super) fn expired(&self, node: NodeId) -> Option<u32> {
+        self.expired.get(&node).copied()
+    }
+
+    pub(super) fn add(&mut self, node: NodeId, group: GroupId) {
+        self.groups.entry(node).or_default().insert(group);
+    }
+
+    /// Removes a membership. Returns `true` if it was the node's last one.
+    pub(super) fn remove(&mut self, node: NodeId, group: GroupId) -> bool {
+        let Some(groups) = self.groups.get_mut(&node) else { return false };
+        groups.remove(&group);
+        let is_last = groups.is_empty();
+        if is_last {
+            self.groups.remove(&node);
+            self.expired.remove(&node);
+        }
+        is_last
+    }
+
+    /// Records that the node was declared dead, up to this incarnation. Returns the incarnation up
+    /// to which that was already the case.
+    pub(super) fn expire(&mut self, node: NodeId, incarnation: u32) -> Option<u32> {
+        let before = self.expired(node);
+        self.expired.insert(node, before.unwrap_or(0).max(incarnation));
+        before
+    }
+
+    pub(super) fn has_same_groups(&self, other: &Self) -> bool {
+        self.groups == other.groups
+    }
+}

@@ -1,0 +1,310 @@
+//! The partitions, the requested changes, and their commits to the store.
+
+mod members;
+mod partition;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use self::members::MemberIndex;
+use self::partition::Partition;
+use super::commit::{Answer, Commit, CommitFailure, CommitId, Request};
+use super::context::{Context, Timer};
+use crate::membership::link::LinkId;
+use crate::membership::service::protocol::frame::{Member, Unserved, partition_of};
+use crate::membership::service::registry::{Change, GroupState, PartitionState};
+use crate::{GroupId, NodeId};
+
+/// All partitions, with the commits of those that are owned here.
+#[derive(Debug)]
+pub(super) struct Partitions {
+    all: Vec<Partition>,
+    members: MemberIndex,
+    /// Partitions of which a commit may be possible.
+    ready: BTreeSet<u16>,
+    next_commit: u64,
+}
+
+/// The end of an ownership.
+#[derive(Debug)]
+pub(super) struct Disowned {
+    /// Undecided requests that have a recipient.
+    pub(super) requests: Vec<Request>,
+    /// Last known state of the groups.
+    pub(super) groups: BTreeMap<GroupId, GroupState>,
+}
+
+/// The effect of a commit that failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The partition has another owner.
+    Deposed(u16),
+    /// The requests that are refused. The others are tried again.
+    Refused(Vec<Answer>),
+}
+
+impl Partitions {
+    pub(super) fn new(partitions: u16) -> Self {
+        Self {
+            all: (0..partitions).map(|_| Partition::default()).collect(),
+            members: MemberIndex::default(),
+            ready: BTreeSet::new(),
+            next_commit: 1,
+        }
+    }
+
+    pub(super) fn partition_of(&self, group: GroupId) -> u16 {
+        partition_of(group, self.all.len() as u16)
+    }
+
+    /// Returns `true` if this process owns the partition.
+    pub(super) fn is_owned(&self, partition: u16) -> bool {
+        self.all.get(usize::from(partition)).is_some_and(Partition::is_owned)
+    }
+
+    /// Returns `true` if this process owns the group's partition.
+    pub(super) fn owns(&self, group: GroupId) -> bool {
+        self.is_owned(self.partition_of(group))
+    }
+
+    /// Returns the known state of the partition, or `None` if it must be loaded first.
+    pub(super) fn state(&self, partition: u16) -> Option<&PartitionState> {
+        let partition = self.all.get(usize::from(partition))?;
+        partition.is_loaded().then_some(partition.state())
+    }
+
+    /// Returns the version of the group's partition.
+    pub(super) fn version(&self, group: GroupId) -> u64 {
+        self.state_of(group).version()
+    }
+
+    pub(super) fn group(&self, group: GroupId) -> Option<&GroupState> {
+        self.state_of(group).group(group)
+    }
+
+    pub(super) fn member(&self, group: GroupId, node: NodeId) -> Option<Member> {
+        self.state_of(group).member(group, node)
+    }
+
+    /// Returns `true` if `node` is stored as a member of the group.
+    pub(super) fn is_member(&self, group: GroupId, node: NodeId) -> bool {
+        self.members.groups_of(node).is_some_and(|groups| groups.contains(&group))
+    }
+
+    /// Returns the number of groups that the node is stored in, in owned partitions.
+    pub(super) fn groups_of(&self, node: NodeId) -> usize {
+        self.members.groups_of(node).map_or(0, BTreeSet::len)
+    }
+
+    /// Returns the last incarnation of the node that was declared dead, until it is out of all
+    /// groups.
+    pub(super) fn expired(&self, node: NodeId) -> Option<u32> {
+        self.members.expired(node)
+    }
+
+    /// Returns the number of requests that wait for the store.
+    pub(super) fn open_requests(&self) -> usize {
+        self.all.iter().map(Partition::open_requests).sum()
+    }
+
+    pub(super) fn load(&mut self, partition: u16, state: PartitionState) {
+        let it = &mut self.all[usize::from(partition)];
+        assert!(!it.is_owned(), "partition {partition} is owned and was loaded");
+        it.load(state);
+    }
+
+    /// Applies changes of another process after version `after`. Returns `false` if they do not
+    /// fit.
+    pub(super) fn apply(&mut self, partition: u16, after: u64, changes: &[Change]) -> bool {
+        self.all[usize::from(partition)].apply(after, changes)
+    }
+
+    /// Takes ownership of a loaded partition. Returns its members in order of their groups, or
+    /// `None` if it was owned already.
+    pub(super) fn own(
+        &mut self,
+        cx: &mut Context,
+        partition: u16,
+    ) -> Option<Vec<(GroupId, Member)>> {
+        let it = &mut self.all[usize::from(partition)];
+        assert!(it.is_loaded(), "partition {partition} is owned before it is loaded");
+        if !it.own() {
+            return None;
+        }
+        tracing::info!(partition, version = it.state().version(), "owns a partition");
+        cx.counters.partitions_owned += 1;
+        let groups = it.state().groups().iter();
+        let members = groups
+            .flat_map(|(group, state)| state.members.values().map(|member| (*group, *member)));
+        Some(members.collect())
+    }
+
+    /// Adds a member of a partition that is owned from now on.
+    pub(super) fn add_member(&mut self, group: GroupId, node: NodeId) {
+        self.members.add(node, group);
+    }
+
+    /// Ends the ownership of the partition, or returns `None` if it is not owned.
+    pub(super) fn disown(&mut self, cx: &mut Context, partition: u16) -> Option<Disowned> {
+        let it = &mut self.all[usize::from(partition)];
+        if !it.is_owned() {
+            return None;
+        }
+        tracing::info!(partition, "no longer owns a partition");
+        cx.counters.partitions_lost += 1;
+        cx.timers.cancel(Timer::Retry(partition));
+        let groups = it.state().groups().clone();
+        Some(Disowned { requests: it.give_up(), groups })
+    }
+
+    /// Removes a node's membership that another process decides about from now on. Returns `true`
+    /// if it was the node's last one.
+    pub(super) fn release(&mut self, node: NodeId, group: GroupId) -> bool {
+        self.members.remove(node, group)
+    }
+
+    /// Adds a request for a partition, which must be owned.
+    pub(super) fn request(&mut self, request: Request) {
+        let partition = self.partition_of(request.group);
+        self.all[usize::from(partition)].push(request);
+        self.ready.insert(partition);
+    }
+
+    /// Requests the removal of the node, in this or an earlier incarnation, from all its groups.
+    pub(super) fn remove_node(&mut self, node: NodeId, incarnation: u32, has_failed: bool) {
+        let mut groups = self.members.groups_of(node).cloned().unwrap_or_default();
+        if has_failed
+            && !groups.is_empty()
+            && let Some(requested) = self.members.expire(node, incarnation)
+        {
+            // A removal is not requested twice, since the store may fail for a long time.
+            groups.retain(|group| {
+                self.member(*group, node).is_none_or(|it| it.incarnation > requested)
+            });
+        }
+        for group in groups {
+            self.request(Request::removal(group, node, incarnation, has_failed));
+        }
+    }
+
+    /// Requests the removal of an ended incarnation of a node from the groups in which it is
+    /// stored. A process may have stopped before it stored an earlier request for this.
+    pub(super) fn remove_incarnation(&mut self, over: Member) {
+        let groups = self.members.groups_of(over.node).cloned().unwrap_or_default();
+        for group in groups {
+            let stored = self.member(group, over.node);
+            if stored.is_some_and(|stored| stored.is_same_life(&over)) {
+                self.request(Request::removal_of_start(group, over));
+            }
+        }
+    }
+
+    /// Drops the waiting joins of a lost connection, and the recipients of its other requests.
+    pub(super) fn forget_link(&mut self, link: LinkId) {
+        self.all.iter_mut().for_each(|partition| partition.forget_link(link));
+    }
+
+    /// Returns the next commit of the first partition that may have one. Adds the answers of
+    /// requests that need no commit to `answers`.
+    pub(super) fn next(&mut self, cx: &mut Context, answers: &mut Vec<Answer>) -> Option<Commit> {
+        let partition = self.ready.pop_first()?;
+        let it = &mut self.all[usize::from(partition)];
+        if !it.has_work() {
+            return None;
+        }
+        let id = CommitId(self.next_commit);
+        let commit = it.next_commit(&cx.config, partition, id, answers)?;
+        if commit.id == id {
+            self.next_commit += 1;
+            cx.counters.commits += 1;
+        } else {
+            cx.counters.commits_repeated += 1;
+        }
+        Some(commit)
+    }
+
+    /// Returns `true` if some partition may have a commit.
+    pub(super) fn has_next(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Processes the success of a commit. Returns its changes, and the requests for them.
+    pub(super) fn succeeded(
+        &mut self,
+        cx: &mut Context,
+        id: CommitId,
+    ) -> Option<(Vec<Change>, Vec<Request>)> {
+        let partition = self.in_flight(cx, id)?;
+        let (changes, requests) = self.all[usize::from(partition)].committed();
+        cx.counters.changes_committed += changes.len() as u64;
+        for change in &changes {
+            let (group, node) = (change.group(), change.member().node);
+            match change {
+                Change::Join { .. } => self.members.add(node, group),
+                Change::Part { .. } => _ = self.members.remove(node, group),
+            }
+        }
+        cx.timers.cancel(Timer::Retry(partition));
+        self.ready.insert(partition);
+        Some((changes, requests))
+    }
+
+    /// Processes the failure of a commit, or a missing result.
+    pub(super) fn failed(
+        &mut self,
+        cx: &mut Context,
+        id: CommitId,
+        why: CommitFailure,
+    ) -> Option<Failure> {
+        let partition = self.in_flight(cx, id)?;
+        tracing::warn!(partition, %why, "a commit failed");
+        let it = &mut self.all[usize::from(partition)];
+        let refused = match why {
+            CommitFailure::Deposed => return Some(Failure::Deposed(partition)),
+            CommitFailure::Unknown => {
+                cx.counters.commits_unknown += 1;
+                it.repeat();
+                Vec::new()
+            }
+            CommitFailure::Full => it.failed(Unserved::StoreFull),
+            CommitFailure::Failed => it.failed(Unserved::StoreFailed),
+        };
+        cx.counters.commits_failed += u64::from(why != CommitFailure::Unknown);
+        let pause = it.pause(&cx.config);
+        cx.timers.set(Timer::Retry(partition), cx.now + pause);
+        Some(Failure::Refused(refused))
+    }
+
+    /// Tries the failed commit of the partition again.
+    pub(super) fn retry(&mut self, partition: u16) {
+        self.all[usize::from(partition)].end_pause();
+        self.ready.insert(partition);
+    }
+
+    /// Asserts the invariants. Every member of an owned partition `is_alive` or is being removed.
+    pub(super) fn check(&self, is_alive: impl Fn(NodeId) -> bool) {
+        let mut members = MemberIndex::default();
+        for (place, partition) in self.all.iter().enumerate() {
+            partition.check();
+            for (group, state) in partition.state().groups() {
+                let own = usize::from(self.partition_of(*group));
+                assert_eq!(own, place, "{group:?} is in another's partition");
+                for node in state.members.keys().filter(|_| partition.is_owned()) {
+                    members.add(*node, *group);
+                    let is_going = partition.is_open(*group, *node);
+                    assert!(is_alive(*node) || is_going, "{node:?} is a member for ever");
+                }
+            }
+        }
+        assert!(self.members.has_same_groups(&members), "the index is not what is stored");
+    }
+
+    fn state_of(&self, group: GroupId) -> &PartitionState {
+        self.all[usize::from(self.partition_of(group))].state()
+    }
+
+    fn in_flight(&mut self, cx: &mut Context, id: CommitId) -> Option<u16> {
+        let place = self.all.iter().position(|partition| partition.is_in_flight(id));
+        cx.counters.commits_late += u64::from(place.is_none());
+        place.map(|place| place as u16)
+    }
+}

@@ -1,0 +1,298 @@
+//! Frames of connected peers: hellos, requests, reports and goodbyes; and the answers to requests.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use super::Server;
+use super::commit::{Answer, Origin, Outcome, Request, RequestedChange};
+use super::connections::Peer;
+use super::context::Timer;
+use crate::membership::link::LinkId;
+use crate::membership::service::protocol::frame::{
+    ChangeKind, Frame, FrameError, Hello, JoinRefusal, MANAGER_PARTITION, MemberChange, Refusal,
+    Role, UnknownSettings, Unserved, VERSION, Welcome, millis,
+};
+use crate::membership::service::registry::Change;
+use crate::{GroupId, GroupSettings, NodeId};
+
+impl Server {
+    /// Processes received bytes frame by frame, until the connection ends.
+    pub(super) fn on_bytes(&mut self, link: LinkId, bytes: &[u8]) {
+        let Some(peer) = self.connections.peer(link) else { return };
+        self.connections.push(link, bytes);
+        self.cx.counters.bytes_received += bytes.len() as u64;
+        self.sessions.hear(&self.cx, peer);
+        self.observers.hear(self.cx.now, link);
+        while let Some(peer) = self.connections.peer(link) {
+            match self.connections.next_frame(link) {
+                Ok(Some(frame)) => self.on_frame(link, peer, frame),
+                Ok(None) => break,
+                Err(FrameError::Version { given }) => {
+                    self.refuse(link, Refusal::Version { ours: VERSION, theirs: given });
+                }
+                Err(FrameError::Settings(UnknownSettings::Join { request, group })) => {
+                    self.cx.counters.frames_received += 1;
+                    match peer {
+                        // Settings of a later version. The node's other groups are not affected.
+                        Peer::Node(node) => self.on_join(link, node, (request, group), None),
+                        _ => self.refuse(link, Refusal::Nonsense),
+                    }
+                }
+                Err(_) => self.refuse(link, Refusal::Nonsense),
+            }
+        }
+    }
+
+    fn on_frame(&mut self, link: LinkId, peer: Peer, frame: Frame) {
+        self.cx.counters.frames_received += 1;
+        match (peer, frame) {
+            (Peer::Unknown, Frame::Hello(hello)) => self.on_hello(link, hello),
+            (Peer::Node(node), Frame::Join { request, group, settings }) => {
+                self.on_join(link, node, (request, group), Some(settings));
+            }
+            (Peer::Node(node), Frame::Leave { request, group }) => {
+                self.on_leave(link, node, request, group);
+            }
+            (Peer::Node(node), Frame::Resync { group, have }) => {
+                self.on_resync(link, node, group, have);
+            }
+            (Peer::Node(node), Frame::Manage(request)) => {
+                let here = self.partitions.is_owned(MANAGER_PARTITION);
+                if let Some(member) = self.sessions.member(node) {
+                    let Self { cx, sessions, manager, .. } = self;
+                    manager.on_request(cx, sessions, here, (link, member), &request);
+                }
+            }
+            (Peer::Observer, Frame::Observe { group }) => {
+                let Self { cx, observers, subscribers, partitions, .. } = self;
+                observers.on_observe(cx, subscribers, partitions, (link, group));
+            }
+            (Peer::Node(_) | Peer::Detector(_) | Peer::Observer, Frame::Alive) => {
+                self.cx.outbox.send(link, &Frame::Alive);
+            }
+            (peer, Frame::Goodbye) if peer != Peer::Unknown => self.on_goodbye(link, peer),
+            (Peer::Node(_) | Peer::Detector(_), Frame::Report { node, incarnation, silent_ms }) => {
+                self.on_report(node, incarnation, silent_ms)
+            }
+            _ => self.refuse(link, Refusal::Nonsense),
+        }
+    }
+
+    fn on_hello(&mut self, link: LinkId, hello: Hello) {
+        if hello.cluster != self.cx.config.cluster {
+            let ours = self.cx.config.cluster.clone();
+            return self.refuse(link, Refusal::Cluster { ours });
+        }
+        let Some(from) = self.connections.source(link) else { return };
+        let Hello { role, mut member, rack, .. } = hello;
+        if member.endpoint.0.ip().is_unspecified() {
+            member.endpoint.0.set_ip(from.0.ip());
+        }
+        let node = member.node;
+        if role == Role::Node {
+            // The node has ended if it was declared dead, if a later incarnation is known, or if it
+            // was started again, so that the new start must continue with the next incarnation.
+            let later = self.sessions.member(node).filter(|known| member.is_over(known));
+            let expired = self.partitions.expired(node).filter(|it| *it >= member.incarnation);
+            if let Some(over) = expired.max(later.map(|later| later.incarnation)) {
+                return self.expire_link(link, over);
+            }
+        }
+        self.cx.timers.cancel(Timer::Greet(link));
+        let welcome = Welcome {
+            process: self.process,
+            lease_ms: millis(self.cx.config.detection_time),
+            owners: self.owners.clone(),
+        };
+        self.cx.outbox.send(link, &Frame::Welcome(welcome));
+        let (peer, former) = match role {
+            Role::Node => {
+                self.cx.counters.sessions_opened += 1;
+                let former = self.sessions.open_node(&mut self.cx, link, member, rack);
+                let is_replaced = former.as_ref().is_some_and(|former| former.link.is_some());
+                self.cx.counters.sessions_replaced += u64::from(is_replaced);
+                (Peer::Node(node), former)
+            }
+            Role::Detector => {
+                self.racks.forget(node);
+                let former = self.sessions.open_detector(&mut self.cx, link, member, rack);
+                (Peer::Detector(node), former)
+            }
+            Role::Observer => {
+                self.connections.identify(link, Peer::Observer);
+                return self.observers.open(&mut self.cx, link);
+            }
+        };
+        if let Some(old_link) = former.as_ref().and_then(|former| former.link) {
+            // The session continues, so that its end must not be processed.
+            self.connections.identify(old_link, Peer::Unknown);
+            self.close(old_link);
+        }
+        self.connections.identify(link, peer);
+        if let Some(former) = former.filter(|it| role == Role::Node && it.member.is_over(&member)) {
+            self.partitions.remove_node(node, former.member.incarnation, true);
+        }
+        self.racks.arrange(&mut self.cx, &self.sessions);
+    }
+
+    /// Requests a join. `settings` is `None` if this program does not know them.
+    fn on_join(
+        &mut self,
+        link: LinkId,
+        node: NodeId,
+        (request, group): (u32, GroupId),
+        settings: Option<GroupSettings>,
+    ) {
+        let Self { cx, partitions, connections, .. } = self;
+        cx.counters.joins_received += 1;
+        if !partitions.owns(group) {
+            return cx.send_elsewhere(link, request, group);
+        }
+        let is_full = partitions.groups_of(node) >= cx.config.max_groups_per_node;
+        let unserved = match settings {
+            None => Some(Unserved::Settings),
+            Some(_) if connections.is_busy(&cx.config, link) => Some(Unserved::Busy),
+            Some(_) if is_full && !partitions.is_member(group, node) => {
+                Some(Unserved::TooManyGroups)
+            }
+            Some(_) => None,
+        };
+        if let Some(why) = unserved {
+            return cx.refuse_join(link, request, group, JoinRefusal::Unserved(why));
+        }
+        if let (Some(member), Some(settings)) = (self.sessions.member(node), settings) {
+            let change = RequestedChange::Join { settings, member };
+            connections.note_request(link);
+            partitions.request(Request { group, change, origin: Some(Origin { link, request }) });
+        }
+    }
+
+    fn on_leave(&mut self, link: LinkId, node: NodeId, request: u32, group: GroupId) {
+        self.cx.counters.leaves_received += 1;
+        if !self.partitions.owns(group) {
+            return self.cx.send_elsewhere(link, request, group);
+        }
+        if self.connections.is_busy(&self.cx.config, link) {
+            // A leave cannot be refused, and a correct node stays far below this limit.
+            return self.refuse(link, Refusal::Nonsense);
+        }
+        if let Some(member) = self.sessions.member(node) {
+            self.connections.note_request(link);
+            let removal = Request::removal(group, node, member.incarnation, false);
+            self.partitions.request(Request { origin: Some(Origin { link, request }), ..removal });
+        }
+    }
+
+    fn on_resync(&mut self, link: LinkId, node: NodeId, group: GroupId, have: u64) {
+        let Self { cx, partitions, subscribers, .. } = self;
+        cx.counters.resyncs_received += 1;
+        if !partitions.owns(group) {
+            return cx.send_elsewhere(link, 0, group);
+        }
+        let Some(member) = self.sessions.member(node) else { return };
+        let known = partitions.member(group, node).filter(|known| known.is_same_life(&member));
+        let state = partitions.group(group).filter(|_| known.is_some());
+        // Another process has removed the node.
+        let Some(state) = state else { return self.expire(node) };
+        let is_unchanged = subscribers.resync(&mut cx.outbox, link, node, (group, have), state);
+        cx.counters.resyncs_unchanged += u64::from(is_unchanged);
+    }
+
+    /// Processes a report that a node or detector does not answer pings.
+    ///
+    /// The report is accepted unless that node was heard here in the second half of its reported
+    /// silence.
+    fn on_report(&mut self, node: NodeId, incarnation: u32, silent_ms: u32) {
+        self.cx.counters.reports_received += 1;
+        let silent = Duration::from_millis(silent_ms.into());
+        match self.sessions.silent(self.cx.now, node, incarnation, silent) {
+            Some(Peer::Node(node)) => self.expire(node),
+            Some(Peer::Detector(node)) => self.drop_detector(node),
+            _ => {
+                self.cx.counters.reports_contradicted += 1;
+                return;
+            }
+        }
+        self.racks.arrange(&mut self.cx, &self.sessions);
+    }
+
+    /// Ends the connection and session of a peer that stops. A node is removed from all its groups.
+    fn on_goodbye(&mut self, link: LinkId, peer: Peer) {
+        if let Peer::Detector(node) = peer {
+            self.sessions.end_detector(node);
+        }
+        self.close(link);
+        if let Peer::Node(node) = peer {
+            self.cx.counters.sessions_ended += 1;
+            if let Some(session) = self.sessions.end_node(&mut self.cx, node) {
+                self.partitions.remove_node(node, session.member.incarnation, false);
+            }
+        }
+        if peer != Peer::Observer {
+            self.racks.arrange(&mut self.cx, &self.sessions);
+        }
+    }
+
+    /// Sends stored changes to the subscribers, and starts the leases of new members.
+    pub(super) fn publish(&mut self, changes: &[Change]) {
+        let mut by_group: BTreeMap<GroupId, Vec<MemberChange>> = BTreeMap::new();
+        for change in changes {
+            let (kind, member) = (change.kind(), change.member());
+            by_group.entry(change.group()).or_default().push(MemberChange { kind, member });
+        }
+        let Self { cx, sessions, observers, partitions, subscribers, .. } = self;
+        for (group, changes) in by_group {
+            for change in changes.iter().filter(|change| change.kind != ChangeKind::Joined) {
+                if let Some(link) = sessions.link(change.member.node) {
+                    subscribers.remove(link, group);
+                }
+            }
+            if let Some(state) = partitions.group(group) {
+                let (version, members) = (state.version, &state.members);
+                subscribers.update(&mut cx.outbox, group, version, members, &changes);
+                observers.show_group(cx, subscribers, partitions, group);
+            } else {
+                // Only observers can still be subscribed. The group is new if it comes back.
+                let (version, members) = (partitions.version(group), BTreeMap::new());
+                subscribers.update(&mut cx.outbox, group, version, &members, &changes);
+                subscribers.remove_group(group);
+            }
+        }
+        for change in changes {
+            if let Change::Join { group, member, .. } = *change {
+                self.hold_lease(group, member);
+            }
+        }
+    }
+
+    /// Sends the answer of a request, if its connection still exists.
+    pub(super) fn answer(&mut self, Answer { request, outcome }: Answer) {
+        let Request { group, change, origin } = request;
+        let Some(Origin { link, request }) = origin else { return };
+        if !self.connections.note_answer(link) {
+            return;
+        }
+        match (change, outcome) {
+            (RequestedChange::Join { member, .. }, Outcome::Done) => {
+                let state = self.partitions.group(group);
+                let Some(state) = state.filter(|it| it.members.contains_key(&member.node)) else {
+                    // A later change removed it, of which its connection is notified.
+                    return;
+                };
+                let version = state.version;
+                self.cx.outbox.send(link, &Frame::Joined { request, group, version });
+                self.subscribers.show(&mut self.cx.outbox, link, member.node, group, state);
+            }
+            (RequestedChange::Part { .. }, Outcome::Done) => {
+                self.subscribers.remove(link, group);
+                self.cx.outbox.send(link, &Frame::Left { request, group });
+            }
+            (_, Outcome::Refused(why)) => self.cx.refuse_join(link, request, group, why),
+            (_, Outcome::Outdated) => {
+                if let Some(Peer::Node(node)) = self.connections.peer(link) {
+                    self.expire(node);
+                }
+            }
+        }
+    }
+}
