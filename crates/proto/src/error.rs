@@ -1,6 +1,5 @@
 //! Errors caused by the caller: refused joins and messages.
 
-use crate::membership::service::Unserved;
 use crate::rmp::{Partition, Qos};
 use crate::{GroupSettings, NodeId, Profile, RateOfFire};
 
@@ -76,6 +75,30 @@ pub enum JoinError {
         /// Reason for it.
         why: Unserved,
     },
+}
+
+/// Reason why the membership service did not accept a join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unserved {
+    /// The store's disk or quota is full.
+    #[error("its store is full")]
+    StoreFull,
+    /// The store failed for another reason.
+    #[error("its store failed")]
+    StoreFailed,
+    /// The node is in the maximum number of groups.
+    #[error("the node is in the maximum number of groups")]
+    TooManyGroups,
+    /// The group has the maximum number of members.
+    #[error("the group has the maximum number of members")]
+    TooManyMembers,
+    /// Too many requests are in flight.
+    #[error("the service is overloaded")]
+    Busy,
+    /// The settings of the join, or those of the group, are unknown to the service or to this
+    /// program. One of the two is an older version.
+    #[error("the group's settings are from another version of Carom")]
+    Settings,
 }
 
 /// Reason why a message was not sent.

@@ -35,7 +35,7 @@ pub use engine::{
     Class, Destination, Engine, Event, Hops, How, LOOK_AHEAD, LossCause, Lost, Message, Safe,
     SendOptions, Slow, Transmit, Wakeup,
 };
-pub use error::{JoinError, SendError};
+pub use error::{JoinError, SendError, Unserved};
 pub use id_map::IdMap;
 pub use ids::{Endpoint, GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo};
 pub use rdcm::Limiting;

@@ -14,6 +14,7 @@ pub mod static_list;
 
 use self::link::{LinkCommand, LinkEvent, LinkId};
 
+pub use crate::rdcm::manager::messages::ManagerNews;
 use crate::{
     Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, ViewChange, Wakeup,
 };
@@ -123,17 +124,6 @@ pub trait Membership: Send {
     /// # Panics
     /// An invariant is broken, which is a bug.
     fn check(&self);
-}
-
-/// A report about the multicast manager of a membership service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ManagerNews {
-    /// The manager can be reached.
-    Reached,
-    /// The manager can no longer be reached. It may or may not have received the last requests.
-    Lost,
-    /// A reply of the manager.
-    Answered(Vec<u8>),
 }
 
 /// An event that a membership provider reports to its driver.

@@ -5,11 +5,11 @@ use core::time::Duration;
 
 use super::config::Config;
 use super::context::{Context, Timer};
+use super::exchange::Exchange;
 use super::identity::Identity;
-use super::packet::{Digest, Hello, Packet};
+use super::packet::{Digest, DigestEntry, Hello, Packet};
 use super::paths::Paths;
 use super::peers::Peers;
-use super::sync::Exchange;
 use crate::membership::MembershipEvent;
 use crate::membership::jitter::jittered;
 use crate::{Destination, Endpoint, NodeId};
@@ -81,7 +81,7 @@ impl Contact {
     ///
     /// One member in turn continues to send hellos to the LAN, so that two clusters that started
     /// separately find each other.
-    pub(super) fn say_hello(
+    pub(super) fn send_hellos(
         &mut self,
         cx: &mut Context,
         peers: &Peers,
@@ -115,15 +115,10 @@ impl Contact {
         cx.timers.set(Timer::Hello, cx.now + pause);
     }
 
-    pub(super) fn on_up(
-        &mut self,
-        cx: &mut Context,
-        exchange: &Exchange,
-        me: Identity,
-        new: Identity,
-    ) {
+    /// Chooses a new member as the contact, if it is the first one.
+    pub(super) fn on_up(&mut self, cx: &mut Context, own: DigestEntry, new: Identity) {
         if matches!(self.settling, Settling::Alone) {
-            self.choose(cx, exchange, me, new);
+            self.choose(cx, own, new);
         }
     }
 
@@ -140,7 +135,7 @@ impl Contact {
         }
         match &mut self.settling {
             Settling::Roster { contact, .. } if *contact == node => {
-                self.replace_contact(cx, peers, exchange, me);
+                self.replace_contact(cx, peers, exchange.own_entry(me));
             }
             Settling::Promised { versions, .. } => {
                 versions.remove(&node);
@@ -160,7 +155,7 @@ impl Contact {
     ) {
         match &self.settling {
             Settling::Roster { tries, .. } if *tries >= ROSTER_TRIES => {
-                self.replace_contact(cx, peers, exchange, me);
+                self.replace_contact(cx, peers, exchange.own_entry(me));
             }
             Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
                 self.give_up_silent(cx, peers, exchange);
@@ -169,7 +164,7 @@ impl Contact {
             // that have not answered.
             Settling::Roster { contact, .. } | Settling::Promised { contact, .. } => {
                 let contact = peers.identity(*contact);
-                self.send_request(cx, exchange, me, contact);
+                self.send_request(cx, exchange.own_entry(me), contact);
             }
             Settling::Alone | Settling::Settled => {}
         }
@@ -237,35 +232,23 @@ impl Contact {
         cx.events.push_back(MembershipEvent::Settled);
     }
 
-    fn replace_contact(
-        &mut self,
-        cx: &mut Context,
-        peers: &Peers,
-        exchange: &Exchange,
-        me: Identity,
-    ) {
+    fn replace_contact(&mut self, cx: &mut Context, peers: &Peers, own: DigestEntry) {
         let live = peers.live();
         if live.is_empty() {
             self.settling = Settling::Alone;
             cx.timers.cancel(Timer::Roster);
         } else if let Some(contact) = peers.identity(live[cx.rng.below(live.len())]) {
-            self.choose(cx, exchange, me, contact);
+            self.choose(cx, own, contact);
         }
     }
 
-    fn choose(&mut self, cx: &mut Context, exchange: &Exchange, me: Identity, new: Identity) {
+    fn choose(&mut self, cx: &mut Context, own: DigestEntry, new: Identity) {
         let (contact, parts, promised) = (new.node, BTreeSet::new(), BTreeMap::new());
         self.settling = Settling::Roster { contact, tries: 0, parts, promised };
-        self.send_request(cx, exchange, me, Some(new));
+        self.send_request(cx, own, Some(new));
     }
 
-    fn send_request(
-        &mut self,
-        cx: &mut Context,
-        exchange: &Exchange,
-        me: Identity,
-        to: Option<Identity>,
-    ) {
+    fn send_request(&mut self, cx: &mut Context, own: DigestEntry, to: Option<Identity>) {
         let (Settling::Roster { tries, .. } | Settling::Promised { tries, .. }) =
             &mut self.settling
         else {
@@ -274,8 +257,7 @@ impl Contact {
         let pause = cx.config.retry_after * 2_u32.pow(*tries);
         *tries += 1;
         if let Some(to) = to {
-            let entries = vec![exchange.own_entry(me)];
-            let digest = Digest { roster_wanted: true, entries, ..Digest::default() };
+            let digest = Digest { roster_wanted: true, entries: vec![own], ..Digest::default() };
             cx.send(to.endpoint, &Packet::Digest(digest));
         }
         cx.timers.set(Timer::Roster, cx.now + pause);

@@ -1,10 +1,8 @@
 //! Identity of a node in SWIM, and its wire format.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
 use bytes::{Buf, BufMut};
 
-use crate::wire::DecodeError;
+use crate::wire::{DecodeError, put_endpoint, take_endpoint};
 use crate::{Endpoint, NodeId};
 
 /// Identity of a node in SWIM.
@@ -77,30 +75,14 @@ impl Identity {
     pub(super) fn encode(&self, out: &mut impl BufMut) {
         out.put_u64(self.node.0);
         out.put_u32(self.bump);
-        out.put_u16(self.endpoint.0.port());
-        match self.endpoint.0.ip() {
-            IpAddr::V4(ip) => {
-                out.put_u8(4);
-                out.put_slice(&ip.octets());
-            }
-            IpAddr::V6(ip) => {
-                out.put_u8(6);
-                out.put_slice(&ip.octets());
-            }
-        }
+        put_endpoint(out, self.endpoint);
     }
 
     pub(super) fn decode(bytes: &mut impl Buf) -> Result<Self, DecodeError> {
         let short = |_| DecodeError::Length;
         let node = NodeId(bytes.try_get_u64().map_err(short)?);
         let bump = bytes.try_get_u32().map_err(short)?;
-        let port = bytes.try_get_u16().map_err(short)?;
-        let ip = match bytes.try_get_u8().map_err(short)? {
-            4 => IpAddr::V4(Ipv4Addr::from_bits(bytes.try_get_u32().map_err(short)?)),
-            6 => IpAddr::V6(Ipv6Addr::from_bits(bytes.try_get_u128().map_err(short)?)),
-            _ => return Err(DecodeError::Value),
-        };
-        Ok(Self { node, bump, endpoint: Endpoint(SocketAddr::new(ip, port)) })
+        Ok(Self { node, bump, endpoint: take_endpoint(bytes)? })
     }
 
     /// Replaces the identity at the start of `payload` by one with the address filled in.
@@ -122,6 +104,8 @@ impl Identity {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use core::net::{IpAddr, SocketAddr};
+
     use super::*;
     use foca::Identity as _;
     use proptest::prelude::*;

@@ -1,9 +1,9 @@
 //! Lifecycle of members: findings of SWIM, goodbyes, restarts and suspicions.
 
 use super::Gossip;
+use super::exchange::Difference;
 use super::identity::Identity;
 use super::packet::Packet;
-use super::table::Difference;
 use crate::incarnations::Start;
 use crate::membership::MembershipEvent;
 use crate::{Endpoint, Incarnation, NodeId, Origin, ViewChangeKind};
@@ -35,7 +35,8 @@ impl Gossip {
             self.learn(node, Difference { group, now: Some(subscription) });
         }
         self.greet(node);
-        self.contact.on_up(&mut self.cx, &self.exchange, self.swim.identity(), identity);
+        let own = self.exchange.own_entry(self.swim.identity());
+        self.contact.on_up(&mut self.cx, own, identity);
     }
 
     /// Processes the new address of a peer. Another node may have answered in its name while it was

@@ -2,7 +2,7 @@
 //! subscriptions.
 //!
 //! SWIM (Das, Gupta, Motivala, DSN 2002) detects which nodes are alive. Every node owns a versioned
-//! table of its subscriptions (`table`) and sends changes to all members at once. Nodes repair
+//! table of its subscriptions (`exchange`) and sends changes to all members at once. Nodes repair
 //! lost changes by comparing versions and pulling what they lack. `docs/membership.md` describes
 //! the protocol and its timing.
 //!
@@ -26,16 +26,14 @@ mod contact;
 mod context;
 mod counters;
 mod departed;
+mod exchange;
 mod identity;
 mod lifecycle;
 mod packet;
 mod paths;
 mod peers;
-mod pulls;
 mod reports;
 mod swim;
-mod sync;
-mod table;
 mod verification;
 mod views;
 
@@ -47,13 +45,13 @@ pub use self::config::Config;
 use self::contact::Contact;
 use self::context::{Context, Timer};
 use self::departed::Departed;
+use self::exchange::Exchange;
 use self::identity::Identity;
 use self::packet::{Changes, Digest, Hello, Packet, Subscription};
 use self::paths::Paths;
 use self::peers::{Peers, RenewalLimit};
 use self::reports::Reports;
 use self::swim::{Swim, SwimEvent};
-use self::sync::Exchange;
 use self::views::Views;
 use super::{Membership, MembershipEvent};
 use crate::{
@@ -138,7 +136,7 @@ impl Gossip {
         let me = self.swim.identity();
         let Self { cx, peers, exchange, contact, paths, .. } = self;
         match timer {
-            Timer::Hello => contact.say_hello(cx, peers, paths, me),
+            Timer::Hello => contact.send_hellos(cx, peers, paths, me),
             Timer::Settle => contact.on_settle_timeout(cx, peers, paths),
             Timer::Roster => contact.request_roster(cx, peers, exchange, me),
             Timer::Digest => exchange.send_digest(cx, peers, me),
@@ -181,7 +179,7 @@ impl Gossip {
         }
     }
 
-    fn take_swim_events(&mut self) {
+    fn process_swim_events(&mut self) {
         while let Some(event) = self.swim.poll_event() {
             match event {
                 SwimEvent::Up(identity) => self.on_up(identity),
@@ -200,7 +198,7 @@ impl Gossip {
                     self.cx.counters.rejoins += 1;
                     let at = self.cx.now + self.cx.config.probe_period();
                     self.cx.timers.set(Timer::Rejoin, at);
-                    self.greet_everybody();
+                    self.greet_all();
                 }
                 SwimEvent::Forgotten(identity) => {
                     let node = identity.node;
@@ -248,7 +246,7 @@ impl Gossip {
                 self.hear_of_other(sender, entry.identity);
             }
         }
-        self.take_swim_events();
+        self.process_swim_events();
         let Some(to) = self.peers.live_identity(sender) else {
             // It does not know that it was declared dead. SWIM's announcement corrects that.
             if let Some(identity) = self.peers.identity(sender) {
@@ -297,7 +295,7 @@ impl Gossip {
         }
     }
 
-    fn greet_everybody(&mut self) {
+    fn greet_all(&mut self) {
         let me = self.swim.identity();
         for to in self.peers.live_identities() {
             self.exchange.greet(&mut self.cx, me, to);
@@ -316,8 +314,8 @@ impl Membership for Gossip {
         if self.phase != Phase::Running || !self.swim.set_endpoint(now, endpoint) {
             return false;
         }
-        self.greet_everybody();
-        self.take_swim_events();
+        self.greet_all();
+        self.process_swim_events();
         true
     }
 
@@ -399,11 +397,11 @@ impl Membership for Gossip {
         } else if !self.is_current(origin, &packet) {
             self.cx.counters.datagrams_late += 1;
         } else {
-            self.swim.mind_stall(now);
+            self.swim.compensate_stall(now);
             self.swim.hear(now, sender);
             self.reports.refute(&mut self.cx, sender);
             self.dispatch(source, origin, packet);
-            self.take_swim_events();
+            self.process_swim_events();
             // The datagram may have made its node known.
             self.peers.classify_start(now, origin, true);
         }
@@ -421,13 +419,13 @@ impl Membership for Gossip {
             return;
         }
         self.begin(now);
-        self.swim.mind_stall(now);
+        self.swim.compensate_stall(now);
         self.swim.handle_timeout(now);
-        self.take_swim_events();
+        self.process_swim_events();
         while let Some(timer) = self.cx.timers.pop_due(now) {
             self.fire(timer);
         }
-        self.take_swim_events();
+        self.process_swim_events();
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {

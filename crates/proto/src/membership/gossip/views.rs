@@ -5,8 +5,8 @@ use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::context::Context;
+use super::exchange::Difference;
 use super::packet::Subscription;
-use super::table::Difference;
 use crate::membership::{MembershipEvent, already_joined};
 use crate::{GroupId, GroupSettings, JoinError, NodeId, Time, ViewChange, ViewChangeKind};
 

@@ -97,7 +97,7 @@ impl Detector {
     /// Processes an event of a connection.
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         self.processes.handle_link(now, link, event);
-        self.take_events(now);
+        self.process_events(now);
     }
 
     /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
@@ -110,7 +110,7 @@ impl Detector {
     /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.processes.handle_timeout(now);
-        self.take_events(now);
+        self.process_events(now);
         self.pinger.handle_timeout(now);
         while let Some(report) = self.pinger.reports.pop_front() {
             self.processes.send_to_all(&report);
@@ -166,7 +166,7 @@ impl Detector {
         self.processes.stats().chain(self.pinger.counters.by_name()).collect()
     }
 
-    fn take_events(&mut self, now: Time) {
+    fn process_events(&mut self, now: Time) {
         while let Some((address, event)) = self.processes.poll_event() {
             match event {
                 ProcessEvent::Welcomed { lease, .. } => {

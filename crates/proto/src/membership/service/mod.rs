@@ -43,7 +43,6 @@ pub mod server;
 pub use self::client::{Service, ServiceConfig};
 pub use self::detector::{Detector, DetectorConfig};
 pub use self::observer::{Observed, Observer, ObserverConfig};
-pub(crate) use self::protocol::fields;
 pub use self::protocol::frame;
 pub use self::protocol::frame::{
     Frame, FrameError, Hello, Member, Owners, Refusal, Role, Unserved,

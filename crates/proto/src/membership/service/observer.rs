@@ -104,13 +104,13 @@ impl Observer {
     /// Processes an event of a connection.
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         self.processes.handle_link(now, link, event);
-        self.take_events(now);
+        self.process_events(now);
     }
 
     /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.processes.handle_timeout(now);
-        self.take_events(now);
+        self.process_events(now);
     }
 
     /// Sends a goodbye to all control processes.
@@ -166,7 +166,7 @@ impl Observer {
         self.processes.stats().chain([("changes_dropped", self.changes_dropped)]).collect()
     }
 
-    fn take_events(&mut self, now: Time) {
+    fn process_events(&mut self, now: Time) {
         while let Some((from, event)) = self.processes.poll_event() {
             let is_sound = match event {
                 ProcessEvent::Welcomed { partitions, .. } => self.on_welcomed(from, partitions),

@@ -23,8 +23,7 @@ use bytes::{Buf, BufMut};
 
 use super::super::packet::Place;
 use super::super::packet::fields::{take_list, take_node, take_u8, take_u32};
-use crate::membership::service::fields::{put_endpoint, take_endpoint};
-use crate::wire::DecodeError;
+use crate::wire::{DecodeError, put_endpoint, take_endpoint};
 use crate::{Endpoint, GroupId, NodeId};
 
 /// A request of a sender to the manager.
@@ -39,6 +38,17 @@ pub struct Request {
     pub number: u32,
     /// Content of the request.
     pub command: Command,
+}
+
+/// A report about the multicast manager of a membership service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ManagerNews {
+    /// The manager can be reached.
+    Reached,
+    /// The manager can no longer be reached. It may or may not have received the last requests.
+    Lost,
+    /// A reply of the manager.
+    Answered(Vec<u8>),
 }
 
 /// Content of a request.

@@ -37,7 +37,7 @@ impl Health {
         self.score
     }
 
-    pub(super) fn is_minded(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         self.limit > 0
     }
 
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(health.score(), 0);
         let mut careless = Health::new(0);
         careless.worsen(9);
-        assert_eq!((careless.for_probe(second), careless.is_minded()), (second, false));
+        assert_eq!((careless.for_probe(second), careless.is_enabled()), (second, false));
     }
 
     #[test]

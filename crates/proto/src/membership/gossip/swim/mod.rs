@@ -1,7 +1,7 @@
 //! The SWIM implementation (`foca`) behind plain calls and queues.
 
+mod evidence;
 mod health;
-mod suspicion;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::convert::Infallible;
@@ -13,8 +13,8 @@ use foca::{
 };
 use rand_core::TryRng;
 
+use self::evidence::Evidence;
 use self::health::postpone;
-use self::suspicion::Evidence;
 use super::codec::SwimCodec;
 use super::config::Config;
 use super::identity::Identity;
@@ -117,7 +117,7 @@ impl Swim {
     }
 
     /// Postpones all timers if this node was stalled. Must be called before anything else at `now`.
-    pub(super) fn mind_stall(&mut self, now: Time) {
+    pub(super) fn compensate_stall(&mut self, now: Time) {
         if let Some(due) = self.next_due()
             && let Some(span) = self.evidence.on_call(now, due)
         {

@@ -1,12 +1,11 @@
 //! Fields shared by several frames, and bounds-checked decoding of them.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
 use bytes::{Buf, BufMut};
 
 use super::error::FrameError;
 use super::limits::MAX_TEXT_BYTES;
 use crate::settings::SETTINGS_BYTES;
+use crate::wire::{self, DecodeError};
 use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId};
 
 /// A node in one of its incarnations, with its endpoint.
@@ -37,7 +36,7 @@ impl Member {
         out.put_u64(self.node.0);
         out.put_u32(self.incarnation);
         out.put_u64(self.start.0);
-        put_endpoint(out, self.endpoint);
+        wire::put_endpoint(out, self.endpoint);
     }
 
     /// Decodes a member at the start of `bytes`, and advances `bytes` past it.
@@ -69,28 +68,11 @@ pub(super) const MEMBER_BYTES: usize = 27;
 /// Minimum encoded size of an [`Endpoint`] in bytes.
 pub(super) const ENDPOINT_BYTES: usize = 7;
 
-pub(crate) fn put_endpoint(out: &mut Vec<u8>, endpoint: Endpoint) {
-    out.put_u16(endpoint.0.port());
-    match endpoint.0.ip() {
-        IpAddr::V4(ip) => {
-            out.put_u8(4);
-            out.put_slice(&ip.octets());
-        }
-        IpAddr::V6(ip) => {
-            out.put_u8(6);
-            out.put_slice(&ip.octets());
-        }
-    }
-}
-
-pub(crate) fn take_endpoint(bytes: &mut &[u8]) -> Result<Endpoint, FrameError> {
-    let port = take_u16(bytes)?;
-    let ip = match take_u8(bytes)? {
-        4 => IpAddr::V4(Ipv4Addr::from_bits(take_u32(bytes)?)),
-        6 => IpAddr::V6(Ipv6Addr::from_bits(bytes.try_get_u128().map_err(|_| FrameError::Length)?)),
-        _ => return Err(FrameError::Value),
-    };
-    Ok(Endpoint(SocketAddr::new(ip, port)))
+pub(super) fn take_endpoint(bytes: &mut &[u8]) -> Result<Endpoint, FrameError> {
+    wire::take_endpoint(bytes).map_err(|error| match error {
+        DecodeError::Value => FrameError::Value,
+        _ => FrameError::Length,
+    })
 }
 
 /// Appends one byte of length, then UTF-8. A text longer than [`MAX_TEXT_BYTES`] is cut between two

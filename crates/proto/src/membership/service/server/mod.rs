@@ -23,11 +23,11 @@ mod config;
 mod connections;
 mod context;
 mod counters;
+mod frames;
 mod multicast_manager;
 mod observers;
 mod partitions;
 mod racks;
-mod requests;
 mod sessions;
 mod subscribers;
 
@@ -226,7 +226,7 @@ impl Server {
     /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.cx.now = now;
-        self.sessions.mind_stall(&mut self.cx);
+        self.sessions.compensate_stall(&mut self.cx);
         self.manager.handle_timeout(now);
         while let Some(timer) = self.cx.timers.pop_due(now) {
             match timer {

@@ -190,7 +190,7 @@ impl Sessions {
     /// A call that comes much later than requested shows a stall, and data that nodes sent
     /// meanwhile is still unread. The stall does not count for any lease, nor does the time until
     /// the next sign of life of a node.
-    pub(super) fn mind_stall(&mut self, cx: &mut Context) {
+    pub(super) fn compensate_stall(&mut self, cx: &mut Context) {
         let lease = cx.config.detection_time;
         let late = cx.timers.next_due().map_or(Duration::ZERO, |due| cx.now.since(due));
         if late <= lease / 6 {

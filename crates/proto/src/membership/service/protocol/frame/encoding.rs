@@ -2,11 +2,11 @@
 
 use bytes::BufMut;
 
-use super::super::fields::{put_endpoint, put_text};
 use super::{
     Frame, Hello, JoinRefusal, MAGIC, MAX_FRAME_BYTES, Owners, Refusal, Role, Unserved, VERSION,
 };
-use crate::GroupId;
+use crate::membership::service::protocol::fields::put_text;
+use crate::{GroupId, wire};
 
 impl Frame {
     /// Appends the frame to `out`, starting with its length.
@@ -201,7 +201,7 @@ impl Owners {
         out.put_u32(self.owned.len() as u32);
         for (partition, owner) in &self.owned {
             out.put_u16(*partition);
-            put_endpoint(out, *owner);
+            wire::put_endpoint(out, *owner);
         }
     }
 }

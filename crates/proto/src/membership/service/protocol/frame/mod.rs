@@ -51,6 +51,7 @@ use core::time::Duration;
 pub use super::error::{FrameError, UnknownSettings};
 pub use super::fields::Member;
 pub use super::limits::*;
+pub use crate::error::Unserved;
 use crate::{Endpoint, GroupId, GroupSettings, NodeId, ViewChangeKind};
 
 /// One frame.
@@ -255,30 +256,6 @@ pub enum JoinRefusal {
     },
     /// The service could not process the join.
     Unserved(Unserved),
-}
-
-/// Reason why the membership service did not accept a join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unserved {
-    /// The store's disk or quota is full.
-    #[error("its store is full")]
-    StoreFull,
-    /// The store failed for another reason.
-    #[error("its store failed")]
-    StoreFailed,
-    /// The node is in the maximum number of groups.
-    #[error("the node is in the maximum number of groups")]
-    TooManyGroups,
-    /// The group has the maximum number of members.
-    #[error("the group has the maximum number of members")]
-    TooManyMembers,
-    /// Too many requests are in flight.
-    #[error("the service is overloaded")]
-    Busy,
-    /// The settings of the join, or those of the group, are unknown to the service or to this
-    /// program. One of the two is an older version.
-    #[error("the group's settings are from another version of Carom")]
-    Settings,
 }
 
 /// State of a group, or a part of it.

@@ -15,14 +15,14 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
 
-use super::packet::{Changes, Row, Subscription, Wanted};
+use crate::membership::gossip::packet::{Changes, Row, Subscription, Wanted};
 use crate::{GroupId, NodeId};
 
 /// Change of one group in a table, with its new subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Difference {
-    pub(super) group: GroupId,
-    pub(super) now: Option<Subscription>,
+pub(crate) struct Difference {
+    pub(crate) group: GroupId,
+    pub(crate) now: Option<Subscription>,
 }
 
 #[derive(Clone, Debug, Default)]

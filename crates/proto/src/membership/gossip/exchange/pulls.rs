@@ -3,10 +3,10 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::context::{Context, Timer};
-use super::packet::{self, Packet, Wanted};
-use super::peers::Peers;
 use crate::NodeId;
+use crate::membership::gossip::context::{Context, Timer};
+use crate::membership::gossip::packet::{self, Packet, Wanted};
+use crate::membership::gossip::peers::Peers;
 
 /// The nodes of which subscriptions are lacking, with a bound for the answers in flight.
 #[derive(Default)]

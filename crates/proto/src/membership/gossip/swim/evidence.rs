@@ -75,7 +75,7 @@ impl Evidence {
     /// Returns the time by which all timers must then be postponed.
     pub(super) fn on_call(&mut self, now: Time, due: Time) -> Option<Duration> {
         let late = now.since(due);
-        if late <= self.leeway || !self.health.is_minded() {
+        if late <= self.leeway || !self.health.is_enabled() {
             return None;
         }
         let periods = late.as_nanos() / self.probe_period.as_nanos();

@@ -1,16 +1,20 @@
 //! Exchange of subscriptions between all nodes: pushes, digests and pulls.
 
+mod pulls;
+mod table;
+
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
+use self::pulls::{LONGEST_PATIENCE, Progress, Pulls};
+pub(super) use self::table::Difference;
+use self::table::Table;
 use super::context::{Context, Timer};
 use super::identity::Identity;
 use super::packet::{
     Changes, Digest, DigestEntry, Packet, Subscription, Wanted, changes_capacity, digest_capacity,
 };
 use super::peers::Peers;
-use super::pulls::{LONGEST_PATIENCE, Progress, Pulls};
-use super::table::{Difference, Table};
 use crate::membership::jitter::jittered;
 use crate::{Destination, GroupId, NodeId, Time};
 
