@@ -65,7 +65,6 @@ impl Context {
         packet.encode(self.config.network, self.origin)
     }
 
-    /// Queues `datagram`, which is the encoded `packet`.
     pub(super) fn transmit_encoded(
         &mut self,
         destination: Destination,

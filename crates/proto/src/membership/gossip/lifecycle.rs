@@ -26,7 +26,7 @@ impl Gossip {
             return;
         }
         self.cx.counters.nodes_up += 1;
-        let former = self.peers.raise(self.cx.now, identity);
+        let former = self.peers.mark_up(self.cx.now, identity);
         let has_moved = former.is_some_and(|former| former.endpoint != identity.endpoint);
         self.exchange.add(node, has_moved);
         let known: Vec<_> = self.exchange.subscriptions(node).collect();
@@ -69,7 +69,7 @@ impl Gossip {
     fn part(&mut self, node: NodeId, kind: ViewChangeKind) {
         let me = self.swim.identity();
         let Self { cx, peers, exchange, contact, .. } = self;
-        peers.lower(node);
+        peers.mark_down(node);
         let groups = exchange.subscriptions(node).map(|(group, _)| group);
         self.views.remove_node(cx, node, groups, kind);
         cx.events.push_back(MembershipEvent::Parted(node));

@@ -37,12 +37,10 @@ impl Paths {
         Self { key: CookieKey::new(rng), validated, queried, query_bytes: 0, max }
     }
 
-    /// Returns `true` if a node has validated `endpoint`.
     pub(super) fn is_validated(&self, endpoint: Endpoint) -> bool {
         self.validated.contains_key(&endpoint)
     }
 
-    /// Returns the number of validated addresses.
     pub(super) fn len(&self) -> usize {
         self.validated.len()
     }

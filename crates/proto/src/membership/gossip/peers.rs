@@ -73,7 +73,6 @@ impl Peers {
         self.peers.get(&node).map(|peer| peer.identity)
     }
 
-    /// Returns the identities of all peers, in order of their ids.
     pub(super) fn identities(&self) -> impl Iterator<Item = Identity> {
         self.peers.values().map(|peer| peer.identity)
     }
@@ -96,7 +95,7 @@ impl Peers {
     }
 
     /// Marks a peer as alive, and adds it if it is new. Returns its former identity.
-    pub(super) fn raise(&mut self, now: Time, identity: Identity) -> Option<Identity> {
+    pub(super) fn mark_up(&mut self, now: Time, identity: Identity) -> Option<Identity> {
         let node = identity.node;
         let place = self.live.partition_point(|live| *live < node);
         self.live.insert(place, node);
@@ -108,8 +107,7 @@ impl Peers {
         former
     }
 
-    /// Marks a peer as no longer alive.
-    pub(super) fn lower(&mut self, node: NodeId) {
+    pub(super) fn mark_down(&mut self, node: NodeId) {
         self.live.retain(|live| *live != node);
     }
 
@@ -181,7 +179,6 @@ impl Peers {
         peer.incarnations.look(now, origin.incarnation, || is_credible)
     }
 
-    /// Asserts that every live peer is known.
     pub(super) fn check(&self) {
         assert!(self.live.is_sorted(), "the live nodes are out of order");
         for node in &self.live {

@@ -71,7 +71,6 @@ impl Views {
         Ok(())
     }
 
-    /// Returns `true` if this node is in the group.
     pub(super) fn is_in(&self, group: GroupId) -> bool {
         self.own.contains_key(&group)
     }

@@ -180,7 +180,6 @@ impl ServiceConnections {
         self.all.get(&address)?.ready().map(|ready| ready.link)
     }
 
-    /// Returns `true` if any connection was welcomed.
     pub(super) fn is_linked(&self) -> bool {
         self.all.values().any(|it| it.ready().is_some())
     }
@@ -210,7 +209,6 @@ impl ServiceConnections {
         &self.counters
     }
 
-    /// Returns the numbers of frames and bytes sent, with their names.
     pub(super) fn sent(&self) -> [(&'static str, u64); 2] {
         [("frames_sent", self.outbox.frames_sent), ("bytes_sent", self.outbox.bytes_sent)]
     }
@@ -219,7 +217,6 @@ impl ServiceConnections {
         self.timers.next_due()
     }
 
-    /// Processes the next timer that is due at `now`.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<Due> {
         Some(match self.timers.pop_due(now)? {
             Timer::Connect(address) => {
@@ -295,7 +292,6 @@ impl ServiceConnections {
         self.outbox.send(link, &Frame::Hello(self.hello.clone()));
     }
 
-    /// Appends received bytes.
     pub(super) fn push(&mut self, now: Time, address: Endpoint, bytes: &[u8]) {
         let Some(it) = self.all.get_mut(&address) else { return };
         if let State::Ready(ready) = &mut it.state {
@@ -361,7 +357,6 @@ impl ServiceConnections {
         link.map(|link| self.outbox.close(link)).is_some()
     }
 
-    /// Discards the pending data of a connection that has ended.
     pub(super) fn forget(&mut self, link: LinkId) {
         self.outbox.forget(link);
     }

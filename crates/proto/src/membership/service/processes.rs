@@ -74,7 +74,6 @@ impl Processes {
         }
     }
 
-    /// Processes the timers that are due at `now`.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         while let Some(due) = self.connections.pop_due(now) {
             match due {
@@ -90,7 +89,6 @@ impl Processes {
         self.events.pop_front()
     }
 
-    /// Returns the next command for a connection.
     pub(super) fn poll_link(&mut self) -> Option<LinkCommand> {
         self.connections.poll_link()
     }
@@ -99,12 +97,10 @@ impl Processes {
         self.connections.next_due()
     }
 
-    /// Sends `frame` to the process at `address`, if it has sent its welcome.
     pub(super) fn send(&mut self, address: Endpoint, frame: &Frame) {
         self.connections.send(address, frame);
     }
 
-    /// Sends `frame` to all processes that have sent their welcome.
     pub(super) fn send_to_all(&mut self, frame: &Frame) {
         self.connections.send_to_all(frame);
     }
@@ -116,18 +112,15 @@ impl Processes {
         self.drop_connection(now, address);
     }
 
-    /// Closes all connections, with a goodbye to processes that sent a welcome.
     pub(super) fn shut_down(&mut self) {
         self.connections.shut_down();
         self.events.clear();
     }
 
-    /// Returns the addresses in order, with `true` for those whose process has sent its welcome.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.connections.addresses()
     }
 
-    /// Returns the reason of the last refusal, unless a welcome was received since.
     pub(super) fn last_refusal(&self) -> Option<&Refusal> {
         self.connections.last_refusal()
     }

@@ -64,7 +64,6 @@ impl Exchange {
         self.replicas.get(&node).map_or(0, |replica| replica.table.version())
     }
 
-    /// Returns the known subscriptions of the peer.
     pub(super) fn subscriptions(
         &self,
         node: NodeId,
@@ -335,7 +334,6 @@ impl Exchange {
         self.pulls = Pulls::default();
     }
 
-    /// Asserts the invariants.
     pub(super) fn check(&self, cx: &Context, peers: &Peers) {
         self.own.check();
         self.replicas.values().for_each(|replica| replica.table.check());

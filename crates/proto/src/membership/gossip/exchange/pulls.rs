@@ -119,7 +119,6 @@ impl Pulls {
         self.pulls.remove(&node);
     }
 
-    /// Asserts the invariants.
     pub(super) fn check(&self, cx: &Context, peers: &Peers) {
         let in_flight = self.pulls.values().filter(|pull| pull.in_flight);
         let rows: usize = in_flight.map(|pull| pull.rows).sum();

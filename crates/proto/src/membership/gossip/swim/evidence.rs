@@ -124,7 +124,6 @@ impl Evidence {
         Some((probe.target, probe.number))
     }
 
-    /// Ends the probe in flight.
     pub(super) fn end_probe(&mut self) {
         if self.probe.take().is_some_and(|probe| probe.answered) {
             self.health.improve();

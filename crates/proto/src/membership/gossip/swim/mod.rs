@@ -85,7 +85,6 @@ impl Swim {
         self.foca.iter_members().map(|member| member.id().node)
     }
 
-    /// Returns all counters with their names.
     pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.evidence.stats().chain([("swim_malformed", self.malformed)])
     }
@@ -95,12 +94,10 @@ impl Swim {
         self.evidence.signs().len()
     }
 
-    /// Returns the number of requests to a suspected member until the suspicion expires.
     pub(super) fn requests_to_suspect(&self) -> u32 {
         self.evidence.requests_to_suspect()
     }
 
-    /// Records that a suspicion raised by this node was wrong.
     pub(super) fn was_wrong(&mut self) {
         self.evidence.was_wrong();
     }
@@ -250,8 +247,7 @@ impl Swim {
         self.datagrams.pop_front()
     }
 
-    /// Counts other traffic from the member that is being probed as the answer. `foca` gets a forged
-    /// one.
+    /// Counts other traffic from the probed member as its answer, and passes `foca` a forged one.
     fn answer_probe(&mut self, now: Time) {
         let Some((src, number)) = self.evidence.probe_to_answer() else { return };
         if !self.foca.iter_members().any(|member| *member.id() == src) {

@@ -3,14 +3,14 @@
 use core::time::Duration;
 
 use super::Service;
-use super::requests::Updated;
+use super::requests::{Answer, Updated};
 use crate::membership::MembershipEvent;
 use crate::membership::link::LinkId;
 use crate::membership::service::protocol::frame::{
     ChangeKind, Frame, FrameError, JoinRefusal, Member, Owners, UnknownSettings, Unserved, Update,
     Welcome,
 };
-use crate::{Endpoint, GroupId, NodeId};
+use crate::{Endpoint, NodeId};
 
 impl Service {
     /// Processes received bytes frame by frame, until the connection ends.
@@ -27,41 +27,45 @@ impl Service {
         self.check_return();
     }
 
-    fn on_frame(&mut self, address: Endpoint, frame: Frame) {
+    fn on_frame(&mut self, from: Endpoint, frame: Frame) {
         self.cx.counters.frames_received += 1;
         let Self { cx, requests, .. } = self;
         match frame {
-            Frame::Welcome(welcome) => self.on_welcome(address, welcome),
+            Frame::Welcome(welcome) => self.on_welcome(from, welcome),
             Frame::Refused(why) => {
-                cx.connections.on_refused(address, why);
-                self.drop_connection(address);
+                cx.connections.on_refused(from, why);
+                self.drop_connection(from);
             }
-            Frame::Joined { request, group, .. } => requests.on_joined(cx, address, request, group),
+            Frame::Joined { request, group, .. } => {
+                requests.on_joined(cx, Answer { from, request, group });
+            }
             Frame::JoinRefused { request, group, why } => {
-                self.on_join_refused(address, (request, group), why);
+                self.on_join_refused(Answer { from, request, group }, why);
             }
-            Frame::Left { request, group } => requests.on_left(cx, address, request, group),
+            Frame::Left { request, group } => {
+                requests.on_left(cx, Answer { from, request, group });
+            }
             Frame::Unchanged { group, version } => {
-                requests.on_unchanged(cx, address, group, version);
+                requests.on_unchanged(cx, from, group, version);
             }
             Frame::Snapshot(snapshot) => {
                 let group = snapshot.group;
-                if let Some(members) = requests.on_snapshot(cx, address, snapshot) {
-                    self.views.replace(&mut cx.events, group, &members);
+                if let Some(members) = requests.on_snapshot(cx, from, snapshot) {
+                    self.views.replace(cx, group, &members);
                 }
             }
-            Frame::Update(update) => self.on_update(address, &update),
+            Frame::Update(update) => self.on_update(from, &update),
             Frame::Alive => {}
-            Frame::Owners(owners) => self.on_owners(address, owners),
+            Frame::Owners(owners) => self.on_owners(from, owners),
             Frame::Expired { incarnation } => self.on_expired(incarnation),
             Frame::Elsewhere { request, group } => {
                 cx.counters.sent_elsewhere += 1;
-                if requests.on_elsewhere(cx, address, request, group) {
+                if requests.on_elsewhere(cx, Answer { from, request, group }) {
                     self.watch_absence();
                 }
             }
             Frame::Successor { next, within_ms } => self.on_successor(next, within_ms),
-            Frame::Managed(answer) => self.manager.on_answer(address, answer),
+            Frame::Managed(answer) => self.manager.on_answer(from, answer),
             Frame::Hello(_)
             | Frame::Join { .. }
             | Frame::Leave { .. }
@@ -71,24 +75,24 @@ impl Service {
             | Frame::Watch(_)
             | Frame::Observe { .. }
             | Frame::Manage(_)
-            | Frame::Observed { .. } => self.on_nonsense(address, FrameError::Kind),
+            | Frame::Observed { .. } => self.on_nonsense(from, FrameError::Kind),
         }
     }
 
     /// Processes a frame about a group with settings of a later version. Only this group is
     /// unusable.
-    fn on_unknown(&mut self, address: Endpoint, unknown: UnknownSettings) {
+    fn on_unknown(&mut self, from: Endpoint, unknown: UnknownSettings) {
         let node = self.cx.connections.member().node;
-        tracing::warn!(%node, %address, ?unknown, "unknown group settings");
+        tracing::warn!(%node, address = %from, ?unknown, "unknown group settings");
         self.cx.counters.frames_received += 1;
         self.cx.counters.settings_unknown += 1;
         match unknown {
             UnknownSettings::JoinRefused { request, group } => {
                 let why = JoinRefusal::Unserved(Unserved::Settings);
-                self.on_join_refused(address, (request, group), why);
+                self.on_join_refused(Answer { from, request, group }, why);
             }
             UnknownSettings::Snapshot { .. } => {}
-            UnknownSettings::Join { .. } => self.on_nonsense(address, FrameError::Kind),
+            UnknownSettings::Join { .. } => self.on_nonsense(from, FrameError::Kind),
         }
     }
 
@@ -113,23 +117,18 @@ impl Service {
         self.follow_owners();
     }
 
-    fn on_join_refused(
-        &mut self,
-        address: Endpoint,
-        (request, group): (u32, GroupId),
-        why: JoinRefusal,
-    ) {
+    fn on_join_refused(&mut self, answer: Answer, why: JoinRefusal) {
         let Self { cx, requests, views, .. } = self;
-        if let Some(error) = requests.on_join_refused(cx, address, (request, group), why) {
+        if let Some(error) = requests.on_join_refused(cx, answer, why) {
             // Nodes that only this group contained are reported as parted after it.
-            cx.events.push_back(MembershipEvent::Refused(group, error));
-            views.leave(&mut cx.events, group);
+            cx.events.push_back(MembershipEvent::Refused(answer.group, error));
+            views.leave(cx, answer.group);
         }
     }
 
     fn on_update(&mut self, address: Endpoint, update: &Update) {
         let Self { cx, requests, views, .. } = self;
-        let (group, events) = (update.group, &mut cx.events);
+        let group = update.group;
         match requests.on_update(&mut cx.counters, address, update) {
             Updated::Ignored => {}
             Updated::Gap => {
@@ -139,9 +138,9 @@ impl Service {
             Updated::Next => {
                 for change in &update.changes {
                     match change.kind {
-                        ChangeKind::Joined => views.admit(events, group, change.member),
+                        ChangeKind::Joined => views.admit(cx, group, change.member),
                         kind => {
-                            views.dismiss(events, group, change.member.node, kind.view_change());
+                            views.dismiss(cx, group, change.member.node, kind.view_change());
                         }
                     }
                 }

@@ -154,7 +154,6 @@ impl Service {
         }
     }
 
-    /// Closes a connection that is of no further use.
     fn drop_connection(&mut self, address: Endpoint) {
         if self.cx.connections.close(address) {
             self.on_closed(address);
@@ -265,7 +264,6 @@ impl Service {
         }
     }
 
-    /// Sends the pinger's reports to all processes.
     fn send_reports(&mut self) {
         while let Some(report) = self.pinger.reports.pop_front() {
             self.cx.connections.send_to_all(&report);
@@ -312,7 +310,7 @@ impl Membership for Service {
     fn leave(&mut self, now: Time, group: GroupId) {
         self.begin(now);
         let Some(must_leave) = self.requests.leave(group) else { return };
-        self.views.leave(&mut self.cx.events, group);
+        self.views.leave(&mut self.cx, group);
         if self.phase == Phase::Running {
             if must_leave {
                 self.request(group);

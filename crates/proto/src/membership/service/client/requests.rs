@@ -68,6 +68,14 @@ struct Window {
     resyncing: BTreeSet<GroupId>,
 }
 
+/// Answer of a process to the request with this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) from: Endpoint,
+    pub(super) request: u32,
+    pub(super) group: GroupId,
+}
+
 /// Relation of an update to the known version of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Updated {
@@ -154,7 +162,6 @@ impl Requests {
         self.joined.pop_first()
     }
 
-    /// Returns the partitions whose owners are needed.
     pub(super) fn partitions(&self, owners: Option<&Owners>) -> BTreeSet<u16> {
         let Some(Owners { partitions, .. }) = owners else { return BTreeSet::new() };
         let groups = self.groups.keys().chain(self.leaving.keys());
@@ -262,43 +269,36 @@ impl Requests {
         needed
     }
 
-    pub(super) fn on_joined(
-        &mut self,
-        cx: &mut Context,
-        address: Endpoint,
-        request: u32,
-        group: GroupId,
-    ) {
-        if !self.close_request(cx, address, request, group) {
+    pub(super) fn on_joined(&mut self, cx: &mut Context, answer: Answer) {
+        if !self.close_request(cx, answer) {
             return;
         }
-        if let Some(own) = self.requested(group, request) {
+        if let Some(own) = self.requested(answer) {
             // Its snapshot follows.
             own.progress = Progress::Resyncing;
-            if let Some(window) = self.windows.get_mut(&address) {
-                window.resyncing.insert(group);
+            if let Some(window) = self.windows.get_mut(&answer.from) {
+                window.resyncing.insert(answer.group);
             }
         }
-        self.send(cx, address);
+        self.send(cx, answer.from);
     }
 
     /// Processes the refusal of a join. Returns the error if the join is void.
     pub(super) fn on_join_refused(
         &mut self,
         cx: &mut Context,
-        address: Endpoint,
-        (request, group): (u32, GroupId),
+        answer: Answer,
         why: JoinRefusal,
     ) -> Option<JoinError> {
-        if !self.close_request(cx, address, request, group) {
+        if !self.close_request(cx, answer) {
             return None;
         }
-        let own = self.requested(group, request)?;
+        let own = self.requested(answer)?;
         let error = match why {
             // A former member that comes back tries again after a failure of the store.
             JoinRefusal::Unserved(why) if why == Unserved::Busy || own.was_current => {
                 own.lose();
-                cx.request_again_later(address);
+                cx.request_again_later(answer.from);
                 return None;
             }
             JoinRefusal::Contradiction { existing, given, .. }
@@ -312,46 +312,36 @@ impl Requests {
             JoinRefusal::Unserved(why) => JoinError::Unserved { why },
         };
         cx.counters.joins_refused += 1;
-        self.groups.remove(&group);
-        self.send(cx, address);
+        self.groups.remove(&answer.group);
+        self.send(cx, answer.from);
         Some(error)
     }
 
-    pub(super) fn on_left(
-        &mut self,
-        cx: &mut Context,
-        address: Endpoint,
-        request: u32,
-        group: GroupId,
-    ) {
-        let is_last = self.leaving.get(&group) == Some(&Some((address, request)));
-        if self.close_request(cx, address, request, group) && is_last {
+    pub(super) fn on_left(&mut self, cx: &mut Context, answer: Answer) {
+        let Answer { from, request, group } = answer;
+        let is_last = self.leaving.get(&group) == Some(&Some((from, request)));
+        if self.close_request(cx, answer) && is_last {
             // Otherwise the group was joined and left again, and the later leave is still to be
             // sent.
             self.leaving.remove(&group);
         }
-        self.send(cx, address);
+        self.send(cx, from);
     }
 
     /// Schedules the request again: the process does not own the group, and the owner will be known
     /// soon. Returns `false` if the process is not connected.
-    pub(super) fn on_elsewhere(
-        &mut self,
-        cx: &mut Context,
-        address: Endpoint,
-        request: u32,
-        group: GroupId,
-    ) -> bool {
-        let Some(window) = self.windows.get_mut(&address) else { return false };
+    pub(super) fn on_elsewhere(&mut self, cx: &mut Context, answer: Answer) -> bool {
+        let Answer { from, request, group } = answer;
+        let Some(window) = self.windows.get_mut(&from) else { return false };
         window.open.remove(&request);
         window.resyncing.remove(&group);
-        if let Some(own) = self.groups.get_mut(&group).filter(|own| own.at == Some(address)) {
+        if let Some(own) = self.groups.get_mut(&group).filter(|own| own.at == Some(from)) {
             own.lose();
         }
-        if let Some(at) = self.leaving.get_mut(&group).filter(|at| is_at(at, address)) {
+        if let Some(at) = self.leaving.get_mut(&group).filter(|at| is_at(at, from)) {
             *at = None;
         }
-        cx.request_again_later(address);
+        cx.request_again_later(from);
         true
     }
 
@@ -443,22 +433,17 @@ impl Requests {
     }
 
     /// Removes a request that was answered. Returns `false` if it was not in flight.
-    fn close_request(
-        &mut self,
-        cx: &mut Context,
-        address: Endpoint,
-        request: u32,
-        group: GroupId,
-    ) -> bool {
-        let Some(window) = self.windows.get_mut(&address) else { return false };
-        let was_open = window.open.remove(&request) == Some(group);
+    fn close_request(&mut self, cx: &mut Context, answer: Answer) -> bool {
+        let Some(window) = self.windows.get_mut(&answer.from) else { return false };
+        let was_open = window.open.remove(&answer.request) == Some(answer.group);
         cx.counters.answers_late += u64::from(!was_open);
         was_open
     }
 
-    fn requested(&mut self, group: GroupId, request: u32) -> Option<&mut OwnGroup> {
-        let own = self.groups.get_mut(&group)?;
-        (own.progress == Progress::Requested(request)).then_some(own)
+    /// Returns the group whose join was answered, unless it was left since.
+    fn requested(&mut self, answer: Answer) -> Option<&mut OwnGroup> {
+        let own = self.groups.get_mut(&answer.group)?;
+        (own.progress == Progress::Requested(answer.request)).then_some(own)
     }
 
     fn followed(

@@ -1,7 +1,8 @@
 //! Views of a node's groups and the nodes in them, as reported by the service.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 
+use super::context::Context;
 use crate::membership::MembershipEvent;
 use crate::membership::service::protocol::frame::Member;
 use crate::{Endpoint, GroupId, NodeId, ViewChange, ViewChangeKind};
@@ -36,26 +37,21 @@ impl Views {
     }
 
     /// Removes a group that this node has left. Its view is no longer reported.
-    pub(super) fn leave(&mut self, events: &mut VecDeque<MembershipEvent>, group: GroupId) {
+    pub(super) fn leave(&mut self, cx: &mut Context, group: GroupId) {
         let view = self.groups.remove(&group).unwrap_or_default();
-        view.members.into_iter().for_each(|node| self.release(events, node, group));
+        view.members.into_iter().for_each(|node| self.release(cx, node, group));
     }
 
     /// Adds the member to the group, in this incarnation and at this endpoint.
-    pub(super) fn admit(
-        &mut self,
-        events: &mut VecDeque<MembershipEvent>,
-        group: GroupId,
-        member: Member,
-    ) {
+    pub(super) fn admit(&mut self, cx: &mut Context, group: GroupId, member: Member) {
         if member.node == self.own || !self.groups.contains_key(&group) {
             return;
         }
         match self.peers.get_mut(&member.node) {
-            None => self.meet(events, member),
+            None => self.meet(cx, member),
             Some(peer) if !peer.member.is_over(&member) => {}
             Some(peer) if member.endpoint == peer.member.endpoint => peer.member = member,
-            Some(_) => self.move_peer(events, member),
+            Some(_) => self.move_peer(cx, member),
         }
         let (Some(peer), Some(view)) =
             (self.peers.get_mut(&member.node), self.groups.get_mut(&group))
@@ -65,14 +61,14 @@ impl Views {
         if view.members.insert(member.node) {
             peer.groups.insert(group);
             let change = view.change(group, member.node, ViewChangeKind::Joined);
-            events.push_back(change);
+            cx.events.push_back(change);
         }
     }
 
     /// Removes a node that has left the group or is no longer shown.
     pub(super) fn dismiss(
         &mut self,
-        events: &mut VecDeque<MembershipEvent>,
+        cx: &mut Context,
         group: GroupId,
         node: NodeId,
         kind: ViewChangeKind,
@@ -80,26 +76,21 @@ impl Views {
         let Some(view) = self.groups.get_mut(&group) else { return };
         if view.members.remove(&node) {
             let change = view.change(group, node, kind);
-            events.push_back(change);
-            self.release(events, node, group);
+            cx.events.push_back(change);
+            self.release(cx, node, group);
         }
     }
 
     /// Replaces the members of the group. It is not known why a removed one is gone, so it has
     /// *left*.
-    pub(super) fn replace(
-        &mut self,
-        events: &mut VecDeque<MembershipEvent>,
-        group: GroupId,
-        members: &[Member],
-    ) {
+    pub(super) fn replace(&mut self, cx: &mut Context, group: GroupId, members: &[Member]) {
         let Some(view) = self.groups.get(&group) else { return };
         let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
         let gone: Vec<NodeId> = view.members.difference(&stay).copied().collect();
         for node in gone {
-            self.dismiss(events, group, node, ViewChangeKind::Left);
+            self.dismiss(cx, group, node, ViewChangeKind::Left);
         }
-        members.iter().for_each(|member| self.admit(events, group, *member));
+        members.iter().for_each(|member| self.admit(cx, group, *member));
     }
 
     pub(super) fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
@@ -124,30 +115,30 @@ impl Views {
         }
     }
 
-    fn meet(&mut self, events: &mut VecDeque<MembershipEvent>, member: Member) {
-        events.push_back(MembershipEvent::Met(member.node, member.endpoint));
+    fn meet(&mut self, cx: &mut Context, member: Member) {
+        cx.events.push_back(MembershipEvent::Met(member.node, member.endpoint));
         self.peers.insert(member.node, Peer { member, groups: BTreeSet::new() });
     }
 
     /// Moves a peer that came back at another address. For engines, it fails and joins again.
-    fn move_peer(&mut self, events: &mut VecDeque<MembershipEvent>, member: Member) {
+    fn move_peer(&mut self, cx: &mut Context, member: Member) {
         let groups = self.peers.get(&member.node).map(|peer| peer.groups.clone());
         let groups = groups.unwrap_or_default();
         for group in &groups {
-            self.dismiss(events, *group, member.node, ViewChangeKind::Failed);
+            self.dismiss(cx, *group, member.node, ViewChangeKind::Failed);
         }
-        self.meet(events, member);
+        self.meet(cx, member);
         for group in groups {
-            self.admit(events, group, member);
+            self.admit(cx, group, member);
         }
     }
 
-    fn release(&mut self, events: &mut VecDeque<MembershipEvent>, node: NodeId, group: GroupId) {
+    fn release(&mut self, cx: &mut Context, node: NodeId, group: GroupId) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         peer.groups.remove(&group);
         if peer.groups.is_empty() {
             self.peers.remove(&node);
-            events.push_back(MembershipEvent::Parted(node));
+            cx.events.push_back(MembershipEvent::Parted(node));
         }
     }
 }

@@ -41,7 +41,8 @@ pub enum UnknownSettings {
         /// The group.
         group: GroupId,
     },
-    /// A [`Frame::JoinRefused`](super::frame::Frame::JoinRefused) for a group with unknown settings.
+    /// A [`Frame::JoinRefused`](super::frame::Frame::JoinRefused) with unknown settings of the
+    /// group.
     JoinRefused {
         /// Number of the join.
         request: u32,

@@ -69,6 +69,7 @@ pub(super) enum RequestedChange {
     },
 }
 
+/// The connection and number of a request. The number of a resync is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) link: LinkId,
@@ -113,7 +114,6 @@ impl Request {
         Self { group, change, origin: None }
     }
 
-    /// Returns the node that the request is about.
     pub(super) fn node(&self) -> NodeId {
         match self.change {
             RequestedChange::Join { member, .. } => member.node,

@@ -52,7 +52,6 @@ impl Connections {
         self.unknown.first().filter(|_| is_excess).copied()
     }
 
-    /// Returns the address that the connection was accepted from.
     pub(super) fn source(&self, link: LinkId) -> Option<Endpoint> {
         self.all.get(&link).map(|connection| connection.from)
     }
@@ -69,7 +68,6 @@ impl Connections {
         }
     }
 
-    /// Appends received bytes.
     pub(super) fn push(&mut self, link: LinkId, bytes: &[u8]) {
         if let Some(connection) = self.all.get_mut(&link) {
             connection.reader.push(bytes);
@@ -101,7 +99,6 @@ impl Connections {
         connection.map(|connection| connection.open_requests -= 1).is_some()
     }
 
-    /// Returns `true` if the connection has the maximum number of open requests.
     pub(super) fn is_busy(&self, config: &ServerConfig, link: LinkId) -> bool {
         let open = self.all.get(&link).map_or(0, |connection| connection.open_requests);
         open >= config.max_requests_per_link

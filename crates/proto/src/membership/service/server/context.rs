@@ -1,5 +1,6 @@
 //! State that the parts of a control process share.
 
+use super::commit::Origin;
 use super::config::ServerConfig;
 use super::counters::Counters;
 use crate::membership::link::LinkId;
@@ -45,19 +46,14 @@ impl Context {
         self.now + self.config.adoption_time.max(self.config.detection_time)
     }
 
-    pub(super) fn refuse_join(
-        &mut self,
-        link: LinkId,
-        request: u32,
-        group: GroupId,
-        why: JoinRefusal,
-    ) {
+    pub(super) fn refuse_join(&mut self, origin: Origin, group: GroupId, why: JoinRefusal) {
+        let Origin { link, request } = origin;
         tracing::debug!(%link, %group, ?why, "a join is refused");
         self.counters.joins_refused += 1;
         self.outbox.send(link, &Frame::JoinRefused { request, group, why });
     }
 
-    pub(super) fn send_elsewhere(&mut self, link: LinkId, request: u32, group: GroupId) {
+    pub(super) fn send_elsewhere(&mut self, Origin { link, request }: Origin, group: GroupId) {
         self.counters.requests_elsewhere += 1;
         self.outbox.send(link, &Frame::Elsewhere { request, group });
     }

@@ -34,7 +34,9 @@ impl Server {
                     self.cx.counters.frames_received += 1;
                     match peer {
                         // Settings of a later version. The node's other groups are not affected.
-                        Peer::Node(node) => self.on_join(link, node, (request, group), None),
+                        Peer::Node(node) => {
+                            self.on_join(Origin { link, request }, node, group, None);
+                        }
                         _ => self.refuse(link, Refusal::Nonsense),
                     }
                 }
@@ -48,10 +50,10 @@ impl Server {
         match (peer, frame) {
             (Peer::Unknown, Frame::Hello(hello)) => self.on_hello(link, hello),
             (Peer::Node(node), Frame::Join { request, group, settings }) => {
-                self.on_join(link, node, (request, group), Some(settings));
+                self.on_join(Origin { link, request }, node, group, Some(settings));
             }
             (Peer::Node(node), Frame::Leave { request, group }) => {
-                self.on_leave(link, node, request, group);
+                self.on_leave(Origin { link, request }, node, group);
             }
             (Peer::Node(node), Frame::Resync { group, have }) => {
                 self.on_resync(link, node, group, have);
@@ -105,25 +107,23 @@ impl Server {
             owners: self.owners.clone(),
         };
         self.cx.outbox.send(link, &Frame::Welcome(welcome));
-        let (peer, former) = match role {
+        let peer = match role {
             Role::Node => {
                 self.cx.counters.sessions_opened += 1;
-                let former = self.sessions.open_node(&mut self.cx, link, member, rack);
-                let is_replaced = former.as_ref().is_some_and(|former| former.link.is_some());
-                self.cx.counters.sessions_replaced += u64::from(is_replaced);
-                (Peer::Node(node), former)
+                Peer::Node(node)
             }
             Role::Detector => {
                 self.racks.forget(node);
-                let former = self.sessions.open_detector(&mut self.cx, link, member, rack);
-                (Peer::Detector(node), former)
+                Peer::Detector(node)
             }
             Role::Observer => {
                 self.connections.identify(link, Peer::Observer);
                 return self.observers.open(&mut self.cx, link);
             }
         };
+        let former = self.sessions.open(&mut self.cx, (link, peer), (member, rack));
         if let Some(old_link) = former.as_ref().and_then(|former| former.link) {
+            self.cx.counters.sessions_replaced += u64::from(role == Role::Node);
             // The session continues, so that its end must not be processed.
             self.connections.identify(old_link, Peer::Unknown);
             self.close(old_link);
@@ -138,48 +138,48 @@ impl Server {
     /// Requests a join. `settings` is `None` if this program does not know them.
     fn on_join(
         &mut self,
-        link: LinkId,
+        origin: Origin,
         node: NodeId,
-        (request, group): (u32, GroupId),
+        group: GroupId,
         settings: Option<GroupSettings>,
     ) {
         let Self { cx, partitions, connections, .. } = self;
         cx.counters.joins_received += 1;
         if !partitions.owns(group) {
-            return cx.send_elsewhere(link, request, group);
+            return cx.send_elsewhere(origin, group);
         }
         let is_full = partitions.groups_of(node) >= cx.config.max_groups_per_node;
         let unserved = match settings {
             None => Some(Unserved::Settings),
-            Some(_) if connections.is_busy(&cx.config, link) => Some(Unserved::Busy),
+            Some(_) if connections.is_busy(&cx.config, origin.link) => Some(Unserved::Busy),
             Some(_) if is_full && !partitions.is_member(group, node) => {
                 Some(Unserved::TooManyGroups)
             }
             Some(_) => None,
         };
         if let Some(why) = unserved {
-            return cx.refuse_join(link, request, group, JoinRefusal::Unserved(why));
+            return cx.refuse_join(origin, group, JoinRefusal::Unserved(why));
         }
         if let (Some(member), Some(settings)) = (self.sessions.member(node), settings) {
             let change = RequestedChange::Join { settings, member };
-            connections.note_request(link);
-            partitions.request(Request { group, change, origin: Some(Origin { link, request }) });
+            connections.note_request(origin.link);
+            partitions.request(Request { group, change, origin: Some(origin) });
         }
     }
 
-    fn on_leave(&mut self, link: LinkId, node: NodeId, request: u32, group: GroupId) {
+    fn on_leave(&mut self, origin: Origin, node: NodeId, group: GroupId) {
         self.cx.counters.leaves_received += 1;
         if !self.partitions.owns(group) {
-            return self.cx.send_elsewhere(link, request, group);
+            return self.cx.send_elsewhere(origin, group);
         }
-        if self.connections.is_busy(&self.cx.config, link) {
+        if self.connections.is_busy(&self.cx.config, origin.link) {
             // A leave cannot be refused, and a correct node stays far below this limit.
-            return self.refuse(link, Refusal::Nonsense);
+            return self.refuse(origin.link, Refusal::Nonsense);
         }
         if let Some(member) = self.sessions.member(node) {
-            self.connections.note_request(link);
+            self.connections.note_request(origin.link);
             let removal = Request::removal(group, node, member.incarnation, false);
-            self.partitions.request(Request { origin: Some(Origin { link, request }), ..removal });
+            self.partitions.request(Request { origin: Some(origin), ..removal });
         }
     }
 
@@ -187,7 +187,7 @@ impl Server {
         let Self { cx, partitions, subscribers, .. } = self;
         cx.counters.resyncs_received += 1;
         if !partitions.owns(group) {
-            return cx.send_elsewhere(link, 0, group);
+            return cx.send_elsewhere(Origin { link, request: 0 }, group);
         }
         let Some(member) = self.sessions.member(node) else { return };
         let known = partitions.member(group, node).filter(|known| known.is_same_life(&member));
@@ -268,7 +268,8 @@ impl Server {
     /// Sends the answer of a request, if its connection still exists.
     pub(super) fn answer(&mut self, Answer { request, outcome }: Answer) {
         let Request { group, change, origin } = request;
-        let Some(Origin { link, request }) = origin else { return };
+        let Some(origin) = origin else { return };
+        let Origin { link, request } = origin;
         if !self.connections.note_answer(link) {
             return;
         }
@@ -281,13 +282,14 @@ impl Server {
                 };
                 let version = state.version;
                 self.cx.outbox.send(link, &Frame::Joined { request, group, version });
-                self.subscribers.show(&mut self.cx.outbox, link, member.node, group, state);
+                let viewer = Some(member.node);
+                self.subscribers.show(&mut self.cx.outbox, link, viewer, (group, state));
             }
             (RequestedChange::Part { .. }, Outcome::Done) => {
                 self.subscribers.remove(link, group);
                 self.cx.outbox.send(link, &Frame::Left { request, group });
             }
-            (_, Outcome::Refused(why)) => self.cx.refuse_join(link, request, group, why),
+            (_, Outcome::Refused(why)) => self.cx.refuse_join(origin, group, why),
             (_, Outcome::Outdated) => {
                 if let Some(Peer::Node(node)) = self.connections.peer(link) {
                     self.expire(node);

@@ -185,10 +185,10 @@ impl Server {
         let Some(disowned) = self.partitions.disown(&mut self.cx, partition) else { return };
         let Disowned { requests, groups } = disowned;
         for Request { group, origin, .. } in requests {
-            if let Some(Origin { link, request }) = origin
-                && self.connections.note_answer(link)
+            if let Some(origin) = origin
+                && self.connections.note_answer(origin.link)
             {
-                self.cx.send_elsewhere(link, request, group);
+                self.cx.send_elsewhere(origin, group);
             }
         }
         if partition == MANAGER_PARTITION {
@@ -197,7 +197,7 @@ impl Server {
         for (group, state) in groups {
             for link in self.subscribers.remove_group(group) {
                 // It gets no more changes, and must be notified.
-                self.cx.send_elsewhere(link, 0, group);
+                self.cx.send_elsewhere(Origin { link, request: 0 }, group);
             }
             for node in state.members.into_keys() {
                 if self.partitions.release(node, group) {

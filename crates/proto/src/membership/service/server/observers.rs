@@ -89,7 +89,7 @@ impl Observers {
         for (link, observer) in &self.0 {
             let is_wanted = observer.wants.is_some_and(|wants| is_among(group, wants));
             if is_wanted && !subscribers.is_subscribed(*link, group) {
-                subscribers.show_to_observer(&mut cx.outbox, *link, group, state);
+                subscribers.show(&mut cx.outbox, *link, None, (group, state));
             }
         }
     }
@@ -128,7 +128,7 @@ fn show_partition(
     }
     let groups = partitions.state(partition).into_iter().flat_map(|state| state.groups());
     for (group, state) in groups.filter(|(group, _)| is_among(**group, wants)) {
-        subscribers.show_to_observer(&mut cx.outbox, link, *group, state);
+        subscribers.show(&mut cx.outbox, link, None, (*group, state));
     }
     cx.outbox.send(link, &Frame::Observed { partition });
 }

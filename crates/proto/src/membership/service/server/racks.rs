@@ -44,7 +44,6 @@ pub struct DetectorInfo {
 }
 
 impl Racks {
-    /// Returns the nodes that the detector was assigned, in order.
     pub(super) fn watched_by(&self, detector: NodeId) -> Vec<NodeId> {
         self.watched.get(&detector).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }

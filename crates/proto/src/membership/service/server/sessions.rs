@@ -81,7 +81,6 @@ impl Sessions {
         self.nodes.get(&node).map(|session| session.member)
     }
 
-    /// Returns the connection of the node.
     pub(super) fn link(&self, node: NodeId) -> Option<LinkId> {
         self.nodes.get(&node)?.link
     }
@@ -94,38 +93,27 @@ impl Sessions {
         self.detectors.iter().map(|(node, session)| (*node, session))
     }
 
-    /// Returns the connections of all nodes and detectors.
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
         let sessions = self.nodes.values().chain(self.detectors.values());
         sessions.filter_map(|session| session.link)
     }
 
-    /// Opens or continues the session of a node on this connection. Returns the former session.
-    pub(super) fn open_node(
+    /// Opens or continues the session of a node or detector on this connection. Returns the former
+    /// session.
+    pub(super) fn open(
         &mut self,
         cx: &mut Context,
-        link: LinkId,
-        member: Member,
-        rack: String,
+        (link, peer): (LinkId, Peer),
+        (member, rack): (Member, String),
     ) -> Option<Session> {
-        let timer = Timer::Lease(member.node);
+        let (sessions, timer) = match peer {
+            Peer::Node(node) => (&mut self.nodes, Timer::Lease(node)),
+            Peer::Detector(node) => (&mut self.detectors, Timer::Detector(node)),
+            Peer::Unknown | Peer::Observer => return None,
+        };
         cx.timers.set_no_later(timer, cx.now + cx.config.detection_time);
         let session = Session { member, rack, link: Some(link), heard: cx.now, grace: cx.now };
-        self.nodes.insert(member.node, session)
-    }
-
-    /// Like [`Self::open_node`], for a detector.
-    pub(super) fn open_detector(
-        &mut self,
-        cx: &mut Context,
-        link: LinkId,
-        member: Member,
-        rack: String,
-    ) -> Option<Session> {
-        let timer = Timer::Detector(member.node);
-        cx.timers.set_no_later(timer, cx.now + cx.config.detection_time);
-        let session = Session { member, rack, link: Some(link), heard: cx.now, grace: cx.now };
-        self.detectors.insert(member.node, session)
+        sessions.insert(member.node, session)
     }
 
     /// Opens the session of a stored member that was not heard here, with the adoption time as its
@@ -141,12 +129,7 @@ impl Sessions {
     /// are extended.
     pub(super) fn hear(&mut self, cx: &Context, peer: Peer) {
         self.last_heard = cx.now;
-        let session = match peer {
-            Peer::Node(node) => self.nodes.get_mut(&node),
-            Peer::Detector(node) => self.detectors.get_mut(&node),
-            Peer::Unknown | Peer::Observer => None,
-        };
-        if let Some(session) = session {
+        if let Some(session) = self.session_mut(peer) {
             session.heard = cx.now;
         }
         if core::mem::take(&mut self.is_cut_off) {
@@ -159,12 +142,7 @@ impl Sessions {
 
     /// Records the end of a connection. The session continues for its lease.
     pub(super) fn disconnect(&mut self, link: LinkId, peer: Peer) {
-        let session = match peer {
-            Peer::Node(node) => self.nodes.get_mut(&node),
-            Peer::Detector(node) => self.detectors.get_mut(&node),
-            Peer::Unknown | Peer::Observer => None,
-        };
-        if let Some(session) = session.filter(|session| session.link == Some(link)) {
+        if let Some(session) = self.session_mut(peer).filter(|it| it.link == Some(link)) {
             session.link = None;
         }
     }
@@ -174,7 +152,6 @@ impl Sessions {
         self.nodes.remove(&node)
     }
 
-    /// Ends the session of a node without a connection.
     pub(super) fn end_disconnected(&mut self, cx: &mut Context, node: NodeId) {
         if self.nodes.get(&node).is_some_and(|session| session.link.is_none()) {
             self.end_node(cx, node);
@@ -257,6 +234,14 @@ impl Sessions {
             if let Peer::Node(node) = peer {
                 assert!(self.link(node) == Some(link), "a link of {node:?} without its session");
             }
+        }
+    }
+
+    fn session_mut(&mut self, peer: Peer) -> Option<&mut Session> {
+        match peer {
+            Peer::Node(node) => self.nodes.get_mut(&node),
+            Peer::Detector(node) => self.detectors.get_mut(&node),
+            Peer::Unknown | Peer::Observer => None,
         }
     }
 

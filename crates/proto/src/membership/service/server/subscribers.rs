@@ -24,10 +24,9 @@ pub(super) struct Subscribers {
 
 #[derive(Debug)]
 struct Subscription {
-    node: NodeId,
     version: u64,
-    /// The members that the node is shown, or `None` for all.
-    shown: Option<BTreeMap<NodeId, Member>>,
+    /// A node and the members that it is shown, or `None` if all members are shown.
+    partial: Option<(NodeId, BTreeMap<NodeId, Member>)>,
 }
 
 /// Maximum number of members in one part of a snapshot.
@@ -39,41 +38,19 @@ impl Subscribers {
         Self { view_size, rng, by_group, by_link, updates_sent: 0, snapshots_sent: 0 }
     }
 
-    /// Sends the group's members, or a new partial view, and subscribes the connection to changes.
+    /// Sends the group's members, or a new partial view for the node `viewer`, and subscribes the
+    /// connection to changes. Observers have no viewer, and are sent all members.
     pub(super) fn show(
         &mut self,
         outbox: &mut Outbox,
         link: LinkId,
-        node: NodeId,
-        group: GroupId,
-        state: &GroupState,
+        viewer: Option<NodeId>,
+        (group, state): (GroupId, &GroupState),
     ) {
-        let shown = self.view_size.map(|size| self.draw(state, node, size.get()));
-        self.send_snapshot(outbox, link, group, state, (node, shown));
-    }
-
-    /// Sends all members and subscribes the connection to changes. Partial views apply only to
-    /// nodes.
-    pub(super) fn show_to_observer(
-        &mut self,
-        outbox: &mut Outbox,
-        link: LinkId,
-        group: GroupId,
-        state: &GroupState,
-    ) {
-        self.send_snapshot(outbox, link, group, state, (NodeId(0), None));
-    }
-
-    fn send_snapshot(
-        &mut self,
-        outbox: &mut Outbox,
-        link: LinkId,
-        group: GroupId,
-        state: &GroupState,
-        (node, shown): (NodeId, Option<BTreeMap<NodeId, Member>>),
-    ) {
-        let members: Vec<Member> = match &shown {
-            Some(shown) => shown.values().copied().collect(),
+        let partial = viewer.zip(self.view_size);
+        let partial = partial.map(|(node, size)| (node, self.draw(state, node, size.get())));
+        let members: Vec<Member> = match &partial {
+            Some((_, shown)) => shown.values().copied().collect(),
             None => state.members.values().copied().collect(),
         };
         let mut parts = members.chunks(SNAPSHOT_PART).peekable();
@@ -88,7 +65,7 @@ impl Subscribers {
             }
         }
         self.snapshots_sent += 1;
-        self.add(link, group, Subscription { node, version, shown });
+        self.add(link, group, Subscription { version, partial });
     }
 
     /// Subscribes the connection to changes. Returns `true` if it already has the current version,
@@ -106,9 +83,9 @@ impl Subscribers {
         if is_unchanged {
             let version = state.version;
             outbox.send(link, &Frame::Unchanged { group, version });
-            self.add(link, group, Subscription { node, version, shown: None });
+            self.add(link, group, Subscription { version, partial: None });
         } else {
-            self.show(outbox, link, node, group, state);
+            self.show(outbox, link, Some(node), (group, state));
         }
         is_unchanged
     }
@@ -126,8 +103,8 @@ impl Subscribers {
         let Some(links) = self.by_group.get_mut(&group) else { return };
         let mut full = Frame::Update(Update { group, after: 0, version, changes: changes.into() });
         for (link, subscription) in links {
-            let Subscription { node, shown, version: known } = subscription;
-            if let Some(shown) = shown {
+            let Subscription { version: known, partial } = subscription;
+            if let Some((node, shown)) = partial {
                 let size = self.view_size.map_or(0, NonZeroUsize::get);
                 let mut partial = Partial { node: *node, size, shown, members, rng: &mut self.rng };
                 let changes = partial.follow(changes);
@@ -162,7 +139,6 @@ impl Subscribers {
         links.into_keys().collect()
     }
 
-    /// Removes all subscriptions of the connection.
     pub(super) fn remove_link(&mut self, link: LinkId) {
         for group in self.by_link.remove(&link).unwrap_or_default() {
             self.remove(link, group);

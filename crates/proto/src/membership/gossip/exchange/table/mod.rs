@@ -63,7 +63,6 @@ impl Table {
         self.rows.iter().filter_map(|(group, (_, subscription))| Some((*group, (*subscription)?)))
     }
 
-    /// Changes the owner's subscription of `group`.
     pub(super) fn change(&mut self, group: GroupId, subscription: Option<Subscription>) {
         let version = self.version().checked_add(1).expect("four billion changes take decades");
         self.put(Row { version, group, subscription });
@@ -138,7 +137,6 @@ impl Table {
         self.floor = 0;
     }
 
-    /// Returns `true` if rows are doubtful.
     pub(super) fn is_in_doubt(&self) -> bool {
         !self.doubtful.is_empty()
     }

@@ -56,12 +56,10 @@ impl Partitions {
         partition_of(group, self.all.len() as u16)
     }
 
-    /// Returns `true` if this process owns the partition.
     pub(super) fn is_owned(&self, partition: u16) -> bool {
         self.all.get(usize::from(partition)).is_some_and(Partition::is_owned)
     }
 
-    /// Returns `true` if this process owns the group's partition.
     pub(super) fn owns(&self, group: GroupId) -> bool {
         self.is_owned(self.partition_of(group))
     }
@@ -72,7 +70,6 @@ impl Partitions {
         partition.is_loaded().then_some(partition.state())
     }
 
-    /// Returns the version of the group's partition.
     pub(super) fn version(&self, group: GroupId) -> u64 {
         self.state_of(group).version()
     }
@@ -101,7 +98,6 @@ impl Partitions {
         self.members.expired(node)
     }
 
-    /// Returns the number of requests that wait for the store.
     pub(super) fn open_requests(&self) -> usize {
         self.all.iter().map(Partition::open_requests).sum()
     }
@@ -222,7 +218,6 @@ impl Partitions {
         Some(commit)
     }
 
-    /// Returns `true` if some partition may have a commit.
     pub(super) fn has_next(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -274,7 +269,6 @@ impl Partitions {
         Some(Failure::Refused(refused))
     }
 
-    /// Tries the failed commit of the partition again.
     pub(super) fn retry(&mut self, partition: u16) {
         self.all[usize::from(partition)].end_pause();
         self.ready.insert(partition);

@@ -97,7 +97,6 @@ impl Partition {
         self.waiting.push_back(request);
     }
 
-    /// Returns the number of undecided requests.
     pub(super) fn open_requests(&self) -> usize {
         self.waiting.len() + self.in_flight.as_ref().map_or(0, |it| it.requests.len())
     }
@@ -143,12 +142,10 @@ impl Partition {
         Some(commit)
     }
 
-    /// Returns `true` if the commit in flight has this number.
     pub(super) fn is_in_flight(&self, id: CommitId) -> bool {
         self.in_flight.as_ref().is_some_and(|it| it.commit.id == id)
     }
 
-    /// Returns `true` if the commit in flight has these changes.
     fn has_in_flight(&self, changes: &[Change]) -> bool {
         self.in_flight.as_ref().is_some_and(|it| it.commit.changes == changes)
     }
@@ -190,7 +187,6 @@ impl Partition {
         refused
     }
 
-    /// Ends the interval after a failed commit.
     pub(super) fn end_pause(&mut self) {
         self.is_paused = false;
     }
@@ -292,7 +288,6 @@ impl Partition {
         Verdict::Change(Change::Join { group, settings, member })
     }
 
-    /// Asserts the invariants of the partition.
     pub(super) fn check(&self) {
         self.state.check();
         if let Some(InFlight { commit, requests }) = &self.in_flight {
