@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::flow::Timeouts;
+use super::flow::{FragmentSizes, Timeouts};
 use super::packet::{ACK_BYTES, DATA_BYTES, RUN_BYTES};
 use crate::SeqNo;
 use crate::bounds::out_of_bounds;
@@ -152,8 +152,14 @@ impl Config {
     }
 
     /// Returns the maximum payload of a data packet in bytes.
-    pub(super) fn piece_bytes(&self) -> usize {
+    pub(super) fn fragment_bytes(&self) -> usize {
         self.datagram_bytes() - DATA_BYTES - size_of::<u64>()
+    }
+
+    /// Returns the bounds of the fragment size.
+    pub(super) fn fragment_sizes(&self) -> FragmentSizes {
+        let largest = self.fragment_bytes();
+        FragmentSizes { least: largest.min(LEAST_FRAGMENT_BYTES), largest }
     }
 
     /// Returns the maximum number of runs in an ACK that fits one datagram.
@@ -259,6 +265,8 @@ pub enum ConfigError {
 }
 
 pub(super) const LEAST_MTU: usize = 576;
+/// Minimum payload of a packet in bytes (MIN_PACKET of figure 4.2).
+const LEAST_FRAGMENT_BYTES: usize = 512;
 const LEAST_MESSAGE_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const UDP_AND_IP_BYTES: usize = 28;

@@ -85,6 +85,13 @@ pub struct Limits {
     pub timeouts: Timeouts,
 }
 
+/// Bounds of the fragment size in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FragmentSizes {
+    pub(super) least: usize,
+    pub(super) largest: usize,
+}
+
 /// Number of NACKed packets that are remembered (4.6: "the last three").
 const NACK_CACHE: usize = 3;
 /// Time after which an answer is not measured. It is the longest timeout of the paper (4.6).

@@ -1,6 +1,8 @@
 //! Terms on which a node is in a group.
 
-use super::{Partition, Qos};
+use super::ids::Process;
+use super::qos::Qos;
+use super::ring::{ListChange, ListChangeKind, Member, Partition};
 use crate::NodeId;
 
 /// Options that a node chooses for itself when it joins a group.
@@ -42,6 +44,24 @@ impl Terms {
         }
         let has_parts = matches!(self.partition, Partition::AtLeast(_));
         !has_parts || qos != Qos::MajorityResilient
+    }
+
+    /// Returns `true` if this node may create a ring. A client of an electorate waits for a ring of
+    /// voters.
+    pub(super) fn may_create_ring(&self) -> bool {
+        self.is_voter || self.partition.quorum().is_none()
+    }
+
+    /// Returns the entry of the process `me` in a view.
+    pub(super) fn member(&self, me: Process) -> Member {
+        let Self { partition, is_multicast, is_voter, .. } = *self;
+        Member { process: me, partition, is_multicast, is_voter }
+    }
+
+    /// Returns the request of the process `me` to join a ring.
+    pub(super) fn join_request(&self, me: Process) -> ListChange {
+        let kind = ListChangeKind::Join { member: self.member(me), name_check: self.name_check };
+        ListChange { process: me, request: 0, kind }
     }
 }
 

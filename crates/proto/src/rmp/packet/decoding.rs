@@ -12,17 +12,27 @@ use super::{
     RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE, RUN_BYTES, Snapshot,
     SourceState,
 };
-use crate::rmp::calls::Seen;
+use crate::rmp::ids::{Epoch, Process, Timestamp};
 use crate::rmp::locks::{Handler, LockName, Locks};
-use crate::rmp::log::{ListChange, ListChangeKind, MAX_CHANGES, Round, Run, What};
-use crate::rmp::names::{Epoch, Process, Timestamp};
 use crate::rmp::qos::Qos;
-use crate::rmp::stream::Data;
-use crate::rmp::view::{Member, Partition, RingView};
+use crate::rmp::request::Seen;
+use crate::rmp::ring::{
+    Data, ListChange, ListChangeKind, MAX_CHANGES, Member, Partition, RingView, Round, Run, What,
+};
 use crate::wire::{DecodeError, Header};
 use crate::{NodeId, SeqNo};
 
-pub(super) fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
+impl Packet {
+    /// Decodes the body of a datagram.
+    ///
+    /// # Errors
+    /// The first invalid field.
+    pub fn decode(header: &Header, body: &[u8]) -> Result<Self, DecodeError> {
+        take_body(header, body)
+    }
+}
+
+fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
     let mut bytes = body;
     let bytes = &mut bytes;
     let packet = match header.kind {
@@ -207,7 +217,7 @@ fn take_snapshot(bytes: &mut &[u8]) -> Result<Snapshot, DecodeError> {
 fn take_open(bytes: &mut &[u8]) -> Result<(SeqNo, SeqNo), DecodeError> {
     let (open_from, ordered_to) = (take_seqno(bytes)?, take_seqno(bytes)?);
     let open = ordered_to.distance_from(open_from);
-    let is_in_window = (0..super::super::stream::MAX_SLOTS as i32).contains(&open);
+    let is_in_window = (0..crate::rmp::ring::MAX_SLOTS as i32).contains(&open);
     if is_in_window { Ok((open_from, ordered_to)) } else { Err(DecodeError::Value) }
 }
 

@@ -5,13 +5,69 @@ use alloc::vec::Vec;
 use bytes::BufMut;
 
 use super::{
-    DataPacket, NewList, NonMemberAck, NonMemberData, Packet, Position, Proposal, Snapshot,
+    ACK, CONFIRM, DATA, DataPacket, FORCE_QUORUM, LIST_CHANGE_REQUEST, NACK, NEW_LIST,
+    NON_MEMBER_ACK, NON_MEMBER_DATA, NewList, NonMemberAck, NonMemberData, ON_BEHALF, PART, Packet,
+    Position, Proposal, RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE,
+    Snapshot,
 };
-use crate::rmp::log::{ListChange, ListChangeKind, Round, Run, What};
-use crate::rmp::names::{Epoch, Process};
-use crate::rmp::view::{Member, RingView};
+use crate::rmp::ids::{Epoch, Process};
+use crate::rmp::ring::{ListChange, ListChangeKind, Member, RingView, Round, Run, What};
+use crate::wire::{self, Header, Protocol};
+use crate::{GroupId, Origin};
 
-pub(super) fn put_body(packet: &Packet, is_foreign: bool, out: &mut Vec<u8>) {
+impl Packet {
+    /// Appends the datagram of `origin`, whose ring has this version, to `out`.
+    pub fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        group: GroupId,
+        origin: impl Into<Origin>,
+        version: u32,
+    ) {
+        self.encode_with(0, out, group, origin.into(), version);
+    }
+
+    /// Appends the datagram with additional `flags` in its header to `out`.
+    pub(crate) fn encode_with(
+        &self,
+        flags: u8,
+        out: &mut Vec<u8>,
+        group: GroupId,
+        origin: Origin,
+        version: u32,
+    ) {
+        let Origin { node: sender, incarnation } = origin;
+        let is_foreign = matches!(self, Self::Data(data) if data.source.node != sender);
+        let flags = flags | if is_foreign { ON_BEHALF } else { 0 };
+        let protocol = Protocol::Ordered;
+        let kind = self.kind();
+        let header = Header { protocol, kind, flags, group, sender, incarnation, view: version };
+        let start = header.begin(out);
+        put_body(self, is_foreign, out);
+        wire::seal_in_parts(out, start);
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Data(_) => DATA,
+            Self::Ack { .. } => ACK,
+            Self::Confirm { .. } => CONFIRM,
+            Self::Nack(_) => NACK,
+            Self::NewList(_) => NEW_LIST,
+            Self::ListChangeRequest { .. } => LIST_CHANGE_REQUEST,
+            Self::RecoveryStart { .. } => RECOVERY_START,
+            Self::RecoveryVote { .. } => RECOVERY_VOTE,
+            Self::RecoveryAckNewList { .. } => RECOVERY_ACK_NEW_LIST,
+            Self::RecoveryAbort { .. } => RECOVERY_ABORT,
+            Self::NonMemberData(_) => NON_MEMBER_DATA,
+            Self::NonMemberAck(_) => NON_MEMBER_ACK,
+            Self::Part(_) => PART,
+            Self::ForceQuorum { .. } => FORCE_QUORUM,
+        }
+    }
+}
+
+fn put_body(packet: &Packet, is_foreign: bool, out: &mut Vec<u8>) {
     match packet {
         Packet::Data(data) => put_data(data, is_foreign, out),
         Packet::Ack { epoch, round } => {

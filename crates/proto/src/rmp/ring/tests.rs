@@ -1,9 +1,9 @@
 use bytes::Bytes;
 
-use super::super::locks::LockName;
-use super::super::qos::Qos;
-use super::super::view::Partition;
+use super::view::Partition;
 use super::*;
+use crate::rmp::locks::LockName;
+use crate::rmp::qos::Qos;
 
 fn ring() -> Ring {
     let process = Process { node: NodeId(1), life: 1 };
@@ -29,7 +29,7 @@ fn version_of_a_view_wraps() {
     let process = ring.me;
     apply(&mut ring, vec![ListChange { process, request: 1, kind }]);
     assert_eq!(ring.view().version, 0);
-    assert_eq!(ring.answered(process), 1);
+    assert_eq!(ring.standings.answered(process), 1);
 }
 
 #[test]
@@ -46,9 +46,7 @@ fn lives_that_ended_first_are_forgotten() {
             let change = ListChange { process: member.process, request: 0, kind };
             let round = Round { at, site, next: site, what: What::List(vec![change]) };
             ring.change_list(&round, at, change);
-            if let Some(standing) = ring.standings.get_mut(&member.process) {
-                standing.accepted = at;
-            }
+            ring.standings.on_round(member.process, at);
         }
     }
     let is_known = |node| ring.is_over(process(node));
@@ -78,7 +76,7 @@ fn founder_and_joiner_share_a_position_once_joiner_is_heard() {
         payload: Bytes::new(),
     };
     for ring in [&mut founder, &mut joiner] {
-        assert!(ring.insert(process, SeqNo::FIRST, data.clone()).is_some());
+        assert!(ring.sources.insert_packet(process, SeqNo::FIRST, data.clone()).is_some());
     }
     let (none, heard) = (BTreeSet::new(), BTreeSet::from([process]));
     assert_ne!(founder.position(&none), joiner.position(&none), "it may be another ring's");

@@ -1,0 +1,400 @@
+//! Methods of this engine in addition to those of [`Engine`](crate::Engine).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use super::context::{Context, Timer};
+use super::counters::Counters;
+use super::engine::{Rmp, Slot};
+use super::group::Group;
+use super::ids::{Epoch, Place, Process};
+use super::locks::{LockError, LockName};
+use super::member::{Application, LocalMember, Session};
+use super::packet::{FORWARD, NON_MEMBER_BYTES, Packet};
+use super::qos::Qos;
+use super::query::{LookError, LookId, LookOptions, Looked, Query};
+use super::request::{MAX_WAITING, ReplyError, RequestError, RequestId, RequestOptions};
+use super::ring::{ListChange, ListChangeKind, Ring, RingView};
+use super::rpc::{Client, ENVELOPE_BYTES, Guest};
+use super::sender::Sender;
+use super::terms::{JoinOptions, Terms};
+use crate::{
+    Class, Destination, GroupId, GroupSettings, JoinError, NodeId, Profile, Time, Transmit,
+};
+
+impl Rmp {
+    /// Returns the counters, summed over all groups.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Returns `true` if this node is a member of the group, joins it, or has left it and still
+    /// answers.
+    pub fn has(&self, group: GroupId) -> bool {
+        self.member(group).is_some()
+    }
+
+    /// Returns `true` if this node calls the group without being a member, or queries its rings. It
+    /// counts as a caller until it forgets the group
+    /// ([`Config::call_forget`](super::Config::call_forget)).
+    pub fn calls(&self, group: GroupId) -> bool {
+        let is_guest = self.groups.contains_key(&group) && !self.has(group);
+        is_guest || self.queries.is_open(group)
+    }
+
+    /// Returns the other members that are not known to have everything that this node has sent in
+    /// the group.
+    pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        let member = self.member(group);
+        let known = member.and_then(|it| Some((it.ring()?, it.application().last_place())));
+        known.map_or_else(Vec::new, |(ring, place)| ring.standings().others_before(place).collect())
+    }
+
+    /// Returns the next group that this node no longer has because it left or was removed.
+    pub fn poll_ended(&mut self) -> Option<GroupId> {
+        self.ended.pop_first()
+    }
+
+    /// Drops the group at once. The other members of its ring have to detect it.
+    pub fn abandon(&mut self, now: Time, group: GroupId) {
+        self.with(now, group, Group::abandon);
+    }
+
+    /// Returns this node's view of the ring of a group; `None` while it is not in a ring.
+    pub fn view(&self, group: GroupId) -> Option<&RingView> {
+        self.member(group)?.ring().map(Ring::view)
+    }
+
+    /// Returns the place in the order of a group up to which this node has everything, delivered or
+    /// not. `None` while it is not in a ring.
+    pub fn reached(&self, group: GroupId) -> Option<Place> {
+        self.member(group)?.ring().map(Ring::reached)
+    }
+
+    /// Returns the token holder of a group; `None` while this node is not in a ring.
+    pub fn token(&self, group: GroupId) -> Option<Process> {
+        self.member(group)?.ring().map(Ring::token)
+    }
+
+    /// Returns `true` if this node's ring of a group works: it is not being reformed, may continue,
+    /// and has its quorum.
+    pub fn is_working(&self, group: GroupId) -> bool {
+        self.member(group).and_then(LocalMember::session).is_some_and(Session::is_working)
+    }
+
+    /// Sets the options that [`Engine::join`](crate::engine::Engine::join) uses.
+    #[must_use]
+    pub fn joining_with(self, options: JoinOptions) -> Self {
+        Self { join_options: options, ..self }
+    }
+
+    /// Delays the token at this member each time it arrives, and thereby the whole ring, because
+    /// the application does not keep up. The delay is limited to
+    /// [`Config::largest_timeout`](super::Config::largest_timeout). Zero ends it.
+    pub fn slow_down(&mut self, group: GroupId, by: Duration) {
+        let member = self.groups.get_mut(&group).and_then(|slot| slot.group.member_mut());
+        if let Some(member) = member {
+            member.delay_token(by.min(self.config.largest_timeout));
+        }
+    }
+
+    /// Returns the maximum size in bytes of a message that is sent [unreliably](Qos::Unreliable):
+    /// one packet.
+    pub fn unreliable_limit(&self) -> usize {
+        self.config.fragment_bytes()
+    }
+
+    /// Joins a group like [`Engine::join`](crate::Engine::join), but with the options of this node.
+    ///
+    /// # Errors
+    /// The group is not an ordered one, its settings are out of bounds, or the node is already in
+    /// it.
+    pub fn join_with(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+        options: JoinOptions,
+    ) -> Result<(), JoinError> {
+        let Profile::Ordered(partition) = settings.profile else {
+            return Err(JoinError::NoEngine { profile: settings.profile });
+        };
+        partition.validate()?;
+        if self.is_in(group) {
+            return Err(JoinError::AlreadyJoined);
+        }
+        self.lives += 1;
+        let me = Process { node: self.id, life: self.lives };
+        let JoinOptions { rejoin, is_multicast, via, is_voter } = options;
+        let name_check = settings.name_check;
+        let terms = Terms { partition, rejoin, is_multicast, via, is_voter, name_check };
+        let client = match self.groups.remove(&group) {
+            // The node called the group before. Its requests are a member's from now on.
+            Some(Slot { group: Group::Guest(guest), .. }) => guest.into_client(),
+            _ => Client::default(),
+        };
+        for timer in [Timer::Linger, Timer::Retransmit, Timer::Forget] {
+            self.timers.cancel((group, timer));
+        }
+        let member = LocalMember::new(me, terms, &self.config, client);
+        self.groups.insert(group, Group::Member(Box::new(member)).into());
+        self.with(now, group, |state, cx| state.member_mut().map(|member| member.join(cx)));
+        Ok(())
+    }
+
+    /// Requests a lock of a group.
+    ///
+    /// The lock is granted at once if it is free. Otherwise this node waits behind all earlier
+    /// requests. The outcome is a [`RingNews::Lock`](super::RingNews::Lock): granted, or refused if
+    /// the ring has its maximum number of locks. A node that is still joining may already request
+    /// locks.
+    ///
+    /// One node holds a lock once, regardless of the number of its threads that want it. A lock is
+    /// released by [`Rmp::unlock`] and by leaving. A node that is removed from the ring receives a
+    /// report that its locks are [lost](super::LockChange::Lost).
+    ///
+    /// # Errors
+    /// The node is not in the group, holds the lock or has requested it, or has requested too many.
+    pub fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.act(now, group, LockError::NotJoined, |it, _, _| it.lock(name, true))
+    }
+
+    /// Requests a lock like [`Rmp::lock`], but does not wait. If another member holds it, the
+    /// outcome is [`LockChange::Refused`](super::LockChange::Refused), as in the paper.
+    ///
+    /// # Errors
+    /// The same as for [`Rmp::lock`].
+    pub fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.act(now, group, LockError::NotJoined, |it, _, _| it.lock(name, false))
+    }
+
+    /// Releases a lock, or stops waiting for it. The outcome is
+    /// [`LockChange::Released`](super::LockChange::Released). The lock may be requested again at
+    /// once. The outcome of the release is then not reported.
+    ///
+    /// # Errors
+    /// The node is not in the group, or has not requested the lock.
+    pub fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.act(now, group, LockError::NotJoined, |it, _, _| it.unlock(name))
+    }
+
+    /// Sends a request to a group, as a member of it or as a node that is not in it.
+    ///
+    /// The request takes its place among the messages of the group. Every member receives it as
+    /// [`RingNews::Request`](super::RingNews::Request), and this node receives the answer as
+    /// [`RingNews::Answer`](super::RingNews::Answer).
+    ///
+    /// With a [handler](RequestOptions::handler), the answer is the reply of the member that holds
+    /// the handler's lock. If that member fails, the next holder replies. If the lock is free, the
+    /// request waits for a holder. Without a handler, the answer is an acknowledgment: the request
+    /// was delivered with its [guarantee](RequestOptions::qos). There is one answer to each
+    /// request, but it may be executed twice
+    /// ([`Request::may_be_done`](super::Request::may_be_done)).
+    ///
+    /// # Errors
+    /// The request is too large, its guarantee is not available in the group, or too many requests
+    /// or bytes wait. A node that is leaving the group sends no requests.
+    pub fn request(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: RequestOptions,
+    ) -> Result<RequestId, RequestError> {
+        let qos = options.qos;
+        if qos == Qos::Resilient(0) {
+            return Err(RequestError::Qos { asked: qos });
+        }
+        let limit = match qos {
+            Qos::Unreliable => self.config.fragment_bytes(),
+            _ => self.config.message_bytes,
+        };
+        let limit = limit - ENVELOPE_BYTES - NON_MEMBER_BYTES;
+        if payload.len() > limit {
+            return Err(RequestError::TooLarge { bytes: payload.len(), limit });
+        }
+        let number = self.requests.next(group);
+        if let Some(Slot { group: state, .. }) = self.groups.get(&group) {
+            let waiting = state.sender().full_with(payload.len(), self.config.queue_bytes);
+            let member = state.member();
+            if member.is_some_and(|member| member.departure().is_leaving()) {
+                return Err(RequestError::Leaving);
+            } else if member.is_some_and(|member| !member.terms().allows(qos)) {
+                return Err(RequestError::Qos { asked: qos });
+            } else if number.wrapping_sub(state.client().oldest(number)) >= MAX_WAITING {
+                return Err(RequestError::TooMany { waiting: state.client().len() });
+            } else if let Some(waiting_bytes) = waiting {
+                return Err(RequestError::QueueFull { waiting_bytes });
+            }
+        } else {
+            self.lives += 1;
+            let me = Process { node: self.id, life: self.lives };
+            let guest = Guest::new(me, Sender::new(&self.config));
+            self.groups.insert(group, Group::Guest(Box::new(guest)).into());
+        }
+        self.requests.advance(group, |group| self.groups.contains_key(&group));
+        self.with(now, group, |state, cx| match state {
+            Group::Member(member) => {
+                _ = member.act(cx, |it, cx, _| {
+                    it.request(cx, number, payload, options);
+                    Ok::<_, RequestError>(())
+                })
+            }
+            Group::Guest(guest) => guest.request(cx, number, payload, options),
+        });
+        Ok(RequestId { caller: self.id, number })
+    }
+
+    /// Replies once to a request that this member [has to answer](super::Request::is_ours).
+    ///
+    /// # Errors
+    /// The node is not in the group, the request is not open, the reply is too large, or too many
+    /// bytes wait to be sent.
+    pub fn reply(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        request: RequestId,
+        payload: Bytes,
+    ) -> Result<(), ReplyError> {
+        let not_joined = ReplyError::NotJoined;
+        self.act(now, group, not_joined, |it, cx, ring| it.reply(cx, ring, request, payload))
+    }
+
+    /// Requests that the members of a ring continue without a majority of its electorate. It is the
+    /// command of an operator who has verified that the other voters will not return.
+    ///
+    /// `epoch` names the ring, as a [query](Rmp::look) has shown it. `lost` names each of its
+    /// voters that no longer answers. Nothing happens if an unnamed voter is silent, if a named
+    /// voter answers, or while the ring works.
+    ///
+    /// If a named voter still works elsewhere, two rings order messages and grant locks from then
+    /// on. The view that follows has [`RingView::is_forced`] set.
+    pub fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
+        let (node, origin) = (self.id, self.origin);
+        let packet = Packet::ForceQuorum { epoch, lost };
+        let destination = Destination::Group(group);
+        let transmit = Transmit { destination, class: Class::Control };
+        self.outbox.push(transmit, |out| packet.encode(out, group, origin, epoch.version));
+        self.with(now, group, |state, cx| state.on_packet(cx, node, packet));
+    }
+
+    /// Queries the rings of a group. This node does not become a member, and nothing changes at the
+    /// members. [`Rmp::poll_looked`] returns the result once the rings that answered have had time
+    /// to answer again and no other ring has answered since, at the latest after
+    /// [`LookOptions::patience`].
+    ///
+    /// A node that is in a ring of the group reports that ring, and sends no query.
+    ///
+    /// # Errors
+    /// Too many of this node's queries are in progress, or were not fetched.
+    pub fn look(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        options: LookOptions,
+    ) -> Result<LookId, LookError> {
+        let id = self.queries.next_id()?;
+        self.counters.looks_made += 1;
+        let member = self.member(group).filter(|_| self.is_in(group));
+        match member.and_then(LocalMember::session).map(Session::snapshot) {
+            Some(own) => self.queries.complete(id, group, &own),
+            None => {
+                let mut query = Query::new(now, id, group, options);
+                self.send_query(now, &mut query);
+                self.queries.keep(query);
+            }
+        }
+        Ok(id)
+    }
+
+    /// Returns the result of the next completed query.
+    pub fn poll_looked(&mut self) -> Option<Looked> {
+        self.queries.pop()
+    }
+
+    /// Repeats the queries that are due, or completes them.
+    pub(super) fn repeat_queries(&mut self, now: Time) {
+        for mut query in self.queries.take_due(now) {
+            self.send_query(now, &mut query);
+            self.queries.keep(query);
+        }
+    }
+
+    fn send_query(&mut self, now: Time, query: &mut Query) {
+        let (group, node, origin) = (query.group(), self.id, self.origin);
+        let request = query.next_try(now, self.config.join_retry);
+        let process = Process { node, life: self.lives };
+        let change = ListChange { process, request, kind: ListChangeKind::Leave };
+        let packet = Packet::ListChangeRequest { epoch: None, change };
+        let via = query.via().filter(|via| *via != node).map(Destination::Node);
+        for destination in [Some(Destination::Group(group)), via].into_iter().flatten() {
+            let flags = if matches!(destination, Destination::Node(_)) { FORWARD } else { 0 };
+            let transmit = Transmit { destination, class: Class::Control };
+            self.outbox.push(transmit, |out| packet.encode_with(flags, out, group, origin, 0));
+        }
+    }
+
+    /// Passes a request of the application to the services of this node's membership in a group.
+    pub(super) fn act<T, E>(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        not_joined: E,
+        request: impl FnOnce(&mut Application, &mut Context<'_>, Option<&Ring>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if !self.is_in(group) {
+            return Err(not_joined);
+        }
+        let act = |state: &mut Group, cx: &mut Context<'_>| {
+            state.member_mut().map(|member| member.act(cx, request))
+        };
+        self.with(now, group, act).flatten().unwrap_or(Err(not_joined))
+    }
+}
+
+impl fmt::Debug for Rmp {
+    /// Formats everything that affects the engine's behavior, so that engines with equal output are
+    /// in the same state. The [counters](Rmp::counters) are left out, because nothing depends on
+    /// them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            id,
+            origin,
+            config,
+            rng,
+            groups,
+            timers,
+            outbox,
+            events,
+            counters: _,
+            lives,
+            join_options,
+            requests,
+            parts,
+            queries,
+            ended,
+            max_mtu: _,
+        } = self;
+        f.debug_struct("Rmp")
+            .field("id", id)
+            .field("origin", origin)
+            .field("config", config)
+            .field("next_random", &rng.clone().next_u64())
+            .field("groups", groups)
+            .field("timers", timers)
+            .field("outbox", outbox)
+            .field("events", events)
+            .field("lives", lives)
+            .field("join_options", join_options)
+            .field("requests", requests)
+            .field("parts", parts)
+            .field("queries", queries)
+            .field("ended", ended)
+            .finish()
+    }
+}

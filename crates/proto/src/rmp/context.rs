@@ -1,0 +1,204 @@
+//! Context of a call to a group: the time, and the sinks for its packets, events and timers.
+
+use alloc::collections::VecDeque;
+
+use super::config::Config;
+use super::counters::Counters;
+use super::event::{RingEvent, RingNews};
+use super::ids::Process;
+use super::packet::fragment;
+use super::packet::{FORWARD, PART_BYTES, Packet};
+use super::reach::Reach;
+use super::timing::Timing;
+use crate::outbox::Outbox;
+use crate::{
+    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time, Timers,
+    Transmit,
+};
+
+/// Context of one group during a call.
+pub(super) struct Context<'a> {
+    pub(super) now: Time,
+    pub(super) node: NodeId,
+    pub(super) origin: Origin,
+    pub(super) group: GroupId,
+    /// Version of the ring's epoch, for the header.
+    pub(super) version: u32,
+    pub(super) config: &'a Config,
+    pub(super) timers: &'a mut Timers<(GroupId, Timer)>,
+    pub(super) outbox: &'a mut Outbox,
+    pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) counters: &'a mut Counters,
+    pub(super) rng: &'a mut Rng,
+    /// Last life that this node has had in any group.
+    pub(super) lives: &'a mut u64,
+    pub(super) reach: &'a mut Reach,
+    pub(super) timing: &'a mut Timing,
+}
+
+/// Timers of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Retransmission of own packets without a place.
+    Retransmit,
+    /// Repetition of a token pass that was not accepted.
+    Pass,
+    /// NULL ACK of a token site without work.
+    Idle,
+    /// End of the wait for more packets at the token site.
+    Batch,
+    /// End of the token's delay at a slow application.
+    Slow,
+    /// Confirmation of an accepted token.
+    Confirm,
+    /// Request for missing packets or rounds.
+    Ask,
+    /// Repetition of a change request.
+    Request,
+    /// Repetition of a request to join.
+    Join,
+    /// Next step of a reformation.
+    Recovery,
+    /// Announcement of the ring to other nodes of the group.
+    Announce,
+    /// Repetition or timeout of requests.
+    Call,
+    /// Next report of stability.
+    Stable,
+    /// End of the state of a caller without open requests.
+    Forget,
+    /// End of the time for which a node that has left still answers.
+    Linger,
+}
+
+impl Timer {
+    const ALL_BUT_LINGER: [Self; 14] = [
+        Self::Retransmit,
+        Self::Pass,
+        Self::Idle,
+        Self::Batch,
+        Self::Slow,
+        Self::Confirm,
+        Self::Ask,
+        Self::Request,
+        Self::Join,
+        Self::Recovery,
+        Self::Announce,
+        Self::Call,
+        Self::Stable,
+        Self::Forget,
+    ];
+}
+
+impl Context<'_> {
+    pub(super) fn multicast(&mut self, packet: &Packet) {
+        for copy in 0..self.reach.copies.len() {
+            self.unicast(self.reach.copies[copy], packet);
+        }
+        if !self.reach.is_without {
+            self.send(Destination::Group(self.group), packet, 0);
+        } else if !self.reach.relays.is_empty() {
+            // A random relay, so that a dead one does not stop everything that this node sends.
+            let relay = self.rng.below(self.reach.relays.len());
+            self.unicast_to_forward(self.reach.relays[relay], packet);
+        }
+    }
+
+    pub(super) fn unicast(&mut self, to: NodeId, packet: &Packet) {
+        if to != self.node {
+            self.send(Destination::Node(to), packet, 0);
+        }
+    }
+
+    /// Sends to one member, which multicasts the packet (3.4).
+    pub(super) fn unicast_to_forward(&mut self, to: NodeId, packet: &Packet) {
+        if to != self.node {
+            self.send(Destination::Node(to), packet, FORWARD);
+        }
+    }
+
+    pub(super) fn set(&mut self, timer: Timer, after: core::time::Duration) {
+        self.timers.set((self.group, timer), self.now + after);
+    }
+
+    /// Sets a timer of the group unless it is already due earlier.
+    pub(super) fn set_no_later(&mut self, timer: Timer, after: core::time::Duration) {
+        self.timers.set_no_later((self.group, timer), self.now + after);
+    }
+
+    /// Sets a timer to a point in time, or to now if that has passed.
+    pub(super) fn set_at(&mut self, timer: Timer, at: Time) {
+        self.timers.set((self.group, timer), at.max(self.now));
+    }
+
+    pub(super) fn is_set(&self, timer: Timer) -> bool {
+        self.timers.is_set((self.group, timer))
+    }
+
+    pub(super) fn cancel(&mut self, timer: Timer) {
+        self.timers.cancel((self.group, timer));
+    }
+
+    /// Cancels all timers except [`Timer::Linger`], which ends the state of a node that has left.
+    pub(super) fn cancel_all_but_linger(&mut self) {
+        let group = self.group;
+        Timer::ALL_BUT_LINGER.iter().for_each(|timer| _ = self.timers.cancel((group, *timer)));
+    }
+
+    /// Begins a new life of this node, which follows the former ones.
+    pub(super) fn next_life(&mut self) -> Process {
+        *self.lives += 1;
+        Process { node: self.node, life: *self.lives }
+    }
+
+    /// Reports `news` to the application.
+    pub(super) fn report(&mut self, news: RingNews) {
+        self.events.push_back(Event::Ring(RingEvent { group: self.group, news }));
+    }
+
+    /// Reports a message as lost, because no member has it completely. Its number is known if a
+    /// member has a fragment of it.
+    pub(super) fn give_up(&mut self, source: Process, message: Option<SeqNo>) {
+        self.counters.messages_given_up += 1;
+        tracing::info!(group = %self.group, ?source, ?message, "a message was given up");
+        if let Some(number) = message {
+            let (group, sender, cause) = (self.group, source.node, LossCause::AttemptsSpent);
+            let lost = Lost { group, sender, first: number, last: number, cause };
+            self.events.push_back(Event::Lost(lost));
+        }
+    }
+
+    /// Returns a random time up to `span`.
+    pub(super) fn random(&mut self, span: core::time::Duration) -> core::time::Duration {
+        let nanos = span.as_nanos() as usize;
+        core::time::Duration::from_nanos(self.rng.below(nanos + 1) as u64)
+    }
+
+    fn send(&mut self, destination: Destination, packet: &Packet, flags: u8) {
+        let class = match packet {
+            Packet::Data(_) | Packet::NonMemberData(_) => match destination {
+                Destination::Group(_) => Class::Data,
+                _ => Class::Retransmission,
+            },
+            _ => Class::Control,
+        };
+        let transmit = Transmit { destination, class };
+        let (group, origin, version) = (self.group, self.origin, self.version);
+        let put = |out: &mut Vec<u8>| packet.encode_with(flags, out, group, origin, version);
+        let bytes = self.outbox.push(transmit, put);
+        let largest = self.config.datagram_bytes();
+        if bytes <= largest {
+            return;
+        }
+        let whole = self.outbox.take_back(bytes);
+        if whole.len() > fragment::MAX_PARTS * (largest - PART_BYTES) {
+            self.counters.packets_too_large += 1;
+            return;
+        }
+        let id = self.rng.next_u64() as u32;
+        for part in fragment::split(id, &whole, largest - PART_BYTES) {
+            let part = Packet::Part(part);
+            self.outbox.push(transmit, |out| part.encode(out, group, origin, version));
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The RMP engine of one node: its groups, and what they share.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::config::{self, Config};
+use super::context::{Context, Timer};
+use super::counters::Counters;
+use super::group::Group;
+use super::ids::Process;
+use super::member::LocalMember;
+use super::packet::fragment::PacketReassembly;
+use super::packet::{self, NewList, NonMemberData, Packet};
+use super::qos::Qos;
+use super::query::Queries;
+use super::reach::Reach;
+use super::ring::Snapshot;
+use super::rpc::RequestNumbers;
+use super::terms::JoinOptions;
+use super::timing::Timing;
+use crate::outbox::Outbox;
+use crate::wire::{self, Header};
+use crate::{
+    Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, Profile,
+    Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+};
+
+/// The RMP engine of one node.
+pub struct Rmp {
+    pub(super) id: NodeId,
+    pub(super) origin: Origin,
+    pub(super) config: Config,
+    /// Maximum packet size in bytes that the settings allow.
+    pub(super) max_mtu: u16,
+    pub(super) rng: Rng,
+    pub(super) groups: BTreeMap<GroupId, Slot>,
+    pub(super) timers: Timers<(GroupId, Timer)>,
+    pub(super) outbox: Outbox,
+    pub(super) events: VecDeque<Event>,
+    pub(super) counters: Counters,
+    /// Last life that this node has had in any group.
+    pub(super) lives: u64,
+    /// Options that [`Engine::join`] uses.
+    pub(super) join_options: JoinOptions,
+    pub(super) requests: RequestNumbers,
+    pub(super) parts: PacketReassembly,
+    pub(super) queries: Queries,
+    /// Groups that have ended and were not reported yet.
+    pub(super) ended: BTreeSet<GroupId>,
+}
+
+/// A group, how its packets reach other nodes, and how long the answers take.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) group: Group,
+    reach: Reach,
+    timing: Timing,
+}
+
+impl From<Group> for Slot {
+    fn from(group: Group) -> Self {
+        Self { group, reach: Reach::default(), timing: Timing::default() }
+    }
+}
+
+impl Rmp {
+    /// Creates an engine for the node `id`. `seed` is the source of all its randomness.
+    ///
+    /// # Panics
+    /// If `config` is not [valid](Config::validate).
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        config.validate().expect("valid settings");
+        Self {
+            id: origin.node,
+            origin,
+            max_mtu: config.path_mtu,
+            config,
+            rng: Rng::new(seed),
+            groups: BTreeMap::new(),
+            timers: Timers::new(),
+            outbox: Outbox::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            lives: Process::lives_before(origin.incarnation),
+            join_options: JoinOptions::default(),
+            requests: RequestNumbers::new(origin),
+            parts: PacketReassembly::default(),
+            queries: Queries::default(),
+            ended: BTreeSet::new(),
+        }
+    }
+
+    /// Returns this node's state as a member of a group.
+    pub(super) fn member(&self, group: GroupId) -> Option<&LocalMember> {
+        self.groups.get(&group)?.group.member()
+    }
+
+    /// Returns `true` if this node is a member of the group or joins it.
+    pub(super) fn is_in(&self, group: GroupId) -> bool {
+        self.member(group).is_some_and(|member| !member.departure().is_leaving())
+    }
+
+    fn decode(&mut self, datagram: &[u8]) -> Option<(Header, Packet)> {
+        let decoded = Header::decode(datagram)
+            .and_then(|(header, body)| Ok((header, Packet::decode(&header, body)?)));
+        self.counters.malformed += u64::from(decoded.is_err());
+        decoded.ok()
+    }
+
+    /// Multicasts a packet that a host without multicast has sent for this purpose (3.4). Only
+    /// nodes in the group do.
+    fn forward(&mut self, header: &Header, datagram: &[u8]) {
+        if header.flags & packet::FORWARD != 0 && self.is_in(header.group) {
+            self.counters.forwarded += 1;
+            self.send_copy(Destination::Group(header.group), datagram);
+        }
+    }
+
+    /// Sends copies of a guest's packet to the members without multicast. A guest has no view, so
+    /// the first member with multicast sends the copies.
+    fn copy_of_guest(&mut self, group: GroupId, datagram: &[u8]) {
+        let Some(Slot { group: state, reach, .. }) = self.groups.get(&group) else { return };
+        let Some(ring) = state.member().and_then(LocalMember::ring) else { return };
+        let mut members = ring.view().members.iter().filter(|member| member.is_multicast);
+        if members.next().is_some_and(|member| member.process == ring.me()) {
+            for node in reach.copies.clone() {
+                self.send_copy(Destination::Node(node), datagram);
+            }
+        }
+    }
+
+    fn send_copy(&mut self, destination: Destination, datagram: &[u8]) {
+        let transmit = Transmit { destination, class: Class::Data };
+        self.outbox.push(transmit, |out| {
+            let start = out.len();
+            out.extend_from_slice(datagram);
+            wire::clear_flags(out, start, packet::FORWARD);
+        });
+    }
+
+    /// Handles a snapshot of a ring. Returns `true` if this node [has](Rmp::has) the group. A node
+    /// that only queries or calls the group does not need the snapshot otherwise.
+    fn on_whole_list(&mut self, sender: NodeId, group: GroupId, snapshot: &Snapshot) -> bool {
+        let was_asked = self.queries.on_snapshot(&mut self.counters, sender, group, snapshot);
+        let is_for_group = self.has(group);
+        self.counters.lists_unasked += u64::from(!was_asked && !is_for_group);
+        is_for_group
+    }
+
+    /// Calls `call` with a group and its context. Removes the group if it is over afterwards.
+    pub(super) fn with<T>(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        call: impl FnOnce(&mut Group, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let Slot { group: state, reach, timing } = self.groups.get_mut(&group)?;
+        let mut cx = Context {
+            now,
+            node: self.id,
+            origin: self.origin,
+            group,
+            version: state.version(),
+            config: &self.config,
+            timers: &mut self.timers,
+            outbox: &mut self.outbox,
+            events: &mut self.events,
+            counters: &mut self.counters,
+            rng: &mut self.rng,
+            lives: &mut self.lives,
+            reach,
+            timing,
+        };
+        let result = call(state, &mut cx);
+        if state.end_if_over(&mut cx) {
+            let was_member = state.member().is_some();
+            self.groups.remove(&group);
+            if was_member {
+                self.ended.insert(group);
+            }
+        }
+        Some(result)
+    }
+}
+
+impl Engine for Rmp {
+    fn join(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.join_with(now, group, settings, self.join_options)
+    }
+
+    fn leave(&mut self, now: Time, group: GroupId) {
+        self.with(now, group, Group::leave);
+    }
+
+    fn send(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        let member = self.member(group).filter(|member| !member.departure().is_leaving());
+        let member = member.ok_or(SendError::NotJoined)?;
+        let qos = options.qos.unwrap_or_default();
+        if !member.terms().allows(qos) {
+            return Err(SendError::Qos { asked: qos });
+        }
+        let limit = match qos {
+            Qos::Unreliable => self.unreliable_limit(),
+            _ => self.config.message_bytes,
+        };
+        if payload.len() > limit {
+            return Err(SendError::TooLarge { bytes: payload.len(), limit });
+        }
+        let sender = member.application().sender();
+        if let Some(waiting_bytes) = sender.full_with(payload.len(), self.config.queue_bytes) {
+            return Err(SendError::QueueFull { waiting_bytes });
+        }
+        self.act(now, group, SendError::NotJoined, |it, _, _| Ok(it.send(qos, payload)))
+    }
+
+    /// A repeated call before the confirmation replaces it: the confirmation then covers everything
+    /// sent until the last call.
+    fn confirm(&mut self, now: Time, group: GroupId) {
+        _ = self.act(now, group, (), |it, _, _| {
+            it.confirm();
+            Ok(())
+        });
+    }
+
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
+        let (header, mut packet) = self.decode(datagram)?;
+        let sender = header.sender;
+        if sender == self.id {
+            return None;
+        }
+        self.forward(&header, datagram);
+        if matches!(packet, Packet::NonMemberData(NonMemberData::Data { .. })) {
+            self.copy_of_guest(header.group, datagram);
+        }
+        if let Packet::Part(part) = packet {
+            let Some(whole) = self.parts.insert(sender, part) else { return Some(sender) };
+            let (inner, of_parts) = self.decode(&whole)?;
+            if (inner.sender, inner.group) != (sender, header.group) {
+                self.counters.malformed += 1;
+                return None;
+            }
+            packet = of_parts;
+        }
+        if let Packet::NewList(NewList::Whole(snapshot)) = &packet
+            && !self.on_whole_list(sender, header.group, snapshot)
+        {
+            return Some(sender);
+        }
+        self.with(now, header.group, |state, cx| {
+            let author = packet.author().map_or(sender, |author| author.node);
+            let ring = state.member().and_then(LocalMember::ring);
+            // Only members repeat packets of other nodes.
+            if author == sender || ring.is_none_or(|it| it.view().process_of(sender).is_some()) {
+                state.on_packet(cx, sender, packet);
+            } else {
+                cx.counters.foreign += 1;
+            }
+        });
+        Some(sender)
+    }
+
+    fn handle_view(&mut self, now: Time, change: &ViewChange) {
+        let ViewChange { node, kind, .. } = *change;
+        self.with(now, change.group, |state, cx| state.on_node(cx, node, kind));
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some((group, timer)) = self.timers.pop_due(now) {
+            self.with(now, group, |state, cx| state.on_timer(cx, timer));
+        }
+        self.repeat_queries(now);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.outbox.pop(out)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let rings = self.timers.next_due().map(|at| Wakeup { at, reason: "token ring" });
+        let queries = self.queries.due().map(|at| Wakeup { at, reason: "query a ring" });
+        Wakeup::earlier(rings, queries)
+    }
+
+    fn set_path_mtu(&mut self, bytes: u16) {
+        self.config.path_mtu = bytes.min(self.max_mtu).max(config::LEAST_MTU as u16);
+    }
+
+    fn payload_limit(&self, _profile: Profile) -> usize {
+        self.config.message_bytes
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.groups.values().map(|slot| slot.group.held_bytes()).sum()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name().collect()
+    }
+
+    fn check(&self) {
+        self.groups.values().for_each(|slot| slot.group.check());
+    }
+}

@@ -1,0 +1,268 @@
+//! Mutually exclusive locks of a group (3.3, 4.3), with their holders and waiting processes.
+//!
+//! They are part of the view, so they are the same at all members, and a view that removes a member
+//! passes its locks on. The paper refuses a request for a lock that is held. Here, a process that
+//! waits is queued behind the holder, in order of arrival.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::fmt;
+
+use crate::rmp::ids::{Process, Timestamp};
+
+/// Locks of a ring: for each lock the holder, and behind it the waiting processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Locks {
+    queues: BTreeMap<LockName, VecDeque<Process>>,
+    entries: usize,
+}
+
+/// Name of a lock. 0 to 5 are the handler locks. All others are hashes of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(pub u64);
+
+/// One of the six handlers of a group (3.3). The holder of its lock replies to the messages that
+/// name this handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handler(u8);
+
+/// Change of a lock that this node has requested, at its place among the messages.
+///
+/// It always refers to the last request. If a node releases a lock and requests it again, it
+/// receives the outcome of the second request, and no report that the first one was granted,
+/// refused or ended. This applies to a caller that takes all events before it makes the next
+/// request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockNews {
+    /// The lock.
+    pub name: LockName,
+    /// The change.
+    pub change: LockChange,
+}
+
+/// Outcomes of a lock request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockChange {
+    /// This node holds the lock. A majority of the ring is known to have the grant, and all
+    /// messages that an earlier holder sent under the lock were delivered before.
+    Granted {
+        /// Number that grows with each grant of the lock in this ring and in the rings that follow
+        /// it by reformations. A resource that rejects smaller numbers than it has seen is safe
+        /// from a holder that has not detected its removal. A ring that is created anew, because
+        /// all members of the former one are gone, begins with small numbers again. Rings that were
+        /// created separately, or separated ([`Partition::AtLeast`](super::Partition)), count
+        /// separately.
+        fence: Timestamp,
+    },
+    /// The lock was not granted.
+    Refused {
+        /// The holder; `None` if the lock is free and the ring has its maximum number of locks.
+        holder: Option<Process>,
+    },
+    /// The lock was released, or is no longer waited for.
+    Released,
+    /// This node is no longer in the ring. It neither holds the lock nor waits for it.
+    Lost,
+}
+
+/// Reason why a lock was not requested or not released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// This node is not in the group.
+    #[error("this node is not in the group")]
+    NotJoined,
+    /// This node holds the lock, or has requested it.
+    #[error("this node already holds the lock or has requested it")]
+    AlreadyAsked,
+    /// This node has not requested the lock.
+    #[error("this node has not requested the lock")]
+    NotAsked,
+    /// This node holds, waits for or releases too many locks.
+    #[error("too many lock requests: this node already has {asked}")]
+    TooMany {
+        /// Number of these locks, or of queued change requests.
+        asked: usize,
+    },
+}
+
+impl Handler {
+    /// Number of handlers.
+    pub const COUNT: u8 = 6;
+
+    /// Returns the handler with this number; `None` from [`Handler::COUNT`] on.
+    pub const fn new(number: u8) -> Option<Self> {
+        if number < Self::COUNT { Some(Self(number)) } else { None }
+    }
+
+    /// Returns its number.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// Returns the lock whose holder replies.
+    pub const fn lock(self) -> LockName {
+        LockName(self.0 as u64)
+    }
+}
+
+impl LockName {
+    /// Returns the lock called `name`: a hash of the name that is no handler's.
+    pub fn of_name(name: &str) -> Self {
+        Self(crate::ids::name_hash(name) | 1 << 63)
+    }
+
+    /// Returns the handler whose lock this is, if it is one.
+    pub fn handler(self) -> Option<Handler> {
+        u8::try_from(self.0).ok().and_then(Handler::new)
+    }
+}
+
+impl From<&str> for LockName {
+    fn from(name: &str) -> Self {
+        Self::of_name(name)
+    }
+}
+
+impl From<Handler> for LockName {
+    fn from(handler: Handler) -> Self {
+        handler.lock()
+    }
+}
+
+impl Locks {
+    /// Maximum number of holders and waiting processes of all locks together.
+    pub const MAX_ENTRIES: usize = 4096;
+
+    /// Returns the holder of a lock.
+    pub fn holder(&self, name: LockName) -> Option<Process> {
+        self.queues.get(&name)?.front().copied()
+    }
+
+    /// Returns the processes that wait for a lock, the next holder first.
+    pub fn waiting(&self, name: LockName) -> impl Iterator<Item = Process> {
+        self.queues.get(&name).into_iter().flat_map(|queue| queue.iter().skip(1).copied())
+    }
+
+    /// Returns all locks that are held, with their holders.
+    pub fn held(&self) -> impl Iterator<Item = (LockName, Process)> {
+        self.queues.iter().filter_map(|(name, queue)| Some((*name, *queue.front()?)))
+    }
+
+    /// Returns the number of locks that are held.
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Returns `true` if no lock is held.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Returns `true` if `count` more entries fit.
+    pub(crate) fn has_room_for(&self, count: usize) -> bool {
+        self.entries + count <= Self::MAX_ENTRIES
+    }
+
+    /// Returns `true` if `process` would get the lock, or may wait for it.
+    pub(crate) fn admits(&self, name: LockName, process: Process, waits: bool) -> bool {
+        let Some(queue) = self.queues.get(&name) else { return self.has_room_for(1) };
+        queue.contains(&process) || (waits && self.has_room_for(1))
+    }
+
+    /// Adds `process` to the queue of the lock. It holds the lock if the queue was empty.
+    pub fn ask(&mut self, name: LockName, process: Process) {
+        let queue = self.queues.entry(name).or_default();
+        if !queue.contains(&process) {
+            queue.push_back(process);
+            self.entries += 1;
+        }
+    }
+
+    /// Removes `process` from the queue of the lock.
+    pub(crate) fn give_back(&mut self, name: LockName, process: Process) {
+        let Some(queue) = self.queues.get_mut(&name) else { return };
+        let before = queue.len();
+        queue.retain(|it| *it != process);
+        self.entries -= before - queue.len();
+        if queue.is_empty() {
+            self.queues.remove(&name);
+        }
+    }
+
+    /// Removes `process` from all queues.
+    pub(crate) fn remove(&mut self, process: Process) {
+        for queue in self.queues.values_mut() {
+            queue.retain(|it| *it != process);
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
+        self.entries = self.queues.values().map(VecDeque::len).sum();
+    }
+
+    /// Returns the queue of each lock, the holder first.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (LockName, &VecDeque<Process>)> {
+        self.queues.iter().map(|(name, queue)| (*name, queue))
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.handler() {
+            Some(handler) => write!(f, "handler {}", handler.0),
+            None => write!(f, "lock {:016x}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    const LOCK: LockName = LockName(9);
+
+    fn process(node: u64) -> Process {
+        Process { node: NodeId(node), life: 1 }
+    }
+
+    #[test]
+    fn locks_are_granted_in_the_order_of_requests() {
+        let mut locks = Locks::default();
+        [3, 1, 2, 1].into_iter().for_each(|node| locks.ask(LOCK, process(node)));
+        assert_eq!(locks.holder(LOCK), Some(process(3)));
+        assert_eq!(locks.waiting(LOCK).collect::<Vec<_>>(), [process(1), process(2)]);
+        locks.give_back(LOCK, process(3));
+        assert_eq!(locks.holder(LOCK), Some(process(1)));
+        locks.remove(process(1));
+        assert_eq!(locks.holder(LOCK), Some(process(2)));
+        locks.give_back(LOCK, process(2));
+        assert_eq!((locks.len(), locks.entries), (0, 0));
+    }
+
+    #[test]
+    fn request_without_waiting_is_not_admitted_to_a_held_lock() {
+        let mut locks = Locks::default();
+        assert!(locks.admits(LOCK, process(1), false));
+        locks.ask(LOCK, process(1));
+        assert!(!locks.admits(LOCK, process(2), false));
+        assert!(locks.admits(LOCK, process(2), true));
+        assert!(locks.admits(LOCK, process(1), false), "it holds it");
+    }
+
+    #[test]
+    fn holders_and_waiters_of_locks_are_bounded() {
+        let mut locks = Locks::default();
+        for name in 0..Locks::MAX_ENTRIES as u64 {
+            assert!(locks.admits(LockName(name), process(1), true));
+            locks.ask(LockName(name), process(1));
+        }
+        assert!(!locks.admits(LockName(u64::MAX), process(1), true));
+        assert!(!locks.admits(LockName(7), process(2), true));
+    }
+
+    #[test]
+    fn names_are_not_handlers_and_handlers_have_the_first_six() {
+        assert_eq!(LockName::of_name("leader").handler(), None);
+        assert_ne!(LockName::of_name("leader"), LockName::of_name("backup"));
+        assert_eq!(LockName(5).handler(), Handler::new(5));
+        assert_eq!((LockName(6).handler(), Handler::new(6)), (None, None));
+    }
+}

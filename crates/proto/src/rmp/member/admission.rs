@@ -1,0 +1,164 @@
+//! Admission to a ring: requests to join one, until it admits this node or there is none (4.3).
+
+use alloc::collections::BTreeMap;
+
+use super::peers::Peers;
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::flow::MOST_LATE;
+use crate::rmp::ids::Epoch;
+use crate::rmp::packet::{Packet, Snapshot};
+use crate::rmp::ring::{ListChange, ListChangeKind};
+use crate::{NodeId, Time};
+
+/// State of a node that requests to join a ring.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    /// The ring that this node requests to join; `None`: any.
+    target: Option<Epoch>,
+    /// Last time at which this node heard of a ring that it is not in.
+    elsewhere: Option<Time>,
+    /// Known nodes with larger ids that have requested to join since this node was last in a ring,
+    /// with the time of the last request.
+    joiners: BTreeMap<NodeId, Time>,
+    /// Number of consecutive requests without an answer.
+    tries: u32,
+    /// `true` if a ring has received the last request.
+    is_in_line: bool,
+    /// Number of requests that a ring received while it did not work.
+    tries_in_line: u32,
+}
+
+/// Follow-up of a request to join that got no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JoinTimeout {
+    /// The request was repeated.
+    Repeated,
+    /// The request was repeated, because this node may not create a ring.
+    MayNotCreate,
+    /// There is no ring. This node is to create one.
+    Create,
+}
+
+impl Admission {
+    /// Sets the ring to join, after this node was in another one until `now`.
+    pub(super) fn retarget(&mut self, now: Time, target: Option<Epoch>) {
+        (self.target, self.elsewhere) = (target, Some(now));
+    }
+
+    /// Lets this node create a ring without waiting for others that it has heard of.
+    pub(super) fn forget_others(&mut self) {
+        self.elsewhere = None;
+    }
+
+    /// Begins to request `join`.
+    pub(super) fn begin(&mut self, cx: &mut Context<'_>, join: ListChange) {
+        (self.tries, self.tries_in_line) = (0, 0);
+        self.request(cx, join);
+    }
+
+    pub(super) fn request(&mut self, cx: &mut Context<'_>, join: ListChange) {
+        cx.counters.requests_sent += 1;
+        cx.multicast(&Packet::ListChangeRequest { epoch: self.target, change: join });
+        let retry = cx.timing.join_retry(cx.config);
+        let mut wait = retry + cx.random(retry / 4);
+        if core::mem::take(&mut self.is_in_line) {
+            // The ring has the request. It is repeated only in case it gets lost there. The ring
+            // may never continue, and many nodes may wait for it.
+            self.tries_in_line = self.tries_in_line.saturating_add(1);
+            let doublings = (self.tries_in_line / TRIES_PER_DOUBLING).min(MOST_DOUBLINGS);
+            wait *= PAUSE_IN_LINE;
+            wait = wait.max((wait * (1 << doublings)).min(MOST_LATE / 2));
+        }
+        cx.set(Timer::Join, wait);
+    }
+
+    /// Repeats the request, unless so many got no answer that there is no ring (4.3).
+    pub(super) fn on_timer(
+        &mut self,
+        cx: &mut Context<'_>,
+        peers: &Peers,
+        join: ListChange,
+        may_create: bool,
+    ) -> JoinTimeout {
+        self.tries += 1;
+        if self.tries < cx.config.join_tries {
+            self.request(cx, join);
+            return JoinTimeout::Repeated;
+        }
+        // One answer may get lost. A ring that does not answer `join_tries` requests is no
+        // obstacle.
+        self.tries_in_line = 0;
+        let patience = cx.config.patience;
+        let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience)
+            && !self.is_first_of_joiners(cx.now, peers);
+        // The ring that this node requested to join may be another one by now, or may not receive
+        // its packets.
+        let waits = self.target.take().is_some() || is_elsewhere;
+        if !waits && may_create {
+            return JoinTimeout::Create;
+        }
+        self.tries = 0;
+        self.request(cx, join);
+        if waits { JoinTimeout::Repeated } else { JoinTimeout::MayNotCreate }
+    }
+
+    /// Returns `true` if all known nodes wait for a ring that is gone, and this node has the
+    /// smallest id.
+    fn is_first_of_joiners(&self, now: Time, peers: &Peers) -> bool {
+        let is_joining =
+            |node| self.joiners.get(&node).is_some_and(|at| now.since(*at) < MOST_LATE);
+        peers.iter().len() > 0 && peers.iter().all(is_joining)
+    }
+
+    /// Handles the request of another node to join, while this one joins.
+    pub(super) fn on_other_joiner(
+        &mut self,
+        cx: &Context<'_>,
+        peers: &Peers,
+        sender: NodeId,
+        change: ListChange,
+    ) {
+        // Of several nodes that start at the same time, the one with the smallest id creates the
+        // ring.
+        let creates = matches!(change.kind, ListChangeKind::Join { member, .. }
+            if member.is_voter || member.partition.quorum().is_none());
+        if creates && sender < cx.node {
+            self.tries = 0;
+        } else if peers.contains(sender) {
+            self.joiners.insert(sender, cx.now);
+        }
+    }
+
+    /// Handles a snapshot of a ring while this node joins. A ring exists, so this node need not
+    /// create one. But it may be another ring than the target, which may be gone.
+    pub(super) fn on_snapshot(&mut self, now: Time, sender: NodeId, snapshot: &Snapshot) {
+        let epoch = snapshot.view.epoch;
+        // The creator of the target is in another ring now.
+        self.target = self.target.map(|it| if it.creator.node == sender { epoch } else { it });
+        // A ring that does not work is the only target for a limited time: it may never admit a
+        // member.
+        if self.target.is_none_or(|target| target == epoch && snapshot.is_working) {
+            self.tries = 0;
+        }
+        self.is_in_line = true;
+        if snapshot.is_working {
+            self.tries_in_line = 0;
+        }
+        self.elsewhere = Some(now);
+        self.joiners.remove(&sender);
+    }
+
+    /// Handles the departure of a node from the group.
+    pub(super) fn on_node_down(&mut self, peers: &Peers, node: NodeId) {
+        self.joiners.remove(&node);
+        // Without other nodes, no ring can exist elsewhere.
+        self.elsewhere = self.elsewhere.filter(|_| peers.iter().len() > 0);
+    }
+}
+
+/// Number of requests to a ring that does not work after which a joiner doubles the interval.
+const TRIES_PER_DOUBLING: u32 = 16;
+/// Maximum number of doublings of the interval between requests.
+const MOST_DOUBLINGS: u32 = 5;
+/// Factor by which a joiner waits longer before it repeats a request that a ring has received.
+const PAUSE_IN_LINE: u32 = 4;

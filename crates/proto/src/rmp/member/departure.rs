@@ -1,0 +1,156 @@
+//! Departure from a ring: on request, for a larger ring, or because the ring continues without this
+//! member (4.3).
+
+use crate::NodeId;
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::ids::{Epoch, Timestamp};
+use crate::rmp::packet::Packet;
+use crate::rmp::ring::{FormerRing, Ring};
+use crate::rmp::sender::Sender;
+
+/// State of a member that leaves, or that has left.
+#[derive(Debug, Default)]
+pub(crate) struct Departure {
+    /// `true` if the application has left the group.
+    is_leaving: bool,
+    /// `true` once the others were requested to release this member: it sends nothing more.
+    is_requested: bool,
+    /// The larger ring of the group that this member leaves to join.
+    merging: Option<Epoch>,
+    /// `true` if the state of the group is no longer needed.
+    is_over: bool,
+    /// The ring from which this node was removed, until a view of another ring is delivered.
+    former: Option<FormerRing>,
+}
+
+/// Next step of a departure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// It is not time to request the release, or it was requested before.
+    No,
+    /// This member is alone, so no other one releases it.
+    Alone,
+    /// The release is to be requested.
+    Request,
+}
+
+impl Departure {
+    /// Creates the state of a node that was removed from the ring `former`.
+    pub(super) fn of_removed(former: Option<FormerRing>) -> Self {
+        Self { former, ..Self::default() }
+    }
+
+    /// Begins to leave. Returns `false` if this member leaves already.
+    pub(super) fn begin(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_leaving, true)
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    pub(super) fn is_requested(&self) -> bool {
+        self.is_requested
+    }
+
+    /// Returns `true` if this member sends no more messages in its ring.
+    pub(super) fn is_going(&self) -> bool {
+        self.is_requested || self.merging.is_some()
+    }
+
+    /// Lets this member leave its ring for the larger one of this epoch.
+    pub(super) fn merge_into(&mut self, epoch: Epoch) {
+        self.merging = Some(epoch);
+    }
+
+    pub(super) fn merging(&self) -> Option<Epoch> {
+        self.merging
+    }
+
+    /// Ends the stay in a ring that has done nothing. Returns the larger ring to join.
+    pub(super) fn on_dissolved(&mut self) -> Option<Epoch> {
+        self.is_requested = false;
+        self.merging.take()
+    }
+
+    /// Returns the ring from which this node was removed: the first one, or `ring`.
+    pub(super) fn former(&self, ring: Option<&Ring>) -> Option<FormerRing> {
+        self.former.or_else(|| ring.map(Ring::as_former))
+    }
+
+    /// Returns the ring from which this node was removed, if this is the first view since.
+    pub(super) fn take_former(&mut self) -> Option<FormerRing> {
+        self.former.take()
+    }
+
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Returns `true` if this member has left `ring` and still answers.
+    pub(super) fn is_out(&self, ring: &Ring) -> bool {
+        self.is_leaving && !ring.view().contains(ring.me())
+    }
+
+    /// Decides whether to request the release from the ring. A leaving member waits until all its
+    /// messages have places. A member that moves to a larger ring waits for the messages that it
+    /// has sent, because some members may have delivered them.
+    pub(super) fn next_step(&mut self, ring: &Ring, sender: &Sender) -> Release {
+        let is_done = match self.is_leaving {
+            true => sender.unplaced_from().is_none(),
+            // Without a quorum no message gets a place here.
+            false => {
+                self.merging.is_some() && (sender.has_all_placed() || ring.shortage().is_some())
+            }
+        };
+        if !is_done || self.is_over || core::mem::replace(&mut self.is_requested, true) {
+            Release::No
+        } else if ring.view().len() == 1 {
+            self.is_over = self.is_leaving;
+            Release::Alone
+        } else {
+            Release::Request
+        }
+    }
+
+    /// Limits the time that leaving takes. A ring that may not continue releases no member either.
+    pub(super) fn limit(&self, cx: &mut Context<'_>, ring: &Ring) {
+        cx.set(Timer::Linger, cx.timing.round(cx.config.leave_within, ring.view().len()));
+    }
+
+    /// Handles the release of a leaving member. It still answers for a limited time. `is_passing`
+    /// is `true` if its own list releases it, because the next token site may not have received
+    /// that list.
+    pub(super) fn on_released(&self, cx: &mut Context<'_>, ring: &Ring, is_passing: bool) {
+        let members = ring.view().len();
+        let mut linger = cx.timing.round(cx.config.linger, members);
+        if is_passing {
+            cx.set(Timer::Pass, cx.timing.pass_timeout(cx.config, 0));
+            linger = linger.max(cx.timing.round(cx.config.leave_within, members));
+        }
+        cx.set(Timer::Linger, linger);
+    }
+
+    /// Handles the report that the next site has the token, and therefore knows of the departure of
+    /// this member.
+    pub(super) fn on_pass_accepted(&self, cx: &mut Context<'_>, ring: &Ring) {
+        if self.is_out(ring) {
+            self.on_released(cx, ring, false);
+        }
+    }
+
+    /// Sends rounds, from `from` on, to a member that has not heard of the departure of this one.
+    pub(super) fn answer(&self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, from: Timestamp) {
+        if self.is_out(ring) {
+            let rounds = ring.log().range(from, ring.log().next()).take(ROUNDS_FOR_OTHERS);
+            rounds.for_each(|round| cx.unicast(to, &Packet::of_round(ring.epoch(), round)));
+        }
+    }
+}
+
+/// Maximum number of rounds that a member that has left sends at once.
+const ROUNDS_FOR_OTHERS: usize = 32;

@@ -1,0 +1,101 @@
+//! Two rings of one group that meet: which of them remains.
+
+use crate::rmp::ids::Timestamp;
+use crate::rmp::ring::{Ring, RingView, Snapshot};
+
+/// What the member of a ring does when it meets another ring of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meeting {
+    Ignore,
+    /// The other ring is of another network, and has an address that a member had before.
+    Foreign,
+    /// The other ring continues this one without this member.
+    Removed,
+    /// Members of this working ring have continued elsewhere. An idle ring may not have missed
+    /// them.
+    Missed,
+    /// The other ring has to join this one.
+    Announce,
+    /// This member joins the other ring at once, because its own one does not work.
+    Join,
+    /// This member leaves for the other ring in order, because the others of its own one may need
+    /// it for their majority.
+    Leave,
+}
+
+/// State of the member that meets another ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standpoint<'a> {
+    pub(super) ring: &'a Ring,
+    /// `true` if the ring is not being reformed.
+    pub(super) is_working: bool,
+    /// `true` if the ring may not continue.
+    pub(super) is_minority: bool,
+    /// `true` if it may not continue only since a short time.
+    pub(super) is_patient: bool,
+    /// `true` if nothing that was requested of the ring is lost with it.
+    pub(super) is_unused: bool,
+    pub(super) is_leaving: bool,
+    pub(super) is_merging: bool,
+    /// `true` if a member of the other ring is a known node of the group.
+    pub(super) is_known: bool,
+}
+
+impl Standpoint<'_> {
+    /// Decides which of the two rings ends, if both cannot remain.
+    pub(super) fn meet(&self, snapshot: &Snapshot) -> Meeting {
+        let (ours, theirs) = (self.ring.view(), &snapshot.view);
+        let is_descendant = theirs.origin == ours.origin;
+        let is_newer = theirs.epoch.version > ours.epoch.version;
+        if !is_descendant && !self.is_known {
+            return Meeting::Foreign;
+        }
+        if is_descendant && is_newer && !self.is_working {
+            return Meeting::Removed;
+        }
+        let has_ours = || theirs.processes().any(|process| ours.contains(process));
+        if is_descendant && is_newer && has_ours() {
+            return Meeting::Missed;
+        }
+        if self.is_leaving {
+            return Meeting::Ignore;
+        }
+        // A ring may not have detected yet that its members are in the other one.
+        let (rest, own_rest) = (theirs.without_moved(ours), ours.without_moved(theirs));
+        let is_larger = is_larger((&rest, snapshot.ordered), (&own_rest, self.ring.ordered()));
+        let has_electorate = ours.electorate().is_some();
+        if !snapshot.is_working {
+            // A ring that may not continue has to join this one. But a ring of an electorate that
+            // has ordered something waits for its voters. A ring that has not yields to it.
+            let waits = has_electorate && snapshot.ordered > Timestamp(0) && is_larger;
+            return if waits && self.is_unused { Meeting::Join } else { Meeting::Ignore };
+        }
+        let is_stronger = is_descendant || is_larger;
+        if self.is_minority && has_electorate && !is_stronger && !theirs.has_quorum() {
+            Meeting::Announce
+        } else if self.is_minority && (is_stronger || !self.is_patient) {
+            Meeting::Join
+        } else if self.is_working && is_larger && !self.is_merging {
+            Meeting::Leave
+        } else {
+            Meeting::Ignore
+        }
+    }
+}
+
+/// Returns `true` if `theirs` is the larger of two rings of a group: it remains when they meet.
+/// With an electorate, it is the ring that has its quorum, or that has ordered more. Of equal rings
+/// it is the one with the smaller epoch.
+fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
+    let size = |(view, ordered): (&RingView, Timestamp)| {
+        let has_electorate = view.electorate().is_some();
+        let is_whole = view.has_quorum() && !view.is_forced;
+        let rank = (is_whole, view.is_forced, ordered, view.voters().count());
+        let of_electorate = has_electorate.then_some(rank);
+        (of_electorate, view.len())
+    };
+    match size(theirs).cmp(&size(ours)) {
+        core::cmp::Ordering::Equal => theirs.0.epoch < ours.0.epoch,
+        order => order.is_gt(),
+    }
+}

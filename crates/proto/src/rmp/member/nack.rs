@@ -1,0 +1,172 @@
+//! Requests for missing packets and rounds, and the answers to them (4.2).
+//!
+//! A member that lacks something requests it from one node after the other. If the token is in
+//! flight and nothing is missing, it also waits for the next round: that may have been lost as a
+//! whole. A member that gets no answer at all begins a [reformation](super::reformation).
+
+use alloc::vec::Vec;
+
+use super::retransmission::{Retransmissions, RetransmitTo};
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::ids::{Epoch, Process, Timestamp};
+use crate::rmp::packet::{DataPacket, Nack, Packet};
+use crate::rmp::ring::{Gaps, Ring};
+use crate::{NodeId, SeqNo};
+
+/// State of a member's requests.
+#[derive(Debug, Default)]
+pub(super) struct Nacks {
+    /// Number of consecutive requests without an answer.
+    tries: u32,
+    missing: Gaps,
+    /// The missing packets and rounds that the timer was set for.
+    awaited: Gaps,
+    retransmissions: Retransmissions,
+}
+
+impl Nacks {
+    /// Sets the timer for the request of missing packets and rounds. `changes_wait` is `true` if a
+    /// member waits to join or to leave, for which the token has to go round.
+    pub(super) fn set_timer(&mut self, cx: &mut Context<'_>, ring: &Ring, changes_wait: bool) {
+        let missing = ring.gaps();
+        if missing != self.missing {
+            self.tries = 0;
+        }
+        if !missing.is_empty() {
+            let wait = match self.tries {
+                0 => cx.timing.nack_delay(cx.config),
+                tries => cx.timing.timeout(cx.config, tries - 1),
+            };
+            if missing.overlaps(&self.awaited) {
+                cx.set_no_later(Timer::Ask, wait);
+            } else {
+                // Everything that the timer was set for has arrived. The packets that are missing
+                // now are younger.
+                cx.set(Timer::Ask, wait);
+                self.awaited.clone_from(&missing);
+            }
+        } else if ring.token() != ring.me() && (!ring.is_quiet() || changes_wait) {
+            // The token is in flight, or a member waits for it. If no member has it any more, this
+            // timer detects that.
+            let is_for_token = core::mem::take(&mut self.awaited).is_empty();
+            if !(is_for_token && cx.is_set(Timer::Ask)) {
+                cx.set(Timer::Ask, cx.config.idle_after + cx.timing.longest(cx.config));
+            }
+        } else {
+            cx.cancel(Timer::Ask);
+            self.tries = 0;
+            self.awaited = Gaps::default();
+        }
+        self.missing = missing;
+    }
+
+    /// Handles an applied round: the ring works.
+    pub(super) fn on_applied(&mut self, cx: &mut Context<'_>) {
+        self.tries = 0;
+        cx.cancel(Timer::Ask);
+    }
+
+    /// Forgets what is missing, because the timers have stopped.
+    pub(super) fn clear(&mut self) {
+        (self.missing, self.awaited) = (Gaps::default(), Gaps::default());
+    }
+
+    /// Requests what is missing. Returns `false` if all tries are used up.
+    pub(super) fn on_timer(&mut self, cx: &mut Context<'_>, ring: &Ring) -> bool {
+        self.tries += 1;
+        let named_tries = cx.config.tries.min(ring.view().len() as u32);
+        if self.tries > cx.config.tries + named_tries {
+            return false;
+        }
+        let mut missing = ring.gaps();
+        if missing.is_empty() {
+            // A message waits for rounds that this member has never received.
+            missing.to = Timestamp::MAX;
+        }
+        let asked = self.next_asked(ring, &missing, named_tries);
+        let nack = nack(ring.epoch(), asked, missing);
+        cx.counters.nacks_sent += 1;
+        // Other members receive the request as well, and need not send it again.
+        cx.multicast(&nack);
+        cx.set(Timer::Ask, cx.timing.timeout(cx.config, self.tries));
+        true
+    }
+
+    /// Returns the node to request missing packets from. The first is the last known token site, or
+    /// the source itself. Other members follow, one for each of `named_tries`. After that it is
+    /// `None`, for any member (4.2).
+    fn next_asked(&self, ring: &Ring, missing: &Gaps, named_tries: u32) -> Option<NodeId> {
+        let early = ring.log().early().last().map(|round| round.site);
+        let source = missing.runs.first().map(|run| run.source);
+        let last = early.or(source).unwrap_or(ring.token());
+        let others: Vec<Process> = ring.view().processes().filter(|it| *it != ring.me()).collect();
+        let first = others.iter().position(|other| *other == last).unwrap_or(0);
+        let turn = self.tries as usize - 1;
+        (turn < others.len().min(named_tries as usize))
+            .then(|| others[(first + turn) % others.len()].node)
+    }
+
+    /// Answers the request of another member, as far as this member is asked and has what is
+    /// missing there.
+    pub(super) fn on_nack(&mut self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, nack: &Nack) {
+        let is_asked = match nack.asked {
+            Some(asked) => asked == cx.node,
+            // Two members answer on average.
+            None => cx.rng.below(ring.view().len()) < 2,
+        };
+        if !is_asked {
+            return;
+        }
+        let rounds = ring.log().range(nack.from, nack.to).take(ROUNDS_IN_AN_ANSWER);
+        let mut left = PACKETS_IN_AN_ANSWER;
+        for round in rounds {
+            left -= 1;
+            cx.counters.nacks_answered += 1;
+            cx.unicast(to, &Packet::of_round(nack.epoch, round));
+        }
+        for run in &nack.runs {
+            for seqno in (0..u32::from(run.count)).map(|step| run.first.plus(step)) {
+                let Some(packet) = DataPacket::kept(ring, run.source, seqno).filter(|_| left > 0)
+                else {
+                    continue;
+                };
+                left -= 1;
+                self.retransmit(cx, to, (run.source, seqno), &Packet::Data(packet));
+            }
+        }
+    }
+
+    fn retransmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: NodeId,
+        name: (Process, SeqNo),
+        packet: &Packet,
+    ) {
+        let span = cx.config.least_timeout / 2;
+        let destination = self.retransmissions.next(cx.now, span, name);
+        cx.counters.nacks_answered += u64::from(destination != RetransmitTo::None);
+        match destination {
+            RetransmitTo::One => cx.unicast(to, packet),
+            RetransmitTo::All => cx.multicast(packet),
+            RetransmitTo::None => {}
+        }
+    }
+}
+
+/// Requests missing packets and rounds from one node.
+pub(super) fn request_from(cx: &mut Context<'_>, node: NodeId, epoch: Epoch, missing: Gaps) {
+    cx.counters.nacks_sent += 1;
+    cx.unicast(node, &nack(epoch, Some(node), missing));
+}
+
+fn nack(epoch: Epoch, asked: Option<NodeId>, missing: Gaps) -> Packet {
+    let Gaps { from, to, mut runs } = missing;
+    runs.truncate(RUNS_IN_A_NACK);
+    Packet::Nack(Nack { epoch, asked, from, to, runs })
+}
+
+/// Maximum number of runs in a NACK. They fit one packet.
+const RUNS_IN_A_NACK: usize = 64;
+const ROUNDS_IN_AN_ANSWER: usize = 32;
+const PACKETS_IN_AN_ANSWER: usize = 64;

@@ -1,0 +1,116 @@
+//! Changes of the view that this member requests: its locks and its departure (4.3).
+
+use alloc::collections::VecDeque;
+
+use super::view_change::{ViewChanges, is_answered, next_number};
+use crate::SeqNo;
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::ids::Process;
+use crate::rmp::locks::MAX_OWN;
+use crate::rmp::packet::Packet;
+use crate::rmp::ring::{ListChange, ListChangeKind, Ring};
+
+/// Own requests of a member, which are served one after the other.
+#[derive(Debug)]
+pub(super) struct OwnChanges {
+    me: Process,
+    waiting: VecDeque<ListChange>,
+    next_number: u32,
+    /// Number of consecutive tries of the current request.
+    tries: u32,
+}
+
+impl OwnChanges {
+    pub(super) fn new(me: Process, first_number: SeqNo) -> Self {
+        Self { me, waiting: VecDeque::new(), next_number: first_number.0.max(1), tries: 0 }
+    }
+
+    pub(super) fn me(&self) -> Process {
+        self.me
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns `true` if this member may request another lock now. Leaving and releasing locks are
+    /// always allowed, because those requests are no more than the locks.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.len() < MAX_WAITING
+    }
+
+    /// Queues a request. Returns its number.
+    pub(super) fn push(&mut self, kind: ListChangeKind) -> u32 {
+        let request = self.next_number;
+        self.next_number = next_number(request);
+        self.waiting.push_back(ListChange { process: self.me, request, kind });
+        request
+    }
+
+    /// Makes the requests those of another life, `me`, that is in no ring and need not leave one.
+    pub(super) fn enter_life(&mut self, me: Process) {
+        self.waiting.retain(|change| change.kind != ListChangeKind::Leave);
+        self.waiting.iter_mut().for_each(|change| change.process = me);
+        self.me = me;
+    }
+
+    /// Removes the requests that a New List answers. Returns `true` if it answers one of this
+    /// member.
+    pub(super) fn on_answered(&mut self, answered: &ListChange) -> bool {
+        if answered.process != self.me {
+            return false;
+        }
+        let is_done = |it: &ListChange| is_answered(it.request, answered.request);
+        while self.waiting.front().is_some_and(is_done) {
+            self.waiting.pop_front();
+        }
+        true
+    }
+
+    /// Returns the request to be made next. A ring without its quorum changes no locks, so a
+    /// request to leave does not wait for them.
+    fn next(&self, ring: &Ring) -> Option<ListChange> {
+        let is_leave = |change: &&ListChange| change.kind == ListChangeKind::Leave;
+        let leave = self.waiting.iter().find(is_leave).filter(|_| ring.shortage().is_some());
+        leave.or(self.waiting.front()).copied()
+    }
+
+    /// Makes the next request, and adds it to `changes`.
+    pub(super) fn request(&mut self, cx: &mut Context<'_>, ring: &Ring, changes: &mut ViewChanges) {
+        self.tries = 0;
+        self.repeat(cx, ring, changes);
+    }
+
+    fn repeat(&self, cx: &mut Context<'_>, ring: &Ring, changes: &mut ViewChanges) {
+        let Some(change) = self.next(ring) else { return cx.cancel(Timer::Request) };
+        changes.insert(change);
+        cx.counters.requests_sent += 1;
+        cx.multicast(&Packet::ListChangeRequest { epoch: Some(ring.epoch()), change });
+        cx.set(Timer::Request, cx.timing.timeout(cx.config, self.tries));
+    }
+
+    /// Repeats the request. Returns `false` if all tries are used up.
+    pub(super) fn on_timer(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &Ring,
+        changes: &mut ViewChanges,
+        is_leaving: bool,
+    ) -> bool {
+        // Requests for locks wait for a quorum without limit.
+        self.tries += u32::from(ring.shortage().is_none() || is_leaving);
+        // Changes of the members are made one after the other. Each takes a rotation of the token.
+        let has_tries = self.tries <= cx.config.tries + ring.view().len() as u32;
+        if has_tries {
+            self.repeat(cx, ring, changes);
+        }
+        has_tries
+    }
+
+    pub(super) fn check(&self) {
+        assert!(self.waiting.len() <= MAX_WAITING + MAX_OWN + 1, "too many requests");
+    }
+}
+
+/// Maximum number of queued requests with which another lock may be requested.
+const MAX_WAITING: usize = 64;

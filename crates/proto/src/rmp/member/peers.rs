@@ -1,0 +1,123 @@
+//! The other nodes of the group: the known ones, and those that receive notices about the ring.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::ids::Process;
+use crate::rmp::reach::Reach;
+use crate::rmp::ring::Ring;
+use crate::rmp::terms::Terms;
+use crate::{NodeId, Time};
+
+/// Other nodes in the group, as reported by the membership provider.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    known: BTreeSet<NodeId>,
+    notices: NoticeLimiter,
+}
+
+impl Peers {
+    pub(super) fn insert(&mut self, node: NodeId) {
+        self.known.insert(node);
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId) {
+        self.known.remove(&node);
+    }
+
+    /// Returns the same nodes, of which none has received a notice.
+    pub(super) fn without_notices(self) -> Self {
+        Self { notices: NoticeLimiter::default(), ..self }
+    }
+
+    pub(super) fn contains(&self, node: NodeId) -> bool {
+        self.known.contains(&node)
+    }
+
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = NodeId> {
+        self.known.iter().copied()
+    }
+
+    pub(super) fn strangers(&self, ring: &Ring) -> Vec<NodeId> {
+        self.iter().filter(|node| ring.view().process_of(*node).is_none()).collect()
+    }
+
+    /// Computes the destinations of multicasts anew, and sets the timer for announcements of the
+    /// ring, after a change of the members or of the known nodes.
+    pub(super) fn refresh(
+        &self,
+        cx: &mut Context<'_>,
+        me: Process,
+        terms: &Terms,
+        ring: Option<&Ring>,
+    ) {
+        let known = self.iter().chain(terms.via);
+        *cx.reach = Reach::new(me, ring.map(Ring::view), !terms.is_multicast, known);
+        self.set_timer(cx, ring);
+    }
+
+    /// Sets the timer for announcements of the ring while nodes of the group are not in it.
+    pub(super) fn set_timer(&self, cx: &mut Context<'_>, ring: Option<&Ring>) {
+        match ring.is_some_and(|ring| !self.strangers(ring).is_empty()) {
+            true => cx.set_no_later(Timer::Announce, cx.config.announce),
+            false => cx.cancel(Timer::Announce),
+        }
+    }
+
+    pub(super) fn may_notify(&mut self, cx: &Context<'_>, to: NodeId) -> bool {
+        self.notices.may_send(cx.now, cx.config.least_timeout, to)
+    }
+}
+
+/// Rate limit of notices (4.3). It applies to each node on its own: a joiner that received no
+/// notice because others just did would conclude that the ring is gone, and create another.
+#[derive(Debug, Default)]
+struct NoticeLimiter {
+    sent: VecDeque<(NodeId, Time)>,
+}
+
+impl NoticeLimiter {
+    /// Returns `true` and records a notice to `to` if it has received none for `pause`.
+    fn may_send(&mut self, now: Time, pause: Duration, to: NodeId) -> bool {
+        while self.sent.front().is_some_and(|(_, at)| now.since(*at) >= pause) {
+            self.sent.pop_front();
+        }
+        let is_soon = self.sent.iter().any(|(node, _)| *node == to);
+        if is_soon || self.sent.len() >= MAX_SENT {
+            return false;
+        }
+        self.sent.push_back((to, now));
+        true
+    }
+}
+
+/// Maximum number of nodes that receive a notice within one pause.
+const MAX_SENT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_is_told_once_in_a_while_whoever_else_is_told() {
+        let pause = Duration::from_millis(20);
+        let at = |ms: u64| Time(1_000_000_000) + Duration::from_millis(ms);
+        let mut notices = NoticeLimiter::default();
+        assert!(notices.may_send(at(0), pause, NodeId(1)));
+        assert!(notices.may_send(at(0), pause, NodeId(2)));
+        assert!(!notices.may_send(at(19), pause, NodeId(1)));
+        assert!(notices.may_send(at(20), pause, NodeId(1)));
+        assert!(!notices.may_send(at(21), pause, NodeId(1)));
+    }
+
+    #[test]
+    fn there_is_a_bound_for_all_who_are_told() {
+        let mut notices = NoticeLimiter::default();
+        let mut tell = |node, at| notices.may_send(Time(at), Duration::from_nanos(9), NodeId(node));
+        assert!((0..MAX_SENT as u64).all(|node| tell(node, 1)));
+        assert!(!tell(MAX_SENT as u64, 1));
+        assert!(tell(MAX_SENT as u64, 10));
+    }
+}

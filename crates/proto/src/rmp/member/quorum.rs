@@ -1,0 +1,93 @@
+//! Quorum of an electorate: reports that too few or too many voters are present.
+//!
+//! A ring of an electorate is created by a voter and works once a majority of the electorate has
+//! taken its token ([`Ring::shortage`]). Until then, members can only join and leave.
+//!
+//! # Why two rings never both work
+//!
+//! A process is in one ring at a time, and counts once it has taken that ring's token. Two working
+//! rings would need more voters than the electorate has.
+//!
+//! This holds at one point in time. A restarted voter has no memory of its former ring, and may be
+//! counted in another ring that lacks what the first one has acknowledged. Rings therefore follow
+//! each other in one line. More than half of the voters of a view must continue
+//! ([`RingView::least`]), even if they are no quorum yet, and every restarted voter joins behind
+//! them.
+
+use super::reformation::TooFew;
+use super::session::Session;
+use crate::rmp::context::Context;
+use crate::rmp::event::RingNews;
+use crate::rmp::ring::{Ring, RingView};
+
+/// Reports about the electorate that the application has received.
+#[derive(Debug, Default)]
+pub(super) struct QuorumReports {
+    /// Number of voters in the last report that they are too few.
+    voters: Option<usize>,
+    /// `true` once it was reported that the electorate is full without this voter.
+    is_full: bool,
+}
+
+impl QuorumReports {
+    /// Reports a shortage of voters in the ring of `session`; without a session, none is present.
+    /// With an electorate, `quorum` voters are needed.
+    pub(super) fn report_shortage(
+        &mut self,
+        cx: &mut Context<'_>,
+        session: Option<&Session>,
+        quorum: Option<usize>,
+    ) {
+        let shortage = match session {
+            Some(session) if !session.reformation().is_idle() => return,
+            Some(session) => session.ring().shortage(),
+            None => quorum.map(|needed| (0, needed)),
+        };
+        match shortage {
+            Some((voters, needed)) => {
+                let members = session.map_or(0, |session| session.ring().view().len());
+                self.report(cx, members, voters, needed);
+            }
+            None => self.voters = None,
+        }
+    }
+
+    /// Reports that too few members have voted in a reformation.
+    pub(super) fn report_too_few(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &Ring,
+        quorum: Option<usize>,
+        count: TooFew,
+    ) {
+        let members = ring.view().len();
+        match quorum {
+            Some(quorum) => self.report(cx, members, count.voters, quorum),
+            None if count.is_first => {
+                let needed = ring.view().least();
+                cx.report(RingNews::Minority { members, needed, voters: None });
+            }
+            None => {}
+        }
+    }
+
+    /// Reports that `voters` are present and `needed` are required, if the number has changed.
+    fn report(&mut self, cx: &mut Context<'_>, members: usize, voters: usize, needed: usize) {
+        if self.voters.replace(voters) != Some(voters) {
+            cx.counters.quorums_lacked += 1;
+            let (node, group) = (cx.node, cx.group);
+            tracing::info!(%node, %group, voters, needed, "waits for a quorum");
+            cx.report(RingNews::Minority { members, needed, voters: Some(voters) });
+        }
+    }
+
+    /// Reports once that the ring that this voter requests to join has all its voters.
+    pub(super) fn report_if_full(&mut self, cx: &mut Context<'_>, view: &RingView) {
+        let is_out = view.process_of(cx.node).is_none();
+        if is_out && view.is_full() && !core::mem::replace(&mut self.is_full, true) {
+            let voters = view.voters().count();
+            tracing::warn!(node = %cx.node, group = %cx.group, voters, "the electorate is full");
+            cx.report(RingNews::ElectorateFull { voters });
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Lists that a member has accepted in ballots of one ring.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use crate::NodeId;
+use crate::rmp::ids::Epoch;
+use crate::rmp::ring::{Accepted, Proposal, RingView};
+
+/// The lists of the ring's ballots.
+#[derive(Debug, Default)]
+pub(super) struct AcceptedLists {
+    /// Lists that this member has accepted and that may hold.
+    accepted: Vec<Proposal>,
+    /// Ballots of the lists that this member does not commit, so that it can reach the others'
+    /// position.
+    released: Vec<Epoch>,
+    /// Ballots that can never hold any more.
+    refuted: Vec<Epoch>,
+}
+
+impl AcceptedLists {
+    /// Returns the ballots whose lists this member does not commit.
+    pub(super) fn released(&self) -> &[Epoch] {
+        &self.released
+    }
+
+    /// Returns the ballots that can never hold any more.
+    pub(super) fn refuted(&self) -> &[Epoch] {
+        &self.refuted
+    }
+
+    pub(super) fn contains(&self, ballot: Epoch) -> bool {
+        self.accepted.iter().any(|proposal| proposal.view.epoch == ballot)
+    }
+
+    /// Accepts a list. There must be [room](Self::is_full): a list that is not remembered must not
+    /// be acknowledged.
+    pub(super) fn accept(&mut self, proposal: Proposal) {
+        self.accepted.push(proposal);
+    }
+
+    /// Returns the list of this ballot if it is the last one that this member has accepted, and the
+    /// member was not released from it.
+    pub(super) fn committable(&self, ballot: Epoch) -> Option<&Proposal> {
+        let last = self.accepted.last().filter(|proposal| proposal.view.epoch == ballot);
+        last.filter(|_| !self.released.contains(&ballot))
+    }
+
+    /// Releases all voters from the lists of these ballots, as the initiator. Returns the number of
+    /// lists that they were not released from before; `None` if there are none or too many.
+    pub(super) fn release_voters(&mut self, ballots: BTreeSet<Epoch>) -> Option<u64> {
+        let new = ballots.into_iter().filter(|ballot| !self.released.contains(ballot));
+        let new: Vec<Epoch> = new.collect();
+        if new.is_empty() || self.released.len() + new.len() > MAX_ACCEPTED {
+            return None;
+        }
+        let count = new.len() as u64;
+        self.released.extend(new);
+        Some(count)
+    }
+
+    /// Returns the last list that this member has accepted and was not released from.
+    pub(super) fn last(&self) -> Option<&Proposal> {
+        self.accepted.iter().rfind(|proposal| !self.released.contains(&proposal.view.epoch))
+    }
+
+    /// Releases this member from these lists: it commits none of them any more.
+    pub(super) fn release(&mut self, ballots: &[Epoch]) {
+        let accepted = self.accepted.iter().map(|proposal| proposal.view.epoch);
+        let new = accepted.filter(|it| ballots.contains(it) && !self.released.contains(it));
+        let new: Vec<Epoch> = new.collect();
+        self.released.extend(new);
+    }
+
+    /// Returns `true` if no other list can be accepted until one of them is refuted, because they
+    /// are too many or have too many members for a vote.
+    pub(super) fn is_full(&self) -> bool {
+        let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
+        self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
+    }
+
+    /// Returns the lists in the form that votes contain.
+    pub(super) fn to_wire(&self) -> Vec<Accepted> {
+        let lists = self.accepted.iter().map(|proposal| Accepted {
+            ballot: proposal.view.epoch,
+            least: proposal.view.least() as u16,
+            members: proposal.view.processes().collect(),
+        });
+        lists.collect()
+    }
+
+    /// Refutes the lists after `ballot` that need `node`, which has continued with the list of
+    /// `ballot`.
+    pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
+        let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
+        let theirs = later.filter(|it| it.view.process_of(node).is_some());
+        let refuted: Vec<Epoch> = theirs.map(|it| it.view.epoch).collect();
+        self.refute(&refuted);
+    }
+
+    /// Refutes these ballots: they can never hold any more.
+    pub(super) fn refute(&mut self, refuted: &[Epoch]) {
+        self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
+        self.released.retain(|ballot| !refuted.contains(ballot));
+        for epoch in refuted {
+            if self.refuted.contains(epoch) {
+                continue;
+            }
+            if self.refuted.len() == MAX_ACCEPTED {
+                // Promises exclude the oldest ballot by now. They do not yet exclude this one.
+                self.refuted.remove(0);
+            }
+            self.refuted.push(*epoch);
+        }
+    }
+}
+
+/// Maximum number of lists of one ring that are remembered.
+const MAX_ACCEPTED: usize = 32;
+/// Number of members of these lists from which on no other list is accepted.
+const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;

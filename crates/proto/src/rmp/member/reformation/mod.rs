@@ -1,0 +1,472 @@
+//! Recovery from faults: agreement on the remaining members, their position and their new list
+//! (4.4).
+//!
+//! # States
+//!
+//! | state | meaning | left by |
+//! |---|---|---|
+//! | idle | the ring works | a suspicion, or a Recovery Start |
+//! | voted | promised a ballot, waits for its initiator | its New List, a higher ballot, time |
+//! | initiating | requests votes, brings all members to one position | a list, a higher ballot |
+//! | proposing | has sent the New List, waits for all its members | all their ACKs, or a timeout |
+//! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
+//!
+//! In addition to the state, each member keeps the lists that it has accepted. From the first of
+//! them on it applies no round of the old ring, because members that commit the list apply none,
+//! until an initiator *releases* it from them. It never commits a list that it was released from.
+//!
+//! # Why two partitions never both continue where a majority is required
+//!
+//! A list holds once all its members have accepted it, and it has a majority of the view before.
+//! Any two such sets of voters have a member in common. If that member promised the higher ballot
+//! before it received the lower list, it refused the lower list. Otherwise it has reported the
+//! lower list to the initiator of the higher ballot.
+//!
+//! An initiator that has received a report of a list that might hold proposes a list with enough
+//! members of that list: as many as that list requires. Members that commit the lower list are then
+//! too few to continue, even with a joiner. A list is an exception if a member of it votes without
+//! having accepted it. That member now never will, so the list is *refuted*.
+//!
+//! A member that has accepted such a later list does not return to the lower one when it hears that
+//! the lower one holds, because members that continued with the later list count on it. It returns
+//! when the later list is refuted, for example by a member of it that is in the ring of the lower
+//! list.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use self::accepted_lists::AcceptedLists;
+use super::nack;
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::ids::{Epoch, Process};
+use crate::rmp::packet::{NewList, Packet};
+use crate::rmp::ring::{Accepted, Position, Proposal, Ring};
+use crate::{NodeId, Time};
+
+mod accepted_lists;
+mod initiator;
+
+/// Reformation state of a member.
+#[derive(Debug, Default)]
+pub(super) struct Reformation {
+    state: State,
+    /// Highest promised ballot. The member takes no part in lower ones.
+    promised: Option<Epoch>,
+    /// Highest version seen of any ballot.
+    highest: u32,
+    lists: AcceptedLists,
+    /// The list that the ring was formed with, for members that have not heard that it holds.
+    formation: Option<Proposal>,
+    ancestors: VecDeque<Epoch>,
+    tries: u32,
+    /// Number of ballots of others that were given up since the last own ballot.
+    lost_ballots: u32,
+    /// Time since which the ring does not work.
+    began: Option<Time>,
+    /// Members that take part. A joiner that has not taken the token counts as a member if it is
+    /// one of them. If only some members counted its messages, no two positions would be equal.
+    heard: BTreeSet<Process>,
+    /// Time of the last vote of each member in a ballot of this one.
+    voted_at: BTreeMap<Process, Time>,
+    /// Time since which this part may not continue.
+    minority_since: Option<Time>,
+    /// Voters that an operator has named as lost: the ring continues without a quorum.
+    forced: Option<Vec<NodeId>>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    Voted {
+        reported: Option<Position>,
+        target: Position,
+    },
+    Initiating {
+        votes: BTreeMap<Process, Vote>,
+        reported: Position,
+    },
+    Proposing {
+        proposal: Proposal,
+        acks: BTreeSet<Process>,
+    },
+    BackingOff,
+}
+
+/// Contents of a Recovery Start.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub(super) epoch: Epoch,
+    pub(super) ballot: Epoch,
+    pub(super) position: Position,
+    pub(super) refuted: Vec<Epoch>,
+    pub(super) released: Vec<Epoch>,
+}
+
+/// Contents of a Recovery Vote.
+#[derive(Clone, Debug)]
+pub(super) struct Vote {
+    /// The ring that is reformed.
+    pub(super) epoch: Epoch,
+    pub(super) position: Position,
+    pub(super) accepted: Vec<Accepted>,
+}
+
+/// Follow-up of an event of a reformation.
+#[derive(Debug)]
+#[must_use]
+pub(super) enum Verdict {
+    Pending,
+    /// Rounds or requests that wait may be applicable now.
+    Advance,
+    /// This member has voted in the ballot of another one, and has received too few votes for its
+    /// own ballot before.
+    Voted(Option<TooFew>),
+    /// The ballot of another member has ended an own one that had received too few votes.
+    Overtaken(TooFew),
+    /// This node is in another ring, and receives a notice about this one.
+    Stranger(NodeId),
+    /// The list of this member's own ballot holds.
+    Holds(Proposal),
+    /// The list of another member's ballot holds, and this member has accepted it.
+    Commit(Proposal),
+    /// The members that have voted are too few. The ballot was not given up yet.
+    TooFew(TooFew),
+    /// The time to wait for another initiator is over.
+    Overdue,
+}
+
+/// A count of the members that have voted. They may not continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooFew {
+    /// Number of voters of the view among them.
+    pub(super) voters: usize,
+    /// `true` if it is the first such count since the ring has stopped.
+    pub(super) is_first: bool,
+}
+
+/// Maximum number of predecessor rings that are remembered.
+const ANCESTORS: usize = 32;
+/// Maximum by which a version may exceed what a member has seen. It covers a member that does not
+/// hear the others for five days while they try thirty times a second.
+const MAX_LEAP: u32 = 1 << 24;
+
+impl Reformation {
+    /// Creates the state of a working ring of this epoch.
+    pub(super) fn of(epoch: Epoch) -> Self {
+        Self { promised: Some(epoch), highest: epoch.version, ..Self::default() }
+    }
+
+    /// Begins anew: the list of `proposal` holds, and forms the ring.
+    pub(super) fn on_formed(&mut self, proposal: Proposal) {
+        let epoch = proposal.view.epoch;
+        let mut ancestors = core::mem::take(&mut self.ancestors);
+        ancestors.push_back(proposal.base);
+        if ancestors.len() > ANCESTORS {
+            ancestors.pop_front();
+        }
+        let highest = self.highest.max(epoch.version);
+        let formation = Some(proposal);
+        *self = Self { ancestors, highest, formation, ..Self::of(epoch) };
+    }
+
+    /// Records a version that a member has named. Returns `false` if it is too far ahead, so that
+    /// no member can exhaust the versions for later ballots.
+    fn note_version(&mut self, version: u32) -> bool {
+        let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
+        if is_near {
+            self.highest = self.highest.max(version);
+        }
+        is_near
+    }
+
+    /// Returns `true` if the ring works.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Returns `true` if this member may commit a list that it has accepted. It then applies no
+    /// rounds.
+    pub(super) fn has_accepted(&self) -> bool {
+        self.lists.last().is_some()
+    }
+
+    /// Returns `true` if this member's part may not continue.
+    pub(super) fn is_minority(&self) -> bool {
+        self.minority_since.is_some()
+    }
+
+    /// Returns the time for which this part may not continue.
+    pub(super) fn is_minority_for(&self, now: Time) -> Duration {
+        self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// Returns `true` if this part has not continued for `patience`, and had too few members when
+    /// they were last counted. An operator has not forced it to continue.
+    pub(super) fn is_stuck(&self, now: Time, patience: Duration) -> bool {
+        let broken_for = self.began.map_or(Duration::ZERO, |since| now.since(since));
+        broken_for >= patience && self.is_minority() && self.forced.is_none()
+    }
+
+    /// Lets the ring continue without the voters `lost`. Returns `false` if they are already
+    /// recorded.
+    pub(super) fn force(&mut self, lost: Vec<NodeId>) -> bool {
+        self.forced.replace(lost.clone()) != Some(lost)
+    }
+
+    /// Returns `true` if the ring descends from `epoch`.
+    pub(super) fn is_ancestor(&self, epoch: Epoch) -> bool {
+        self.ancestors.contains(&epoch)
+    }
+
+    /// Takes part in the ballot of another member of the ring.
+    pub(super) fn on_start(&mut self, cx: &mut Context<'_>, ring: &Ring, start: Start) -> Verdict {
+        let Start { epoch, ballot, position, refuted, released } = start;
+        let initiator = ballot.creator.node;
+        if !self.note_version(ballot.version) {
+            cx.counters.foreign += 1;
+            return Verdict::Pending;
+        }
+        self.note_heard(ring, ballot.creator, &position);
+        let promised = self.promised.unwrap_or(epoch);
+        if ballot < promised {
+            cx.unicast(initiator, &Packet::RecoveryAbort { ballot, seen: promised });
+            return Verdict::Pending;
+        }
+        let mut too_few = None;
+        if ballot > promised {
+            too_few = self.on_overtaken(cx, ring);
+            self.began.get_or_insert(cx.now);
+            if let State::Proposing { proposal, .. } = &self.state {
+                // Only this member could have made its list hold, as the initiator.
+                self.lists.refute(&[proposal.view.epoch]);
+            }
+            cx.timing.forget_old_floor(cx.now);
+            self.promised = Some(ballot);
+            self.tries = 0;
+            self.state = State::Voted { reported: None, target: position.clone() };
+        }
+        let State::Voted { target, .. } = &mut self.state else { return Verdict::Pending };
+        target.clone_from(&position);
+        self.lists.refute(&refuted);
+        self.lists.release(&released);
+        wait_for_initiator(cx);
+        self.vote(cx, ring);
+        self.fetch(cx, ring, initiator, &position);
+        Verdict::Voted(too_few)
+    }
+
+    /// Returns the position of this member. Packets that arrive after it has accepted a list are
+    /// not in that list, nor in a later one while that list may hold, because other members that
+    /// have accepted it may no longer receive them.
+    fn position(&self, ring: &Ring) -> Position {
+        let accepted = self.lists.last();
+        accepted.map_or_else(|| ring.position(&self.heard), |proposal| proposal.position.clone())
+    }
+
+    /// Records that `member` takes part in a reformation, and that it has heard the sources in
+    /// `position`.
+    fn note_heard(&mut self, ring: &Ring, member: Process, position: &Position) {
+        let sources = position.received.iter().map(|(source, _)| *source);
+        let members = sources.chain([member]).filter(|process| ring.view().contains(*process));
+        self.heard.extend(members);
+    }
+
+    fn vote(&mut self, cx: &mut Context<'_>, ring: &Ring) {
+        let Some(ballot) = self.promised else { return };
+        let position = self.position(ring);
+        let State::Voted { reported, .. } = &mut self.state else { return };
+        *reported = Some(position.clone());
+        let (epoch, accepted) = (ring.epoch(), self.lists.to_wire());
+        let vote = Packet::RecoveryVote { epoch, ballot, position, accepted };
+        cx.unicast(ballot.creator.node, &vote);
+    }
+
+    /// Requests from `node` what this member lacks to reach `target`.
+    fn fetch(&self, cx: &mut Context<'_>, ring: &Ring, node: NodeId, target: &Position) {
+        let missing = ring.gaps_to(target);
+        if !missing.is_empty() && !self.has_accepted() {
+            nack::request_from(cx, node, ring.epoch(), missing);
+        }
+    }
+
+    /// Handles the list that another member proposes for this ring.
+    pub(super) fn on_formation(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &Ring,
+        proposal: Proposal,
+    ) -> Verdict {
+        let ballot = proposal.view.epoch;
+        let initiator = ballot.creator.node;
+        let promised = self.promised.unwrap_or(proposal.base);
+        if ballot < promised {
+            cx.unicast(initiator, &Packet::RecoveryAbort { ballot, seen: promised });
+            return Verdict::Pending;
+        }
+        self.note_heard(ring, ballot.creator, &proposal.position);
+        let position = self.position(ring);
+        let is_dead = self.lists.refuted().contains(&ballot);
+        if ballot > promised || is_dead || !proposal.view.contains(ring.me()) {
+            return Verdict::Pending;
+        }
+        if !self.lists.contains(ballot) {
+            if position != proposal.position {
+                self.vote(cx, ring);
+                return Verdict::Pending;
+            }
+            self.lists.refute(&proposal.refuted);
+            if self.lists.is_full() {
+                cx.counters.lists_refused += 1;
+                return Verdict::Pending;
+            }
+            self.lists.accept(proposal);
+        }
+        wait_for_initiator(cx);
+        cx.unicast(initiator, &Packet::RecoveryAckNewList { ballot });
+        Verdict::Pending
+    }
+
+    /// Handles the report of `sender` that it has continued with the list of this ballot.
+    pub(super) fn on_committed(&mut self, sender: NodeId, ballot: Epoch) -> Verdict {
+        // The sender has accepted no later list, and never will.
+        self.lists.refute_after(ballot, sender);
+        self.on_working(ballot)
+    }
+
+    /// Handles the report that the ring of this ballot works. Its list holds. This member commits
+    /// it, if it has accepted the list and no other one since.
+    pub(super) fn on_working(&self, ballot: Epoch) -> Verdict {
+        self.lists.committable(ballot).map_or(Verdict::Pending, |it| Verdict::Commit(it.clone()))
+    }
+
+    /// Handles a packet of another ring from `sender`.
+    pub(super) fn on_other_ring(
+        &self,
+        cx: &mut Context<'_>,
+        ring: &Ring,
+        sender: NodeId,
+        epoch: Epoch,
+    ) -> Verdict {
+        if self.lists.contains(epoch) {
+            return self.on_working(epoch);
+        }
+        let formation = self.formation.as_ref().filter(|proposal| proposal.base == epoch);
+        match formation {
+            Some(proposal) if ring.view().process_of(sender).is_some() => {
+                let proposal = proposal.clone();
+                let list = NewList::Formation { proposal, is_committed: true };
+                cx.unicast(sender, &Packet::NewList(list));
+                Verdict::Pending
+            }
+            _ => Verdict::Stranger(sender),
+        }
+    }
+
+    /// Handles the report of `sender` that `ballot` is given up or refused. `seen` is the highest
+    /// ballot that it has seen.
+    pub(super) fn on_abort(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &Ring,
+        sender: NodeId,
+        (ballot, seen): (Epoch, Epoch),
+    ) -> Verdict {
+        if ring.view().process_of(sender).is_none() {
+            // A stranger could name the largest possible version.
+            cx.counters.foreign += 1;
+            return Verdict::Pending;
+        }
+        let are_near = [ballot, seen].map(|it| self.note_version(it.version));
+        if are_near.contains(&false) {
+            cx.counters.foreign += 1;
+        }
+        if ballot.creator.node == sender {
+            // Only its initiator could have made it hold.
+            self.lists.refute(&[ballot]);
+            if self.promised == Some(ballot) && !self.is_idle() {
+                self.lost_ballots += 1;
+                self.back_off(cx, cx.config.back_off);
+            }
+        } else if ballot.creator == ring.me()
+            && self.promised == Some(ballot)
+            && self.is_initiator()
+            && seen > ballot
+        {
+            let too_few = self.on_overtaken(cx, ring);
+            self.give_up(cx);
+            return too_few.map_or(Verdict::Pending, Verdict::Overtaken);
+        }
+        Verdict::Pending
+    }
+
+    fn back_off(&mut self, cx: &mut Context<'_>, span: Duration) {
+        self.state = State::BackingOff;
+        // A member that is farther away, or was slow, gets its turn too: only an initiator detects
+        // that the members are too few.
+        let retry = cx.timing.recovery_retry(cx.config) / (1 + self.lost_ballots);
+        let wait = retry / 2 + cx.random(span.max(retry));
+        cx.set(Timer::Recovery, wait);
+    }
+
+    /// Handles the end of the wait for the other members.
+    pub(super) fn on_timer(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Verdict {
+        self.tries += 1;
+        let is_last = self.tries >= cx.config.recovery_tries;
+        match &self.state {
+            State::Idle => Verdict::Pending,
+            State::Voted { .. } | State::BackingOff => Verdict::Overdue,
+            State::Initiating { .. } if is_last => self.consider(cx, ring, true),
+            State::Initiating { .. } => {
+                self.repeat_start(cx, ring);
+                Verdict::Pending
+            }
+            State::Proposing { .. } if is_last => {
+                self.give_up(cx);
+                Verdict::Pending
+            }
+            State::Proposing { proposal, acks } => {
+                let rest = proposal.view.processes().filter(|process| !acks.contains(process));
+                let proposal = proposal.clone();
+                let list = Packet::NewList(NewList::Formation { proposal, is_committed: false });
+                rest.for_each(|process| cx.unicast(process.node, &list));
+                cx.set(Timer::Recovery, cx.timing.recovery_retry(cx.config));
+                Verdict::Pending
+            }
+        }
+    }
+
+    /// Reports the position of this member after rounds or data arrived during a reformation,
+    /// because the other members wait for it.
+    pub(super) fn on_progress(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Verdict {
+        match &self.state {
+            State::Voted { reported: Some(reported), target } => {
+                if self.position(ring) != *reported && ring.gaps_to(target).is_empty() {
+                    self.vote(cx, ring);
+                }
+                Verdict::Pending
+            }
+            State::Initiating { reported, .. } => {
+                let position = self.position(ring);
+                if position == *reported {
+                    return Verdict::Pending;
+                }
+                self.tries = 0;
+                if let State::Initiating { reported, .. } = &mut self.state {
+                    reported.clone_from(&position);
+                }
+                self.send_start(cx, ring, position);
+                self.consider(cx, ring, false)
+            }
+            _ => Verdict::Pending,
+        }
+    }
+}
+
+/// Sets the time for which a voter waits for the initiator.
+fn wait_for_initiator(cx: &mut Context<'_>) {
+    let starts = cx.timing.recovery_retry(cx.config) * (cx.config.recovery_tries + 2);
+    let wait = starts + cx.random(cx.config.back_off);
+    cx.set(Timer::Recovery, wait);
+}

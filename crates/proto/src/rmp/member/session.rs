@@ -1,0 +1,396 @@
+//! Session of this member in one ring, from its admission to its removal.
+
+use alloc::vec::Vec;
+
+use super::nack::Nacks;
+use super::own_changes::OwnChanges;
+use super::reformation::{Reformation, Verdict};
+use super::token::{Token, Turn, send_confirm};
+use super::token_loss::{PassTimeout, TokenPass};
+use super::view_change::ViewChanges;
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::ids::{Epoch, Process};
+use crate::rmp::packet::{Nack, NewList, Packet};
+use crate::rmp::ring::{
+    Delivery, ListChange, ListChangeKind, Offered, Proposal, Ring, Round, Snapshot,
+};
+use crate::rmp::rpc::Server;
+use crate::{NodeId, SeqNo};
+
+/// A ring, and the protocol state of one of its members.
+#[derive(Debug)]
+pub(crate) struct Session {
+    ring: Ring,
+    token: Token,
+    nacks: Nacks,
+    changes: ViewChanges,
+    reformation: Reformation,
+}
+
+impl Session {
+    pub(super) fn new(ring: Ring) -> Self {
+        Self {
+            token: Token::new(ring.view().len() > 1),
+            nacks: Nacks::default(),
+            changes: ViewChanges::default(),
+            reformation: Reformation::of(ring.epoch()),
+            ring,
+        }
+    }
+
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    pub(super) fn ring_mut(&mut self) -> &mut Ring {
+        &mut self.ring
+    }
+
+    pub(super) fn reformation(&self) -> &Reformation {
+        &self.reformation
+    }
+
+    /// Returns `true` if the ring works: it is not being reformed, and has its quorum.
+    pub(crate) fn is_working(&self) -> bool {
+        self.reformation.is_idle() && self.ring.shortage().is_none()
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.ring.snapshot(self.reformation.is_idle())
+    }
+
+    /// Sends a snapshot of the ring to another node, without the streams if the node is not in the
+    /// ring.
+    pub(super) fn send_snapshot(&self, cx: &mut Context<'_>, server: &Server, to: NodeId) {
+        let mut snapshot = self.snapshot();
+        if snapshot.view.process_of(to).is_some() {
+            // A life of that node is in the ring. It must not enter the ring with an incomplete
+            // snapshot.
+            snapshot.seen = server.seen_for_joiner(&self.ring);
+        } else {
+            snapshot.sources.clear();
+            snapshot.guests.clear();
+        }
+        cx.unicast(to, &Packet::NewList(NewList::Whole(snapshot)));
+    }
+
+    /// Announces the ring to nodes of the group that are not in it. Any member could. The token
+    /// site does.
+    pub(super) fn announce(&self, cx: &mut Context<'_>, server: &Server, to: &[NodeId]) {
+        if self.ring.token() == self.ring.me() && self.reformation.is_idle() {
+            for stranger in to {
+                cx.counters.notices_sent += 1;
+                self.send_snapshot(cx, server, *stranger);
+            }
+        }
+    }
+
+    /// Returns `true` if this member answers the query of a node that is in no ring, after this
+    /// number of `tries` without an answer.
+    pub(super) fn answers_query(&self, tries: u32) -> bool {
+        let (view, me) = (self.ring.view(), self.ring.me());
+        let is_first = view.processes().next() == Some(me);
+        let is_on_duty = is_first || self.ring.token() == me;
+        view.contains(me) && (is_on_duty || !self.reformation.is_idle() || tries >= 2)
+    }
+
+    /// Returns `true` if this member is one of the few that answer a joiner: the token site, and
+    /// two others on average. If all members answered each of many joiners, there would be too many
+    /// answers.
+    pub(super) fn answers_joiner(&self, cx: &mut Context<'_>) -> bool {
+        self.ring.token() == self.ring.me()
+            || cx.rng.below(self.ring.view().len()) < JOINERS_ANSWERED_BY
+    }
+
+    /// Applies the next round, if it and its data have arrived. A member that has accepted the list
+    /// of a reformation applies none.
+    pub(super) fn apply_next(&mut self, cx: &mut Context<'_>) -> Option<Round> {
+        if self.reformation.has_accepted() {
+            return None;
+        }
+        self.ring.apply_next(&mut cx.counters.rounds_impossible)
+    }
+
+    /// Handles an applied round. Returns `true` if it shows that the token of this member was
+    /// accepted.
+    pub(super) fn on_applied(&mut self, cx: &mut Context<'_>, round: &Round) -> bool {
+        self.nacks.on_applied(cx);
+        self.changes.on_list(round);
+        self.token.on_applied(cx, self.ring.me(), round)
+    }
+
+    /// Returns the messages and views that can be delivered now. `arrived` is a packet that has
+    /// just arrived. Packets that arrive after a list was accepted are not part of it. They wait
+    /// for their places, so that all members that continue with the list have delivered the same
+    /// messages.
+    pub(super) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
+        let arrived = arrived.filter(|_| !self.reformation.has_accepted());
+        self.ring.deliver(arrived)
+    }
+
+    /// Returns `true` if this member is to send the next round.
+    pub(super) fn has_turn(&self) -> bool {
+        self.ring.token() == self.ring.me()
+            && self.reformation.is_idle()
+            && !self.ring.log().has_early()
+            && self.ring.sources().are_whole()
+    }
+
+    /// Returns the packets and the changes of the view for a round of this member, and the nodes
+    /// whose requests to join were refused.
+    pub(super) fn begin_turn(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> (Turn, Vec<ListChange>, Vec<NodeId>) {
+        let (limit, max_runs) = (cx.timing.batch(cx.config), cx.config.max_runs());
+        let (runs, may_wait) = self.ring.orderable(limit, max_runs);
+        let is_ready = !runs.is_empty() && (!may_wait || self.token.is_due());
+        let me = self.ring.me();
+        let is_own_list = |it: &Round| it.is_list() && it.site == me && it.next == me;
+        let has_listed = self.ring.log().last().is_some_and(is_own_list);
+        // View changes and messages never wait for all of the other: a turn serves both.
+        let (changes, refused) = if is_ready && has_listed {
+            (Vec::new(), Vec::new())
+        } else {
+            self.changes.next(cx, &self.ring)
+        };
+        (Turn { runs, may_wait, is_ready }, changes, refused)
+    }
+
+    /// Sends a round if it has content, or is awaited. Returns `true` if it has sent one.
+    pub(super) fn take_turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        turn: Turn,
+        changes: Vec<ListChange>,
+    ) -> bool {
+        if !changes.is_empty() {
+            self.token.send_list(cx, &mut self.ring, changes, turn.is_ready);
+            return true;
+        }
+        let changes_wait = self.changes.has_of_members();
+        self.token.take_turn(cx, &mut self.ring, turn, changes_wait)
+    }
+
+    /// Handles a round of this ring from `sender`. Returns `true` if it is new.
+    pub(super) fn on_round(&mut self, cx: &mut Context<'_>, sender: NodeId, round: Round) -> bool {
+        let (at, next) = (round.at, round.next);
+        match self.ring.offer(round) {
+            Offered::New => return true,
+            // The sender repeats the round because it has no report that the token was accepted.
+            Offered::Known if next == self.ring.me() && at < self.ring.log().next() => {
+                send_confirm(cx, sender, self.ring.epoch(), at);
+            }
+            Offered::Known => {}
+            Offered::TooFar => cx.counters.rounds_too_far += 1,
+        }
+        false
+    }
+
+    pub(super) fn token_pass(&mut self) -> &mut TokenPass {
+        self.token.pass()
+    }
+
+    /// Repeats a pass of the token that was not accepted in time, or begins a reformation. A member
+    /// that has left (`is_out`) never gives up.
+    pub(super) fn on_pass_timer(&mut self, cx: &mut Context<'_>, server: &Server, is_out: bool) {
+        if !self.reformation.is_idle() {
+            return;
+        }
+        match self.token.pass().on_timer(cx, &self.ring, is_out) {
+            None => {}
+            Some(PassTimeout::Lost) => self.suspect(cx, "the token was not accepted"),
+            Some(PassTimeout::Repeat(round)) => {
+                if let Some(joiner) = round.joiner() {
+                    self.send_snapshot(cx, server, joiner.process.node);
+                }
+                self.token.pass().repeat(cx, &self.ring, &round);
+            }
+        }
+    }
+
+    /// Handles a timer of the token at this member: the end of the wait for more packets, the NULL
+    /// ACK of an idle token, or the confirmation of an accepted one.
+    pub(super) fn on_token_timer(&mut self, cx: &mut Context<'_>, timer: Timer) {
+        match timer {
+            Timer::Batch => self.token.on_batch_timer(),
+            Timer::Confirm => self.token.on_confirm_timer(cx, &self.ring),
+            _ if self.has_turn() && !self.ring.is_quiet() => {
+                self.token.send_ack(cx, &mut self.ring, Vec::new());
+            }
+            _ => {}
+        }
+    }
+
+    /// Sets the timer for requests of missing packets and rounds.
+    pub(super) fn set_nack_timer(&mut self, cx: &mut Context<'_>) {
+        if !self.reformation.is_idle() {
+            return cx.cancel(Timer::Ask);
+        }
+        self.nacks.set_timer(cx, &self.ring, self.changes.has_of_members());
+    }
+
+    /// Requests missing packets and rounds, or begins a reformation if no member has them.
+    pub(super) fn on_nack_timer(&mut self, cx: &mut Context<'_>) {
+        if self.reformation.is_idle() && !self.nacks.on_timer(cx, &self.ring) {
+            self.suspect(cx, "a missing packet was not retransmitted");
+        }
+    }
+
+    pub(super) fn on_nack(&mut self, cx: &mut Context<'_>, sender: NodeId, nack: &Nack) {
+        self.nacks.on_nack(cx, &self.ring, sender, nack);
+    }
+
+    pub(super) fn clear_nacks(&mut self) {
+        self.nacks.clear();
+    }
+
+    /// Returns `true` if the request for a change of the view is not of an old life of its node.
+    pub(super) fn is_current(&mut self, cx: &mut Context<'_>, change: ListChange) -> bool {
+        let process = change.process;
+        let later = self.ring.view().process_of(process.node).filter(|it| it.follows(process));
+        let is_old = later.is_some() || self.ring.is_over(process);
+        if is_old && matches!(change.kind, ListChangeKind::Join { .. }) {
+            cx.counters.foreign += 1;
+            return false;
+        }
+        self.enter_life(process)
+    }
+
+    pub(super) fn on_change_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        server: &Server,
+        change: ListChange,
+    ) -> Verdict {
+        let (process, token) = (change.process, self.ring.token());
+        if token.node == process.node && token != process && !token.follows(process) {
+            // A quiet ring does not wait for the token, and no other member can take it.
+            self.suspect(cx, "the token site has restarted");
+        }
+        let view = self.ring.view();
+        let is_in = view.contains(process);
+        if matches!(change.kind, ListChangeKind::Join { .. }) {
+            if is_in {
+                // The New List was lost on its way to the joiner, which has the token.
+                if token == process {
+                    self.send_snapshot(cx, server, process.node);
+                }
+                return Verdict::Pending;
+            }
+        } else if view.process_of(process.node).is_some_and(|it| process.follows(it)) {
+            return Verdict::Pending;
+        } else if !is_in {
+            return Verdict::Stranger(process.node);
+        }
+        cx.counters.requests_refused += u64::from(!self.changes.insert(change));
+        Verdict::Advance
+    }
+
+    /// Removes the requests of other lives of a node. Returns `false` if a later life than
+    /// `process` has one.
+    pub(super) fn enter_life(&mut self, process: Process) -> bool {
+        self.changes.enter_life(process)
+    }
+
+    /// Returns `true` if a joiner has to wait for other changes of the members.
+    pub(super) fn lets_joiners_wait(&self) -> bool {
+        !self.ring.standings().may_change_members()
+            || !self.reformation.is_idle()
+            || self.changes.len() > 1
+    }
+
+    /// Makes the next request of this member.
+    pub(super) fn request_change(&mut self, cx: &mut Context<'_>, own: &mut OwnChanges) {
+        own.request(cx, &self.ring, &mut self.changes);
+    }
+
+    /// Repeats the request of this member, or begins a reformation if it gets no answer. Returns
+    /// `true` if it was repeated.
+    pub(super) fn on_request_timer(
+        &mut self,
+        cx: &mut Context<'_>,
+        own: &mut OwnChanges,
+        is_leaving: bool,
+    ) -> bool {
+        if !self.reformation.is_idle() {
+            cx.set(Timer::Request, cx.timing.longest(cx.config));
+            return false;
+        }
+        let is_repeated = own.on_timer(cx, &self.ring, &mut self.changes, is_leaving);
+        if !is_repeated {
+            self.suspect(cx, "a request was not answered");
+        }
+        is_repeated
+    }
+
+    /// Begins a reformation, if the ring works: a packet got no answer after all its retries (4.4).
+    pub(super) fn suspect(&mut self, cx: &mut Context<'_>, why: &'static str) {
+        if self.reformation.is_idle() && self.ring.view().len() > 1 {
+            tracing::info!(me = ?self.ring.me(), group = %cx.group, why, "starts a reformation");
+            self.initiate(cx);
+        }
+    }
+
+    pub(super) fn initiate(&mut self, cx: &mut Context<'_>) {
+        self.reformation.initiate(cx, &self.ring);
+    }
+
+    /// Handles the command of an operator that this ring continue with the voters that it has. All
+    /// others are in `lost`.
+    pub(super) fn on_force_quorum(
+        &mut self,
+        cx: &mut Context<'_>,
+        epoch: Epoch,
+        lost: Vec<NodeId>,
+    ) {
+        let is_named = self.ring.epoch() == epoch && !lost.contains(&cx.node);
+        if !is_named || self.is_working() || self.ring.view().electorate().is_none() {
+            cx.counters.forces_refused += 1;
+            return;
+        }
+        if self.reformation.force(lost.clone()) {
+            tracing::warn!(me = ?self.ring.me(), group = %cx.group, ?lost, "a quorum is forced");
+            cx.cancel(Timer::Recovery);
+            self.initiate(cx);
+        }
+    }
+
+    /// Passes an event of a reformation to its state. The initiator of a list that holds has the
+    /// token, and acknowledges the list with a round.
+    pub(super) fn reform(
+        &mut self,
+        event: impl FnOnce(&mut Reformation, &Ring) -> Verdict,
+    ) -> Verdict {
+        let verdict = event(&mut self.reformation, &self.ring);
+        if let Verdict::Holds(proposal) = &verdict {
+            self.token.owe_round(proposal.view.len() > 1);
+        }
+        verdict
+    }
+
+    /// Waits before the next ballot, because too few have voted in the last one.
+    pub(super) fn wait_in_minority(&mut self, cx: &mut Context<'_>) {
+        self.reformation.wait_in_minority(cx);
+    }
+
+    /// Gives up this member's own ballot, if there is one, before it leaves the ring.
+    pub(super) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
+        self.reformation.abandon_ballot(cx);
+    }
+
+    /// Forms the ring of a list that holds: all its members have accepted it.
+    pub(super) fn form(&mut self, cx: &mut Context<'_>, proposal: Proposal) {
+        for (source, message) in self.ring.form(&proposal) {
+            cx.give_up(source, message);
+        }
+        cx.version = self.ring.epoch().version;
+        cx.counters.reformations_done += 1;
+        self.reformation.on_formed(proposal);
+        self.token.on_reformed(cx);
+        cx.cancel(Timer::Recovery);
+    }
+}
+
+/// Average number of members other than the token site that answer a joiner.
+const JOINERS_ANSWERED_BY: usize = 2;

@@ -1,0 +1,75 @@
+//! Stability: reports that all members have what was sent or delivered here.
+
+use alloc::vec::Vec;
+
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::event::RingNews;
+use crate::rmp::ids::Timestamp;
+use crate::rmp::ring::Ring;
+use crate::rmp::sender::Sender;
+use crate::{Event, Safe, SeqNo, Time};
+
+/// Reports that the application waits for.
+#[derive(Debug, Default)]
+pub(super) struct Stability {
+    /// Last own message that a requested confirmation covers.
+    up_to: Option<SeqNo>,
+    /// Last round that assigned places to own packets.
+    last_place: Timestamp,
+    /// Last round that assigned places to the covered messages, once all of them have places.
+    place: Option<Timestamp>,
+    /// Earliest time of the next report of the stable place.
+    next_report_at: Time,
+}
+
+impl Stability {
+    /// Requests a confirmation once all messages up to `up_to` are at all members.
+    pub(super) fn confirm(&mut self, up_to: SeqNo) {
+        (self.up_to, self.place) = (Some(up_to), None);
+    }
+
+    /// Returns the last round that assigned places to own packets.
+    pub(super) fn last_place(&self) -> Timestamp {
+        self.last_place
+    }
+
+    /// Records that the round at this place has assigned places to own packets.
+    pub(super) fn on_placed(&mut self, at: Timestamp) {
+        self.last_place = at;
+    }
+
+    /// Handles a reformation. The packets without a place got one at `at`, if there were any.
+    pub(super) fn on_formed(&mut self, at: Option<Timestamp>) {
+        self.place = None;
+        self.last_place = at.unwrap_or(self.last_place);
+    }
+
+    /// Reports the confirmation if the covered messages are at all members.
+    pub(super) fn report_confirmed(&mut self, cx: &mut Context<'_>, ring: &Ring, sender: &Sender) {
+        let Some(up_to) = self.up_to else { return };
+        if sender.unplaced_from().is_some_and(|first| !first.is_after(up_to)) {
+            return;
+        }
+        // Later messages get places too. The confirmation must not wait for those.
+        let place = *self.place.get_or_insert(self.last_place);
+        if ring.standings().settled() < place || ring.shortage().is_some() {
+            return;
+        }
+        (self.up_to, self.place) = (None, None);
+        let (group, members) = (cx.group, ring.standings().others_since(place));
+        let incomplete = Vec::new();
+        cx.events.push_back(Event::Safe(Safe { group, up_to, members, incomplete }));
+    }
+
+    /// Reports the stable place if it has advanced, at intervals of at least `stable_every`.
+    pub(super) fn report_stable(&mut self, cx: &mut Context<'_>, ring: &mut Ring) {
+        // A ring without its quorum delivers nothing, and may be given up.
+        let Some(up_to) = ring.new_stable().filter(|_| ring.shortage().is_none()) else { return };
+        if cx.now < self.next_report_at {
+            return cx.set_no_later(Timer::Stable, self.next_report_at.since(cx.now));
+        }
+        ring.on_stable_reported(up_to);
+        self.next_report_at = cx.now + cx.config.stable_every;
+        cx.report(RingNews::Stable { up_to, members: ring.view().len() });
+    }
+}

@@ -1,0 +1,215 @@
+//! The token: the turns of this member, and the rounds with which it passes the token on (4.2).
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::token_loss::TokenPass;
+use crate::NodeId;
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::ids::{Epoch, Process, Timestamp};
+use crate::rmp::packet::Packet;
+use crate::rmp::ring::{ListChange, ListChangeKind, Ring, Round, Run, What};
+
+/// State of token passing.
+#[derive(Debug, Default)]
+pub(super) struct Token {
+    pass: TokenPass,
+    /// Round that passed the token to this member, until the acceptance is confirmed.
+    unconfirmed: Option<Timestamp>,
+    batch: Batch,
+    /// `true` if this member sends a round at once. A joiner and the creator of a ring acknowledge
+    /// with it that they have the token.
+    owes_round: bool,
+}
+
+/// Packets that the token site could order and that wait for more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Batch {
+    /// Number of packets when the last of them arrived.
+    packets: usize,
+    /// `true` if no packet has arrived for `batch_delay`.
+    is_due: bool,
+}
+
+impl Token {
+    /// Creates the state of a member that sends a round as soon as it has the token, if
+    /// `owes_round`.
+    pub(super) fn new(owes_round: bool) -> Self {
+        Self { owes_round, ..Self::default() }
+    }
+
+    /// Lets this member send a round at once when it has the token.
+    pub(super) fn owe_round(&mut self, owes_round: bool) {
+        self.owes_round = owes_round;
+    }
+
+    /// Forgets passes of a ring that was reformed.
+    pub(super) fn on_reformed(&mut self, cx: &mut Context<'_>) {
+        self.pass.forget(cx);
+        (self.unconfirmed, self.batch) = (None, Batch::default());
+        for timer in [Timer::Idle, Timer::Batch, Timer::Confirm] {
+            cx.cancel(timer);
+        }
+    }
+
+    pub(super) fn pass(&mut self) -> &mut TokenPass {
+        &mut self.pass
+    }
+
+    /// Returns `true` if packets that may wait for more are to be ordered now.
+    pub(super) fn is_due(&self) -> bool {
+        self.batch.is_due || self.owes_round
+    }
+
+    pub(super) fn on_batch_timer(&mut self) {
+        self.batch.is_due = true;
+    }
+
+    /// Sends an ACK with the packets of this turn if they are ready, or a NULL ACK if members wait
+    /// for the token. `changes_wait` is `true` if a member waits to join or to leave. Returns
+    /// `true` if it has sent an ACK.
+    pub(super) fn take_turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &mut Ring,
+        turn: Turn,
+        changes_wait: bool,
+    ) -> bool {
+        let Turn { runs, may_wait, is_ready } = turn;
+        if is_ready || self.owes_round {
+            self.send_ack(cx, ring, runs);
+            return true;
+        }
+        if may_wait {
+            let packets: usize = runs.iter().map(|run| usize::from(run.count)).sum();
+            if packets > self.batch.packets {
+                self.batch.packets = packets;
+                cx.set(Timer::Batch, cx.config.batch_delay);
+            }
+        } else if ring.view().len() > 1 && (changes_wait || ring.waits_for_passes()) {
+            self.send_ack(cx, ring, Vec::new());
+            return true;
+        }
+        if !ring.is_quiet() {
+            cx.set_no_later(Timer::Idle, cx.config.idle_after);
+        }
+        if self.unconfirmed.is_some() {
+            cx.set_no_later(Timer::Confirm, cx.config.confirm_after);
+        }
+        false
+    }
+
+    /// Sends an ACK, and passes the token to the next member.
+    pub(super) fn send_ack(&mut self, cx: &mut Context<'_>, ring: &mut Ring, runs: Vec<Run>) {
+        let next = ring.view().after(ring.me());
+        self.send(cx, ring, What::Order(runs), next);
+    }
+
+    /// Sends a New List. The token stays here if messages wait, because their ACK follows at once.
+    pub(super) fn send_list(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &mut Ring,
+        changes: Vec<ListChange>,
+        keeps_token: bool,
+    ) {
+        let view = ring.view();
+        let after = view.after(ring.me());
+        let next = match changes[..] {
+            [ListChange { kind: ListChangeKind::Join { member, .. }, .. }] => member.process,
+            [ListChange { kind: ListChangeKind::Leave, process, .. }] if process == after => {
+                view.after(after)
+            }
+            [ListChange { kind: ListChangeKind::Leave, .. }] => after,
+            _ if keeps_token => ring.me(),
+            _ => after,
+        };
+        self.send(cx, ring, What::List(changes), next);
+    }
+
+    /// Multicasts a round of this member. It is applied like any other.
+    fn send(&mut self, cx: &mut Context<'_>, ring: &mut Ring, what: What, next: Process) {
+        let (me, epoch) = (ring.me(), ring.epoch());
+        let round = Round { at: ring.log().next(), site: me, next, what };
+        cx.counters.rounds_sent += 1;
+        cx.counters.nulls_sent += u64::from(round.is_null());
+        if ring.view().len() > 1 || next != me {
+            cx.multicast(&Packet::of_round(epoch, &round));
+        }
+        self.owes_round = false;
+        if next != me {
+            self.pass.begin(cx, epoch, &round);
+        }
+        ring.offer(round);
+    }
+
+    /// Handles an applied round. Returns `true` if it shows that the token of this member was
+    /// accepted.
+    pub(super) fn on_applied(&mut self, cx: &mut Context<'_>, me: Process, round: &Round) -> bool {
+        let is_accepted = self.pass.on_applied(cx, round);
+        self.unconfirmed = (round.next == me && round.site != me).then_some(round.at);
+        self.batch = Batch::default();
+        for timer in [Timer::Batch, Timer::Idle, Timer::Confirm] {
+            cx.cancel(timer);
+        }
+        is_accepted
+    }
+
+    /// Confirms that this member has accepted the token, because it has sent no round since.
+    pub(super) fn on_confirm_timer(&mut self, cx: &mut Context<'_>, ring: &Ring) {
+        let Some(at) = self.unconfirmed.take() else { return };
+        if let Some(round) = ring.log().at(at) {
+            send_confirm(cx, round.site.node, ring.epoch(), at);
+        }
+    }
+}
+
+/// Delay of the token at this member, because the application does not keep up.
+#[derive(Debug, Default)]
+pub(super) struct TokenDelay {
+    by: Duration,
+    /// `true` once the token has waited for this time.
+    has_waited: bool,
+}
+
+impl TokenDelay {
+    pub(super) fn set(&mut self, by: Duration) {
+        self.by = by;
+    }
+
+    /// Returns `true` if the token has to wait.
+    pub(super) fn holds_token(&self, cx: &mut Context<'_>) -> bool {
+        let is_held = !self.by.is_zero() && !self.has_waited;
+        if is_held {
+            cx.set_no_later(Timer::Slow, self.by);
+        }
+        is_held
+    }
+
+    pub(super) fn on_timer(&mut self) {
+        self.has_waited = true;
+    }
+
+    /// Begins anew: the token has moved.
+    pub(super) fn restart(&mut self, cx: &mut Context<'_>) {
+        self.has_waited = false;
+        cx.cancel(Timer::Slow);
+    }
+}
+
+/// Packets that a token site can order in its turn.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// The packets.
+    pub(super) runs: Vec<Run>,
+    /// `true` if all of them may wait for more.
+    pub(super) may_wait: bool,
+    /// `true` if there are packets, and they wait no longer.
+    pub(super) is_ready: bool,
+}
+
+/// Reports to `site` that the token of its round `at` was accepted.
+pub(super) fn send_confirm(cx: &mut Context<'_>, site: NodeId, epoch: Epoch, at: Timestamp) {
+    cx.counters.confirms_sent += 1;
+    cx.unicast(site, &Packet::Confirm { epoch, at });
+}

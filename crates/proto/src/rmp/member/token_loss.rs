@@ -1,0 +1,96 @@
+//! Loss of the token: a pass that is not accepted (4.2, 4.4).
+//!
+//! A member passes the token with a round, and repeats the round until the next token site accepts
+//! it, by a round of its own or by a Confirm. If that site never does, the token is lost, and the
+//! member begins a [reformation](super::reformation). The other members wait for the next round
+//! ([`nack`](super::nack)), and do the same.
+
+use crate::rmp::context::{Context, Timer};
+use crate::rmp::ids::{Epoch, Timestamp};
+use crate::rmp::packet::Packet;
+use crate::rmp::ring::{Ring, Round};
+
+/// Pass of the token by this member.
+#[derive(Debug, Default)]
+pub(super) struct TokenPass {
+    /// Last round of this member, until its token is known to be accepted.
+    round: Option<Timestamp>,
+    /// Number of repetitions of that round.
+    tries: u32,
+}
+
+/// Follow-up of a pass that was not accepted in time.
+#[derive(Debug)]
+pub(super) enum PassTimeout {
+    /// The round is to be sent again.
+    Repeat(Round),
+    /// All tries are used up.
+    Lost,
+}
+
+impl TokenPass {
+    /// Records that `round` has passed the token.
+    pub(super) fn begin(&mut self, cx: &mut Context<'_>, epoch: Epoch, round: &Round) {
+        (self.round, self.tries) = (Some(round.at), 0);
+        cx.timing.on_passed(cx.now, epoch, round.at, round.next);
+        cx.set(Timer::Pass, cx.timing.pass_timeout(cx.config, 0));
+    }
+
+    /// Forgets a pass in a ring that was reformed.
+    pub(super) fn forget(&mut self, cx: &mut Context<'_>) {
+        self.round = None;
+        cx.cancel(Timer::Pass);
+    }
+
+    /// Returns `true` until the token is known to be accepted.
+    pub(super) fn is_pending(&self) -> bool {
+        self.round.is_some()
+    }
+
+    /// Handles an applied round. Returns `true` if it shows that the token was accepted.
+    pub(super) fn on_applied(&mut self, cx: &mut Context<'_>, round: &Round) -> bool {
+        let is_accepted = self.round.is_some_and(|at| round.at > at);
+        if is_accepted {
+            self.on_accepted(cx);
+        }
+        is_accepted
+    }
+
+    /// Handles a Confirm of the round `at`. Returns `true` if it shows that the token was accepted.
+    pub(super) fn on_confirm(&mut self, cx: &mut Context<'_>, at: Timestamp) -> bool {
+        let is_accepted = self.round == Some(at);
+        if is_accepted {
+            self.on_accepted(cx);
+        }
+        is_accepted
+    }
+
+    fn on_accepted(&mut self, cx: &mut Context<'_>) {
+        self.forget(cx);
+        cx.timing.on_accepted(cx.now, cx.config);
+    }
+
+    /// Handles a pass that was not accepted in time. A member that has left (`is_out`) never gives
+    /// up.
+    pub(super) fn on_timer(
+        &mut self,
+        cx: &Context<'_>,
+        ring: &Ring,
+        is_out: bool,
+    ) -> Option<PassTimeout> {
+        let at = self.round?;
+        self.tries += 1;
+        if self.tries > cx.config.tries && !is_out {
+            return Some(PassTimeout::Lost);
+        }
+        Some(PassTimeout::Repeat(ring.log().at(at)?.clone()))
+    }
+
+    /// Sends the round again to the next token site.
+    pub(super) fn repeat(&self, cx: &mut Context<'_>, ring: &Ring, round: &Round) {
+        cx.counters.rounds_resent += 1;
+        cx.unicast(round.next.node, &Packet::of_round(ring.epoch(), round));
+        cx.timing.on_passed_again(cx.now);
+        cx.set(Timer::Pass, cx.timing.pass_timeout(cx.config, self.tries));
+    }
+}

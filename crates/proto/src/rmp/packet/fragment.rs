@@ -1,0 +1,99 @@
+//! Packets that do not fit a datagram, such as lists of many members. They are never fragmented by
+//! IP.
+//!
+//! The datagram of such a packet is split into parts of equal length, except for the last. Losing
+//! one part loses the packet, like any lost packet: packets that need an answer are sent again.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Part;
+use crate::NodeId;
+
+/// Packets whose parts are arriving.
+#[derive(Debug, Default)]
+pub(crate) struct PacketReassembly {
+    /// The last packet that each sender began.
+    open: BTreeMap<NodeId, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: u32,
+    pieces: Vec<Option<Vec<u8>>>,
+    missing: usize,
+}
+
+/// Maximum number of senders whose parts are kept.
+const MAX_OPEN: usize = 64;
+
+impl PacketReassembly {
+    /// Adds a part. Returns the whole datagram if no part is missing any more.
+    pub(crate) fn insert(&mut self, sender: NodeId, part: Part) -> Option<Vec<u8>> {
+        let count = usize::from(part.count);
+        let known = self.open.get(&sender);
+        if known.is_none_or(|open| open.id != part.id || open.pieces.len() != count) {
+            if known.is_none() && self.open.len() >= MAX_OPEN {
+                self.open.pop_first();
+            }
+            let open = Open { id: part.id, pieces: vec![None; count], missing: count };
+            self.open.insert(sender, open);
+        }
+        let open = self.open.get_mut(&sender)?;
+        let piece = open.pieces.get_mut(usize::from(part.index))?;
+        if piece.is_none() {
+            *piece = Some(part.bytes.to_vec());
+            open.missing -= 1;
+        }
+        if open.missing > 0 {
+            return None;
+        }
+        let open = self.open.remove(&sender)?;
+        Some(open.pieces.into_iter().flatten().flatten().collect())
+    }
+}
+
+/// Maximum number of parts of one packet. It is limited by a one-byte field on the wire.
+pub(crate) const MAX_PARTS: usize = u8::MAX as usize;
+
+/// Splits a datagram into parts of at most `largest` bytes.
+pub(crate) fn split(id: u32, datagram: &[u8], largest: usize) -> impl Iterator<Item = Part> {
+    let count = datagram.len().div_ceil(largest);
+    assert!(count <= MAX_PARTS, "a packet of {} bytes was split", datagram.len());
+    datagram.chunks(largest).enumerate().map(move |(index, bytes)| Part {
+        id,
+        index: index as u8,
+        count: count as u8,
+        bytes: bytes.to_vec().into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_in_any_order_and_twice_make_the_whole() {
+        let whole: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        let mut cut: Vec<Part> = split(7, &whole, 300).collect();
+        assert_eq!(cut.len(), 4);
+        cut.reverse();
+        cut.insert(1, cut[0].clone());
+        let mut parts = PacketReassembly::default();
+        let last = cut.pop().expect("there are some");
+        for part in cut {
+            assert_eq!(parts.insert(NodeId(1), part), None);
+        }
+        assert_eq!(parts.insert(NodeId(1), last), Some(whole));
+    }
+
+    #[test]
+    fn new_packet_replaces_an_incomplete_one_of_its_sender() {
+        let mut parts = PacketReassembly::default();
+        let old = split(1, &[1; 20], 10).next().expect("two parts");
+        assert_eq!(parts.insert(NodeId(1), old), None);
+        let new: Vec<Part> = split(2, &[2; 20], 10).collect();
+        assert_eq!(parts.insert(NodeId(1), new[0].clone()), None);
+        assert_eq!(parts.insert(NodeId(1), new[1].clone()), Some(vec![2; 20]));
+    }
+}

@@ -1,0 +1,328 @@
+//! RMP's packets (figure 4.1). Each follows the common header of [`crate::wire`], whose view field
+//! is the version of the sender's [`Epoch`].
+//!
+//! All numbers are big-endian. A list is a count u16 followed by its entries. A [`Process`] is its
+//! node u64 and its life u64. An [`Epoch`] is its version u32 and its creator.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::ids::{Epoch, Process, Timestamp};
+pub use super::ring::{Accepted, GuestState, Position, Proposal, Snapshot, SourceState};
+use super::ring::{Data, Ring};
+use super::ring::{ListChange, Round, Run, What};
+use crate::wire::HEADER_BYTES;
+use crate::{NodeId, SeqNo};
+
+mod decoding;
+mod encoding;
+pub(super) mod fragment;
+
+/// A packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Packet {
+    /// A fragment of a message, from its source or, if the source is named, from a member that
+    /// retransmits it on request.
+    Data(DataPacket),
+    /// A round that orders packets and passes the token.
+    Ack {
+        /// The ring.
+        epoch: Epoch,
+        /// The round.
+        round: Round,
+    },
+    /// A report that the token of the round at this place was accepted.
+    Confirm {
+        /// The ring.
+        epoch: Epoch,
+        /// The round that passed the token.
+        at: Timestamp,
+    },
+    /// A request for the packets and rounds that the header's sender lacks.
+    Nack(Nack),
+    /// A new view.
+    NewList(NewList),
+    /// A request for a change of the view.
+    ListChangeRequest {
+        /// The ring. `None` from a joiner that accepts any ring, and from a query. A query requests
+        /// to leave, which is always refused with a snapshot of the ring. The request number of the
+        /// change is then the number of its earlier tries without an answer.
+        epoch: Option<Epoch>,
+        /// The change.
+        change: ListChange,
+    },
+    /// A request to vote in a reformation, and the initiator's position.
+    RecoveryStart {
+        /// The ring that is reformed.
+        epoch: Epoch,
+        /// The ballot of the new ring.
+        ballot: Epoch,
+        /// Position of the initiator, which all members have to reach.
+        position: Position,
+        /// Earlier ballots that can never hold any more.
+        refuted: Vec<Epoch>,
+        /// Ballots of lists that members no longer commit.
+        released: Vec<Epoch>,
+    },
+    /// A vote: the answer to [`Packet::RecoveryStart`].
+    RecoveryVote {
+        /// The ring that is reformed.
+        epoch: Epoch,
+        /// The ballot.
+        ballot: Epoch,
+        /// Position of the voter.
+        position: Position,
+        /// The new lists of earlier ballots that it has acknowledged.
+        accepted: Vec<Accepted>,
+    },
+    /// A report that the new list of this ballot is accepted.
+    RecoveryAckNewList {
+        /// The ballot.
+        ballot: Epoch,
+    },
+    /// A report that a ballot is given up or refused.
+    RecoveryAbort {
+        /// The ballot that is given up or refused.
+        ballot: Epoch,
+        /// The highest ballot that the header's sender has seen.
+        seen: Epoch,
+    },
+    /// A command of an operator that the ring continue without a majority of its electorate.
+    ForceQuorum {
+        /// The ring.
+        epoch: Epoch,
+        /// Its lost voters. Every voter that no longer answers has to be named.
+        lost: Vec<NodeId>,
+    },
+    /// A packet of a node that is not a member.
+    NonMemberData(NonMemberData),
+    /// The answer to [`Packet::NonMemberData`].
+    NonMemberAck(NonMemberAck),
+    /// A part of a packet that does not fit a datagram.
+    Part(Part),
+}
+
+/// A part of a packet.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 36 | 4 | id of the packet among those of the header's sender |
+/// | 40 | 1 | index of the part, from 0 |
+/// | 41 | 1 | number of parts, at least 1 |
+/// | 42 | n | the part of the packet's own datagram |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Identifier of the packet among those of its sender.
+    pub id: u32,
+    /// Index of the part.
+    pub index: u8,
+    /// Number of parts.
+    pub count: u8,
+    /// The bytes of the part.
+    pub bytes: Bytes,
+}
+
+/// A fragment of a message.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 36 | 8 | life of the source |
+/// | 44 | 4 | number of the packet; meaningless in unreliable packets |
+/// | 48 | 4 | number of the message |
+/// | 52 | 2 | [delivery guarantee](super::Qos) |
+/// | 54 | 1 | handler plus 1, 0 for none |
+/// | 55 | 1 | flags: 1 first, 2 last fragment of the message, 4 the source has more, 8 a call |
+/// | 56 | 8 | source, only with the header's flag 1 |
+/// | 56 or 64 | n | the fragment |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataPacket {
+    /// The source. Another member may have retransmitted the packet.
+    pub source: Process,
+    /// Its number among the packets of the source.
+    pub seqno: SeqNo,
+    /// The fragment, with the properties of its message.
+    pub data: Data,
+}
+
+/// A request for missing rounds and packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nack {
+    /// The ring.
+    pub epoch: Epoch,
+    /// Node that has to answer; `None`: any member that can.
+    pub asked: Option<NodeId>,
+    /// First missing round.
+    pub from: Timestamp,
+    /// End of the missing rounds; `from` if none is missing.
+    pub to: Timestamp,
+    /// The missing data packets.
+    pub runs: Vec<Run>,
+}
+
+/// A New List packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewList {
+    /// A change of the view, in order.
+    Change {
+        /// The ring.
+        epoch: Epoch,
+        /// The round.
+        round: Round,
+    },
+    /// A snapshot of the ring, for a joiner or a node that is not in it.
+    Whole(Snapshot),
+    /// The list of a reformation.
+    Formation {
+        /// The list.
+        proposal: Proposal,
+        /// `true` if it holds already.
+        is_committed: bool,
+    },
+}
+
+/// A Non Member Data packet.
+///
+/// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
+/// packet without a handler requests an acknowledgment, a packet with one requests a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NonMemberData {
+    /// A fragment of a request.
+    Data {
+        /// The ring, or one that it descends from; `None`: any ring of the group.
+        epoch: Option<Epoch>,
+        /// `true` if the caller introduces itself with it.
+        is_first: bool,
+        /// The fragment.
+        data: DataPacket,
+    },
+    /// A request for more of a reply.
+    Pull {
+        /// Number of the request that was replied to.
+        number: u32,
+        /// Offset of the first byte that is needed.
+        offset: u32,
+    },
+}
+
+/// A Non Member ACK packet: an acknowledgment or a fragment of a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NonMemberAck {
+    /// A report that the caller's packets before `to` have their places.
+    Placed {
+        /// The ring.
+        epoch: Epoch,
+        /// Life of the caller.
+        life: u64,
+        /// First packet without a place.
+        to: SeqNo,
+    },
+    /// A report that a request was delivered with its guarantee.
+    Delivered {
+        /// The ring.
+        epoch: Epoch,
+        /// Number of the request.
+        number: u32,
+    },
+    /// A fragment of the reply to a request.
+    Reply {
+        /// The ring.
+        epoch: Epoch,
+        /// Number of the request.
+        number: u32,
+        /// Size of the whole reply in bytes.
+        total: u32,
+        /// Offset of the fragment in the reply.
+        offset: u32,
+        /// `true` if nothing more follows until the caller requests it.
+        is_end: bool,
+        /// The fragment.
+        bytes: Bytes,
+    },
+}
+
+/// Size in bytes of a packet with an empty part.
+pub const PART_BYTES: usize = HEADER_BYTES + 6;
+/// Size in bytes of a data packet with an empty fragment.
+pub const DATA_BYTES: usize = HEADER_BYTES + 20;
+
+/// Number of bytes by which a packet of a non-member is larger than one of a member.
+pub(super) const NON_MEMBER_BYTES: usize = 2 + EPOCH_BYTES;
+
+/// Size of a [`Process`] in bytes.
+const PROCESS_BYTES: usize = 16;
+/// Size of an [`Epoch`] in bytes.
+const EPOCH_BYTES: usize = 4 + PROCESS_BYTES;
+/// Size of a [`Run`] in bytes.
+pub(super) const RUN_BYTES: usize = PROCESS_BYTES + 6;
+/// Size in bytes of an ACK without runs.
+pub(super) const ACK_BYTES: usize = HEADER_BYTES + EPOCH_BYTES + 8 + 2 * PROCESS_BYTES + 3;
+
+const DATA: u8 = 1;
+const ACK: u8 = 2;
+const CONFIRM: u8 = 3;
+const NACK: u8 = 4;
+const NEW_LIST: u8 = 5;
+const LIST_CHANGE_REQUEST: u8 = 6;
+const RECOVERY_START: u8 = 7;
+const RECOVERY_VOTE: u8 = 8;
+const RECOVERY_ACK_NEW_LIST: u8 = 9;
+const RECOVERY_ABORT: u8 = 10;
+const NON_MEMBER_DATA: u8 = 11;
+const NON_MEMBER_ACK: u8 = 12;
+const PART: u8 = 13;
+const FORCE_QUORUM: u8 = 14;
+
+/// Flag of data packets: the source is not the header's sender.
+const ON_BEHALF: u8 = 1;
+/// Flag of packets sent by unicast: the receiver multicasts them (3.4).
+pub(super) const FORWARD: u8 = 2;
+
+impl Packet {
+    /// Returns the packet of a round in the ring of `epoch`.
+    pub(super) fn of_round(epoch: Epoch, round: &Round) -> Self {
+        let round = round.clone();
+        match round.what {
+            What::Order(_) => Self::Ack { epoch, round },
+            What::List(_) => Self::NewList(NewList::Change { epoch, round }),
+        }
+    }
+
+    /// Returns the process whose packet it is, if another member may repeat it.
+    pub(super) fn author(&self) -> Option<Process> {
+        match self {
+            Self::Data(data) => Some(data.source),
+            Self::Ack { round, .. } | Self::NewList(NewList::Change { round, .. }) => {
+                Some(round.site)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl NonMemberAck {
+    /// Returns the ring that answers.
+    pub fn epoch(&self) -> Epoch {
+        match self {
+            Self::Placed { epoch, .. }
+            | Self::Delivered { epoch, .. }
+            | Self::Reply { epoch, .. } => *epoch,
+        }
+    }
+}
+
+impl DataPacket {
+    /// Returns a packet of a source for retransmission, if it was received in this ring.
+    pub(super) fn kept(ring: &Ring, source: Process, seqno: SeqNo) -> Option<Self> {
+        let data = ring.sources().get(source)?.packet(seqno)?.clone();
+        Some(Self { source, seqno, data })
+    }
+
+    /// Copies the bytes of a fragment, so that it does not keep the datagram alive.
+    fn piece(bytes: &[u8]) -> Bytes {
+        Bytes::copy_from_slice(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

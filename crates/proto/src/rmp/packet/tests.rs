@@ -1,0 +1,434 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::rmp::locks::{Handler, LockName, Locks};
+use crate::rmp::qos::Qos;
+use crate::rmp::request::Seen;
+use crate::rmp::ring::{ListChangeKind, Member, Partition, RingView};
+use crate::wire::{self, DecodeError, Header, Protocol};
+use crate::{GroupId, Incarnation};
+
+fn processes() -> impl Strategy<Value = Process> {
+    (any::<u64>(), any::<u64>()).prop_map(|(node, life)| Process { node: NodeId(node), life })
+}
+
+fn epochs() -> impl Strategy<Value = Epoch> {
+    (any::<u32>(), processes()).prop_map(|(version, creator)| Epoch { version, creator })
+}
+
+fn members() -> impl Strategy<Value = Member> {
+    let partition = (1_u16..).prop_filter_map("no partition", Partition::from_wire);
+    (processes(), partition, any::<bool>(), any::<bool>()).prop_map(
+        |(process, partition, is_multicast, is_voter)| Member {
+            process,
+            partition,
+            is_multicast,
+            is_voter,
+        },
+    )
+}
+
+fn changes() -> impl Strategy<Value = ListChange> {
+    let kinds = prop_oneof![
+        (members(), any::<u32>())
+            .prop_map(|(member, name_check)| ListChangeKind::Join { member, name_check }),
+        Just(ListChangeKind::Leave),
+        (any::<u64>(), any::<bool>())
+            .prop_map(|(name, waits)| ListChangeKind::Lock { name: LockName(name), waits }),
+        any::<u64>().prop_map(|name| ListChangeKind::Unlock(LockName(name))),
+        any::<u64>().prop_map(|name| ListChangeKind::Refused(LockName(name))),
+    ];
+    (processes(), any::<u32>(), kinds).prop_map(|(process, request, kind)| ListChange {
+        process,
+        request,
+        kind,
+    })
+}
+
+fn runs() -> impl Strategy<Value = Vec<Run>> {
+    let run = (processes(), any::<u32>(), 1_u16..).prop_map(|(source, first, count)| Run {
+        source,
+        first: SeqNo(first),
+        count,
+    });
+    prop::collection::vec(run, 0..5)
+}
+
+fn rounds(what: impl Strategy<Value = What>) -> impl Strategy<Value = Round> {
+    (any::<u64>(), processes(), processes(), what).prop_map(|(at, site, next, what)| Round {
+        at: Timestamp(at),
+        site,
+        next,
+        what,
+    })
+}
+
+fn views() -> impl Strategy<Value = RingView> {
+    let members = prop::collection::vec(members(), 1..5);
+    let asks = prop::collection::vec((0_u64..3, processes()), 0..5);
+    (epochs(), any::<u32>(), epochs(), members, asks).prop_map(
+        |(epoch, version, origin, mut members, asks): (_, _, _, Vec<Member>, Vec<_>)| {
+            members.sort_by_key(|member| member.process.node);
+            members.dedup_by_key(|member| member.process.node);
+            let mut locks = Locks::default();
+            asks.into_iter().for_each(|(name, process)| locks.ask(LockName(name), process));
+            let name_check = version.rotate_left(7);
+            let is_forced = version % 2 == 1;
+            RingView { epoch, version, origin, name_check, is_forced, members, locks }
+        },
+    )
+}
+
+fn positions() -> impl Strategy<Value = Position> {
+    let received = prop::collection::vec((processes(), any::<u32>().prop_map(SeqNo)), 0..4);
+    (any::<u64>(), any::<bool>(), received).prop_map(|(next, is_whole, received)| Position {
+        next: Timestamp(next),
+        is_whole,
+        received,
+    })
+}
+
+fn data() -> impl Strategy<Value = DataPacket> {
+    let qos = prop_oneof![
+        Just(Qos::Unreliable),
+        Just(Qos::Unordered),
+        Just(Qos::SourceOrdered),
+        Just(Qos::TotallyOrdered),
+        (1_u8..).prop_map(Qos::Resilient),
+        Just(Qos::MajorityResilient),
+        Just(Qos::TotallyResilient),
+    ];
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let handler = prop::option::of((0_u8..6).prop_map(|it| Handler::new(it).expect("below 6")));
+    let bytes = prop::collection::vec(any::<u8>(), 0..40);
+    let numbers = (any::<u32>(), any::<u32>());
+    (processes(), numbers, qos, handler, flags, bytes).prop_map(
+        |(
+            source,
+            (seqno, message),
+            qos,
+            handler,
+            (is_first, is_last, may_wait, is_call),
+            bytes,
+        )| {
+            let (message, payload) = (SeqNo(message), bytes.into());
+            let data =
+                Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload };
+            DataPacket { source, seqno: SeqNo(seqno), data }
+        },
+    )
+}
+
+fn lists() -> impl Strategy<Value = NewList> {
+    let change = (epochs(), rounds(prop::collection::vec(changes(), 1..=16).prop_map(What::List)))
+        .prop_map(|(epoch, round)| NewList::Change { epoch, round });
+    let source = (processes(), any::<u32>(), 0_u32..100, any::<u32>()).prop_map(
+        |(source, open_from, open, request)| SourceState {
+            source,
+            open_from: SeqNo(open_from),
+            ordered_to: SeqNo(open_from).plus(open),
+            request,
+        },
+    );
+    let sources = prop::collection::vec(source, 0..4);
+    let guest = (processes(), any::<u32>(), 0_u32..100, any::<u64>()).prop_map(
+        |(source, open_from, open, used)| {
+            let open_from = SeqNo(open_from);
+            let (ordered_to, used) = (open_from.plus(open), Timestamp(used));
+            GuestState { source, open_from, ordered_to, used }
+        },
+    );
+    let guests = prop::collection::vec(guest, 0..3);
+    let seen = (any::<u64>(), any::<u32>(), any::<u128>())
+        .prop_map(|(node, base, bits)| (NodeId(node), Seen { base, bits }));
+    let seen = prop::collection::vec(seen, 0..3);
+    let places = (any::<u64>(), any::<u64>());
+    let whole = (views(), places, any::<bool>(), sources, guests, seen).prop_map(
+        |(view, (next, ordered), is_working, sources, mut guests, seen)| {
+            guests.retain(|guest| !view.contains(guest.source));
+            let token = view.members[0].process;
+            let (next, ordered) = (Timestamp(next), Timestamp(ordered));
+            let snapshot =
+                Snapshot { view, next, ordered, token, is_working, sources, guests, seen };
+            NewList::Whole(snapshot)
+        },
+    );
+    let refuted = prop::collection::vec(epochs(), 0..3);
+    let formation = (epochs(), positions(), views(), refuted, any::<bool>()).prop_map(
+        |(base, position, view, refuted, is_committed)| NewList::Formation {
+            proposal: Proposal { base, position, view, refuted },
+            is_committed,
+        },
+    );
+    prop_oneof![change, whole, formation]
+}
+
+fn recovery() -> impl Strategy<Value = Packet> {
+    let [refuted, released] = [(); 2].map(|()| prop::collection::vec(epochs(), 0..3));
+    let accepted = (epochs(), any::<u16>(), prop::collection::vec(processes(), 0..4))
+        .prop_map(|(ballot, least, members)| Accepted { ballot, least, members });
+    let accepted = prop::collection::vec(accepted, 0..3);
+    prop_oneof![
+        (epochs(), epochs(), positions(), refuted, released).prop_map(
+            |(epoch, ballot, position, refuted, released)| Packet::RecoveryStart {
+                epoch,
+                ballot,
+                position,
+                refuted,
+                released
+            }
+        ),
+        (epochs(), epochs(), positions(), accepted).prop_map(
+            |(epoch, ballot, position, accepted)| Packet::RecoveryVote {
+                epoch,
+                ballot,
+                position,
+                accepted
+            }
+        ),
+        epochs().prop_map(|ballot| Packet::RecoveryAckNewList { ballot }),
+        (epochs(), epochs()).prop_map(|(ballot, seen)| Packet::RecoveryAbort { ballot, seen }),
+    ]
+}
+
+/// Packets of the node that [`datagram`] uses as the sender.
+fn non_member_data() -> impl Strategy<Value = NonMemberData> {
+    let data = (prop::option::of(epochs()), any::<bool>(), data()).prop_map(
+        |(epoch, is_first, mut data)| {
+            data.source.node = NodeId(9);
+            NonMemberData::Data { epoch, is_first, data }
+        },
+    );
+    let pull = (any::<u32>(), any::<u32>())
+        .prop_map(|(number, offset)| NonMemberData::Pull { number, offset });
+    prop_oneof![data, pull]
+}
+
+fn non_member_acks() -> impl Strategy<Value = NonMemberAck> {
+    let placed = (epochs(), any::<u64>(), any::<u32>())
+        .prop_map(|(epoch, life, to)| NonMemberAck::Placed { epoch, life, to: SeqNo(to) });
+    let delivered = (epochs(), any::<u32>())
+        .prop_map(|(epoch, number)| NonMemberAck::Delivered { epoch, number });
+    let bytes = prop::collection::vec(any::<u8>(), 0..40);
+    let reply = (epochs(), any::<u32>(), 0_u32..1000, any::<bool>(), bytes).prop_map(
+        |(epoch, number, offset, is_end, bytes)| {
+            let total = offset + bytes.len() as u32;
+            let bytes = bytes.into();
+            NonMemberAck::Reply { epoch, number, total, offset, is_end, bytes }
+        },
+    );
+    prop_oneof![placed, delivered, reply]
+}
+
+fn packets() -> impl Strategy<Value = Packet> {
+    let ack = (epochs(), rounds(runs().prop_map(What::Order)))
+        .prop_map(|(epoch, round)| Packet::Ack { epoch, round });
+    let asked = prop::option::of((1_u64..).prop_map(NodeId));
+    let nack = (epochs(), asked, any::<u64>(), any::<u64>(), runs()).prop_map(
+        |(epoch, asked, from, to, runs)| {
+            Packet::Nack(Nack { epoch, asked, from: Timestamp(from), to: Timestamp(to), runs })
+        },
+    );
+    let part = (any::<u32>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..40)).prop_map(
+        |(id, index, bytes)| {
+            let (index, count) = (index.min(254), index.saturating_add(1));
+            Packet::Part(Part { id, index, count, bytes: bytes.into() })
+        },
+    );
+    prop_oneof![
+        data().prop_map(Packet::Data),
+        non_member_data().prop_map(Packet::NonMemberData),
+        non_member_acks().prop_map(Packet::NonMemberAck),
+        ack,
+        (epochs(), any::<u64>())
+            .prop_map(|(epoch, at)| Packet::Confirm { epoch, at: Timestamp(at) }),
+        nack,
+        lists().prop_map(Packet::NewList),
+        (prop::option::of(epochs()), changes())
+            .prop_map(|(epoch, change)| Packet::ListChangeRequest { epoch, change }),
+        recovery(),
+        part,
+    ]
+}
+
+fn datagram(packet: &Packet) -> Vec<u8> {
+    let mut out = Vec::new();
+    packet.encode(&mut out, GroupId(5), NodeId(9), 3);
+    out
+}
+
+fn decoded(datagram: &[u8]) -> Result<Packet, DecodeError> {
+    let (header, body) = Header::decode(datagram)?;
+    Packet::decode(&header, body)
+}
+
+#[test]
+fn an_ack_on_the_wire_is_this() {
+    let process = |node| Process { node: NodeId(node), life: 1 };
+    let epoch = Epoch { version: 2, creator: process(7) };
+    let what = What::Order(vec![Run { source: process(8), first: SeqNo(5), count: 2 }]);
+    let round = Round { at: Timestamp(8), site: process(9), next: process(7), what };
+    let golden = [
+        0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, // epoch: version, creator
+        0, 0, 0, 0, 0, 0, 0, 8, // timestamp
+        0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, // token site
+        0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, // next token site
+        0, 0, 1, // it orders one run
+        0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1, // source of the run
+        0, 0, 0, 5, 0, 2, // its first packet, and how many
+    ];
+    let datagram = datagram(&Packet::Ack { epoch, round });
+    assert_eq!(datagram[3..5], [4, ACK]);
+    assert_eq!(datagram[HEADER_BYTES..], golden);
+}
+
+#[test]
+fn data_on_the_wire_is_this() {
+    let data = Data {
+        message: SeqNo(4),
+        qos: Qos::Resilient(2),
+        handler: Handler::new(0),
+        is_call: false,
+        is_first: true,
+        is_last: false,
+        may_wait: true,
+        payload: Bytes::from_static(b"x"),
+    };
+    let mut source = Process { node: NodeId(9), life: 1 };
+    let packet = DataPacket { source, seqno: SeqNo(6), data };
+    let own = datagram(&Packet::Data(packet.clone()));
+    let golden = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 4, 4, 2, 1, 5, b'x'];
+    assert_eq!(own[HEADER_BYTES..], golden);
+    assert_eq!(own.len(), DATA_BYTES + 1);
+    source.node = NodeId(1);
+    let on_behalf = datagram(&Packet::Data(DataPacket { source, ..packet }));
+    assert_eq!(on_behalf.len(), DATA_BYTES + 8 + 1);
+}
+
+/// Creates the node that receives arbitrary packets, alone in a ring. Returns it with the time and
+/// the epoch of the ring.
+fn member() -> (crate::rmp::Rmp, crate::Time, Epoch) {
+    use crate::{Engine, GroupSettings, Profile, Time};
+    let mut engine = crate::rmp::Rmp::new(NodeId(1), crate::rmp::Config::default(), 1);
+    let profile = Profile::Ordered(Partition::AtLeast(1));
+    let mut now = Time(1_000_000_000);
+    let settings = GroupSettings { profile, name_check: 0 };
+    engine.join(now, GroupId(5), settings).expect("it is new to it");
+    while engine.view(GroupId(5)).is_none() {
+        now = engine.poll_timeout().expect("it asks again").at;
+        engine.handle_timeout(now);
+    }
+    let handler = Handler::new(0).expect("there are six");
+    engine.lock(now, GroupId(5), handler.lock()).expect("it is free");
+    let epoch = engine.view(GroupId(5)).expect("it has begun one").epoch;
+    (engine, now, epoch)
+}
+
+/// Rewrites the packet as if its sender had the ring's epoch.
+fn of_ring(packet: Packet, ring: Epoch) -> Packet {
+    match packet {
+        Packet::Confirm { at, .. } => Packet::Confirm { epoch: ring, at },
+        Packet::Nack(nack) => Packet::Nack(Nack { epoch: ring, ..nack }),
+        Packet::ListChangeRequest { change, .. } => {
+            let process = Process { node: NodeId(9), ..change.process };
+            let kind = match change.kind {
+                ListChangeKind::Join { member, .. } => {
+                    let member = Member { process, ..member };
+                    ListChangeKind::Join { member, name_check: 0 }
+                }
+                kind => kind,
+            };
+            let change = ListChange { process, kind, ..change };
+            let is_join = matches!(kind, ListChangeKind::Join { .. });
+            Packet::ListChangeRequest { epoch: (!is_join).then_some(ring), change }
+        }
+        Packet::NonMemberData(NonMemberData::Data { mut data, .. }) => {
+            let epoch = Some(ring).filter(|_| data.seqno.0 % 2 == 0);
+            data.data.is_call = true;
+            NonMemberData::Data { epoch, is_first: data.seqno.0 % 3 > 0, data }.into()
+        }
+        Packet::NewList(NewList::Whole(mut snapshot)) => {
+            snapshot.view.name_check = 0;
+            Packet::NewList(NewList::Whole(snapshot))
+        }
+        other => other,
+    }
+}
+
+impl From<NonMemberData> for Packet {
+    fn from(data: NonMemberData) -> Self {
+        Self::NonMemberData(data)
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_packets_come_a_member_goes_on(
+        packets in prop::collection::vec((packets(), any::<bool>(), 0_u64..20), 1..40),
+    ) {
+        use crate::Engine;
+        let (mut engine, mut now, epoch) = member();
+        for (packet, is_of_ring, millis) in packets {
+            let packet = if is_of_ring { of_ring(packet, epoch) } else { packet };
+            engine.handle_datagram(now, &datagram(&packet));
+            engine.check();
+            now = now + core::time::Duration::from_millis(millis);
+            engine.handle_timeout(now);
+            engine.check();
+            while engine.poll_event().is_some() {}
+            while engine.poll_transmit(&mut Vec::new()).is_some() {}
+        }
+    }
+
+    #[test]
+    fn decoding_is_the_inverse_of_encoding(packet in packets()) {
+        prop_assert_eq!(decoded(&datagram(&packet)), Ok(packet));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_added_is_noticed(packet in packets(), cut in 1_usize..20) {
+        let whole = datagram(&packet);
+        let mut short = whole[..whole.len() - cut.min(whole.len() - HEADER_BYTES)].to_vec();
+        wire::seal(&mut short, 0);
+        let is_open_ended = matches!(
+            packet,
+            Packet::Data(_)
+                | Packet::Part(_)
+                | Packet::NonMemberData(NonMemberData::Data { .. })
+                | Packet::NonMemberAck(NonMemberAck::Reply { .. })
+        );
+        if short.len() < whole.len() && !is_open_ended {
+            prop_assert!(decoded(&short).is_err());
+        }
+        let mut long = whole;
+        long.push(0);
+        wire::seal(&mut long, 0);
+        prop_assert!(decoded(&long).is_err() || is_open_ended);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        kind: u8, flags: u8, body in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let header = Header {
+            protocol: Protocol::Ordered, kind, flags, group: GroupId(1), sender: NodeId(1), view: 0,
+            incarnation: Incarnation::default(),
+        };
+        let _ = Packet::decode(&header, &body);
+    }
+}
+
+#[test]
+fn the_largest_ack_fits_a_datagram() {
+    for path_mtu in [576, 1500, 9000] {
+        let config = crate::rmp::Config { path_mtu, ..crate::rmp::Config::default() };
+        let process = |node| Process { node: NodeId(node), life: 1 };
+        let run = |node| Run { source: process(node), first: SeqNo(5), count: 2 };
+        let what = What::Order((0..config.max_runs() as u64).map(run).collect());
+        let round = Round { at: Timestamp(8), site: process(9), next: process(7), what };
+        let epoch = Epoch { version: 2, creator: process(7) };
+        let bytes = datagram(&Packet::Ack { epoch, round }).len();
+        let spare = usize::from(path_mtu) - 28 - bytes;
+        assert!(spare < RUN_BYTES, "{spare} bytes are left of {path_mtu}");
+    }
+}

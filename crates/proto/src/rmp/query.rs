@@ -1,0 +1,264 @@
+//! Queries of a group's rings from outside (4.3).
+//!
+//! A refused change of the list is answered with a New List that contains the current view. A node
+//! that is in no ring sends a request to leave one, which is always refused and changes nothing.
+//! The token site answers, and also the first member of the list, because the query may miss a
+//! moving token. All members answer the third query, or any query during a reformation, because
+//! those two may be gone.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::counters::Counters;
+use super::ids::{Epoch, Process, Timestamp};
+use super::ring::{RingView, Snapshot};
+use crate::{GroupId, NodeId, Time};
+
+/// Options of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookOptions {
+    /// The [check](GroupId::name_check) of the group's name. Rings of another group with the same
+    /// id are ignored.
+    pub name_check: u32,
+    /// Maximum time to wait for answers.
+    pub patience: Duration,
+    /// A member that forwards the query, for a host without multicast.
+    pub via: Option<NodeId>,
+}
+
+/// Identifier of a query of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LookId(pub u32);
+
+/// A ring, as reported by one of its members, or by this node if it is in the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingSight {
+    /// The members in ring order, and the locks.
+    pub view: RingView,
+    /// The token holder.
+    pub token: Process,
+    /// `true` if the ring works: it is not being reformed, may continue, and has its quorum.
+    pub is_working: bool,
+}
+
+/// Result of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// The query.
+    pub id: LookId,
+    /// The group.
+    pub group: GroupId,
+    /// Its rings, by epoch. Empty if no member answered. Several if the group is partitioned.
+    pub rings: Vec<RingSight>,
+}
+
+/// Reason why a query was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookError {
+    /// Too many queries are in progress or were not [fetched](Rmp::poll_looked).
+    #[error("too many ring queries: {open} are in progress or not fetched")]
+    TooMany {
+        /// Number of these queries.
+        open: usize,
+    },
+}
+
+/// Queries of this node.
+#[derive(Debug, Default)]
+pub(super) struct Queries {
+    open: Vec<Query>,
+    /// Results that were not fetched yet.
+    over: VecDeque<Looked>,
+    last: u32,
+}
+
+/// A query in progress.
+#[derive(Debug)]
+pub(super) struct Query {
+    id: LookId,
+    group: GroupId,
+    options: LookOptions,
+    /// Number of query packets sent.
+    sent: u32,
+    next_at: Time,
+    deadline: Time,
+    /// `true` if a new ring has answered since the last query packet.
+    has_news: bool,
+    rings: BTreeMap<Epoch, Seen>,
+}
+
+/// A ring that has answered.
+#[derive(Debug)]
+struct Seen {
+    sight: RingSight,
+    /// Position of the member that answered.
+    next: Timestamp,
+    /// Number of query packets before its first answer.
+    first: u32,
+    /// Number of query packets before its last answer.
+    last: u32,
+}
+
+impl RingSight {
+    fn of(snapshot: &Snapshot) -> Self {
+        let Snapshot { view, token, is_working, .. } = snapshot;
+        let is_working = *is_working && view.has_quorum();
+        Self { view: view.clone(), token: *token, is_working }
+    }
+}
+
+impl Query {
+    /// Creates a query of which no packet was sent yet.
+    pub(super) fn new(now: Time, id: LookId, group: GroupId, options: LookOptions) -> Self {
+        Self {
+            id,
+            group,
+            options,
+            sent: 0,
+            next_at: now,
+            deadline: now + options.patience,
+            has_news: false,
+            rings: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// Returns a member that forwards the query, if the application has named one.
+    pub(super) fn via(&self) -> Option<NodeId> {
+        self.options.via
+    }
+
+    /// Counts a query packet that is sent now, and sets the time of the next one, `retry` later or
+    /// more. Returns the number of earlier packets without an answer.
+    pub(super) fn next_try(&mut self, now: Time, retry: Duration) -> u32 {
+        // Once a ring has answered, the query is repeated as if for the first time, so that few
+        // members answer.
+        let tries = if self.rings.is_empty() { self.sent } else { 0 };
+        self.next_at = now + retry.saturating_mul(1 << tries.min(16)).min(MOST_RETRY);
+        self.sent += 1;
+        self.has_news = false;
+        tries
+    }
+
+    fn due(&self) -> Time {
+        self.next_at.min(self.deadline)
+    }
+
+    /// Returns `true` if the known rings have had the time to answer again, and no other ring has
+    /// answered.
+    fn has_seen_all(&self) -> bool {
+        let least = if self.rings.len() > 1 { 3 } else { 2 };
+        self.sent >= least && !self.rings.is_empty() && !self.has_news
+    }
+
+    /// Adds a snapshot of a ring. Returns `false` if there are too many rings.
+    fn add(&mut self, snapshot: &Snapshot) -> bool {
+        let (epoch, last) = (snapshot.view.epoch, self.sent);
+        let known = self.rings.get(&epoch);
+        if known.is_none() && self.rings.len() >= MAX_RINGS {
+            return false;
+        }
+        self.has_news |= known.is_none();
+        let first = known.map_or(last, |seen| seen.first);
+        let seen = match self.rings.remove(&epoch).filter(|seen| seen.next > snapshot.next) {
+            Some(further) => Seen { last, ..further },
+            None => Seen { sight: RingSight::of(snapshot), next: snapshot.next, first, last },
+        };
+        self.rings.insert(epoch, seen);
+        true
+    }
+
+    /// Returns `true` if all members of this ring seem to have moved to a later one: since the
+    /// later ring first answered, this one has answered no query packet.
+    fn is_past(&self, seen: &Seen) -> bool {
+        let view = &seen.sight.view;
+        self.rings.values().any(|other| {
+            let later = &other.sight.view;
+            let is_later = later.origin == view.origin && later.epoch.version > view.epoch.version;
+            is_later && seen.last <= other.first
+        })
+    }
+
+    fn result(&self) -> Looked {
+        let present = self.rings.values().filter(|seen| !self.is_past(seen));
+        let rings = present.map(|seen| seen.sight.clone()).collect();
+        Looked { id: self.id, group: self.group, rings }
+    }
+}
+
+impl Queries {
+    pub(super) fn is_open(&self, group: GroupId) -> bool {
+        self.open.iter().any(|query| query.group == group)
+    }
+
+    pub(super) fn due(&self) -> Option<Time> {
+        self.open.iter().map(Query::due).min()
+    }
+
+    /// Returns the identifier of a new query.
+    pub(super) fn next_id(&mut self) -> Result<LookId, LookError> {
+        let open = self.open.len() + self.over.len();
+        if open >= MAX_QUERIES {
+            return Err(LookError::TooMany { open });
+        }
+        self.last = self.last.wrapping_add(1);
+        Ok(LookId(self.last))
+    }
+
+    /// Completes the query of a node that is in the ring.
+    pub(super) fn complete(&mut self, id: LookId, group: GroupId, own: &Snapshot) {
+        self.over.push_back(Looked { id, group, rings: vec![RingSight::of(own)] });
+    }
+
+    /// Completes the queries that are over. Returns those of which a packet is due.
+    pub(super) fn take_due(&mut self, now: Time) -> Vec<Query> {
+        let due = self.open.extract_if(.., |query| query.due() <= now);
+        let is_over = |query: &Query| query.deadline <= now || query.has_seen_all();
+        let (over, due): (Vec<Query>, Vec<Query>) = due.partition(is_over);
+        self.over.extend(over.iter().map(Query::result));
+        due
+    }
+
+    /// Keeps a query of which a packet was sent.
+    pub(super) fn keep(&mut self, query: Query) {
+        self.open.push(query);
+    }
+
+    /// Returns the next result.
+    pub(super) fn pop(&mut self) -> Option<Looked> {
+        self.over.pop_front()
+    }
+
+    /// Adds a snapshot to the queries of its group. Returns `true` if there is one.
+    pub(super) fn on_snapshot(
+        &mut self,
+        counters: &mut Counters,
+        sender: NodeId,
+        group: GroupId,
+        snapshot: &Snapshot,
+    ) -> bool {
+        let mut was_asked = false;
+        for query in self.open.iter_mut().filter(|query| query.group == group) {
+            if snapshot.view.name_check != query.options.name_check {
+                counters.name_collisions += 1;
+            } else if snapshot.view.process_of(sender).is_none() {
+                counters.foreign += 1;
+            } else if !query.add(snapshot) {
+                counters.looks_too_full += 1;
+            }
+            was_asked = true;
+        }
+        was_asked
+    }
+}
+
+/// Maximum number of queries in progress or not fetched.
+const MAX_QUERIES: usize = 64;
+/// Maximum number of rings in the result of one query. Others are counted.
+const MAX_RINGS: usize = 64;
+/// Maximum interval between two query packets.
+const MOST_RETRY: Duration = Duration::from_secs(1);

@@ -1,0 +1,202 @@
+//! Deliveries of a ring, and the entries of its delivery queue.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::log::ListChange;
+use super::stream::Whole;
+use super::view::{Member, Partition, RingView};
+use crate::SeqNo;
+use crate::rmp::ids::{Epoch, Place, Process, Timestamp};
+use crate::rmp::locks::{LockName, LockNews};
+
+/// An entry of the queue for delivery in the total order.
+#[derive(Clone, Debug)]
+pub(crate) enum Queued {
+    /// A packet with a place.
+    Packet {
+        /// Round that assigned the place.
+        round: Timestamp,
+        place: Place,
+        source: Process,
+        seqno: SeqNo,
+    },
+    /// A change of the view.
+    View {
+        /// Round that made the change.
+        round: Timestamp,
+        /// The change. Boxed, because packets are many and views are few.
+        event: Box<ViewEvent>,
+    },
+    /// A flushed guest.
+    Flushed {
+        /// Round that flushed it.
+        round: Timestamp,
+        source: Process,
+    },
+}
+
+/// A delivery.
+#[derive(Clone, Debug)]
+pub(crate) enum Delivery {
+    Message(DeliveredMessage),
+    /// A change of the view.
+    View(Box<ViewEvent>),
+    /// The outcome of a lock request.
+    Lock {
+        /// Process that made the request.
+        process: Process,
+        /// Number of the request; 0 for a grant.
+        request: u32,
+        news: LockNews,
+    },
+}
+
+/// A message that is delivered.
+#[derive(Clone, Debug)]
+pub(crate) struct DeliveredMessage {
+    pub(crate) source: Process,
+    pub(crate) whole: Whole,
+    /// Round that assigned its place; `None` if the message did not wait for one.
+    pub(crate) round: Option<Timestamp>,
+    /// Its place, if all messages before it were delivered first.
+    pub(crate) place: Option<Place>,
+}
+
+/// A lock that a delivered view has granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    /// Round of the view.
+    pub(crate) round: Timestamp,
+    pub(crate) name: LockName,
+    pub(crate) holder: Process,
+}
+
+/// A change of the view, at its place among the messages (virtual synchrony).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewEvent {
+    /// The view from this place on.
+    pub view: RingView,
+    /// Its place in the order.
+    pub place: Place,
+    /// Members that joined.
+    pub joined: Vec<Process>,
+    /// Members that left in order.
+    pub left: Vec<Process>,
+    /// Members that were removed.
+    pub failed: Vec<Process>,
+    /// The member that decided the change.
+    pub by: Process,
+    /// The request that this change answers, if any.
+    pub answered: Option<ListChange>,
+}
+
+impl ViewEvent {
+    /// Creates an event in which `by` installs `view`, without members that joined or left.
+    pub(crate) fn of(view: RingView, at: Timestamp, by: Process) -> Self {
+        let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
+        let place = Place { ring: view.epoch, at };
+        Self { view, place, joined, left, failed, by, answered: None }
+    }
+
+    /// Returns `true` if `next`, which follows at once, can be delivered together with this change:
+    /// neither answers a lock request.
+    pub(crate) fn takes_in(&self, next: &Self) -> bool {
+        [self, next]
+            .into_iter()
+            .filter_map(|event| event.answered)
+            .all(|it| it.kind.is_of_members())
+    }
+
+    /// Merges `next` into this change. Returns the processes that joined in this change and are
+    /// gone in `next`. The merged change does not mention them.
+    pub(crate) fn take_in(&mut self, next: Self) -> Vec<Process> {
+        let (passed, stayed): (Vec<Process>, Vec<Process>) =
+            self.joined.iter().partition(|process| !next.view.contains(**process));
+        let is_told = |process: &Process| !passed.contains(process);
+        let joined = stayed.into_iter().chain(next.joined).collect();
+        let merge = |before: &[Process], after: Vec<Process>| {
+            before.iter().copied().chain(after.into_iter().filter(is_told)).collect()
+        };
+        let (left, failed) = (merge(&self.left, next.left), merge(&self.failed, next.failed));
+        *self = Self { joined, left, failed, ..next };
+        passed
+    }
+}
+
+/// A ring from which this node was removed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FormerRing {
+    epoch: Epoch,
+    origin: Epoch,
+    /// Last place that was delivered here.
+    delivered: Timestamp,
+}
+
+impl FormerRing {
+    pub(super) fn new(view: &RingView, delivered: Timestamp) -> Self {
+        Self { epoch: view.epoch, origin: view.origin, delivered }
+    }
+
+    /// Returns the number of places before the first view of another ring that were not delivered
+    /// here. `None` if that ring may have an order of its own.
+    pub(crate) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
+        let view = &first.view;
+        // Several parts of such a ring may have continued.
+        let has_parts = |it: &Member| matches!(it.partition, Partition::AtLeast(_));
+        let is_one = view.origin == self.origin && !view.members.iter().any(has_parts);
+        let missed = first.place.at.0.saturating_sub(self.delivered.0 + 1);
+        (is_one || view.epoch == self.epoch).then_some(missed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::ListChangeKind;
+    use super::*;
+    use crate::NodeId;
+
+    fn process(node: u64) -> Process {
+        Process { node: NodeId(node), life: 1 }
+    }
+
+    fn view(nodes: &[u64]) -> RingView {
+        let member = |node: &u64| Member {
+            process: process(*node),
+            partition: Partition::Majority,
+            is_multicast: true,
+            is_voter: true,
+        };
+        let mut members = nodes.iter().map(member);
+        let mut view = RingView::founded_by(members.next().expect("a founder"), 0);
+        for member in members {
+            view.insert_after(process(nodes[0]), member);
+        }
+        view
+    }
+
+    fn event(nodes: &[u64], joined: &[u64], left: &[u64], failed: &[u64]) -> ViewEvent {
+        let [joined, left, failed] =
+            [joined, left, failed].map(|all| all.iter().copied().map(process).collect());
+        ViewEvent { joined, left, failed, ..ViewEvent::of(view(nodes), Timestamp(9), process(1)) }
+    }
+
+    #[test]
+    fn two_changes_become_one_without_those_that_came_and_went() {
+        let mut both = event(&[1, 2, 3, 4], &[3, 4], &[7], &[8]);
+        let passed = both.take_in(event(&[1, 4, 5], &[5], &[2, 3], &[6]));
+        assert_eq!(passed, [process(3)]);
+        assert_eq!(both, event(&[1, 4, 5], &[4, 5], &[7, 2], &[8, 6]));
+    }
+
+    #[test]
+    fn answer_to_a_request_for_a_lock_is_delivered_by_itself() {
+        let change = |kind| Some(ListChange { process: process(1), request: 1, kind });
+        let plain =
+            ViewEvent { answered: change(ListChangeKind::Leave), ..event(&[1], &[], &[], &[]) };
+        let kind = ListChangeKind::Unlock(LockName(1));
+        let lock = ViewEvent { answered: change(kind), ..plain.clone() };
+        assert!(plain.takes_in(&plain));
+        assert!(!plain.takes_in(&lock) && !lock.takes_in(&plain));
+    }
+}

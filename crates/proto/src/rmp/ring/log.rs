@@ -1,0 +1,327 @@
+//! The ACKs and New Lists of a ring, in order: the paper's OrderingQ without the data (4.2).
+//!
+//! A *round* is one packet of a token site: an ACK with the order of packets, or a New List. Rounds
+//! follow each other without gaps: a round begins where the one before ends. Rounds that arrive too
+//! early wait.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::view::Member;
+use crate::SeqNo;
+use crate::rmp::ids::{Process, Timestamp};
+use crate::rmp::locks::LockName;
+
+/// One packet of a token site, with its place and the next token site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Its place in the order.
+    pub at: Timestamp,
+    /// The token site that sent it.
+    pub site: Process,
+    /// The next token site.
+    pub next: Process,
+    /// Its content.
+    pub what: What,
+}
+
+/// Content of a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An ACK. Its packets take the places after its own. A NULL ACK has none.
+    Order(Vec<Run>),
+    /// A New List. The view changes once for each of these changes, each at a place of its own. A
+    /// change of the members stands alone. Changes of locks may share a list.
+    List(Vec<ListChange>),
+}
+
+/// Consecutive packets of one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Their source.
+    pub source: Process,
+    /// Number of the first packet.
+    pub first: SeqNo,
+    /// Number of packets.
+    pub count: u16,
+}
+
+/// A change of the view, requested by a member or a joiner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListChange {
+    /// Process that requested it.
+    pub process: Process,
+    /// Number of the request among those of the process, which are served in order.
+    pub request: u32,
+    /// The requested change.
+    pub kind: ListChangeKind,
+}
+
+/// Kinds of changes of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListChangeKind {
+    /// Addition of a member.
+    Join {
+        /// The member.
+        member: Member,
+        /// The [check](crate::GroupId::name_check) of the name of the group that the joiner means.
+        name_check: u32,
+    },
+    /// Removal of the process from the members.
+    Leave,
+    /// Acquisition of a lock.
+    Lock {
+        /// The lock.
+        name: LockName,
+        /// `true` if the process waits for the lock while it is held.
+        waits: bool,
+    },
+    /// Release of a lock, or of a place in its queue.
+    Unlock(LockName),
+    /// No change: the lock is held, or the ring has too many locks. Only in New Lists.
+    Refused(LockName),
+}
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    next: Timestamp,
+    /// Applied rounds that not all members are known to have.
+    rounds: VecDeque<Round>,
+    /// Rounds after `next`, and the one at `next` while its data is missing.
+    early: BTreeMap<Timestamp, Round>,
+}
+
+/// Maximum number of changes in one New List. They fit the smallest datagram.
+pub(crate) const MAX_CHANGES: usize = 16;
+
+/// Result of offering a round to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    New,
+    Known,
+    /// Too far ahead to be kept.
+    TooFar,
+}
+
+/// Maximum number of rounds ahead of the next one that are kept.
+const MAX_EARLY: usize = 1024;
+
+impl Round {
+    /// Returns the place where the next round begins.
+    pub fn end(&self) -> Timestamp {
+        let more: u64 = match &self.what {
+            What::Order(runs) => runs.iter().map(|run| u64::from(run.count)).sum(),
+            What::List(changes) => changes.len().saturating_sub(1) as u64,
+        };
+        self.at.plus(1 + more)
+    }
+
+    /// Returns `true` if it is a NULL ACK.
+    pub fn is_null(&self) -> bool {
+        matches!(&self.what, What::Order(runs) if runs.is_empty())
+    }
+
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self.what, What::List(_))
+    }
+
+    /// Returns the changes of the view that it makes.
+    pub(crate) fn changes(&self) -> &[ListChange] {
+        match &self.what {
+            What::Order(_) => &[],
+            What::List(changes) => changes,
+        }
+    }
+
+    /// Returns the member that it admits, if any.
+    pub(crate) fn joiner(&self) -> Option<Member> {
+        match self.changes() {
+            [ListChange { kind: ListChangeKind::Join { member, .. }, .. }] => Some(*member),
+            _ => None,
+        }
+    }
+
+    /// Returns the packets that it orders.
+    pub fn runs(&self) -> &[Run] {
+        match &self.what {
+            What::Order(runs) => runs,
+            What::List(_) => &[],
+        }
+    }
+}
+
+impl ListChangeKind {
+    /// Returns `true` if it adds or removes a member.
+    pub(crate) fn is_of_members(&self) -> bool {
+        matches!(self, Self::Join { .. } | Self::Leave)
+    }
+}
+
+impl Run {
+    /// Returns the number after the last packet.
+    pub fn end(&self) -> SeqNo {
+        self.first.plus(self.count.into())
+    }
+}
+
+impl Log {
+    /// Creates a log in which `next` is the next place.
+    pub(crate) fn new(next: Timestamp) -> Self {
+        Self { next, rounds: VecDeque::new(), early: BTreeMap::new() }
+    }
+
+    /// Returns the place where the next round begins. Everything before it is applied.
+    pub(crate) fn next(&self) -> Timestamp {
+        self.next
+    }
+
+    /// Adds a round that arrived.
+    pub(crate) fn offer(&mut self, round: Round) -> Offered {
+        if round.at < self.next || self.early.contains_key(&round.at) {
+            return Offered::Known;
+        }
+        if self.early.len() >= MAX_EARLY {
+            return Offered::TooFar;
+        }
+        self.early.insert(round.at, round);
+        Offered::New
+    }
+
+    /// Returns the next round, if it has arrived.
+    pub(crate) fn ready(&self) -> Option<&Round> {
+        self.early.get(&self.next)
+    }
+
+    /// Drops the next round, which is impossible.
+    pub(crate) fn reject(&mut self) {
+        self.early.remove(&self.next);
+    }
+
+    /// Applies the next round.
+    pub(crate) fn apply(&mut self) -> Option<Round> {
+        let round = self.early.remove(&self.next)?;
+        self.next = round.end();
+        self.rounds.push_back(round.clone());
+        Some(round)
+    }
+
+    /// Drops rounds that begin within an applied one, which are impossible. Returns their number.
+    pub(crate) fn drop_overlapped(&mut self) -> u64 {
+        let known = self.early.len();
+        if self.early.first_key_value().is_some_and(|(at, _)| *at < self.next) {
+            self.early = self.early.split_off(&self.next);
+        }
+        (known - self.early.len()) as u64
+    }
+
+    /// Returns `true` if rounds have arrived that cannot be applied yet.
+    pub(crate) fn has_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// Returns the rounds that cannot be applied yet, in order.
+    pub(crate) fn early(&self) -> impl Iterator<Item = &Round> {
+        self.early.values()
+    }
+
+    /// Returns the end of the first gap between rounds, if there is one.
+    pub(crate) fn gap_end(&self) -> Option<Timestamp> {
+        let (first, _) = self.early.first_key_value()?;
+        (*first > self.next).then_some(*first)
+    }
+
+    /// Returns the last applied round that is kept.
+    pub(crate) fn last(&self) -> Option<&Round> {
+        self.rounds.back()
+    }
+
+    /// Returns the round at this place, if it is known.
+    pub(crate) fn at(&self, place: Timestamp) -> Option<&Round> {
+        self.range(place, place.plus(1)).next()
+    }
+
+    /// Returns the known rounds in `from..to`, in order.
+    pub(crate) fn range(&self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = &Round> {
+        let known = self.rounds.iter().chain(self.early.values());
+        known.filter(move |round| round.at >= from && round.at < to)
+    }
+
+    /// Forgets and returns the rounds up to `stable`, which all members have.
+    pub(crate) fn forget_to(&mut self, stable: Timestamp) -> Vec<Round> {
+        // The last one stays, because it names the token holder to any member that requests it.
+        let count = self.rounds.iter().take_while(|round| round.at <= stable).count();
+        self.rounds.drain(..count.min(self.rounds.len().saturating_sub(1))).collect()
+    }
+
+    /// Asserts the invariants.
+    pub(crate) fn check(&self) {
+        let mut at = None;
+        for round in &self.rounds {
+            assert!(at.is_none_or(|at| at == round.at), "a hole before {:?}", round.at);
+            at = Some(round.end());
+        }
+        assert!(at.is_none_or(|at| at == self.next), "the last round does not end at the next");
+        assert!(self.early.keys().all(|at| *at >= self.next), "an old round is kept as early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    fn process(node: u64) -> Process {
+        Process { node: NodeId(node), life: 1 }
+    }
+
+    fn ack(at: u64, count: u16) -> Round {
+        let run = Run { source: process(9), first: SeqNo(1), count };
+        let what = What::Order(if count > 0 { vec![run] } else { Vec::new() });
+        Round { at: Timestamp(at), site: process(1), next: process(2), what }
+    }
+
+    #[test]
+    fn an_ack_of_two_packets_takes_three_places() {
+        // The example of section 4.2: an ACK at 8 orders its packets at 9 and 10.
+        assert_eq!(ack(8, 2).end(), Timestamp(11));
+    }
+
+    #[test]
+    fn rounds_are_applied_in_order_whatever_order_they_come_in() {
+        let mut log = Log::new(Timestamp(1));
+        assert_eq!(log.offer(ack(4, 0)), Offered::New);
+        assert_eq!((log.ready(), log.gap_end()), (None, Some(Timestamp(4))));
+        assert_eq!(log.offer(ack(1, 2)), Offered::New);
+        assert_eq!(log.gap_end(), None);
+        assert_eq!(log.apply().map(|round| round.at), Some(Timestamp(1)));
+        assert_eq!(log.apply().map(|round| round.at), Some(Timestamp(4)));
+        assert_eq!((log.apply(), log.next()), (None, Timestamp(5)));
+        assert_eq!(log.offer(ack(1, 2)), Offered::Known);
+        log.check();
+    }
+
+    #[test]
+    fn round_inside_another_is_dropped_when_the_outer_is_applied() {
+        let mut log = Log::new(Timestamp(1));
+        [ack(2, 0), ack(3, 4), ack(4, 0)].into_iter().for_each(|round| _ = log.offer(round));
+        log.offer(ack(1, 2));
+        assert!(log.apply().is_some());
+        assert_eq!((log.drop_overlapped(), log.next()), (2, Timestamp(4)));
+        log.check();
+        assert!(log.apply().is_some(), "the others are applied in their turn");
+        assert_eq!(log.drop_overlapped(), 0);
+    }
+
+    #[test]
+    fn stable_rounds_are_forgotten_except_the_last_one() {
+        let mut log = Log::new(Timestamp(1));
+        for at in 1..4 {
+            log.offer(ack(at, 0));
+            log.apply();
+        }
+        assert_eq!(log.forget_to(Timestamp(2)).len(), 2);
+        assert_eq!(log.forget_to(Timestamp(9)).len(), 0);
+        assert_eq!(log.last().map(|round| round.at), Some(Timestamp(3)));
+        log.check();
+    }
+}

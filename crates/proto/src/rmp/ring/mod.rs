@@ -1,0 +1,487 @@
+//! State that all members of a ring compute alike from its rounds: view, order, stability,
+//! delivery.
+//!
+//! # Invariants
+//!
+//! - A round is applied after all rounds before it, and once all the data that it orders has
+//!   arrived. The site of a round therefore has everything before it, and `accepted` is correct.
+//! - At most one change of the members is not stable. Therefore the majorities of any two views at
+//!   different members have a member in common.
+//! - Everything that is not stable, or not delivered, is kept.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use self::delivery_queue::{Applied, DeliveryQueue};
+use self::log::Log;
+use self::sources::Sources;
+use self::standings::Standings;
+use super::ids::{Epoch, Place, Process, Timestamp};
+use crate::recent::Recent;
+use crate::{NodeId, SeqNo};
+
+mod delivery;
+mod delivery_queue;
+mod gaps;
+mod log;
+mod snapshot;
+mod sources;
+mod standings;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use self::delivery::ViewEvent;
+pub(super) use self::delivery::{DeliveredMessage, Delivery, FormerRing};
+pub(super) use self::gaps::Gaps;
+pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
+pub(super) use self::log::{MAX_CHANGES, Offered};
+pub use self::snapshot::{Accepted, GuestState, Position, Proposal, Snapshot, SourceState};
+pub(super) use self::sources::GuestArrival;
+pub use self::stream::Data;
+pub(super) use self::stream::{Arrival, MAX_SLOTS, Whole};
+pub use self::view::{Member, Partition, RingView};
+
+/// A ring from the perspective of one member.
+#[derive(Debug)]
+pub(super) struct Ring {
+    me: Process,
+    view: RingView,
+    log: Log,
+    /// Last round that assigned a place to a message or changed a lock.
+    ordered: Timestamp,
+    token: Process,
+    first_number: SeqNo,
+    sources: Sources,
+    standings: Standings,
+    deliveries: DeliveryQueue,
+    /// Last life of each node that has taken the token and is no longer a member. A request of such
+    /// a life to join is an old one.
+    over: Recent<NodeId, u64>,
+    /// Place of the last stability report.
+    reported_stable: Timestamp,
+    /// Number of consecutive NULL ACKs.
+    nulls: usize,
+}
+
+/// Maximum number of nodes whose last life is remembered. The oldest entries are forgotten.
+const MAX_OVER: usize = 4096;
+
+impl Ring {
+    /// Creates a ring of one member.
+    pub(super) fn founded_by(founder: Member, name_check: u32, first_number: SeqNo) -> Self {
+        let view = RingView::founded_by(founder, name_check);
+        let snapshot = Snapshot {
+            view,
+            next: Timestamp(1),
+            ordered: Timestamp(0),
+            token: founder.process,
+            is_working: true,
+            sources: Vec::new(),
+            guests: Vec::new(),
+            seen: Vec::new(),
+        };
+        Self::entered(founder.process, snapshot, first_number)
+    }
+
+    /// Creates the ring of a snapshot that contains `me` as a member. Packets of later joiners are
+    /// numbered from `first_number`.
+    pub(super) fn entered(me: Process, snapshot: Snapshot, first_number: SeqNo) -> Self {
+        let Snapshot { view, next, ordered, token, guests, .. } = snapshot;
+        let last = Timestamp(next.0.saturating_sub(1));
+        let mut ring = Self {
+            me,
+            log: Log::new(next),
+            ordered,
+            token,
+            first_number,
+            sources: Sources::default(),
+            standings: Standings::new(me, &view, last),
+            deliveries: DeliveryQueue::new(me, view.locks.clone()),
+            over: Recent::default(),
+            // It is not known here whether the others have the earlier places and this list.
+            reported_stable: last,
+            nulls: 0,
+            view,
+        };
+        for process in ring.view.processes() {
+            ring.sources.insert(process, first_number, first_number);
+        }
+        for SourceState { source, open_from, ordered_to, request } in snapshot.sources {
+            ring.sources.insert(source, open_from, ordered_to);
+            ring.standings.on_answered(source, request);
+        }
+        ring.sources.enter_guests(guests);
+        let joined = ring.view.processes().collect();
+        let event = ViewEvent { joined, ..ViewEvent::of(ring.view.clone(), last, token) };
+        ring.show_later(last, event);
+        ring
+    }
+
+    /// Returns everything that a joiner needs. `is_working` is `true` if the ring works.
+    pub(super) fn snapshot(&self, is_working: bool) -> Snapshot {
+        Snapshot {
+            view: self.view.clone(),
+            next: self.log.next(),
+            ordered: self.ordered,
+            token: self.token,
+            is_working,
+            sources: self.sources.states(&self.view, &self.standings),
+            guests: self.sources.guest_states(),
+            seen: Vec::new(),
+        }
+    }
+
+    pub(super) fn me(&self) -> Process {
+        self.me
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        self.view.epoch
+    }
+
+    /// Returns the view after the last applied round.
+    pub(super) fn view(&self) -> &RingView {
+        &self.view
+    }
+
+    pub(super) fn token(&self) -> Process {
+        self.token
+    }
+
+    pub(super) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Returns the last round that assigned a place to a message or changed a lock; 0 before the
+    /// first.
+    pub(super) fn ordered(&self) -> Timestamp {
+        self.ordered
+    }
+
+    pub(super) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    pub(super) fn sources_mut(&mut self) -> &mut Sources {
+        &mut self.sources
+    }
+
+    pub(super) fn standings(&self) -> &Standings {
+        &self.standings
+    }
+
+    pub(super) fn offer(&mut self, round: Round) -> Offered {
+        self.log.offer(round)
+    }
+
+    /// Applies the next round if it and all its data have arrived. An impossible round is dropped
+    /// and counted in `impossible`.
+    pub(super) fn apply_next(&mut self, impossible: &mut u64) -> Option<Round> {
+        let round = self.log.ready()?;
+        self.sources.admit_guests(round);
+        if !self.is_possible(round) {
+            tracing::warn!(?round, view = ?self.view, "invalid round");
+            *impossible += 1;
+            self.log.reject();
+            return None;
+        }
+        if !self.sources.have_all(round) {
+            return None;
+        }
+        let round = self.log.apply()?;
+        *impossible += self.log.drop_overlapped();
+        self.on_applied(&round);
+        Some(round)
+    }
+
+    /// Returns the packets that can get places now, and `true` if all of them may wait for more.
+    /// From each source it takes the packets that follow without a gap, in total at most `limit`
+    /// packets and `max_runs` runs.
+    pub(super) fn orderable(&self, limit: usize, max_runs: usize) -> (Vec<Run>, bool) {
+        let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
+        if self.shortage().is_some() {
+            return (runs, false);
+        }
+        for (source, stream) in self.sources.iter() {
+            let (first, end) = (stream.ordered_to(), stream.received_to());
+            let count = (end.distance_from(first).max(0) as usize).min(left);
+            let may_order = self.view.contains(source) || self.sources.is_guest(source);
+            if count == 0 || runs.len() == max_runs || !may_order {
+                continue;
+            }
+            let run = Run { source, first, count: count as u16 };
+            may_wait &= stream.packet(run.end().minus(1)).is_some_and(|data| data.may_wait);
+            left -= count;
+            runs.push(run);
+        }
+        let may_wait = may_wait && left > 0 && !runs.is_empty();
+        (runs, may_wait)
+    }
+
+    /// Installs the list of a reformation. All its members have accepted it at the position that it
+    /// contains. Returns the messages that are given up, with their numbers if they are known.
+    pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
+        let round = self.log.next();
+        let mut place = Place { ring: proposal.view.epoch, at: round };
+        for (source, to) in &proposal.position.received {
+            let Some(stream) = self.sources.get_mut(*source) else { continue };
+            let first = stream.ordered_to();
+            stream.order_to(*to);
+            place = self.deliveries.push_packets(round, place, *source, first, *to);
+        }
+        let at = place.at;
+        let failed = self.view.processes().filter(|process| !proposal.view.contains(*process));
+        let event = ViewEvent {
+            failed: failed.collect(),
+            ..ViewEvent::of(proposal.view.clone(), at, proposal.view.epoch.creator)
+        };
+        event.failed.iter().for_each(|process| self.note_over(*process));
+        self.view = proposal.view.clone();
+        self.token = self.view.epoch.creator;
+        self.log = Log::new(at.plus(1));
+        self.standings.on_formed(&self.view, at);
+        self.nulls = 0;
+        let (lost, flushed) = self.sources.give_up_open();
+        self.deliveries.push_flushed(at, flushed);
+        self.sources.settle_all();
+        self.show_later(at, event);
+        self.deliveries.on_formed();
+        lost
+    }
+
+    pub(super) fn check(&self) {
+        self.log.check();
+        assert!(!self.view.is_empty(), "a ring without members");
+        self.standings.check(&self.view);
+        self.sources.check(&self.view);
+        assert!(self.standings.settled() < self.log.next(), "more is settled than there is");
+    }
+
+    /// Returns `true` if this life of a node is known to be over.
+    pub(super) fn is_over(&self, process: Process) -> bool {
+        self.over.get(process.node).is_some_and(|life| {
+            let over = Process { life: *life, ..process };
+            over == process || over.follows(process)
+        })
+    }
+
+    /// Returns the numbers of voters present and needed, while the ring has too few to work. It
+    /// then orders nothing, grants no lock, and delivers nothing.
+    pub(super) fn shortage(&self) -> Option<(usize, usize)> {
+        self.standings.shortage(&self.view)
+    }
+
+    /// Returns `true` if nothing of this ring was ordered, and none of its views was delivered
+    /// here.
+    pub(super) fn is_unused(&self) -> bool {
+        self.ordered == Timestamp(0) && !self.deliveries.has_shown_view()
+    }
+
+    /// Returns `true` if a message or a lock, here or elsewhere, waits for more members to take the
+    /// token.
+    pub(super) fn waits_for_passes(&self) -> bool {
+        self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
+    }
+
+    /// Returns `true` if the token has gone round without work, so that every member is known to
+    /// have everything.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
+    }
+
+    /// Returns the messages and views that can be delivered now, in order. `arrived` is a packet
+    /// that may be delivered even if packets before it are missing.
+    pub(super) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
+        let (queue, mut applied) = self.parts();
+        queue.deliver(&mut applied, arrived)
+    }
+
+    /// Ends the delivery if this member has left a ring without a quorum and cannot receive the
+    /// view of its departure. Returns `true` if it has ended the delivery.
+    pub(super) fn leave_unseen(&mut self) -> bool {
+        let (queue, applied) = self.parts();
+        queue.leave_unseen(&applied)
+    }
+
+    fn show_later(&mut self, round: Timestamp, event: ViewEvent) {
+        let (queue, applied) = self.parts();
+        queue.push_view(applied, round, event);
+    }
+
+    /// Returns the queue of deliveries, and what they follow from.
+    fn parts(&mut self) -> (&mut DeliveryQueue, Applied<'_>) {
+        let Self { view, standings, sources, deliveries, ordered, .. } = self;
+        (deliveries, Applied { view, standings, sources, is_empty: *ordered == Timestamp(0) })
+    }
+
+    /// Returns the heads of the requests and replies that have places and were not delivered yet.
+    pub(super) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
+        self.deliveries.packets().filter_map(|(source, seqno)| {
+            Some((source, self.sources.get(source)?.head_of_call(seqno)?))
+        })
+    }
+
+    /// Returns the position of this member. It includes the messages of members that have taken the
+    /// token, and of those that were `heard` in a reformation.
+    pub(super) fn position(&self, heard: &BTreeSet<Process>) -> Position {
+        // A member that has left gets no more places, whether or not that view was delivered.
+        let is_heard = |source| heard.contains(&source) && self.view.contains(source);
+        let received = self.sources.iter().filter_map(|(source, stream)| {
+            let to = stream.received_to();
+            let has_more = to != stream.ordered_to();
+            let counts = has_more && (self.standings.has_spoken(source) || is_heard(source));
+            counts.then_some((source, to))
+        });
+        let (next, is_whole) = (self.log.next(), self.sources.are_whole());
+        Position { next, is_whole, received: received.collect() }
+    }
+
+    /// Returns `true` if a member is known to have everything that has a place, because it has
+    /// since taken the token.
+    pub(super) fn has_all(&self, process: Process) -> bool {
+        let open = self.log.range(self.standings.settled().plus(1), self.log.next());
+        let last = open.filter(|round| !round.is_null()).last();
+        process == self.me
+            || last.is_none_or(|round| self.standings.has_accepted(process, round.at))
+    }
+
+    pub(super) fn reached(&self) -> Place {
+        Place { ring: self.view.epoch, at: Timestamp(self.log.next().0.saturating_sub(1)) }
+    }
+
+    /// Returns the part of the state that is kept after this node was removed.
+    pub(super) fn as_former(&self) -> FormerRing {
+        // Nothing was delivered yet to a joiner that has received no view.
+        FormerRing::new(&self.view, self.deliveries.delivered().max(self.reported_stable))
+    }
+
+    /// Returns the place up to which all members have everything that was delivered here, if it has
+    /// advanced since the last report.
+    pub(super) fn new_stable(&self) -> Option<Place> {
+        let (next, delivered) = (self.log.next(), self.deliveries.delivered());
+        if self.deliveries.is_out() || delivered <= self.reported_stable {
+            return None;
+        }
+        // The site of a round has everything that the round orders.
+        let open = self.log.range(self.standings.settled().plus(1), next).next();
+        let open = open.map_or(next, |round| round.at);
+        let at = delivered.min(Timestamp(open.0.saturating_sub(1)));
+        (at > self.reported_stable).then_some(Place { ring: self.view.epoch, at })
+    }
+
+    pub(super) fn on_stable_reported(&mut self, place: Place) {
+        self.reported_stable = place.at;
+    }
+
+    pub(super) fn gaps(&self) -> Gaps {
+        Gaps::new(&self.log, &self.sources, &self.view)
+    }
+
+    pub(super) fn gaps_to(&self, target: &Position) -> Gaps {
+        Gaps::up_to(target, &self.log, &self.sources, &self.view)
+    }
+
+    fn note_over(&mut self, process: Process) {
+        if self.standings.has_spoken(process) {
+            self.over.insert(process.node, process.life, MAX_OVER);
+        }
+    }
+
+    fn is_possible(&self, round: &Round) -> bool {
+        let is_turn = round.site == self.token && self.view.contains(round.site);
+        let is_next = match round.joiner() {
+            Some(member) => {
+                round.next == member.process && self.view.process_of(member.process.node).is_none()
+            }
+            None => self.view.contains(round.next),
+        };
+        let changes = round.changes();
+        let is_alone = changes.len() <= 1 || !changes.iter().any(|it| it.kind.is_of_members());
+        let fit = round
+            .runs()
+            .iter()
+            .all(|run| self.sources.get(run.source).is_some_and(|it| it.ordered_to() == run.first));
+        is_turn && is_next && is_alone && fit
+    }
+
+    fn on_applied(&mut self, round: &Round) {
+        self.token = round.next;
+        self.standings.on_round(round.site, round.at);
+        self.nulls = if round.is_null() { self.nulls + 1 } else { 0 };
+        match &round.what {
+            What::Order(runs) => {
+                if !runs.is_empty() {
+                    self.ordered = round.at;
+                }
+                let mut place = Place { ring: self.view.epoch, at: round.at.plus(1) };
+                for run in runs {
+                    if let Some(stream) = self.sources.get_mut(run.source) {
+                        stream.order_to(run.end());
+                    }
+                    let (at, first, end) = (round.at, run.first, run.end());
+                    place = self.deliveries.push_packets(at, place, run.source, first, end);
+                }
+                let flushed = self.sources.on_ordered(round);
+                self.deliveries.push_flushed(round.at, flushed);
+            }
+            What::List(changes) => {
+                for (place, change) in (0..).zip(changes) {
+                    self.change_list(round, round.at.plus(place), *change);
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn change_list(&mut self, round: &Round, at: Timestamp, change: ListChange) {
+        let before = (self.view.len(), self.view.voters().count());
+        let (mut joined, mut left) = (Vec::new(), Vec::new());
+        self.standings.on_answered(change.process, change.request);
+        match change.kind {
+            ListChangeKind::Join { member, .. } => {
+                self.view.insert_after(round.site, member);
+                self.standings.admit(member.process, round.at);
+                self.sources.insert(member.process, self.first_number, self.first_number);
+                joined.push(member.process);
+            }
+            ListChangeKind::Leave => {
+                self.note_over(change.process);
+                self.view.remove(change.process);
+                self.standings.remove(change.process);
+                left.push(change.process);
+            }
+            ListChangeKind::Lock { name, .. } => {
+                self.ordered = round.at;
+                self.view.locks.ask(name, change.process);
+            }
+            ListChangeKind::Unlock(name) => self.view.locks.give_back(name, change.process),
+            ListChangeKind::Refused(_) => {}
+        }
+        if self.view.len() != before.0 {
+            self.standings.on_members_changed(round.at, before.1);
+            self.view.settle_force();
+        }
+        self.view.version = self.view.version.wrapping_add(1);
+        let answered = Some(change);
+        let view = ViewEvent::of(self.view.clone(), at, round.site);
+        self.show_later(round.at, ViewEvent { joined, left, answered, ..view });
+    }
+
+    /// Forgets everything that all members have.
+    fn settle(&mut self) {
+        let last = self.log.last().map_or(self.standings.settled(), |round| round.at);
+        let Some(settled) = self.standings.settle(last) else { return };
+        for round in self.log.forget_to(settled) {
+            for run in round.runs() {
+                if let Some(stream) = self.sources.get_mut(run.source) {
+                    stream.settle_to(run.end());
+                }
+            }
+        }
+        self.sources.forget_gone(&self.view, settled);
+    }
+}

@@ -1,0 +1,192 @@
+//! What the members of a ring are known to have, derived from their rounds.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::view::RingView;
+use crate::NodeId;
+use crate::rmp::ids::{Process, Timestamp};
+
+/// Acceptance state of all members.
+#[derive(Debug)]
+pub(crate) struct Standings {
+    me: Process,
+    members: BTreeMap<Process, Standing>,
+    /// Everything up to this place is at all members.
+    settled: Timestamp,
+    /// Round of the last change of the members, and the number of voters before it.
+    last_change: (Timestamp, usize),
+}
+
+/// Acceptance state of a member.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// The member has nothing from before this place.
+    joined: Timestamp,
+    /// Place at which it was admitted. A reformation does not change it.
+    since: Timestamp,
+    /// The member has everything up to this place, its own last round.
+    accepted: Timestamp,
+    /// Number of its last request that a New List answered.
+    request: u32,
+}
+
+impl Standings {
+    /// Creates the state of the members of a view. They have everything up to `last`.
+    pub(super) fn new(me: Process, view: &RingView, last: Timestamp) -> Self {
+        let mut standings = Self {
+            me,
+            members: BTreeMap::new(),
+            settled: Timestamp(0),
+            last_change: (last, view.voters().count()),
+        };
+        view.processes().for_each(|process| standings.insert(process, Timestamp(0), last));
+        standings
+    }
+
+    fn insert(&mut self, process: Process, since: Timestamp, accepted: Timestamp) {
+        let standing = Standing { joined: since, since, accepted, request: 0 };
+        self.members.insert(process, standing);
+    }
+
+    /// Adds a member that the round `at` admits.
+    pub(super) fn admit(&mut self, process: Process, at: Timestamp) {
+        self.insert(process, at, Timestamp(at.0.saturating_sub(1)));
+    }
+
+    pub(super) fn remove(&mut self, process: Process) {
+        self.members.remove(&process);
+    }
+
+    /// Records a change of the members by the round `at`. Before it, there were `voters` voters.
+    pub(super) fn on_members_changed(&mut self, at: Timestamp, voters: usize) {
+        self.last_change = (at, voters);
+    }
+
+    /// Records that a New List answers request number `request`.
+    pub(super) fn on_answered(&mut self, process: Process, request: u32) {
+        if let Some(standing) = self.members.get_mut(&process) {
+            standing.request = request;
+        }
+    }
+
+    /// Records a round of `site`, which has everything up to it.
+    pub(super) fn on_round(&mut self, site: Process, at: Timestamp) {
+        if let Some(standing) = self.members.get_mut(&site) {
+            standing.accepted = at;
+        }
+    }
+
+    /// Records that all members of `view`, which was formed at `at`, have everything.
+    pub(super) fn on_formed(&mut self, view: &RingView, at: Timestamp) {
+        self.members.retain(|process, _| view.contains(*process));
+        for standing in self.members.values_mut() {
+            (standing.joined, standing.accepted) = (at, at);
+        }
+        (self.settled, self.last_change) = (at, (at, view.voters().count()));
+    }
+
+    /// Computes the place up to which all members have everything. This member has everything up to
+    /// `last`, even before the others can conclude it. Returns the place if it has advanced.
+    pub(super) fn settle(&mut self, last: Timestamp) -> Option<Timestamp> {
+        let accepted = self.others().map(|(_, standing)| standing.accepted);
+        let least = accepted.fold(last, Timestamp::min);
+        let has_advanced = least > self.settled;
+        self.settled = self.settled.max(least);
+        has_advanced.then_some(least)
+    }
+
+    fn others(&self) -> impl Iterator<Item = (Process, &Standing)> {
+        let others = self.members.iter().filter(|(process, _)| **process != self.me);
+        others.map(|(process, standing)| (*process, standing))
+    }
+
+    /// Returns the place up to which all members have everything.
+    pub(crate) fn settled(&self) -> Timestamp {
+        self.settled
+    }
+
+    /// Returns the number of the last request of `process` that a New List answered.
+    pub(crate) fn answered(&self, process: Process) -> u32 {
+        self.members.get(&process).map_or(0, |standing| standing.request)
+    }
+
+    /// Returns the other members that are not known to have everything up to `place`.
+    pub(crate) fn others_before(&self, place: Timestamp) -> impl Iterator<Item = NodeId> {
+        let others = self.others().filter(move |(_, standing)| standing.accepted < place);
+        others.map(|(process, _)| process.node)
+    }
+
+    /// Returns the number of other members that were in the ring at `place`.
+    pub(crate) fn others_since(&self, place: Timestamp) -> usize {
+        self.others().filter(|(_, standing)| standing.since <= place).count()
+    }
+
+    /// Returns `true` if `process` is a member that has taken the token since it was admitted.
+    /// Until then, its request may have been an old one of a member that is gone, and packets in
+    /// its name may be old as well.
+    pub(crate) fn has_spoken(&self, process: Process) -> bool {
+        self.members.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
+    }
+
+    /// Returns `true` if a member may be added or removed now.
+    pub(crate) fn may_change_members(&self) -> bool {
+        self.last_change.0 <= self.settled
+    }
+
+    /// Returns `true` if a member is known to have everything up to `place`.
+    pub(super) fn has_accepted(&self, process: Process, place: Timestamp) -> bool {
+        self.members.get(&process).is_some_and(|standing| standing.accepted >= place)
+    }
+
+    /// Returns `true` if fewer than `takers` members, or not all of them, have taken the token
+    /// since `place`.
+    pub(super) fn awaits(&self, place: Timestamp, takers: usize) -> bool {
+        let taken = self.members.values().filter(|standing| standing.accepted >= place).count();
+        taken < takers.min(self.members.len())
+    }
+
+    /// Returns the number of other members that were in the ring before `place`, and the number of
+    /// those that are known to have everything up to it and are `counted`.
+    pub(super) fn holders(
+        &self,
+        place: Timestamp,
+        counted: impl Fn(Process) -> bool,
+    ) -> (usize, usize) {
+        let (mut count, mut holders) = (0, 0);
+        for (process, standing) in self.others().filter(|(_, it)| it.joined < place) {
+            count += 1;
+            holders += usize::from(standing.accepted >= place && counted(process));
+        }
+        (count, holders)
+    }
+
+    /// Returns the number of voters that are a majority: of the electorate, or else of the largest
+    /// view that a member may still be in (MaxN, 3.2).
+    pub(super) fn majority(&self, view: &RingView) -> usize {
+        if let Some(quorum) = view.quorum() {
+            return quorum;
+        }
+        let voters = view.voters().count();
+        let widest = match self.may_change_members() {
+            true => voters,
+            false => voters.max(self.last_change.1),
+        };
+        widest / 2 + 1
+    }
+
+    /// Returns the numbers of voters present and needed, while the ring has too few to work. It
+    /// then orders nothing, grants no lock, and delivers nothing. An admitted voter counts once it
+    /// has taken the token, because until then it may be in another ring.
+    pub(super) fn shortage(&self, view: &RingView) -> Option<(usize, usize)> {
+        let quorum = view.quorum()?;
+        let here = view.voters().filter(|voter| self.has_spoken(*voter)).count();
+        (here < quorum).then_some((here, quorum))
+    }
+
+    pub(super) fn check(&self, view: &RingView) {
+        let mut members: Vec<Process> = view.processes().collect();
+        members.sort_unstable();
+        assert!(self.members.keys().eq(&members), "who stands is who is a member");
+    }
+}

@@ -1,0 +1,380 @@
+//! Data packets of one source: the paper's DataList, and the target of the OrderingQ (4.2).
+//!
+//! A stream is a window of slots. Packet numbers pass these boundaries in order:
+//!
+//! ```text
+//!          base            ordered_to           the last received
+//!  forgotten | has a place    | waits for one    |
+//! ```
+//!
+//! In addition, everything before `delivered_to` was delivered. A packet is forgotten when it is
+//! stable, and when its message was delivered and has a place as a whole.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use crate::SeqNo;
+use crate::rmp::locks::Handler;
+use crate::rmp::qos::Qos;
+
+/// Packets of one source.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    base: SeqNo,
+    slots: VecDeque<Slot>,
+    ordered_to: SeqNo,
+    /// Beginning of the message that has a place only in part.
+    open_from: SeqNo,
+    delivered_to: SeqNo,
+    stable_to: SeqNo,
+    /// First number of the window that was not received.
+    unbroken_to: SeqNo,
+    /// Number of missing packets in the window.
+    holes: usize,
+    held_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    data: Option<Data>,
+    is_delivered: bool,
+}
+
+/// A data packet without its source and number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// Number of the message among those of its source.
+    pub message: SeqNo,
+    /// Delivery guarantee of the message.
+    pub qos: Qos,
+    /// Handler whose lock holder has to reply.
+    pub handler: Option<Handler>,
+    /// `true` if the message is a request or a reply, not a message of the application.
+    pub is_call: bool,
+    /// `true` if the packet begins a message.
+    pub is_first: bool,
+    /// `true` if the packet ends a message.
+    pub is_last: bool,
+    /// `true` if the packet may be ordered together with the next ones, because its source sends
+    /// more at once or no sender waits for its place.
+    pub may_wait: bool,
+    /// The fragment of the message.
+    pub payload: Bytes,
+}
+
+/// A reassembled message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Whole {
+    /// Its number among the messages of its source.
+    pub(crate) number: SeqNo,
+    pub(crate) qos: Qos,
+    pub(crate) handler: Option<Handler>,
+    pub(crate) is_call: bool,
+    pub(crate) payload: Bytes,
+}
+
+/// Result of inserting a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    New,
+    Duplicate,
+    /// Too far ahead to be kept.
+    TooFar,
+}
+
+/// Maximum number of packets of one source that are kept. A message of 16 MiB has 11,800.
+pub(crate) const MAX_SLOTS: usize = 32_768;
+
+impl Stream {
+    /// Creates a stream in which everything before `ordered_to` has its place, and everything
+    /// before `base` is over.
+    pub(crate) fn new(base: SeqNo, ordered_to: SeqNo) -> Self {
+        let mut stream = Self {
+            base,
+            slots: VecDeque::new(),
+            ordered_to: base,
+            open_from: base,
+            delivered_to: base,
+            stable_to: base,
+            unbroken_to: base,
+            holes: 0,
+            held_bytes: 0,
+        };
+        stream.order_to(ordered_to);
+        stream
+    }
+
+    /// Inserts a packet.
+    pub(crate) fn insert(&mut self, seqno: SeqNo, data: Data) -> Arrival {
+        let place = seqno.distance_from(self.base);
+        let Ok(place) = usize::try_from(place) else { return Arrival::Duplicate };
+        if place >= MAX_SLOTS {
+            return Arrival::TooFar;
+        }
+        self.reach(place + 1);
+        let slot = &mut self.slots[place];
+        if slot.data.is_some() {
+            return Arrival::Duplicate;
+        }
+        self.held_bytes += data.payload.len();
+        slot.data = Some(data);
+        self.holes -= 1;
+        if seqno == self.unbroken_to {
+            self.extend_unbroken();
+        }
+        Arrival::New
+    }
+
+    /// Returns the packet, if it was received.
+    pub(crate) fn packet(&self, seqno: SeqNo) -> Option<&Data> {
+        self.slot(seqno)?.data.as_ref()
+    }
+
+    /// Returns the first number without a place.
+    pub(crate) fn ordered_to(&self) -> SeqNo {
+        self.ordered_to
+    }
+
+    /// Returns the first number from `ordered_to` on that was not received.
+    pub(crate) fn received_to(&self) -> SeqNo {
+        if self.unbroken_to.distance_from(self.ordered_to) >= 0 {
+            return self.unbroken_to;
+        }
+        // Only a joiner lacks packets that have a place.
+        let from = self.place(self.ordered_to);
+        let here = self.slots.iter().skip(from).take_while(|slot| slot.data.is_some());
+        self.ordered_to.plus(here.count() as u32)
+    }
+
+    /// Returns the number after the last one that was ever received.
+    pub(crate) fn end(&self) -> SeqNo {
+        self.base.plus(self.slots.len() as u32)
+    }
+
+    /// Returns the first packet of the message that has a place only in part; `ordered_to` if there
+    /// is none.
+    pub(crate) fn open_from(&self) -> SeqNo {
+        self.open_from
+    }
+
+    /// Returns the first number that this member has to receive. A joiner also needs the fragments
+    /// of open messages.
+    pub(crate) fn needed_from(&self) -> SeqNo {
+        self.delivered_to.earlier(self.ordered_to)
+    }
+
+    /// Returns the missing numbers in `from..to`, in order, at most `limit`.
+    pub(crate) fn missing(&self, from: SeqNo, to: SeqNo, limit: usize) -> Vec<SeqNo> {
+        let from = from.later(self.unbroken_to);
+        if !to.is_after(from) {
+            return Vec::new();
+        }
+        let count = to.distance_from(from) as usize;
+        let known = self.slots.iter().skip(self.place(from)).map(|slot| slot.data.is_some());
+        let is_here = known.chain(core::iter::repeat(false)).take(count);
+        // At most `holes + beyond` packets are missing. The limit ends the scan at the last hole of
+        // the window.
+        let beyond = to.distance_from(self.end()).max(0) as usize;
+        let absent = is_here.enumerate().filter(|(_, is_here)| !is_here);
+        let numbers = absent.map(|(step, _)| from.plus(step as u32));
+        numbers.take(limit.min(self.holes + beyond)).collect()
+    }
+
+    /// Records that everything before `to` has its place.
+    pub(crate) fn order_to(&mut self, to: SeqNo) {
+        let count = to.distance_from(self.base).max(0) as usize;
+        self.reach(count.min(MAX_SLOTS));
+        while to.is_after(self.ordered_to) {
+            let is_last = self.packet(self.ordered_to).is_some_and(|data| data.is_last);
+            self.ordered_to = self.ordered_to.next();
+            if is_last {
+                self.open_from = self.ordered_to;
+            }
+        }
+    }
+
+    /// Records that everything before `to` is at all members.
+    pub(crate) fn settle_to(&mut self, to: SeqNo) {
+        self.stable_to = self.stable_to.later(to);
+        self.forget();
+    }
+
+    /// Returns `true` if the packet that `arrived`, or the next undelivered one, can be delivered
+    /// without a place in the total order.
+    pub(crate) fn may_have_early(&self, arrived: Option<SeqNo>) -> bool {
+        let arrived = arrived.and_then(|seqno| self.packet(seqno));
+        arrived.is_some_and(|data| data.qos == Qos::Unordered)
+            || self.packet(self.delivered_to).is_some_and(|data| !data.qos.is_ordered())
+    }
+
+    /// Takes the undelivered messages that can be delivered without a place in the total order.
+    pub(crate) fn take_early(&mut self, arrived: Option<SeqNo>) -> Vec<Whole> {
+        let mut early = Vec::new();
+        if let Some(seqno) = arrived
+            && self.packet(seqno).is_some_and(|data| data.qos == Qos::Unordered)
+        {
+            early.extend(self.take_whole_around(seqno));
+        }
+        while let Some(data) = self.packet(self.delivered_to) {
+            if data.qos.is_ordered() {
+                break;
+            }
+            let Some(whole) = self.take_whole_around(self.delivered_to) else { break };
+            early.push(whole);
+        }
+        early
+    }
+
+    /// Takes the message that contains this packet, if it is complete and undelivered.
+    pub(crate) fn take_whole_around(&mut self, seqno: SeqNo) -> Option<Whole> {
+        let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
+        let last = self.bound(seqno, |data| data.is_last, |at| at.plus(1))?;
+        let (from, to) = (self.place(first), self.place(last));
+        if self.slots[from].is_delivered {
+            return None;
+        }
+        let data = self.slots[to].data.as_ref().expect("the bound is here");
+        let (number, qos, handler, is_call) = (data.message, data.qos, data.handler, data.is_call);
+        let payload = match from == to {
+            true => data.payload.clone(),
+            false => {
+                let pieces = self.slots.range(from..=to).filter_map(|slot| slot.data.as_ref());
+                Bytes::from(pieces.map(|data| &data.payload[..]).collect::<Vec<_>>().concat())
+            }
+        };
+        self.slots.range_mut(from..=to).for_each(|slot| slot.is_delivered = true);
+        while self.slot(self.delivered_to).is_some_and(|slot| slot.is_delivered) {
+            self.delivered_to = self.delivered_to.next();
+        }
+        self.forget();
+        Some(Whole { number, qos, handler, is_call, payload })
+    }
+
+    /// Returns the first fragment of the request or reply that ends with this packet, if
+    /// undelivered.
+    pub(crate) fn head_of_call(&self, seqno: SeqNo) -> Option<Bytes> {
+        self.ends_undelivered(seqno)?;
+        let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
+        let data = self.packet(first).filter(|data| data.is_call)?;
+        Some(data.payload.clone())
+    }
+
+    /// Returns the delivery guarantee of the message that ends with this packet, if undelivered.
+    pub(crate) fn ends_undelivered(&self, seqno: SeqNo) -> Option<Qos> {
+        let slot = self.slot(seqno)?;
+        let data = slot.data.as_ref()?;
+        (data.is_last && !slot.is_delivered).then_some(data.qos)
+    }
+
+    /// Gives up the message that has places and lacks fragments. There is at most one: the message
+    /// that was open when this member joined. Returns its number, which is known if a fragment was
+    /// received. Returns `None` if nothing is missing.
+    pub(crate) fn give_up_open(&mut self) -> Option<Option<SeqNo>> {
+        let from = self.needed_from();
+        let (start, end) = (self.place(from), self.place(self.ordered_to));
+        let last_missing = (start..end).rev().find(|at| self.slots[*at].data.is_none())?;
+        let after = self.slots.range(last_missing..end);
+        let rest = after.take_while(|slot| !slot.data.as_ref().is_some_and(|data| data.is_last));
+        let last = (last_missing + rest.count()).min(end - 1);
+        let pieces = self.slots.range_mut(start..=last);
+        let mut number = None;
+        for slot in pieces {
+            slot.is_delivered = true;
+            number = number.or(slot.data.as_ref().map(|data| data.message));
+        }
+        while self.slot(self.delivered_to).is_some_and(|slot| slot.is_delivered) {
+            self.delivered_to = self.delivered_to.next();
+        }
+        self.open_from = self.open_from.later(self.delivered_to.earlier(self.ordered_to));
+        self.forget();
+        Some(number)
+    }
+
+    /// Returns the first undelivered message among the kept ones.
+    pub(crate) fn first_undelivered(&self) -> Option<SeqNo> {
+        let mut kept = self.slots.iter().filter(|slot| !slot.is_delivered);
+        kept.find_map(|slot| slot.data.as_ref()).map(|data| data.message)
+    }
+
+    /// Returns the number of bytes of the kept messages.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Asserts the invariants.
+    pub(crate) fn check(&self) {
+        assert!(self.slots.len() <= MAX_SLOTS, "{} slots", self.slots.len());
+        for (boundary, name) in
+            [(self.ordered_to, "ordered_to"), (self.delivered_to, "delivered_to")]
+        {
+            assert!(boundary.distance_from(self.base) >= 0, "{name} is before the window");
+            assert!(boundary.distance_from(self.end()) <= 0, "{name} is behind the window");
+        }
+        let data = self.slots.iter().filter_map(|slot| slot.data.as_ref());
+        let held: usize = data.map(|data| data.payload.len()).sum();
+        assert_eq!(held, self.held_bytes, "held bytes");
+        let holes = self.slots.iter().filter(|slot| slot.data.is_none()).count();
+        assert_eq!(holes, self.holes, "holes");
+        let unbroken = self.slots.iter().take_while(|slot| slot.data.is_some()).count();
+        assert_eq!(self.base.plus(unbroken as u32), self.unbroken_to, "the first hole");
+    }
+
+    /// Returns the nearest packet from `seqno` on, in the direction of `step`, that is a bound.
+    /// Returns `None` if a packet on the way is missing.
+    fn bound(
+        &self,
+        seqno: SeqNo,
+        is_bound: impl Fn(&Data) -> bool,
+        step: impl Fn(SeqNo) -> SeqNo,
+    ) -> Option<SeqNo> {
+        let mut at = seqno;
+        loop {
+            if is_bound(self.packet(at)?) {
+                return Some(at);
+            }
+            at = step(at);
+        }
+    }
+
+    fn forget(&mut self) {
+        // A joiner receives all of a message that has a place only in part.
+        let over = self.stable_to.earlier(self.delivered_to).earlier(self.open_from);
+        while over.is_after(self.base) {
+            let Some(slot) = self.slots.pop_front() else { return };
+            self.holes -= usize::from(slot.data.is_none());
+            self.held_bytes -= slot.data.map_or(0, |data| data.payload.len());
+            self.base = self.base.next();
+            if self.base.is_after(self.unbroken_to) {
+                self.unbroken_to = self.base;
+                self.extend_unbroken();
+            }
+        }
+    }
+
+    fn reach(&mut self, count: usize) {
+        if count > self.slots.len() {
+            self.holes += count - self.slots.len();
+            self.slots.resize_with(count, Slot::default);
+        }
+    }
+
+    fn extend_unbroken(&mut self) {
+        let from = self.place(self.unbroken_to);
+        let here = self.slots.iter().skip(from).take_while(|slot| slot.data.is_some());
+        self.unbroken_to = self.unbroken_to.plus(here.count() as u32);
+    }
+
+    fn slot(&self, seqno: SeqNo) -> Option<&Slot> {
+        self.slots.get(usize::try_from(seqno.distance_from(self.base)).ok()?)
+    }
+
+    fn place(&self, seqno: SeqNo) -> usize {
+        usize::try_from(seqno.distance_from(self.base)).expect("boundaries are in the window")
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

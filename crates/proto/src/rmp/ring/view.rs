@@ -1,0 +1,369 @@
+//! Members of a ring, in the order in which they pass the token (3.1).
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::JoinError;
+use crate::rmp::ids::{Epoch, Process};
+use crate::rmp::locks::Locks;
+
+/// A membership view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingView {
+    /// The ring. Within it, only New Lists have changed the view.
+    pub epoch: Epoch,
+    /// Number of changes by New Lists since the ring was formed; wraps around.
+    pub version: u32,
+    /// First ring of the lineage.
+    pub origin: Epoch,
+    /// The [check](crate::GroupId::name_check) of the group's name. Two groups with different names
+    /// may have the same id.
+    pub name_check: u32,
+    /// `true` if an operator has let the ring continue without a majority of its electorate. Until
+    /// it has that majority again, a majority of the voters that it has decides.
+    pub is_forced: bool,
+    /// The members, in ring order; at least one.
+    pub members: Vec<Member>,
+    /// The locks, with their holders and the waiting processes.
+    pub locks: Locks,
+}
+
+/// A member of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The process.
+    pub process: Process,
+    /// Its setting for the parts that may continue.
+    pub partition: Partition,
+    /// `true` if it receives multicast.
+    pub is_multicast: bool,
+    /// `true` if it is a voter of an [electorate](Partition::QuorumOf), `false` if it is a client.
+    /// Without an electorate every member counts.
+    pub is_voter: bool,
+}
+
+/// Parts of a ring that may continue after a fault (4.4). [`Partition::QuorumOf`] also sets the
+/// quorum that the ring needs to work at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Partition {
+    /// At least this number of members of the last view, from 1 to [`Partition::MAX_AT_LEAST`].
+    /// With 1 every part continues. The failure of any member stops a ring that has no more members
+    /// than this number, because a smaller part never continues.
+    AtLeast(u16),
+    /// An electorate of this number of voters, from 1 to [`Partition::MAX_ELECTORATE`]. Fewer than
+    /// a majority of it order nothing, acknowledge nothing and grant no lock, from the first member
+    /// on. As long as no more voters exist than the electorate has, two rings therefore cannot work
+    /// at the same time, even if they were created separately. A ring admits no more voters. Other
+    /// members are [clients](crate::rmp::JoinOptions::is_voter).
+    QuorumOf(u16),
+    /// More than half of the members of the last view.
+    Majority,
+    /// Only the complete ring: any failure stops it.
+    All,
+}
+
+impl Partition {
+    /// Maximum size of an electorate.
+    pub const MAX_ELECTORATE: u16 = 4096;
+
+    /// Maximum of [`Partition::AtLeast`]: the maximum number of members of a ring.
+    pub const MAX_AT_LEAST: u16 = RingView::MAX_MEMBERS as u16;
+
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// [`JoinError::Partition`] if no ring can have this number of members or voters.
+    pub fn validate(self) -> Result<(), JoinError> {
+        let is_valid = match self {
+            Self::AtLeast(least) => (1..=Self::MAX_AT_LEAST).contains(&least),
+            Self::QuorumOf(voters) => (1..=Self::MAX_ELECTORATE).contains(&voters),
+            Self::Majority | Self::All => true,
+        };
+        match is_valid {
+            true => Ok(()),
+            false => Err(JoinError::Partition { given: self }),
+        }
+    }
+
+    /// Returns the number of voters that are a majority of the electorate; `None` without an
+    /// electorate.
+    pub fn quorum(self) -> Option<usize> {
+        match self {
+            Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),
+            Self::AtLeast(_) | Self::Majority | Self::All => None,
+        }
+    }
+
+    /// Returns the wire form: a number of members, one of two numbers that no ring has, or the size
+    /// of an electorate with the highest bit set.
+    pub fn to_wire(self) -> u16 {
+        match self {
+            Self::AtLeast(least) => least,
+            Self::QuorumOf(voters) => QUORUM_OF | voters,
+            Self::Majority => MAJORITY,
+            Self::All => ALL,
+        }
+    }
+
+    /// Decodes the wire form. `None` for zero members, and for an electorate out of bounds.
+    pub fn from_wire(value: u16) -> Option<Self> {
+        let voters = value & !QUORUM_OF;
+        match value {
+            0 => None,
+            MAJORITY => Some(Self::Majority),
+            ALL => Some(Self::All),
+            least if least < QUORUM_OF => Some(Self::AtLeast(least)),
+            _ => (1..=Self::MAX_ELECTORATE).contains(&voters).then_some(Self::QuorumOf(voters)),
+        }
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(1) => f.write_str("no quorum"),
+            Self::AtLeast(least) => write!(f, "at least {least} members"),
+            Self::QuorumOf(voters) => write!(f, "quorum of {voters}"),
+            Self::Majority => f.write_str("majority"),
+            Self::All => f.write_str("all members"),
+        }
+    }
+}
+
+const QUORUM_OF: u16 = 1 << 15;
+const MAJORITY: u16 = u16::MAX - 1;
+const ALL: u16 = u16::MAX;
+
+impl RingView {
+    /// Maximum number of members. A snapshot of a ring with the maximum number of members, locks
+    /// and callers fits the parts of one packet if the path MTU is 1280 bytes or more.
+    pub const MAX_MEMBERS: usize = 4096;
+
+    /// Creates the view of a ring that `founder` creates alone.
+    pub fn founded_by(founder: Member, name_check: u32) -> Self {
+        let epoch = Epoch::created_by(founder.process);
+        let members = vec![founder];
+        let locks = Locks::default();
+        Self { epoch, version: 0, origin: epoch, name_check, is_forced: false, members, locks }
+    }
+
+    /// Returns the number of members.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns `true` if there are no members. No view of a ring is empty.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Returns `true` if `process` is a member.
+    pub fn contains(&self, process: Process) -> bool {
+        self.place(process).is_some()
+    }
+
+    /// Returns the processes, in ring order.
+    pub fn processes(&self) -> impl Iterator<Item = Process> {
+        self.members.iter().map(|member| member.process)
+    }
+
+    /// Returns the member of this node, if it is one.
+    pub fn process_of(&self, node: crate::NodeId) -> Option<Process> {
+        self.processes().find(|process| process.node == node)
+    }
+
+    /// Returns the successor of `process` in the ring; the first member if `process` is not in it.
+    pub fn after(&self, process: Process) -> Process {
+        let next = self.place(process).map_or(0, |place| (place + 1) % self.members.len());
+        self.members[next].process
+    }
+
+    /// Returns the number of voters of the electorate; `None` without one. It is the same for all
+    /// members, because a ring does not admit a member with another number.
+    pub fn electorate(&self) -> Option<usize> {
+        match self.members.first()?.partition {
+            Partition::QuorumOf(voters) => Some(usize::from(voters)),
+            Partition::AtLeast(_) | Partition::Majority | Partition::All => None,
+        }
+    }
+
+    /// Returns the voters of an electorate; all members if there is none.
+    pub fn voters(&self) -> impl Iterator<Item = Process> {
+        let has_electorate = self.electorate().is_some();
+        let voters = self.members.iter().filter(move |it| it.is_voter || !has_electorate);
+        voters.map(|member| member.process)
+    }
+
+    /// Returns `true` if `process` is one of the [voters](Self::voters).
+    pub fn is_voter(&self, process: Process) -> bool {
+        let has_electorate = self.electorate().is_some();
+        let member = self.members.iter().find(|member| member.process == process);
+        member.is_some_and(|member| member.is_voter || !has_electorate)
+    }
+
+    /// Returns the number of [voters](Self::voters) among `members`.
+    pub fn voters_among(&self, members: &[Process]) -> usize {
+        self.voters().filter(|voter| members.contains(voter)).count()
+    }
+
+    /// Returns the number of voters that the ring needs to work: a majority of the electorate.
+    /// `None` without an electorate, and while an operator has let the ring continue with fewer.
+    pub fn quorum(&self) -> Option<usize> {
+        let voters = self.electorate().filter(|_| !self.is_forced)?;
+        Some(voters / 2 + 1)
+    }
+
+    /// Returns `true` if the ring has the voters that it needs to work.
+    pub fn has_quorum(&self) -> bool {
+        self.quorum().is_none_or(|quorum| self.voters().count() >= quorum)
+    }
+
+    /// Returns `true` if some members are clients.
+    pub fn has_clients(&self) -> bool {
+        self.electorate().is_some() && self.members.iter().any(|member| !member.is_voter)
+    }
+
+    /// Returns `true` if the electorate has all its voters. Then no other voter is admitted.
+    pub fn is_full(&self) -> bool {
+        self.electorate().is_some_and(|voters| self.voters().count() >= voters)
+    }
+
+    /// Returns the number of [voters](Self::voters) of this view that a part of it needs to form a
+    /// ring: the largest number that any member demands.
+    ///
+    /// With an electorate it is more than half of the voters. At most one part then continues, and
+    /// it has each message that a quorum has. If the part is smaller than a quorum, it forms a ring
+    /// that does not work until more voters join.
+    pub fn least(&self) -> usize {
+        let voters = self.voters().count();
+        let needs = self.members.iter().map(|member| match member.partition {
+            Partition::AtLeast(least) => usize::from(least).min(voters),
+            Partition::Majority | Partition::QuorumOf(_) => voters / 2 + 1,
+            Partition::All => voters,
+        });
+        needs.max().unwrap_or(1).max(1)
+    }
+
+    /// Returns `true` if `former` is an earlier view of this ring that cannot continue, because too
+    /// many of its voters are in this ring now.
+    pub(crate) fn is_continued_from(&self, former: &Self) -> bool {
+        let is_earlier = former.epoch.version < self.epoch.version;
+        let rest = former.without_moved(self).voters().count();
+        former.origin == self.origin && is_earlier && rest < former.least()
+    }
+
+    /// Returns this view without the processes that have moved to `other`. A process has moved if
+    /// `other` contains a later life of its node, or if `other` is a later view of this ring that
+    /// contains it.
+    pub(crate) fn without_moved(&self, other: &Self) -> Self {
+        let is_later = other.origin == self.origin && other.epoch.version > self.epoch.version;
+        let has_moved = |process: Process| {
+            let there = other.process_of(process.node);
+            there.is_some_and(|it| it.follows(process) || (is_later && it == process))
+        };
+        let mut rest = self.clone();
+        rest.members.retain(|member| !has_moved(member.process));
+        rest
+    }
+
+    /// Clears `is_forced` once the ring has its quorum.
+    pub(crate) fn settle_force(&mut self) {
+        let quorum = self.electorate().map_or(0, |voters| voters / 2 + 1);
+        self.is_forced &= self.voters().count() < quorum;
+    }
+
+    /// Adds a member behind `site`, so that it is the next token site (4.3).
+    pub(crate) fn insert_after(&mut self, site: Process, member: Member) {
+        let place = self.place(site).map_or(self.members.len(), |place| place + 1);
+        self.members.insert(place, member);
+    }
+
+    /// Removes a member. Its locks pass to the processes that wait for them.
+    pub(crate) fn remove(&mut self, process: Process) {
+        self.members.retain(|member| member.process != process);
+        self.locks.remove(process);
+    }
+
+    fn place(&self, process: Process) -> Option<usize> {
+        self.members.iter().position(|member| member.process == process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    fn member(node: u64, partition: Partition) -> Member {
+        let process = Process { node: NodeId(node), life: 1 };
+        Member { process, partition, is_multicast: true, is_voter: true }
+    }
+
+    #[test]
+    fn a_joiner_stands_behind_the_token_site() {
+        let [a, b, c] = [1, 2, 3].map(|node| member(node, Partition::Majority));
+        let mut view = RingView::founded_by(a, 0);
+        view.insert_after(a.process, b);
+        view.insert_after(a.process, c);
+        let order: Vec<u64> = view.processes().map(|process| process.node.0).collect();
+        assert_eq!(order, [1, 3, 2]);
+        assert_eq!(view.after(b.process), a.process);
+    }
+
+    #[test]
+    fn the_most_demanding_member_decides_how_many_must_remain() {
+        let mut view = RingView::founded_by(member(1, Partition::AtLeast(1)), 0);
+        view.members.extend([2, 3, 4].map(|node| member(node, Partition::AtLeast(2))));
+        assert_eq!(view.least(), 2);
+        view.members.push(member(5, Partition::Majority));
+        assert_eq!(view.least(), 3);
+        view.members.push(member(6, Partition::All));
+        assert_eq!(view.least(), 6);
+    }
+
+    #[test]
+    fn a_part_smaller_than_at_least_never_continues() {
+        let mut view = RingView::founded_by(member(1, Partition::AtLeast(3)), 0);
+        view.members.push(member(2, Partition::AtLeast(3)));
+        assert_eq!(view.least(), 2, "any failure stops a ring of two");
+    }
+
+    #[test]
+    fn one_part_of_an_electorate_continues_and_meets_every_quorum() {
+        for electorate in 1..=9_u16 {
+            let quorum = usize::from(electorate) / 2 + 1;
+            let mut view = RingView::founded_by(member(1, Partition::QuorumOf(electorate)), 0);
+            for voters in 1..=usize::from(electorate) {
+                assert_eq!(view.voters().count(), voters);
+                assert!(2 * view.least() > voters && view.least() <= quorum);
+                assert!(view.least() + quorum > voters, "{voters} of {electorate}");
+                assert_eq!(view.has_quorum(), voters >= quorum);
+                view.members.push(member(voters as u64 + 1, Partition::QuorumOf(electorate)));
+            }
+        }
+    }
+
+    #[test]
+    fn clients_are_counted_in_no_quorum() {
+        let mut view = RingView::founded_by(member(1, Partition::QuorumOf(3)), 0);
+        view.members.extend(
+            [2, 3, 4]
+                .map(|node| Member { is_voter: false, ..member(node, Partition::QuorumOf(3)) }),
+        );
+        assert_eq!((view.voters().count(), view.has_quorum(), view.least()), (1, false, 1));
+        view.members.push(member(5, Partition::QuorumOf(3)));
+        assert!(view.has_quorum() && !view.is_full());
+        view.members.push(member(6, Partition::QuorumOf(3)));
+        assert_eq!((view.least(), view.is_full()), (2, true));
+    }
+
+    #[test]
+    fn the_wire_form_of_a_partition_is_read_back() {
+        for value in 0..=u16::MAX {
+            if let Some(partition) = Partition::from_wire(value) {
+                assert_eq!(partition.to_wire(), value);
+            }
+        }
+        assert_eq!(Partition::from_wire(QUORUM_OF), None, "an electorate of nobody");
+    }
+}

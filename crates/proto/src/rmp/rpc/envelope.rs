@@ -1,0 +1,90 @@
+//! Envelopes of requests and replies (4.5).
+
+use alloc::vec::Vec;
+
+use bytes::{Buf, BufMut, Bytes};
+
+use crate::NodeId;
+use crate::rmp::request::{MAX_WAITING, RequestId};
+
+/// Header before the payload of a request or reply.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 0 | 1 | 1 request, 2 reply, 3 notice that a caller outside the ring has its reply |
+/// | 1 | 4 | number of the request |
+/// | 5 | 4 | request: the smallest number that the caller still waits for |
+/// | 5 | 8 | reply or notice: the caller |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Envelope {
+    Request { number: u32, oldest: u32 },
+    Reply(RequestId),
+    Answered(RequestId),
+}
+
+/// Size of the largest envelope in bytes.
+pub(crate) const ENVELOPE_BYTES: usize = 13;
+
+impl Envelope {
+    pub(crate) fn wrap(self, payload: &[u8]) -> Bytes {
+        let mut out = Vec::with_capacity(ENVELOPE_BYTES + payload.len());
+        match self {
+            Self::Request { number, oldest } => {
+                out.put_u8(1);
+                out.put_u32(number);
+                out.put_u32(oldest);
+            }
+            Self::Reply(RequestId { caller, number })
+            | Self::Answered(RequestId { caller, number }) => {
+                out.put_u8(if matches!(self, Self::Reply(_)) { 2 } else { 3 });
+                out.put_u32(number);
+                out.put_u64(caller.0);
+            }
+        }
+        out.put_slice(payload);
+        out.into()
+    }
+
+    /// Decodes the envelope. Returns it and the payload.
+    pub(crate) fn open(mut payload: Bytes) -> Option<(Self, Bytes)> {
+        let (kind, number) = (payload.try_get_u8().ok()?, payload.try_get_u32().ok()?);
+        let envelope = match kind {
+            1 => {
+                let oldest = payload.try_get_u32().ok()?;
+                if number.wrapping_sub(oldest) >= MAX_WAITING {
+                    return None;
+                }
+                Self::Request { number, oldest }
+            }
+            2 | 3 => {
+                let caller = NodeId(payload.try_get_u64().ok()?);
+                let id = RequestId { caller, number };
+                if kind == 2 { Self::Reply(id) } else { Self::Answered(id) }
+            }
+            _ => return None,
+        };
+        Some((envelope, payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_an_envelope_comes_out_again() {
+        let id = RequestId { caller: NodeId(7), number: 3 };
+        let request = Envelope::Request { number: 3, oldest: u32::MAX - 40 };
+        for envelope in [request, Envelope::Reply(id), Envelope::Answered(id)] {
+            let whole = envelope.wrap(b"what");
+            assert_eq!(Envelope::open(whole.clone()), Some((envelope, Bytes::from("what"))));
+            assert_eq!(Envelope::open(whole.slice(..5)), None);
+        }
+        assert_eq!(Envelope::open(Bytes::from_static(&[9; 20])), None);
+        // An envelope whose oldest open request is later than the request itself, or too old.
+        for oldest in [4, 1 << 31, 3_u32.wrapping_sub(MAX_WAITING)] {
+            let request = Envelope::Request { number: 3, oldest };
+            assert_eq!(Envelope::open(request.wrap(b"what")), None, "{oldest}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Requests that were delivered to this member, and its replies (4.5).
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::dedup::RequestTable;
+use super::envelope::{ENVELOPE_BYTES, Envelope};
+use crate::rmp::context::Context;
+use crate::rmp::event::RingNews;
+use crate::rmp::ids::{Process, Timestamp};
+use crate::rmp::locks::{Handler, LockName};
+use crate::rmp::packet::{NonMemberAck, Packet};
+use crate::rmp::qos::Qos;
+use crate::rmp::request::{Outcome, ReplyError, Request, RequestId, Seen, Sight};
+use crate::rmp::ring::{DeliveredMessage, Ring, Round};
+use crate::rmp::sender::{Outgoing, Sender};
+use crate::{NodeId, SeqNo};
+
+/// Requests to one group from the perspective of one member.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    requests: RequestTable,
+    /// Handlers whose locks this member holds.
+    serving: BTreeSet<Handler>,
+}
+
+impl Server {
+    /// Handles a delivered message with an envelope. Returns the answer to a request of this node,
+    /// if the message is or leads to one.
+    pub(crate) fn on_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &Ring,
+        sender: &mut Sender,
+        message: DeliveredMessage,
+    ) -> Option<(u32, Outcome)> {
+        let DeliveredMessage { source, whole, round, place } = message;
+        let (handler, qos) = (whole.handler, whole.qos);
+        let Some((envelope, payload)) = Envelope::open(whole.payload) else {
+            cx.counters.malformed += 1;
+            return None;
+        };
+        match envelope {
+            Envelope::Request { number, oldest } => {
+                let id = RequestId { caller: source.node, number };
+                let is_new = match self.requests.record(id, oldest) {
+                    Sight::New => true,
+                    Sight::Again => false,
+                    Sight::Impossible => {
+                        cx.counters.malformed += 1;
+                        return None;
+                    }
+                    Sight::Over => {
+                        cx.counters.requests_repeated += 1;
+                        return None;
+                    }
+                };
+                cx.counters.requests_delivered += u64::from(is_new);
+                cx.counters.requests_repeated += u64::from(!is_new);
+                let (is_ours, is_again, may_be_done) = (false, !is_new, !is_new);
+                let place = place.filter(|_| is_new);
+                let request =
+                    Request { id, handler, payload, place, is_ours, is_again, may_be_done };
+                match handler {
+                    None => {
+                        if is_new {
+                            cx.report(RingNews::Request(request));
+                        }
+                        acknowledge(cx, ring, id, qos, round)
+                    }
+                    Some(handler) => {
+                        if is_new || !self.reply_again(cx, ring, sender, id) {
+                            self.on_request(cx, ring, handler, request);
+                        }
+                        None
+                    }
+                }
+            }
+            Envelope::Reply(id) => {
+                self.requests.on_answered(id, source);
+                let outcome = Outcome::Reply { by: source.node, payload };
+                (id.caller == cx.node).then_some((id.number, outcome))
+            }
+            Envelope::Answered(id) => {
+                self.requests.on_answered(id, source);
+                None
+            }
+        }
+    }
+
+    /// Passes a request to the application if it is new, or if this member has to reply and has not
+    /// passed it on before.
+    fn on_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &Ring,
+        handler: Handler,
+        request: Request,
+    ) {
+        let is_ours = self.serving.contains(&handler);
+        let holder = ring.view().locks.holder(handler.lock());
+        let limit = cx.config.queue_bytes;
+        let entry = self.requests.keep(request.id, handler, request.payload.clone(), limit);
+        entry.was_held |= holder.is_some_and(|holder| holder != ring.me());
+        let is_told = entry.is_told;
+        entry.is_told |= is_ours;
+        if !request.is_again || (is_ours && !is_told) {
+            cx.report(RingNews::Request(Request { is_ours, ..request }));
+        }
+    }
+
+    /// Handles a repeated request that has an answer. Returns `true` if the request needs nothing
+    /// else.
+    fn reply_again(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: &Ring,
+        sender: &mut Sender,
+        id: RequestId,
+    ) -> bool {
+        let Some(entry) = self.requests.entry(id) else { return false };
+        if let Some(reply) = entry.reply.clone() {
+            // The reply to a member may still be in flight to its place.
+            if !is_member(Some(ring), id.caller) || entry.answered_by.is_some() {
+                cx.counters.replies_resent += 1;
+                send_reply(cx, Some(ring), sender, id, &reply, 0);
+            }
+            return true;
+        }
+        let Some(by) = entry.answered_by else { return false };
+        if ring.view().contains(by) && by != ring.me() {
+            return true;
+        }
+        // The member that replied is gone, or no longer keeps the reply: the request is open again.
+        (entry.answered_by, entry.is_told) = (None, false);
+        false
+    }
+
+    pub(crate) fn reply(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: Option<&Ring>,
+        sender: &mut Sender,
+        id: RequestId,
+        payload: Bytes,
+    ) -> Result<(), ReplyError> {
+        let limit = cx.config.message_bytes - ENVELOPE_BYTES;
+        if payload.len() > limit {
+            return Err(ReplyError::TooLarge { bytes: payload.len(), limit });
+        }
+        let full = sender.full_with(payload.len(), cx.config.queue_bytes);
+        if let Some(waiting_bytes) = full {
+            return Err(ReplyError::QueueFull { waiting_bytes });
+        }
+        let Some(entry) = self.requests.entry(id) else { return Err(ReplyError::NotOpen) };
+        if !entry.is_told || entry.answered_by.is_some() || entry.reply.is_some() {
+            return Err(ReplyError::NotOpen);
+        }
+        let limit = cx.config.reply_bytes;
+        cx.counters.replies_forgotten += self.requests.keep_reply(id, payload.clone(), limit);
+        cx.counters.replies_sent += 1;
+        send_reply(cx, ring, sender, id, &payload, 0);
+        if !is_member(ring, id.caller) {
+            push_envelope(sender, Envelope::Answered(id), &[]);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_pull(
+        &mut self,
+        cx: &mut Context<'_>,
+        ring: Option<&Ring>,
+        sender: &mut Sender,
+        id: RequestId,
+        offset: u32,
+    ) {
+        let reply = self.requests.entry(id).and_then(|entry| entry.reply.clone());
+        match reply {
+            Some(reply) if !is_member(ring, id.caller) => {
+                send_reply(cx, ring, sender, id, &reply, offset as usize);
+            }
+            _ => cx.counters.calls_foreign += 1,
+        }
+    }
+
+    /// Returns the requests that were delivered or already have places, for a joiner.
+    pub(crate) fn seen_for_joiner(&self, ring: &Ring) -> Vec<(NodeId, Seen)> {
+        let mut seen = self.requests.seen();
+        for (source, head) in ring.calls_in_queue() {
+            let Some((Envelope::Request { number, oldest }, _)) = Envelope::open(head) else {
+                continue;
+            };
+            let known = seen
+                .iter()
+                .position(|(node, seen)| *node == source.node && seen.is_of_same_start(number));
+            let known = known.map(|position| seen.remove(position).1);
+            let mut it = known.unwrap_or(Seen::before(oldest));
+            it.forget_before(oldest);
+            it.record(number);
+            seen.push((source.node, it));
+        }
+        seen
+    }
+
+    /// Adds the requests that were delivered before this member joined.
+    pub(crate) fn enter(&mut self, seen: Vec<(NodeId, Seen)>) {
+        self.requests.enter(seen);
+    }
+
+    /// Handles the grant of a lock. If it is a handler's, this member has to reply to the open
+    /// requests.
+    pub(crate) fn begin_serving(&mut self, cx: &mut Context<'_>, name: LockName) {
+        let Some(handler) = name.handler() else { return };
+        self.serving.insert(handler);
+        for (id, payload, may_be_done) in self.requests.open(handler) {
+            if let Some(entry) = self.requests.entry(id) {
+                entry.is_told = true;
+            }
+            let (handler, place, is_ours, is_again) = (Some(handler), None, true, true);
+            let request = Request { id, handler, payload, place, is_ours, is_again, may_be_done };
+            cx.report(RingNews::Request(request));
+        }
+    }
+
+    /// Handles the loss or the release of a lock.
+    pub(crate) fn end_serving(&mut self, name: LockName) {
+        if let Some(handler) = name.handler() {
+            self.serving.remove(&handler);
+        }
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.requests.held_bytes()
+    }
+
+    pub(crate) fn check(&self) {
+        self.requests.check();
+    }
+}
+
+fn is_member(ring: Option<&Ring>, node: NodeId) -> bool {
+    ring.is_some_and(|ring| ring.view().process_of(node).is_some())
+}
+
+/// Acknowledges the delivery of a request. Only the member that assigned its place does. Returns
+/// the answer to a request of this node.
+fn acknowledge(
+    cx: &mut Context<'_>,
+    ring: &Ring,
+    id: RequestId,
+    qos: Qos,
+    round: Option<Timestamp>,
+) -> Option<(u32, Outcome)> {
+    if id.caller == cx.node {
+        return Some((id.number, Outcome::Acknowledged));
+    }
+    let round = round.and_then(|at| ring.log().at(at));
+    let site = round.map_or(ring.token(), |round| round.site);
+    let is_placed_soon = !qos.is_ordered() && qos != Qos::Unreliable;
+    if site == ring.me() && !is_placed_soon && !is_member(Some(ring), id.caller) {
+        cx.counters.calls_acknowledged += 1;
+        let ack = NonMemberAck::Delivered { epoch: ring.epoch(), number: id.number };
+        cx.unicast(id.caller, &Packet::NonMemberAck(ack));
+    }
+    None
+}
+
+/// Sends a reply: to a member through the group, to any other caller by unicast. By unicast it
+/// sends the first fragments, and the others on request.
+fn send_reply(
+    cx: &mut Context<'_>,
+    ring: Option<&Ring>,
+    sender: &mut Sender,
+    id: RequestId,
+    reply: &Bytes,
+    from: usize,
+) {
+    if is_member(ring, id.caller) {
+        return push_envelope(sender, Envelope::Reply(id), reply);
+    }
+    let Some(epoch) = ring.map(Ring::epoch) else { return };
+    let (size, total) = (cx.config.fragment_bytes() - REPLY_HEAD_BYTES, reply.len());
+    let (mut offset, end) = (from.min(total), total.min(from + size * FRAGMENTS_AT_ONCE));
+    loop {
+        let to = end.min(offset + size);
+        let is_end = to == end;
+        let ack = NonMemberAck::Reply {
+            epoch,
+            number: id.number,
+            total: total as u32,
+            offset: offset as u32,
+            is_end,
+            bytes: reply.slice(offset..to),
+        };
+        cx.unicast(id.caller, &Packet::NonMemberAck(ack));
+        if is_end {
+            return;
+        }
+        offset = to;
+    }
+}
+
+fn push_envelope(sender: &mut Sender, envelope: Envelope, payload: &[u8]) {
+    let payload = envelope.wrap(payload);
+    let qos = Qos::TotallyOrdered;
+    sender.push(Outgoing { qos, handler: None, is_call: true, payload });
+}
+
+/// Notifies guests that a round of this member has assigned places to their packets.
+pub(crate) fn notify_guests(cx: &mut Context<'_>, ring: &Ring, round: &Round) {
+    for run in round.runs().iter().filter(|run| !ring.view().contains(run.source)) {
+        notify_placed(cx, ring, run.source, run.end());
+    }
+}
+
+/// Notifies a guest again that its packets have places, since it repeats packet `seqno`. Only the
+/// token site does.
+pub(crate) fn notify_guest_again(cx: &mut Context<'_>, ring: &Ring, source: Process, seqno: SeqNo) {
+    let to = ring.sources().get(source).map_or(seqno, |stream| stream.ordered_to());
+    if to.is_after(seqno) && ring.token() == ring.me() {
+        notify_placed(cx, ring, source, to);
+    }
+}
+
+fn notify_placed(cx: &mut Context<'_>, ring: &Ring, guest: Process, to: SeqNo) {
+    let ack = NonMemberAck::Placed { epoch: ring.epoch(), life: guest.life, to };
+    cx.unicast(guest.node, &Packet::NonMemberAck(ack));
+}
+
+/// Size in bytes of the header of a reply fragment, beyond that of a data packet.
+const REPLY_HEAD_BYTES: usize = 24;
+/// Maximum number of reply fragments that are sent before the caller has to request more.
+const FRAGMENTS_AT_ONCE: usize = 32;

@@ -1,0 +1,274 @@
+//! This member's own messages that have no place in the order yet.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::config::Config;
+use super::context::{Context, Timer};
+use super::flow::{self, Congestion, FragmentSizes, Limits, VanJacobson};
+use super::locks::Handler;
+use super::packet::DATA_BYTES;
+use super::qos::Qos;
+use super::ring::{Data, MAX_SLOTS, Ring};
+use crate::{SeqNo, Time};
+
+/// Messages that wait to be sent, and packets that wait for their places.
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// Number of the first message and of the first packet.
+    first: SeqNo,
+    /// Number of the next message.
+    next_message: SeqNo,
+    /// Number of the next packet.
+    next_packet: SeqNo,
+    /// Messages that were not completely sent yet.
+    waiting: VecDeque<Waiting>,
+    /// Unsent unreliable messages, which need no window.
+    unreliable: VecDeque<Waiting>,
+    /// Packets without a place, in order of their numbers.
+    in_flight: VecDeque<InFlight>,
+    in_flight_bytes: usize,
+    waiting_bytes: usize,
+    congestion: Box<dyn Congestion>,
+    /// Bytes since the last packet that may not wait.
+    unhurried_bytes: usize,
+    /// Time at which the last packet got its place.
+    ordered_at: Time,
+    /// Number of consecutive timeouts.
+    tries: u32,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: SeqNo,
+    qos: Qos,
+    handler: Option<Handler>,
+    is_call: bool,
+    rest: Bytes,
+    is_begun: bool,
+}
+
+/// A message to be sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) qos: Qos,
+    pub(super) handler: Option<Handler>,
+    /// `true` if the payload begins with an [envelope](super::rpc).
+    pub(super) is_call: bool,
+    pub(super) payload: Bytes,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    seqno: SeqNo,
+    message: SeqNo,
+    bytes: usize,
+    sent_at: Time,
+    is_resent: bool,
+}
+
+impl Sender {
+    /// Creates a sender that has sent nothing.
+    pub(super) fn new(config: &Config) -> Self {
+        let limits = Limits {
+            packet_bytes: config.fragment_bytes() + DATA_BYTES,
+            window_bytes: config.window_bytes,
+            timeouts: config.timeouts(),
+        };
+        let first = config.first_number;
+        Self {
+            first,
+            next_message: first,
+            next_packet: first,
+            waiting: VecDeque::new(),
+            unreliable: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
+            waiting_bytes: 0,
+            congestion: Box::new(VanJacobson::new(limits)),
+            unhurried_bytes: 0,
+            ordered_at: Time::ZERO,
+            tries: 0,
+        }
+    }
+
+    /// Queues a message. Returns its number.
+    pub(super) fn push(&mut self, outgoing: Outgoing) -> SeqNo {
+        let Outgoing { qos, handler, is_call, payload } = outgoing;
+        let number = self.next_message;
+        self.next_message = number.next();
+        self.waiting_bytes += payload.len() + MESSAGE_BYTES;
+        let queue = match qos {
+            Qos::Unreliable => &mut self.unreliable,
+            _ => &mut self.waiting,
+        };
+        let is_begun = false;
+        queue.push_back(Waiting { number, qos, handler, is_call, rest: payload, is_begun });
+        number
+    }
+
+    /// Returns the next unreliable message. It takes no packet number, so that no member misses it.
+    pub(super) fn next_unreliable(&mut self) -> Option<Data> {
+        let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
+        self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
+        let (is_first, is_last, may_wait) = (true, true, false);
+        let (message, payload) = (number, rest);
+        Some(Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload })
+    }
+
+    /// Returns the next packet that the window allows.
+    pub(super) fn next_packet(&mut self, now: Time, sizes: FragmentSizes) -> Option<(SeqNo, Data)> {
+        let front = self.waiting.front_mut()?;
+        let window = self.congestion.window_bytes();
+        let available = window.saturating_sub(self.in_flight_bytes);
+        let offered = front.rest.len();
+        if available == 0 || self.in_flight.len() >= MAX_SLOTS / 2 {
+            return None;
+        }
+        let size = flow::packet_bytes(offered, available, window, sizes.least, sizes.largest)?;
+        let payload = front.rest.split_to(size);
+        let is_first = !core::mem::replace(&mut front.is_begun, true);
+        let is_last = front.rest.is_empty();
+        let (message, qos, handler, is_call) =
+            (front.number, front.qos, front.handler, front.is_call);
+        self.waiting_bytes -= size;
+        if is_last {
+            self.waiting_bytes -= MESSAGE_BYTES;
+            self.waiting.pop_front();
+        }
+        let seqno = self.next_packet;
+        self.next_packet = seqno.next();
+        let bytes = size + DATA_BYTES;
+        self.in_flight_bytes += bytes;
+        self.in_flight.push_back(InFlight {
+            seqno,
+            message,
+            bytes,
+            sent_at: now,
+            is_resent: false,
+        });
+        let may_wait = self.may_wait(qos, bytes, window);
+        Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
+    }
+
+    /// Returns `true` if the packet that was just taken may wait for its place. One packet in each
+    /// half of the window may not, so that the window opens again before it is used up.
+    fn may_wait(&mut self, qos: Qos, bytes: usize, window: usize) -> bool {
+        self.unhurried_bytes += bytes;
+        let is_open = self.in_flight_bytes < window && self.unhurried_bytes < window / 2;
+        let may_wait = is_open && (!self.waiting.is_empty() || !qos.is_ordered());
+        if !may_wait {
+            self.unhurried_bytes = 0;
+        }
+        may_wait
+    }
+
+    /// Removes the packets that have places in the order of `ring` from the window. Another
+    /// member must have them: packets that only this member has ordered may still wait in its own
+    /// queue.
+    pub(super) fn release_placed(&mut self, now: Time, ring: &Ring) {
+        if let Some(own) = ring.sources().get(ring.me()) {
+            self.on_ordered(now, own.ordered_to());
+        }
+    }
+
+    /// Removes the packets before `to`. They have their places, and another member is known to have
+    /// them.
+    pub(super) fn on_ordered(&mut self, now: Time, to: SeqNo) {
+        while let Some(front) = self.in_flight.front().filter(|it| to.is_after(it.seqno)) {
+            let after = (!front.is_resent).then(|| now.since(front.sent_at));
+            self.ordered_at = now;
+            self.congestion.on_ack(front.bytes, after);
+            self.in_flight_bytes -= front.bytes;
+            self.tries = 0;
+            self.in_flight.pop_front();
+        }
+    }
+
+    /// Handles a request for a packet of this member.
+    pub(super) fn on_nack(&mut self, seqno: SeqNo) {
+        self.congestion.on_nack(seqno);
+    }
+
+    /// Returns the time at which the oldest packet without a place has waited long enough, since it
+    /// was sent or since the packet before it got its place.
+    fn due(&self, cx: &Context<'_>) -> Option<Time> {
+        let since = self.in_flight.front()?.sent_at.max(self.ordered_at);
+        let least = cx.timing.place_timeout(cx.config, self.tries);
+        Some(since + self.congestion.timeout().max(least))
+    }
+
+    /// Returns `true` if the oldest packet without a place has waited long enough.
+    pub(super) fn is_due(&self, cx: &Context<'_>) -> bool {
+        self.due(cx).is_some_and(|due| due <= cx.now)
+    }
+
+    /// Sets the timer for retransmissions, unless packets may not be sent.
+    pub(super) fn set_timer(&self, cx: &mut Context<'_>, may_send: bool) {
+        match self.due(cx).filter(|_| may_send) {
+            Some(at) => cx.set_at(Timer::Retransmit, at),
+            None => cx.cancel(Timer::Retransmit),
+        }
+    }
+
+    /// Returns the packets to be retransmitted, and the number of consecutive timeouts.
+    pub(super) fn on_timeout(&mut self, now: Time) -> (Vec<SeqNo>, u32) {
+        self.congestion.on_timeout();
+        self.tries += 1;
+        let again = self.in_flight.iter_mut().take(RESENT_AT_ONCE).map(|packet| {
+            (packet.sent_at, packet.is_resent) = (now, true);
+            packet.seqno
+        });
+        (again.collect(), self.tries)
+    }
+
+    /// Restarts the wait for all packets in flight, after a reformation.
+    pub(super) fn restart(&mut self, now: Time) {
+        self.tries = 0;
+        for packet in &mut self.in_flight {
+            (packet.sent_at, packet.is_resent) = (now, true);
+        }
+    }
+
+    /// Returns the first message that has no place or has one only in part.
+    pub(super) fn unplaced_from(&self) -> Option<SeqNo> {
+        let waiting = self.waiting.front().map(|message| message.number);
+        self.in_flight.front().map(|packet| packet.message).or(waiting)
+    }
+
+    /// Returns `true` if all packets that were sent have their places.
+    pub(super) fn has_all_placed(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Returns the number of the first message and of the first packet.
+    pub(super) fn first_number(&self) -> SeqNo {
+        self.first
+    }
+
+    /// Returns the number of the last message that was queued.
+    pub(super) fn last_message(&self) -> SeqNo {
+        self.next_message.minus(1)
+    }
+
+    /// Returns the bytes of messages that wait to be sent, including an overhead for each, so that
+    /// empty messages count as well.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// Returns the bytes that wait, if a queue of `queue_bytes` has no room for `bytes` more. An
+    /// empty queue accepts any message.
+    pub(super) fn full_with(&self, bytes: usize, queue_bytes: usize) -> Option<usize> {
+        let waiting = self.waiting_bytes;
+        (waiting > 0 && waiting + bytes > queue_bytes).then_some(waiting)
+    }
+}
+
+/// Maximum number of packets that are retransmitted at once after a timeout.
+const RESENT_AT_ONCE: usize = 8;
+/// Overhead of a waiting message in bytes, in addition to its payload.
+const MESSAGE_BYTES: usize = size_of::<Waiting>();

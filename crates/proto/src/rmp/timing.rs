@@ -1,0 +1,257 @@
+//! Timers of a group, derived from the measured round trip to the next token site (4.6).
+//!
+//! Each member passes the token in turn, and the next site answers at once, by a round or by a
+//! Confirm. Every member therefore measures a round trip each time the token goes round. All timers
+//! that wait for an answer follow it.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use core::time::Duration;
+
+use super::config::Config;
+use super::flow::{MOST_LATE, RoundTrip, Timeouts};
+use super::ids::{Epoch, Process, Timestamp};
+use crate::{NodeId, Time};
+
+/// Round-trip time to the next token site, and the state of its measurement.
+#[derive(Debug, Default)]
+pub(super) struct Timing {
+    trip: RoundTrip,
+    /// The next token site.
+    next: Option<Process>,
+    /// Last site that has accepted the token. Another one may be farther away than the measured
+    /// one.
+    reached: Option<Process>,
+    /// Time at which the token was passed.
+    passed_at: Time,
+    /// Time of the last repetition of the pass.
+    passed_again_at: Option<Time>,
+    /// Recent token passes that were not accepted: ring, round, receiver and time. Their answers
+    /// may arrive after this member has given up waiting and formed a ring without those sites.
+    unaccepted: VecDeque<(Epoch, Timestamp, NodeId, Time)>,
+    /// Consecutive answers after a repeated pass. They are no samples, because they may answer
+    /// either pass (Karn's rule).
+    unclear: u32,
+    /// Longest time of the answers since the last sample that came too late to be samples. The next
+    /// first timeout is longer, so that the next answer is a sample.
+    floor: Duration,
+    /// Time of the last such answer.
+    floor_at: Time,
+    /// A ballot of this member, and the time at which it began.
+    ballot: Option<(Epoch, Time)>,
+    /// Members that have voted in it.
+    voters: BTreeSet<NodeId>,
+    /// Time from the start of the ballot to the most recent first vote of a member.
+    last_vote: Duration,
+    /// `last_vote` of the ballot before.
+    vote_floor: Duration,
+}
+
+impl Timing {
+    /// Records that the token was passed to `next` in the ring of `epoch`, by the round `at`.
+    pub(super) fn on_passed(&mut self, now: Time, epoch: Epoch, at: Timestamp, next: Process) {
+        (self.passed_at, self.passed_again_at, self.next) = (now, None, Some(next));
+        self.unaccepted.truncate(MOST_UNACCEPTED - 1);
+        self.unaccepted.push_front((epoch, at, next.node, now));
+    }
+
+    /// Records that `node` has accepted the last round before `end` in the ring of `epoch`, which
+    /// this member has given up.
+    pub(super) fn on_late_answer(&mut self, now: Time, epoch: Epoch, end: Timestamp, node: NodeId) {
+        let is_that =
+            |it: &&(Epoch, Timestamp, NodeId, Time)| (it.0, it.2) == (epoch, node) && it.1 < end;
+        if let Some((.., passed_at)) = self.unaccepted.iter().find(is_that) {
+            let after = now.since(*passed_at);
+            self.unaccepted.clear();
+            // A later answer shows nothing about the path: a node was suspended.
+            if after <= MOST_LATE {
+                self.raise_floor(now, after);
+            }
+        }
+    }
+
+    pub(super) fn on_passed_again(&mut self, now: Time) {
+        self.passed_again_at = Some(now);
+    }
+
+    /// Records that the token was accepted.
+    pub(super) fn on_accepted(&mut self, now: Time, config: &Config) {
+        self.reached = self.next;
+        self.unaccepted.clear();
+        let after = now.since(self.passed_at);
+        let Some(again_at) = self.passed_again_at else {
+            // Later, the pass was not repeated only by chance: this member was suspended, or the
+            // ring was reformed meanwhile.
+            if after <= self.timeout(config, 0) {
+                self.trip.sample(after);
+                (self.unclear, self.floor) = (0, Duration::ZERO);
+            }
+            return;
+        };
+        self.unclear += 1;
+        // If only the first pass was lost, the answer to the last one arrives in time.
+        let in_time = self.trip.timeout(config.timeouts(), 0);
+        let is_lost = self.trip.is_measured() && now.since(again_at) < in_time;
+        if !is_lost || self.unclear >= MOST_UNCLEAR {
+            self.raise_floor(now, after);
+        }
+    }
+
+    /// Records that this member begins a ballot. Of several consecutive ballots the first is
+    /// measured until a vote arrives, because votes may arrive after the next ballot has begun.
+    pub(super) fn on_ballot(&mut self, now: Time, ballot: Epoch) {
+        self.forget_old_floor(now);
+        let is_unanswered = self.voters.is_empty();
+        let is_young = self.ballot.is_some_and(|(_, begun)| now.since(begun) < MOST_LATE);
+        if !(is_unanswered && is_young) {
+            self.ballot = Some((ballot, now));
+            self.vote_floor = core::mem::take(&mut self.last_vote).min(MOST_LATE);
+            self.voters.clear();
+        }
+    }
+
+    /// Records a vote in a ballot of this member. The voter may be any other member, and so may be
+    /// farther away than the next token site.
+    pub(super) fn on_vote(&mut self, now: Time, voter: NodeId, ballot: Epoch, config: &Config) {
+        let Some((_, begun)) = self.ballot.filter(|(epoch, _)| *epoch == ballot) else { return };
+        if !self.voters.insert(voter) {
+            return;
+        }
+        let after = now.since(begun);
+        if after > MOST_LATE {
+            // It shows nothing about the path: the voter or this member was suspended.
+            return;
+        }
+        self.last_vote = after;
+        if self.last_vote > self.recovery_retry(config) {
+            self.raise_floor(now, self.last_vote);
+        }
+    }
+
+    fn raise_floor(&mut self, now: Time, after: Duration) {
+        self.floor = self.floor.max(after);
+        self.floor_at = now;
+    }
+
+    /// Forgets late answers of long ago. They show nothing about the ballot that begins now: a node
+    /// was suspended then.
+    pub(super) fn forget_old_floor(&mut self, now: Time) {
+        if now.since(self.floor_at) > FLOOR_LASTS {
+            self.floor = Duration::ZERO;
+        }
+    }
+
+    /// Returns the time to wait for an answer after `tries` tries without one.
+    pub(super) fn timeout(&self, config: &Config, tries: u32) -> Duration {
+        self.timeout_within(config, tries, self.trip.is_measured())
+    }
+
+    /// Returns the time to wait until the next token site accepts the token, after `tries` tries.
+    pub(super) fn pass_timeout(&self, config: &Config, tries: u32) -> Duration {
+        self.timeout_within(config, tries, self.is_next_measured())
+    }
+
+    /// Returns the timeout for a path. A path that was not measured may be 500 ms long one way, and
+    /// its timeouts grow further.
+    fn timeout_within(&self, config: &Config, tries: u32, is_measured: bool) -> Duration {
+        let bounds = config.timeouts();
+        let first = self.trip.timeout(bounds, 0).max(self.floor(config.least_timeout));
+        let largest = self.trip.largest_timeout(bounds);
+        let largest = if is_measured { largest } else { largest.max(MOST_UNMEASURED) };
+        match tries {
+            0 => first,
+            _ => first.saturating_mul(1 << tries.min(16)).min(largest),
+        }
+    }
+
+    fn is_next_measured(&self) -> bool {
+        self.next.is_some() && self.next == self.reached
+    }
+
+    /// Returns the longest time to wait for any answer.
+    pub(super) fn longest(&self, config: &Config) -> Duration {
+        self.timeout(config, u32::MAX).max(self.timeout(config, 0))
+    }
+
+    /// Returns the minimum time to wait for the place of a packet after `tries` tries. The packet
+    /// may reach a member that has just passed the token, and then that way is added.
+    pub(super) fn place_timeout(&self, config: &Config, tries: u32) -> Duration {
+        let tries = if self.trip.is_measured() { 0 } else { tries };
+        self.timeout(config, tries) + self.trip.smoothed()
+    }
+
+    /// Returns the time to wait before a missing packet is requested. It may only be late, by more
+    /// on a long path.
+    pub(super) fn nack_delay(&self, config: &Config) -> Duration {
+        config.nack_delay.max(self.trip.smoothed() / LATE_PART)
+    }
+
+    /// Returns the interval between two tries of the initiator of a reformation.
+    pub(super) fn recovery_retry(&self, config: &Config) -> Duration {
+        let bounds = Timeouts { least: config.recovery_retry, ..config.timeouts() };
+        let retry = self.trip.timeout(bounds, 0).max(self.vote_floor);
+        retry.max(self.floor(config.recovery_retry))
+    }
+
+    /// Returns the interval between two requests to join.
+    pub(super) fn join_retry(&self, config: &Config) -> Duration {
+        config.join_retry.max(self.trip.smoothed())
+    }
+
+    /// Returns `least`, or the time in which the token goes round among `members` members plus four
+    /// round trips for the packets before and after, whichever is longer.
+    pub(super) fn round(&self, least: Duration, members: usize) -> Duration {
+        least.max(self.trip.smoothed() * (members as u32 + 4))
+    }
+
+    /// Returns the maximum number of packets that one ACK orders. It covers the packets that arrive
+    /// while the token travels, so that a long path does not limit the throughput.
+    pub(super) fn batch(&self, config: &Config) -> usize {
+        let spans = self.trip.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
+        config.batch * (spans as usize).clamp(1, MAX_SPANS)
+    }
+
+    fn floor(&self, margin: Duration) -> Duration {
+        match self.floor {
+            Duration::ZERO => Duration::ZERO,
+            floor => floor.min(MOST_LATE) + margin,
+        }
+    }
+}
+
+/// Part of a round trip by which packets may overtake each other.
+const LATE_PART: u32 = 16;
+/// Maximum number of token passes that are remembered until they are accepted.
+const MOST_UNACCEPTED: usize = 64;
+/// Number of consecutive answers without a sample after which the path counts as longer.
+const MOST_UNCLEAR: u32 = 3;
+/// Time for which a late answer counts.
+const FLOOR_LASTS: Duration = Duration::from_secs(5);
+/// Longest timeout of a path that was not measured. The timeouts from 20 ms up to this one add up
+/// to 1.26 s, longer than the round trip on a path of 500 ms one way.
+const MOST_UNMEASURED: Duration = Duration::from_millis(640);
+/// Part of a round trip for which one batch is ordered.
+const BATCH_SPAN: Duration = Duration::from_millis(10);
+/// Maximum number of batches that are ordered at once.
+pub(super) const MAX_SPANS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vote_of_a_suspended_member_does_not_slow_ballots() {
+        let config = Config::default();
+        let me = Process { node: NodeId(1), life: 1 };
+        let ballot = |version| Epoch { version, creator: me };
+        let retry_after = |late: Duration| {
+            let mut timing = Timing::default();
+            timing.on_ballot(Time(0), ballot(2));
+            timing.on_vote(Time(0) + late, NodeId(2), ballot(2), &config);
+            timing.on_ballot(Time(0) + late, ballot(3));
+            timing.recovery_retry(&config)
+        };
+        let usual = Timing::default().recovery_retry(&config);
+        assert!(retry_after(MOST_LATE) >= MOST_LATE);
+        assert_eq!(retry_after(MOST_LATE + Duration::from_millis(1)), usual);
+    }
+}
