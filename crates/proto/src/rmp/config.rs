@@ -156,7 +156,6 @@ impl Config {
         self.datagram_bytes() - DATA_BYTES - size_of::<u64>()
     }
 
-    /// Returns the bounds of the fragment size.
     pub(super) fn fragment_sizes(&self) -> FragmentSizes {
         let largest = self.fragment_bytes();
         FragmentSizes { least: largest.min(LEAST_FRAGMENT_BYTES), largest }

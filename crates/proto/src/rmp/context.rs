@@ -16,7 +16,6 @@ use crate::{
     Transmit,
 };
 
-/// Context of one group during a call.
 pub(super) struct Context<'a> {
     pub(super) now: Time,
     pub(super) node: NodeId,
@@ -36,7 +35,6 @@ pub(super) struct Context<'a> {
     pub(super) timing: &'a mut Timing,
 }
 
-/// Timers of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     /// Retransmission of own packets without a place.
@@ -121,7 +119,6 @@ impl Context<'_> {
         self.timers.set((self.group, timer), self.now + after);
     }
 
-    /// Sets a timer of the group unless it is already due earlier.
     pub(super) fn set_no_later(&mut self, timer: Timer, after: core::time::Duration) {
         self.timers.set_no_later((self.group, timer), self.now + after);
     }
@@ -151,7 +148,6 @@ impl Context<'_> {
         Process { node: self.node, life: *self.lives }
     }
 
-    /// Reports `news` to the application.
     pub(super) fn report(&mut self, news: RingNews) {
         self.events.push_back(Event::Ring(RingEvent { group: self.group, news }));
     }

@@ -9,7 +9,6 @@ use super::rpc::{Client, Guest};
 use super::sender::Sender;
 use crate::{NodeId, ViewChangeKind};
 
-/// State of one group.
 #[derive(Debug)]
 pub(super) enum Group {
     Member(Box<LocalMember>),
@@ -79,7 +78,6 @@ impl Group {
         }
     }
 
-    /// Ends the state of the group at once.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>) {
         match self {
             Self::Member(member) => member.abandon(cx),

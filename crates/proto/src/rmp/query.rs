@@ -56,7 +56,7 @@ pub struct Looked {
 /// Reason why a query was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
-    /// Too many queries are in progress or were not [fetched](Rmp::poll_looked).
+    /// Too many queries are in progress or were not [fetched](super::Rmp::poll_looked).
     #[error("too many ring queries: {open} are in progress or not fetched")]
     TooMany {
         /// Number of these queries.
@@ -64,7 +64,6 @@ pub enum LookError {
     },
 }
 
-/// Queries of this node.
 #[derive(Debug, Default)]
 pub(super) struct Queries {
     open: Vec<Query>,
@@ -73,7 +72,6 @@ pub(super) struct Queries {
     last: u32,
 }
 
-/// A query in progress.
 #[derive(Debug)]
 pub(super) struct Query {
     id: LookId,
@@ -199,7 +197,6 @@ impl Queries {
         self.open.iter().map(Query::due).min()
     }
 
-    /// Returns the identifier of a new query.
     pub(super) fn next_id(&mut self) -> Result<LookId, LookError> {
         let open = self.open.len() + self.over.len();
         if open >= MAX_QUERIES {
@@ -223,12 +220,10 @@ impl Queries {
         due
     }
 
-    /// Keeps a query of which a packet was sent.
     pub(super) fn keep(&mut self, query: Query) {
         self.open.push(query);
     }
 
-    /// Returns the next result.
     pub(super) fn pop(&mut self) -> Option<Looked> {
         self.over.pop_front()
     }

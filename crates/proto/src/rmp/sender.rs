@@ -51,7 +51,6 @@ struct Waiting {
     is_begun: bool,
 }
 
-/// A message to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) qos: Qos,
@@ -188,7 +187,6 @@ impl Sender {
         }
     }
 
-    /// Handles a request for a packet of this member.
     pub(super) fn on_nack(&mut self, seqno: SeqNo) {
         self.congestion.on_nack(seqno);
     }

@@ -7,11 +7,11 @@ use super::table::{LockError, LockName};
 /// Locks that this node has requested, until their end was reported.
 #[derive(Debug, Default)]
 pub(crate) struct OwnLocks {
-    asked: BTreeMap<LockName, Asked>,
+    requested: BTreeMap<LockName, Requested>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Requested {
     /// `true` if the last request was for the lock, `false` if it was for its release.
     is_wanted: bool,
     /// Number of that request.
@@ -25,11 +25,11 @@ impl OwnLocks {
     ///
     /// # Errors
     /// The lock was already requested, or too many others were.
-    pub(crate) fn may_ask(&self, name: LockName) -> Result<(), LockError> {
-        match self.asked.get(&name) {
-            Some(asked) if asked.is_wanted => Err(LockError::AlreadyAsked),
-            None if self.asked.len() >= MAX_OWN => {
-                Err(LockError::TooMany { asked: self.asked.len() })
+    pub(crate) fn may_request(&self, name: LockName) -> Result<(), LockError> {
+        match self.requested.get(&name) {
+            Some(last) if last.is_wanted => Err(LockError::AlreadyAsked),
+            None if self.requested.len() >= MAX_OWN => {
+                Err(LockError::TooMany { asked: self.requested.len() })
             }
             _ => Ok(()),
         }
@@ -39,20 +39,20 @@ impl OwnLocks {
     ///
     /// # Errors
     /// The lock was not requested.
-    pub(crate) fn may_give_back(&self, name: LockName) -> Result<(), LockError> {
-        let is_wanted = self.asked.get(&name).is_some_and(|asked| asked.is_wanted);
+    pub(crate) fn may_release(&self, name: LockName) -> Result<(), LockError> {
+        let is_wanted = self.requested.get(&name).is_some_and(|it| it.is_wanted);
         if is_wanted { Ok(()) } else { Err(LockError::NotAsked) }
     }
 
     /// Records that request number `request` is about this lock.
-    pub(crate) fn on_asked(&mut self, name: LockName, is_wanted: bool, request: u32) {
-        self.asked.insert(name, Asked { is_wanted, request, is_shown: false });
+    pub(crate) fn on_requested(&mut self, name: LockName, is_wanted: bool, request: u32) {
+        self.requested.insert(name, Requested { is_wanted, request, is_shown: false });
     }
 
     /// Records that a view is delivered in which this request has its place.
     pub(crate) fn on_shown(&mut self, name: LockName, request: u32) {
-        if let Some(asked) = self.asked.get_mut(&name).filter(|asked| asked.request == request) {
-            asked.is_shown = true;
+        if let Some(last) = self.requested.get_mut(&name).filter(|it| it.request == request) {
+            last.is_shown = true;
         }
     }
 
@@ -60,26 +60,26 @@ impl OwnLocks {
     /// to a withdrawn request: this member is about to lose the lock, even if it has requested it
     /// again.
     pub(crate) fn is_wanted_as_shown(&self, name: LockName) -> bool {
-        self.asked.get(&name).is_some_and(|asked| asked.is_wanted && asked.is_shown)
+        self.requested.get(&name).is_some_and(|it| it.is_wanted && it.is_shown)
     }
 
     /// Records that a request ended with the lock neither held nor waited for. Returns `true` if it
     /// was the last request for the lock.
     pub(crate) fn on_ended(&mut self, name: LockName, request: u32) -> bool {
-        let is_last = self.asked.get(&name).is_some_and(|asked| asked.request == request);
+        let is_last = self.requested.get(&name).is_some_and(|it| it.request == request);
         if is_last {
-            self.asked.remove(&name);
+            self.requested.remove(&name);
         }
         is_last
     }
 
     /// Returns and forgets all requested locks, which are lost now.
     pub(crate) fn lose(&mut self) -> impl Iterator<Item = LockName> + use<> {
-        core::mem::take(&mut self.asked).into_keys()
+        core::mem::take(&mut self.requested).into_keys()
     }
 
     pub(crate) fn check(&self) {
-        assert!(self.asked.len() <= MAX_OWN, "{} locks were asked for", self.asked.len());
+        assert!(self.requested.len() <= MAX_OWN, "{} locks were requested", self.requested.len());
     }
 }
 

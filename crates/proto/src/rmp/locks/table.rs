@@ -157,7 +157,6 @@ impl Locks {
         self.queues.is_empty()
     }
 
-    /// Returns `true` if `count` more entries fit.
     pub(crate) fn has_room_for(&self, count: usize) -> bool {
         self.entries + count <= Self::MAX_ENTRIES
     }
@@ -177,8 +176,7 @@ impl Locks {
         }
     }
 
-    /// Removes `process` from the queue of the lock.
-    pub(crate) fn give_back(&mut self, name: LockName, process: Process) {
+    pub(crate) fn release(&mut self, name: LockName, process: Process) {
         let Some(queue) = self.queues.get_mut(&name) else { return };
         let before = queue.len();
         queue.retain(|it| *it != process);
@@ -188,7 +186,6 @@ impl Locks {
         }
     }
 
-    /// Removes `process` from all queues.
     pub(crate) fn remove(&mut self, process: Process) {
         for queue in self.queues.values_mut() {
             queue.retain(|it| *it != process);
@@ -224,21 +221,21 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_granted_in_the_order_of_requests() {
+    fn first_requester_holds_the_lock_and_others_follow_in_order() {
         let mut locks = Locks::default();
         [3, 1, 2, 1].into_iter().for_each(|node| locks.ask(LOCK, process(node)));
         assert_eq!(locks.holder(LOCK), Some(process(3)));
         assert_eq!(locks.waiting(LOCK).collect::<Vec<_>>(), [process(1), process(2)]);
-        locks.give_back(LOCK, process(3));
+        locks.release(LOCK, process(3));
         assert_eq!(locks.holder(LOCK), Some(process(1)));
         locks.remove(process(1));
         assert_eq!(locks.holder(LOCK), Some(process(2)));
-        locks.give_back(LOCK, process(2));
+        locks.release(LOCK, process(2));
         assert_eq!((locks.len(), locks.entries), (0, 0));
     }
 
     #[test]
-    fn request_without_waiting_is_not_admitted_to_a_held_lock() {
+    fn held_lock_admits_only_processes_that_wait() {
         let mut locks = Locks::default();
         assert!(locks.admits(LOCK, process(1), false));
         locks.ask(LOCK, process(1));
@@ -248,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_and_waiters_of_locks_are_bounded() {
+    fn number_of_holders_and_waiting_processes_is_bounded() {
         let mut locks = Locks::default();
         for name in 0..Locks::MAX_ENTRIES as u64 {
             assert!(locks.admits(LockName(name), process(1), true));

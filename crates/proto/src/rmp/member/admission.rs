@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use super::peers::Peers;
+use super::known_nodes::KnownNodes;
 use crate::rmp::context::{Context, Timer};
 use crate::rmp::flow::MOST_LATE;
 use crate::rmp::ids::Epoch;
@@ -50,7 +50,6 @@ impl Admission {
         self.elsewhere = None;
     }
 
-    /// Begins to request `join`.
     pub(super) fn begin(&mut self, cx: &mut Context<'_>, join: ListChange) {
         (self.tries, self.tries_in_line) = (0, 0);
         self.request(cx, join);
@@ -76,7 +75,7 @@ impl Admission {
     pub(super) fn on_timer(
         &mut self,
         cx: &mut Context<'_>,
-        peers: &Peers,
+        known: &KnownNodes,
         join: ListChange,
         may_create: bool,
     ) -> JoinTimeout {
@@ -90,7 +89,7 @@ impl Admission {
         self.tries_in_line = 0;
         let patience = cx.config.patience;
         let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience)
-            && !self.is_first_of_joiners(cx.now, peers);
+            && !self.is_first_of_joiners(cx.now, known);
         // The ring that this node requested to join may be another one by now, or may not receive
         // its packets.
         let waits = self.target.take().is_some() || is_elsewhere;
@@ -104,17 +103,17 @@ impl Admission {
 
     /// Returns `true` if all known nodes wait for a ring that is gone, and this node has the
     /// smallest id.
-    fn is_first_of_joiners(&self, now: Time, peers: &Peers) -> bool {
+    fn is_first_of_joiners(&self, now: Time, known: &KnownNodes) -> bool {
         let is_joining =
             |node| self.joiners.get(&node).is_some_and(|at| now.since(*at) < MOST_LATE);
-        peers.iter().len() > 0 && peers.iter().all(is_joining)
+        known.iter().len() > 0 && known.iter().all(is_joining)
     }
 
     /// Handles the request of another node to join, while this one joins.
     pub(super) fn on_other_joiner(
         &mut self,
         cx: &Context<'_>,
-        peers: &Peers,
+        known: &KnownNodes,
         sender: NodeId,
         change: ListChange,
     ) {
@@ -124,7 +123,7 @@ impl Admission {
             if member.is_voter || member.partition.quorum().is_none());
         if creates && sender < cx.node {
             self.tries = 0;
-        } else if peers.contains(sender) {
+        } else if known.contains(sender) {
             self.joiners.insert(sender, cx.now);
         }
     }
@@ -148,11 +147,10 @@ impl Admission {
         self.joiners.remove(&sender);
     }
 
-    /// Handles the departure of a node from the group.
-    pub(super) fn on_node_down(&mut self, peers: &Peers, node: NodeId) {
+    pub(super) fn on_node_down(&mut self, known: &KnownNodes, node: NodeId) {
         self.joiners.remove(&node);
         // Without other nodes, no ring can exist elsewhere.
-        self.elsewhere = self.elsewhere.filter(|_| peers.iter().len() > 0);
+        self.elsewhere = self.elsewhere.filter(|_| known.iter().len() > 0);
     }
 }
 

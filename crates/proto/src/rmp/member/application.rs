@@ -57,7 +57,6 @@ impl Application {
         &self.server
     }
 
-    /// Returns the requests of this member for changes of the view.
     pub(super) fn changes(&mut self) -> &mut OwnChanges {
         &mut self.changes
     }
@@ -72,21 +71,20 @@ impl Application {
     }
 
     pub(crate) fn lock(&mut self, name: LockName, waits: bool) -> Result<(), LockError> {
-        self.locks.may_ask(name)?;
+        self.locks.may_request(name)?;
         if !self.changes.has_room() {
             return Err(LockError::TooMany { asked: self.changes.len() });
         }
         let request = self.changes.push(ListChangeKind::Lock { name, waits });
-        self.locks.on_asked(name, true, request);
+        self.locks.on_requested(name, true, request);
         Ok(())
     }
 
-    /// Releases a lock, or stops waiting for it.
     pub(crate) fn unlock(&mut self, name: LockName) -> Result<(), LockError> {
-        self.locks.may_give_back(name)?;
+        self.locks.may_release(name)?;
         self.server.end_serving(name);
         let request = self.changes.push(ListChangeKind::Unlock(name));
-        self.locks.on_asked(name, false, request);
+        self.locks.on_requested(name, false, request);
         Ok(())
     }
 
@@ -207,7 +205,6 @@ impl Application {
         tracing::trace!(?source, number = %whole.number, ?round, "delivered");
     }
 
-    /// Handles a delivered view, which may answer a request for a lock.
     pub(super) fn on_view(&mut self, event: &ViewEvent) {
         if let Some(ListChange { process, request, kind: ListChangeKind::Lock { name, .. } }) =
             event.answered
@@ -242,7 +239,6 @@ impl Application {
         }
     }
 
-    /// Reports all locks as lost, because this member is no longer in the ring.
     pub(super) fn lose_locks(&mut self, cx: &mut Context<'_>) {
         for name in self.locks.lose() {
             cx.counters.locks_lost += 1;

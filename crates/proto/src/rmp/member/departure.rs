@@ -35,7 +35,6 @@ pub(super) enum Release {
 }
 
 impl Departure {
-    /// Creates the state of a node that was removed from the ring `former`.
     pub(super) fn of_removed(former: Option<FormerRing>) -> Self {
         Self { former, ..Self::default() }
     }
@@ -58,7 +57,6 @@ impl Departure {
         self.is_requested || self.merging.is_some()
     }
 
-    /// Lets this member leave its ring for the larger one of this epoch.
     pub(super) fn merge_into(&mut self, epoch: Epoch) {
         self.merging = Some(epoch);
     }

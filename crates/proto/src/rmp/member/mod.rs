@@ -8,7 +8,7 @@
 //! | [`session`] | what to do in a ring: `token`, `nack`, `view_change`, `reformation` |
 //! | [`departure`] | when to leave |
 //! | [`application`] | what the application sends and receives |
-//! | [`peers`] | which nodes of the group hear of the ring |
+//! | [`known_nodes`] | which nodes of the group hear of the ring |
 //! | [`quorum`], [`merge`] | reports on the electorate; which of two rings remains |
 //!
 //! [`token_loss`] describes what happens when the token is lost.
@@ -18,7 +18,7 @@ use core::time::Duration;
 use self::admission::{Admission, JoinTimeout};
 pub(super) use self::application::Application;
 use self::departure::{Departure, Release};
-use self::peers::Peers;
+use self::known_nodes::KnownNodes;
 use self::quorum::QuorumReports;
 pub(super) use self::session::Session;
 use self::token::TokenDelay;
@@ -35,11 +35,11 @@ use crate::{NodeId, SeqNo, ViewChangeKind};
 mod admission;
 mod application;
 mod departure;
+mod known_nodes;
 mod merge;
 mod nack;
 mod own_changes;
 mod packets;
-mod peers;
 mod quorum;
 mod reformation;
 mod retransmission;
@@ -55,7 +55,7 @@ mod view_change;
 pub(super) struct LocalMember {
     me: Process,
     terms: Terms,
-    peers: Peers,
+    known: KnownNodes,
     admission: Admission,
     /// `None` until this node has been admitted or has created a ring.
     session: Option<Session>,
@@ -72,7 +72,7 @@ impl LocalMember {
         Self {
             me,
             terms,
-            peers: Peers::default(),
+            known: KnownNodes::default(),
             admission: Admission::default(),
             session: None,
             departure: Departure::default(),
@@ -104,7 +104,7 @@ impl LocalMember {
 
     pub(super) fn join(&mut self, cx: &mut Context<'_>) {
         self.application.repeat_requests(cx);
-        self.peers.refresh(cx, self.me, &self.terms, None);
+        self.known.refresh_reach(cx, self.me, &self.terms, None);
         self.admission.begin(cx, self.terms.join_request(self.me));
     }
 
@@ -119,8 +119,11 @@ impl LocalMember {
         let ring = self.session.as_ref().map(Session::ring);
         let result = request(&mut self.application, cx, ring)?;
         let has_first = !had_changes && self.application.changes().len() > 0;
-        if let Some(session) = self.session.as_mut().filter(|_| has_first) {
-            session.request_change(cx, self.application.changes());
+        match &mut self.session {
+            Some(session) if has_first => session.request_change(cx, self.application.changes()),
+            // The timer may be one of an earlier membership, whose state was replaced.
+            None if has_first => cx.cancel(Timer::Request),
+            _ => {}
         }
         self.advance(cx, None);
         Ok(result)
@@ -144,7 +147,6 @@ impl LocalMember {
         self.departure.end();
     }
 
-    /// Delays the token at this member each time it arrives.
     pub(super) fn delay_token(&mut self, by: Duration) {
         self.token_delay.set(by);
     }
@@ -153,13 +155,13 @@ impl LocalMember {
     pub(super) fn on_node(&mut self, cx: &mut Context<'_>, node: NodeId, kind: ViewChangeKind) {
         let is_up = kind == ViewChangeKind::Joined;
         if is_up {
-            self.peers.insert(node);
+            self.known.insert(node);
         } else {
-            self.peers.remove(node);
-            self.admission.on_node_down(&self.peers, node);
+            self.known.remove(node);
+            self.admission.on_node_down(&self.known, node);
         }
         let ring = self.session.as_ref().map(Session::ring);
-        self.peers.refresh(cx, self.me, &self.terms, ring);
+        self.known.refresh(cx, self.me, &self.terms, ring);
         match &mut self.session {
             // The node may have a ring, so it receives a request at once.
             None if is_up => {
@@ -217,9 +219,9 @@ impl LocalMember {
                 session.announce(
                     cx,
                     self.application.server(),
-                    &self.peers.strangers(session.ring()),
+                    &self.known.strangers(session.ring()),
                 );
-                return self.peers.set_timer(cx, Some(session.ring()));
+                return self.known.set_timer(cx, Some(session.ring()));
             }
             Timer::Stable => {
                 return self.application.report_stable(cx, session.ring_mut());
@@ -235,7 +237,7 @@ impl LocalMember {
             return;
         }
         let (join, may_create) = (self.terms.join_request(self.me), self.terms.may_create_ring());
-        match self.admission.on_timer(cx, &self.peers, join, may_create) {
+        match self.admission.on_timer(cx, &self.known, join, may_create) {
             JoinTimeout::Repeated => {}
             JoinTimeout::MayNotCreate => {
                 self.quorum.report_shortage(cx, None, self.terms.partition.quorum());
@@ -322,7 +324,7 @@ impl LocalMember {
             if let Some(joiner) = round.joiner().filter(|_| round.site == self.me) {
                 session.send_snapshot(cx, self.application.server(), joiner.process.node);
             }
-            self.peers.refresh(cx, self.me, &self.terms, Some(session.ring()));
+            self.known.refresh(cx, self.me, &self.terms, Some(session.ring()));
         }
         if round.site == self.me {
             rpc::notify_guests(cx, session.ring(), round);

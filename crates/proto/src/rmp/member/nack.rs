@@ -83,7 +83,7 @@ impl Nacks {
             // A message waits for rounds that this member has never received.
             missing.to = Timestamp::MAX;
         }
-        let asked = self.next_asked(ring, &missing, named_tries);
+        let asked = self.next_responder(ring, &missing, named_tries);
         let nack = nack(ring.epoch(), asked, missing);
         cx.counters.nacks_sent += 1;
         // Other members receive the request as well, and need not send it again.
@@ -95,7 +95,7 @@ impl Nacks {
     /// Returns the node to request missing packets from. The first is the last known token site, or
     /// the source itself. Other members follow, one for each of `named_tries`. After that it is
     /// `None`, for any member (4.2).
-    fn next_asked(&self, ring: &Ring, missing: &Gaps, named_tries: u32) -> Option<NodeId> {
+    fn next_responder(&self, ring: &Ring, missing: &Gaps, named_tries: u32) -> Option<NodeId> {
         let early = ring.log().early().last().map(|round| round.site);
         let source = missing.runs.first().map(|run| run.source);
         let last = early.or(source).unwrap_or(ring.token());
@@ -154,7 +154,6 @@ impl Nacks {
     }
 }
 
-/// Requests missing packets and rounds from one node.
 pub(super) fn request_from(cx: &mut Context<'_>, node: NodeId, epoch: Epoch, missing: Gaps) {
     cx.counters.nacks_sent += 1;
     cx.unicast(node, &nack(epoch, Some(node), missing));

@@ -80,7 +80,7 @@ impl LocalMember {
             }
             Packet::ForceQuorum { epoch, lost } => {
                 let Some(session) = &mut self.session else { return };
-                session.on_force_quorum(cx, epoch, lost);
+                session.on_force_quorum(cx, sender, epoch, lost);
             }
             Packet::NonMemberData(packet) => self.on_guest_packet(cx, sender, packet),
             Packet::NonMemberAck(ack) => self.application.on_ack(cx, sender, ack),
@@ -175,7 +175,7 @@ impl LocalMember {
             return;
         }
         let Some(session) = &mut self.session else {
-            return self.admission.on_other_joiner(cx, &self.peers, sender, change);
+            return self.admission.on_other_joiner(cx, &self.known, sender, change);
         };
         let mut is_joining = false;
         if let ListChangeKind::Join { member, name_check } = kind {
@@ -194,7 +194,7 @@ impl LocalMember {
             if !session.answers_query(request) {
                 return;
             }
-            if !self.peers.may_notify(cx, sender) {
+            if !self.known.may_notify(cx, sender) {
                 cx.counters.looks_too_often += 1;
                 return;
             }
@@ -265,7 +265,6 @@ impl LocalMember {
         self.meet(cx, sender, &snapshot);
     }
 
-    /// Handles the meeting with another ring of this group.
     fn meet(&mut self, cx: &mut Context<'_>, sender: NodeId, snapshot: &Snapshot) {
         let is_unused = self.is_dispensable();
         let Some(session) = &mut self.session else { return };
@@ -283,7 +282,7 @@ impl LocalMember {
             is_unused,
             is_leaving: self.departure.is_leaving(),
             is_merging: self.departure.merging().is_some(),
-            is_known: theirs.processes().any(|process| self.peers.contains(process.node)),
+            is_known: theirs.processes().any(|process| self.known.contains(process.node)),
         };
         match standpoint.meet(snapshot) {
             Meeting::Ignore => {}
@@ -353,7 +352,7 @@ impl LocalMember {
     /// Sends a notice about the ring, if the node has not received one just before.
     pub(super) fn notify_anyway(&mut self, cx: &mut Context<'_>, to: NodeId) {
         let Some(session) = &self.session else { return };
-        if !self.departure.is_leaving() && self.peers.may_notify(cx, to) {
+        if !self.departure.is_leaving() && self.known.may_notify(cx, to) {
             cx.counters.notices_sent += 1;
             session.send_snapshot(cx, self.application.server(), to);
         }

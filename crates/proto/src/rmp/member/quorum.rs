@@ -52,7 +52,6 @@ impl QuorumReports {
         }
     }
 
-    /// Reports that too few members have voted in a reformation.
     pub(super) fn report_too_few(
         &mut self,
         cx: &mut Context<'_>,

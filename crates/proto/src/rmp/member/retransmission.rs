@@ -10,13 +10,11 @@ use core::time::Duration;
 use crate::rmp::ids::Process;
 use crate::{SeqNo, Time};
 
-/// Recent retransmissions.
 #[derive(Debug, Default)]
 pub(super) struct Retransmissions {
     lately: BTreeMap<(Process, u32), (Time, RetransmitTo)>,
 }
 
-/// Destination of a retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetransmitTo {
     One,

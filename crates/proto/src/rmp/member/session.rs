@@ -128,7 +128,6 @@ impl Session {
         self.ring.deliver(arrived)
     }
 
-    /// Returns `true` if this member is to send the next round.
     pub(super) fn has_turn(&self) -> bool {
         self.ring.token() == self.ring.me()
             && self.reformation.is_idle()
@@ -222,7 +221,6 @@ impl Session {
         }
     }
 
-    /// Sets the timer for requests of missing packets and rounds.
     pub(super) fn set_nack_timer(&mut self, cx: &mut Context<'_>) {
         if !self.reformation.is_idle() {
             return cx.cancel(Timer::Ask);
@@ -287,8 +285,6 @@ impl Session {
         Verdict::Advance
     }
 
-    /// Removes the requests of other lives of a node. Returns `false` if a later life than
-    /// `process` has one.
     pub(super) fn enter_life(&mut self, process: Process) -> bool {
         self.changes.enter_life(process)
     }
@@ -300,7 +296,6 @@ impl Session {
             || self.changes.len() > 1
     }
 
-    /// Makes the next request of this member.
     pub(super) fn request_change(&mut self, cx: &mut Context<'_>, own: &mut OwnChanges) {
         own.request(cx, &self.ring, &mut self.changes);
     }
@@ -341,6 +336,7 @@ impl Session {
     pub(super) fn on_force_quorum(
         &mut self,
         cx: &mut Context<'_>,
+        sender: NodeId,
         epoch: Epoch,
         lost: Vec<NodeId>,
     ) {
@@ -350,7 +346,8 @@ impl Session {
             return;
         }
         if self.reformation.force(lost.clone()) {
-            tracing::warn!(me = ?self.ring.me(), group = %cx.group, ?lost, "a quorum is forced");
+            let (me, group) = (self.ring.me(), cx.group);
+            tracing::warn!(?me, %group, ?sender, ?lost, "a quorum is forced");
             cx.cancel(Timer::Recovery);
             self.initiate(cx);
         }
@@ -369,17 +366,14 @@ impl Session {
         verdict
     }
 
-    /// Waits before the next ballot, because too few have voted in the last one.
     pub(super) fn wait_in_minority(&mut self, cx: &mut Context<'_>) {
         self.reformation.wait_in_minority(cx);
     }
 
-    /// Gives up this member's own ballot, if there is one, before it leaves the ring.
     pub(super) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
         self.reformation.abandon_ballot(cx);
     }
 
-    /// Forms the ring of a list that holds: all its members have accepted it.
     pub(super) fn form(&mut self, cx: &mut Context<'_>, proposal: Proposal) {
         for (source, message) in self.ring.form(&proposal) {
             cx.give_up(source, message);

@@ -28,7 +28,6 @@ impl Stability {
         (self.up_to, self.place) = (Some(up_to), None);
     }
 
-    /// Returns the last round that assigned places to own packets.
     pub(super) fn last_place(&self) -> Timestamp {
         self.last_place
     }

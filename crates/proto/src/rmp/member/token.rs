@@ -10,7 +10,6 @@ use crate::rmp::ids::{Epoch, Process, Timestamp};
 use crate::rmp::packet::Packet;
 use crate::rmp::ring::{ListChange, ListChangeKind, Ring, Round, Run, What};
 
-/// State of token passing.
 #[derive(Debug, Default)]
 pub(super) struct Token {
     pass: TokenPass,
@@ -99,7 +98,6 @@ impl Token {
         false
     }
 
-    /// Sends an ACK, and passes the token to the next member.
     pub(super) fn send_ack(&mut self, cx: &mut Context<'_>, ring: &mut Ring, runs: Vec<Run>) {
         let next = ring.view().after(ring.me());
         self.send(cx, ring, What::Order(runs), next);
@@ -200,7 +198,6 @@ impl TokenDelay {
 /// Packets that a token site can order in its turn.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// The packets.
     pub(super) runs: Vec<Run>,
     /// `true` if all of them may wait for more.
     pub(super) may_wait: bool,

@@ -9,12 +9,11 @@ use crate::rmp::event::{Removal, RingNews};
 use crate::rmp::ring::{Proposal, Ring};
 
 impl LocalMember {
-    /// Enters a ring.
     pub(super) fn enter(&mut self, cx: &mut Context<'_>, ring: Ring) {
         cx.version = ring.epoch().version;
         cx.cancel(Timer::Join);
         let session = self.session.insert(Session::new(ring));
-        self.peers.refresh(cx, self.me, &self.terms, Some(session.ring()));
+        self.known.refresh(cx, self.me, &self.terms, Some(session.ring()));
         let own = self.application.changes();
         if own.len() > 0 {
             session.request_change(cx, own);
@@ -68,7 +67,7 @@ impl LocalMember {
         let has_own = proposal.position.received.iter().any(|(source, _)| *source == self.me);
         session.form(cx, proposal);
         self.application.on_formed(cx, session.ring(), has_own);
-        self.peers.refresh(cx, self.me, &self.terms, Some(session.ring()));
+        self.known.refresh(cx, self.me, &self.terms, Some(session.ring()));
         session.request_change(cx, self.application.changes());
         self.advance(cx, None);
     }
@@ -109,7 +108,7 @@ impl LocalMember {
         let (former, target) = (self.departure.former(self.ring()), self.departure.merging());
         let client = self.application.take_client();
         let mut next = Self::new(cx.next_life(), self.terms, cx.config, client);
-        next.peers = core::mem::take(&mut self.peers).without_notices();
+        next.known = core::mem::take(&mut self.known).without_notices();
         next.departure = Departure::of_removed(former);
         next.admission.retarget(cx.now, target);
         *self = next;
@@ -136,7 +135,7 @@ impl LocalMember {
         self.admission.retarget(cx.now, self.departure.on_dissolved());
         self.application.on_new_life(self.me);
         self.application.set_call_timer(cx);
-        self.peers.refresh(cx, self.me, &self.terms, None);
+        self.known.refresh(cx, self.me, &self.terms, None);
         self.admission.begin(cx, self.terms.join_request(self.me));
     }
 

@@ -197,7 +197,7 @@ fn lock_change(locks: &mut Locks, change: ListChange) -> ListChange {
         ListChangeKind::Lock { name, .. } => {
             return ListChange { kind: ListChangeKind::Refused(name), ..change };
         }
-        ListChangeKind::Unlock(name) => locks.give_back(name, change.process),
+        ListChangeKind::Unlock(name) => locks.release(name, change.process),
         ListChangeKind::Join { .. } | ListChangeKind::Leave | ListChangeKind::Refused(_) => {}
     }
     change

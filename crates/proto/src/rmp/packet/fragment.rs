@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_in_any_order_and_twice_make_the_whole() {
+    fn reordered_and_repeated_parts_make_the_whole() {
         let whole: Vec<u8> = (0..=255).cycle().take(1000).collect();
         let mut cut: Vec<Part> = split(7, &whole, 300).collect();
         assert_eq!(cut.len(), 4);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn new_packet_replaces_an_incomplete_one_of_its_sender() {
+    fn new_packet_of_a_sender_replaces_one_that_lost_parts() {
         let mut parts = PacketReassembly::default();
         let old = split(1, &[1; 20], 10).next().expect("two parts");
         assert_eq!(parts.insert(NodeId(1), old), None);

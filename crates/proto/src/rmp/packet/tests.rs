@@ -363,7 +363,7 @@ impl From<NonMemberData> for Packet {
 
 proptest! {
     #[test]
-    fn whatever_packets_come_a_member_goes_on(
+    fn member_survives_any_sequence_of_packets(
         packets in prop::collection::vec((packets(), any::<bool>(), 0_u64..20), 1..40),
     ) {
         use crate::Engine;
@@ -386,7 +386,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_off_or_added_is_noticed(packet in packets(), cut in 1_usize..20) {
+    fn truncated_or_extended_packet_is_not_decoded_as_itself(packet in packets(), cut in 1_usize..20) {
         let whole = datagram(&packet);
         let mut short = whole[..whole.len() - cut.min(whole.len() - HEADER_BYTES)].to_vec();
         wire::seal(&mut short, 0);

@@ -36,7 +36,6 @@ pub(crate) enum Queued {
     },
 }
 
-/// A delivery.
 #[derive(Clone, Debug)]
 pub(crate) enum Delivery {
     Message(DeliveredMessage),
@@ -101,7 +100,7 @@ impl ViewEvent {
 
     /// Returns `true` if `next`, which follows at once, can be delivered together with this change:
     /// neither answers a lock request.
-    pub(crate) fn takes_in(&self, next: &Self) -> bool {
+    pub(crate) fn can_merge(&self, next: &Self) -> bool {
         [self, next]
             .into_iter()
             .filter_map(|event| event.answered)
@@ -110,15 +109,15 @@ impl ViewEvent {
 
     /// Merges `next` into this change. Returns the processes that joined in this change and are
     /// gone in `next`. The merged change does not mention them.
-    pub(crate) fn take_in(&mut self, next: Self) -> Vec<Process> {
+    pub(crate) fn merge(&mut self, next: Self) -> Vec<Process> {
         let (passed, stayed): (Vec<Process>, Vec<Process>) =
             self.joined.iter().partition(|process| !next.view.contains(**process));
-        let is_told = |process: &Process| !passed.contains(process);
+        let is_mentioned = |process: &Process| !passed.contains(process);
         let joined = stayed.into_iter().chain(next.joined).collect();
-        let merge = |before: &[Process], after: Vec<Process>| {
-            before.iter().copied().chain(after.into_iter().filter(is_told)).collect()
+        let union = |before: &[Process], after: Vec<Process>| {
+            before.iter().copied().chain(after.into_iter().filter(is_mentioned)).collect()
         };
-        let (left, failed) = (merge(&self.left, next.left), merge(&self.failed, next.failed));
+        let (left, failed) = (union(&self.left, next.left), union(&self.failed, next.failed));
         *self = Self { joined, left, failed, ..next };
         passed
     }
@@ -184,7 +183,7 @@ mod tests {
     #[test]
     fn two_changes_become_one_without_those_that_came_and_went() {
         let mut both = event(&[1, 2, 3, 4], &[3, 4], &[7], &[8]);
-        let passed = both.take_in(event(&[1, 4, 5], &[5], &[2, 3], &[6]));
+        let passed = both.merge(event(&[1, 4, 5], &[5], &[2, 3], &[6]));
         assert_eq!(passed, [process(3)]);
         assert_eq!(both, event(&[1, 4, 5], &[4, 5], &[7, 2], &[8, 6]));
     }
@@ -196,7 +195,7 @@ mod tests {
             ViewEvent { answered: change(ListChangeKind::Leave), ..event(&[1], &[], &[], &[]) };
         let kind = ListChangeKind::Unlock(LockName(1));
         let lock = ViewEvent { answered: change(kind), ..plain.clone() };
-        assert!(plain.takes_in(&plain));
-        assert!(!plain.takes_in(&lock) && !lock.takes_in(&plain));
+        assert!(plain.can_merge(&plain));
+        assert!(!plain.can_merge(&lock) && !lock.can_merge(&plain));
     }
 }

@@ -65,7 +65,6 @@ impl DeliveryQueue {
         }
     }
 
-    /// Returns the place of the last view or ordered message that was delivered.
     pub(super) fn delivered(&self) -> Timestamp {
         self.delivered
     }
@@ -74,7 +73,6 @@ impl DeliveryQueue {
         !self.shown.is_empty()
     }
 
-    /// Returns `true` if the last delivered view does not contain this member.
     pub(super) fn is_out(&self) -> bool {
         self.is_out
     }
@@ -116,10 +114,10 @@ impl DeliveryQueue {
         let is_long = is_long && ring.standings.shortage(ring.view).is_some();
         if let Some(Queued::View { round: at, event: last }) = self.queue.back_mut()
             && is_long
-            && last.takes_in(&event)
+            && last.can_merge(&event)
         {
             *at = round;
-            for process in last.take_in(event) {
+            for process in last.merge(event) {
                 ring.sources.remove(process, round);
             }
             ring.sources.forget_gone(ring.view, ring.standings.settled());

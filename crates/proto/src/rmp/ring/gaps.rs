@@ -10,14 +10,10 @@ use super::view::RingView;
 use crate::SeqNo;
 use crate::rmp::ids::{Process, Timestamp};
 
-/// Rounds and packets that a member has to request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gaps {
-    /// First missing round.
     pub(crate) from: Timestamp,
-    /// End of the missing rounds.
     pub(crate) to: Timestamp,
-    /// Missing packets.
     pub(crate) runs: Vec<Run>,
 }
 
@@ -73,7 +69,6 @@ impl Gaps {
         }
     }
 
-    /// Returns `true` if nothing is missing.
     pub(crate) fn is_empty(&self) -> bool {
         self.from == self.to && self.runs.is_empty()
     }

@@ -94,7 +94,6 @@ pub(crate) struct Log {
 /// Maximum number of changes in one New List. They fit the smallest datagram.
 pub(crate) const MAX_CHANGES: usize = 16;
 
-/// Result of offering a round to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offered {
     New,
@@ -125,7 +124,6 @@ impl Round {
         matches!(self.what, What::List(_))
     }
 
-    /// Returns the changes of the view that it makes.
     pub(crate) fn changes(&self) -> &[ListChange] {
         match &self.what {
             What::Order(_) => &[],
@@ -133,7 +131,6 @@ impl Round {
         }
     }
 
-    /// Returns the member that it admits, if any.
     pub(crate) fn joiner(&self) -> Option<Member> {
         match self.changes() {
             [ListChange { kind: ListChangeKind::Join { member, .. }, .. }] => Some(*member),
@@ -175,7 +172,6 @@ impl Log {
         self.next
     }
 
-    /// Adds a round that arrived.
     pub(crate) fn offer(&mut self, round: Round) -> Offered {
         if round.at < self.next || self.early.contains_key(&round.at) {
             return Offered::Known;
@@ -187,7 +183,6 @@ impl Log {
         Offered::New
     }
 
-    /// Returns the next round, if it has arrived.
     pub(crate) fn ready(&self) -> Option<&Round> {
         self.early.get(&self.next)
     }
@@ -197,7 +192,6 @@ impl Log {
         self.early.remove(&self.next);
     }
 
-    /// Applies the next round.
     pub(crate) fn apply(&mut self) -> Option<Round> {
         let round = self.early.remove(&self.next)?;
         self.next = round.end();
@@ -230,17 +224,14 @@ impl Log {
         (*first > self.next).then_some(*first)
     }
 
-    /// Returns the last applied round that is kept.
     pub(crate) fn last(&self) -> Option<&Round> {
         self.rounds.back()
     }
 
-    /// Returns the round at this place, if it is known.
     pub(crate) fn at(&self, place: Timestamp) -> Option<&Round> {
         self.range(place, place.plus(1)).next()
     }
 
-    /// Returns the known rounds in `from..to`, in order.
     pub(crate) fn range(&self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = &Round> {
         let known = self.rounds.iter().chain(self.early.values());
         known.filter(move |round| round.at >= from && round.at < to)
@@ -253,7 +244,6 @@ impl Log {
         self.rounds.drain(..count.min(self.rounds.len().saturating_sub(1))).collect()
     }
 
-    /// Asserts the invariants.
     pub(crate) fn check(&self) {
         let mut at = None;
         for round in &self.rounds {
@@ -287,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_applied_in_order_whatever_order_they_come_in() {
+    fn rounds_that_arrive_out_of_order_are_applied_in_order() {
         let mut log = Log::new(Timestamp(1));
         assert_eq!(log.offer(ack(4, 0)), Offered::New);
         assert_eq!((log.ready(), log.gap_end()), (None, Some(Timestamp(4))));
@@ -313,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn stable_rounds_are_forgotten_except_the_last_one() {
+    fn stable_rounds_are_forgotten_except_the_last() {
         let mut log = Log::new(Timestamp(1));
         for at in 1..4 {
             log.offer(ack(at, 0));

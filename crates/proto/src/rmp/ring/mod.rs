@@ -71,7 +71,6 @@ pub(super) struct Ring {
 const MAX_OVER: usize = 4096;
 
 impl Ring {
-    /// Creates a ring of one member.
     pub(super) fn founded_by(founder: Member, name_check: u32, first_number: SeqNo) -> Self {
         let view = RingView::founded_by(founder, name_check);
         let snapshot = Snapshot {
@@ -156,8 +155,6 @@ impl Ring {
         &self.log
     }
 
-    /// Returns the last round that assigned a place to a message or changed a lock; 0 before the
-    /// first.
     pub(super) fn ordered(&self) -> Timestamp {
         self.ordered
     }
@@ -458,7 +455,7 @@ impl Ring {
                 self.ordered = round.at;
                 self.view.locks.ask(name, change.process);
             }
-            ListChangeKind::Unlock(name) => self.view.locks.give_back(name, change.process),
+            ListChangeKind::Unlock(name) => self.view.locks.release(name, change.process),
             ListChangeKind::Refused(_) => {}
         }
         if self.view.len() != before.0 {

@@ -16,7 +16,6 @@ use super::view::RingView;
 use crate::SeqNo;
 use crate::rmp::ids::{Process, Timestamp};
 
-/// The streams of all sources.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     streams: BTreeMap<Process, Stream>,
@@ -29,7 +28,6 @@ pub(crate) struct Sources {
     gone: BTreeMap<Process, Timestamp>,
 }
 
-/// Result of inserting a guest's packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuestArrival {
     /// Result of the stream, like for a packet of a member.
@@ -116,7 +114,6 @@ impl Sources {
         }
     }
 
-    /// Returns `true` if all packets that `round` orders have arrived.
     pub(super) fn have_all(&self, round: &Round) -> bool {
         round.runs().iter().all(|run| {
             let stream = self.get(run.source);
@@ -152,7 +149,6 @@ impl Sources {
         }
     }
 
-    /// Returns all lives of the node of `source` that are guests.
     fn lives_of_guest(&self, source: Process) -> impl Iterator<Item = Process> {
         let first = Process { life: 0, ..source };
         let last = Process { life: u64::MAX, ..source };

@@ -49,7 +49,6 @@ impl Standings {
         self.members.insert(process, standing);
     }
 
-    /// Adds a member that the round `at` admits.
     pub(super) fn admit(&mut self, process: Process, at: Timestamp) {
         self.insert(process, at, Timestamp(at.0.saturating_sub(1)));
     }
@@ -63,7 +62,6 @@ impl Standings {
         self.last_change = (at, voters);
     }
 
-    /// Records that a New List answers request number `request`.
     pub(super) fn on_answered(&mut self, process: Process, request: u32) {
         if let Some(standing) = self.members.get_mut(&process) {
             standing.request = request;
@@ -101,12 +99,10 @@ impl Standings {
         others.map(|(process, standing)| (*process, standing))
     }
 
-    /// Returns the place up to which all members have everything.
     pub(crate) fn settled(&self) -> Timestamp {
         self.settled
     }
 
-    /// Returns the number of the last request of `process` that a New List answered.
     pub(crate) fn answered(&self, process: Process) -> u32 {
         self.members.get(&process).map_or(0, |standing| standing.request)
     }

@@ -19,7 +19,6 @@ use crate::SeqNo;
 use crate::rmp::locks::Handler;
 use crate::rmp::qos::Qos;
 
-/// Packets of one source.
 #[derive(Debug)]
 pub(crate) struct Stream {
     base: SeqNo,
@@ -64,7 +63,6 @@ pub struct Data {
     pub payload: Bytes,
 }
 
-/// A reassembled message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     /// Its number among the messages of its source.
@@ -75,7 +73,6 @@ pub(crate) struct Whole {
     pub(crate) payload: Bytes,
 }
 
-/// Result of inserting a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     New,
@@ -106,7 +103,6 @@ impl Stream {
         stream
     }
 
-    /// Inserts a packet.
     pub(crate) fn insert(&mut self, seqno: SeqNo, data: Data) -> Arrival {
         let place = seqno.distance_from(self.base);
         let Ok(place) = usize::try_from(place) else { return Arrival::Duplicate };
@@ -127,7 +123,6 @@ impl Stream {
         Arrival::New
     }
 
-    /// Returns the packet, if it was received.
     pub(crate) fn packet(&self, seqno: SeqNo) -> Option<&Data> {
         self.slot(seqno)?.data.as_ref()
     }
@@ -292,7 +287,6 @@ impl Stream {
         Some(number)
     }
 
-    /// Returns the first undelivered message among the kept ones.
     pub(crate) fn first_undelivered(&self) -> Option<SeqNo> {
         let mut kept = self.slots.iter().filter(|slot| !slot.is_delivered);
         kept.find_map(|slot| slot.data.as_ref()).map(|data| data.message)
@@ -303,7 +297,6 @@ impl Stream {
         self.held_bytes
     }
 
-    /// Asserts the invariants.
     pub(crate) fn check(&self) {
         assert!(self.slots.len() <= MAX_SLOTS, "{} slots", self.slots.len());
         for (boundary, name) in

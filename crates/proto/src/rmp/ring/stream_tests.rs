@@ -42,7 +42,7 @@ fn unordered_messages_wait_for_nothing_and_come_once() {
 }
 
 #[test]
-fn a_message_is_whole_when_all_its_pieces_are_there() {
+fn message_is_whole_once_all_its_fragments_have_arrived() {
     let mut stream = Stream::new(SeqNo(9), SeqNo(9));
     let total = Qos::TotallyOrdered;
     stream.insert(SeqNo(11), packet(total, false, true, "c"));
@@ -92,7 +92,7 @@ fn numbers_wrap_around() {
 }
 
 #[test]
-fn what_lies_too_far_ahead_is_not_kept() {
+fn packets_too_far_ahead_are_not_kept() {
     let mut stream = Stream::new(SeqNo(1), SeqNo(1));
     let far = SeqNo(1).plus(MAX_SLOTS as u32);
     assert_eq!(stream.insert(far, single(Qos::Unordered, "")), Arrival::TooFar);

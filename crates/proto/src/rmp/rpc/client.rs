@@ -70,7 +70,6 @@ impl ReplyReassembly {
 }
 
 impl Client {
-    /// Returns the number of requests that wait for their answers.
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
     }
@@ -82,7 +81,6 @@ impl Client {
         waiting.min_by_key(|other| other.wrapping_sub(number) as i32).unwrap_or(number)
     }
 
-    /// Returns the member that forwards the requests, if the application has named one.
     pub(super) fn via(&self) -> Option<NodeId> {
         self.via
     }
@@ -197,7 +195,6 @@ impl Client {
         self.set_timer(cx);
     }
 
-    /// Ends all requests without an answer.
     pub(crate) fn give_up_all(&mut self, cx: &mut Context<'_>) {
         let numbers: Vec<u32> = self.pending.keys().copied().collect();
         for number in numbers {

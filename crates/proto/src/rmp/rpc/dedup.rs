@@ -38,7 +38,6 @@ struct Caller {
     entries: BTreeMap<u32, Entry>,
 }
 
-/// A request to a handler.
 #[derive(Debug)]
 pub(super) struct Entry {
     handler: Handler,
@@ -47,7 +46,7 @@ pub(super) struct Entry {
     /// `true` if another member held the handler's lock when the request was delivered.
     pub(super) was_held: bool,
     /// `true` if the application was requested to reply.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
     pub(super) answered_by: Option<Process>,
     /// This member's own reply.
     pub(super) reply: Option<Bytes>,
@@ -139,7 +138,7 @@ impl RequestTable {
             handler,
             payload: None,
             was_held: false,
-            is_told: false,
+            is_reported: false,
             answered_by: None,
             reply: None,
         });
@@ -201,7 +200,7 @@ impl RequestTable {
                 .map(|(number, entry)| (RequestId { caller: start.node, number: *number }, entry))
         });
         let open = entries.filter(|(_, entry)| {
-            entry.handler == handler && !entry.is_told && entry.answered_by.is_none()
+            entry.handler == handler && !entry.is_reported && entry.answered_by.is_none()
         });
         open.filter_map(|(id, entry)| Some((id, entry.payload.clone()?, entry.was_held))).collect()
     }
@@ -231,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_of_a_new_start_is_new_whatever_its_number() {
+    fn request_of_a_new_incarnation_is_new_under_any_number() {
         let mut table = RequestTable::default();
         let caller = NodeId(7);
         let mut record = |number| table.record(RequestId { caller, number }, number);

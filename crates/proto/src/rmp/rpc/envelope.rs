@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_an_envelope_comes_out_again() {
+    fn opened_envelope_equals_the_wrapped_one() {
         let id = RequestId { caller: NodeId(7), number: 3 };
         let request = Envelope::Request { number: 3, oldest: u32::MAX - 40 };
         for envelope in [request, Envelope::Reply(id), Envelope::Answered(id)] {

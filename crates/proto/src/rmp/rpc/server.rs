@@ -104,9 +104,9 @@ impl Server {
         let limit = cx.config.queue_bytes;
         let entry = self.requests.keep(request.id, handler, request.payload.clone(), limit);
         entry.was_held |= holder.is_some_and(|holder| holder != ring.me());
-        let is_told = entry.is_told;
-        entry.is_told |= is_ours;
-        if !request.is_again || (is_ours && !is_told) {
+        let is_reported = entry.is_reported;
+        entry.is_reported |= is_ours;
+        if !request.is_again || (is_ours && !is_reported) {
             cx.report(RingNews::Request(Request { is_ours, ..request }));
         }
     }
@@ -134,7 +134,7 @@ impl Server {
             return true;
         }
         // The member that replied is gone, or no longer keeps the reply: the request is open again.
-        (entry.answered_by, entry.is_told) = (None, false);
+        (entry.answered_by, entry.is_reported) = (None, false);
         false
     }
 
@@ -155,7 +155,7 @@ impl Server {
             return Err(ReplyError::QueueFull { waiting_bytes });
         }
         let Some(entry) = self.requests.entry(id) else { return Err(ReplyError::NotOpen) };
-        if !entry.is_told || entry.answered_by.is_some() || entry.reply.is_some() {
+        if !entry.is_reported || entry.answered_by.is_some() || entry.reply.is_some() {
             return Err(ReplyError::NotOpen);
         }
         let limit = cx.config.reply_bytes;
@@ -216,7 +216,7 @@ impl Server {
         self.serving.insert(handler);
         for (id, payload, may_be_done) in self.requests.open(handler) {
             if let Some(entry) = self.requests.entry(id) {
-                entry.is_told = true;
+                entry.is_reported = true;
             }
             let (handler, place, is_ours, is_again) = (Some(handler), None, true, true);
             let request = Request { id, handler, payload, place, is_ours, is_again, may_be_done };

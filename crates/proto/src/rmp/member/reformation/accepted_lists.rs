@@ -20,12 +20,10 @@ pub(super) struct AcceptedLists {
 }
 
 impl AcceptedLists {
-    /// Returns the ballots whose lists this member does not commit.
     pub(super) fn released(&self) -> &[Epoch] {
         &self.released
     }
 
-    /// Returns the ballots that can never hold any more.
     pub(super) fn refuted(&self) -> &[Epoch] {
         &self.refuted
     }

@@ -35,7 +35,6 @@ impl Reformation {
         cx.multicast(&Packet::RecoveryStart { epoch, ballot, position, refuted, released });
     }
 
-    /// Handles the vote of `sender` in a ballot for the ring of `epoch`.
     pub(crate) fn on_vote(
         &mut self,
         cx: &mut Context<'_>,
@@ -191,7 +190,6 @@ impl Reformation {
         self.holds()
     }
 
-    /// Handles the report that `sender` has accepted the list of this ballot.
     pub(crate) fn on_accepted(&mut self, sender: NodeId, ballot: Epoch) -> Verdict {
         let State::Proposing { proposal, acks } = &mut self.state else { return Verdict::Pending };
         let process = proposal.view.process_of(sender);

@@ -94,7 +94,6 @@ enum State {
     BackingOff,
 }
 
-/// Contents of a Recovery Start.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub(super) epoch: Epoch,
@@ -104,10 +103,8 @@ pub(super) struct Start {
     pub(super) released: Vec<Epoch>,
 }
 
-/// Contents of a Recovery Vote.
 #[derive(Clone, Debug)]
 pub(super) struct Vote {
-    /// The ring that is reformed.
     pub(super) epoch: Epoch,
     pub(super) position: Position,
     pub(super) accepted: Vec<Accepted>,
@@ -181,7 +178,6 @@ impl Reformation {
         is_near
     }
 
-    /// Returns `true` if the ring works.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
     }
@@ -192,12 +188,10 @@ impl Reformation {
         self.lists.last().is_some()
     }
 
-    /// Returns `true` if this member's part may not continue.
     pub(super) fn is_minority(&self) -> bool {
         self.minority_since.is_some()
     }
 
-    /// Returns the time for which this part may not continue.
     pub(super) fn is_minority_for(&self, now: Time) -> Duration {
         self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
     }
@@ -215,12 +209,10 @@ impl Reformation {
         self.forced.replace(lost.clone()) != Some(lost)
     }
 
-    /// Returns `true` if the ring descends from `epoch`.
     pub(super) fn is_ancestor(&self, epoch: Epoch) -> bool {
         self.ancestors.contains(&epoch)
     }
 
-    /// Takes part in the ballot of another member of the ring.
     pub(super) fn on_start(&mut self, cx: &mut Context<'_>, ring: &Ring, start: Start) -> Verdict {
         let Start { epoch, ballot, position, refuted, released } = start;
         let initiator = ballot.creator.node;

@@ -13,18 +13,18 @@ use crate::{NodeId, Time};
 
 /// Other nodes in the group, as reported by the membership provider.
 #[derive(Debug, Default)]
-pub(super) struct Peers {
-    known: BTreeSet<NodeId>,
+pub(super) struct KnownNodes {
+    nodes: BTreeSet<NodeId>,
     notices: NoticeLimiter,
 }
 
-impl Peers {
+impl KnownNodes {
     pub(super) fn insert(&mut self, node: NodeId) {
-        self.known.insert(node);
+        self.nodes.insert(node);
     }
 
     pub(super) fn remove(&mut self, node: NodeId) {
-        self.known.remove(&node);
+        self.nodes.remove(&node);
     }
 
     /// Returns the same nodes, of which none has received a notice.
@@ -33,11 +33,11 @@ impl Peers {
     }
 
     pub(super) fn contains(&self, node: NodeId) -> bool {
-        self.known.contains(&node)
+        self.nodes.contains(&node)
     }
 
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = NodeId> {
-        self.known.iter().copied()
+        self.nodes.iter().copied()
     }
 
     pub(super) fn strangers(&self, ring: &Ring) -> Vec<NodeId> {
@@ -53,9 +53,19 @@ impl Peers {
         terms: &Terms,
         ring: Option<&Ring>,
     ) {
+        self.refresh_reach(cx, me, terms, ring);
+        self.set_timer(cx, ring);
+    }
+
+    pub(super) fn refresh_reach(
+        &self,
+        cx: &mut Context<'_>,
+        me: Process,
+        terms: &Terms,
+        ring: Option<&Ring>,
+    ) {
         let known = self.iter().chain(terms.via);
         *cx.reach = Reach::new(me, ring.map(Ring::view), !terms.is_multicast, known);
-        self.set_timer(cx, ring);
     }
 
     /// Sets the timer for announcements of the ring while nodes of the group are not in it.
@@ -101,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_node_is_told_once_in_a_while_whoever_else_is_told() {
+    fn notices_are_limited_for_each_node_on_its_own() {
         let pause = Duration::from_millis(20);
         let at = |ms: u64| Time(1_000_000_000) + Duration::from_millis(ms);
         let mut notices = NoticeLimiter::default();
@@ -113,11 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound_for_all_who_are_told() {
+    fn number_of_notified_nodes_is_bounded() {
         let mut notices = NoticeLimiter::default();
-        let mut tell = |node, at| notices.may_send(Time(at), Duration::from_nanos(9), NodeId(node));
-        assert!((0..MAX_SENT as u64).all(|node| tell(node, 1)));
-        assert!(!tell(MAX_SENT as u64, 1));
-        assert!(tell(MAX_SENT as u64, 10));
+        let mut notify =
+            |node, at| notices.may_send(Time(at), Duration::from_nanos(9), NodeId(node));
+        assert!((0..MAX_SENT as u64).all(|node| notify(node, 1)));
+        assert!(!notify(MAX_SENT as u64, 1));
+        assert!(notify(MAX_SENT as u64, 10));
     }
 }
