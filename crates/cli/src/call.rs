@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use carom::rmp::{Handler, RequestOptions};
 use carom::{Answered, Node, NotAnswered};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, output, units};
 
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
 use crate::serve::reply::{self, Reply};
-use crate::{output, units, waiting};
+use crate::waiting;
 
 /// Send standard input as a request to an ordered group, and print the reply (see `carom serve`)
 #[derive(clap::Args)]
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 /// Fails if the request cannot be read or sent, or the reply cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
-    interrupt::told_by_code(run_until(args, interrupt))
+    interrupt::into_outcome(run_until(args, interrupt))
 }
 
 fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {

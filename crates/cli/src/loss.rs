@@ -1,8 +1,7 @@
 //! Flags that inject loss, for every subcommand that receives.
 
 use carom::Loss;
-
-use crate::units;
+use carom_terminal::units;
 
 /// Loss injected on receipt.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,29 +1,22 @@
 //! The command line of Carom.
 //!
-//! Each subcommand has its own file or folder. Its `run` returns an [`Outcome`] or a [`CliError`].
-//! The exit code is 0 for success, 1 for data loss or a failed check, and 2 for a usage or
-//! environment error. A subcommand that runs a command returns the exit code of that command.
+//! Each subcommand has its own file or folder. Its `run` returns an [`Outcome`] or a [`CliError`]. A
+//! subcommand that runs a command returns the exit code of that command.
 
 mod call;
 mod control;
-mod counted;
 mod demo;
 mod doctor;
-mod error;
 mod frames;
-mod interrupt;
 mod lock;
 mod loss;
 mod members;
 mod node;
-mod output;
-mod paper;
 mod publish;
 mod recv;
 mod ring;
 mod send;
 mod serve;
-mod sim;
 mod subscribe;
 mod transfer;
 mod tune;
@@ -31,11 +24,8 @@ mod waiting;
 
 use std::process::ExitCode;
 
-use carom_paper::units;
-use clap::{CommandFactory as _, Parser, Subcommand};
-use clap_complete::Shell;
-
-use crate::error::{CliError, Outcome};
+use carom_terminal::{CliError, Outcome, Shell, output};
+use clap::{Parser, Subcommand};
 
 /// Low-latency reliable multicast: receivers repair each other's losses in milliseconds
 #[derive(Parser)]
@@ -60,8 +50,6 @@ enum Verb {
     Ring(ring::verb::Args),
     Control(control::Args),
     Tune(tune::Args),
-    Paper(paper::Args),
-    Sim(sim::Args),
     /// Print the completion script of a shell
     #[command(after_help = COMPLETIONS_EXAMPLE)]
     Completions {
@@ -87,55 +75,31 @@ impl Verb {
 }
 
 fn main() -> ExitCode {
-    match command_line().and_then(run) {
-        Ok(outcome) => outcome.into(),
-        Err(error) => {
-            output::say(&error);
-            error.into()
-        }
-    }
+    carom_terminal::exit_code(carom_terminal::parse::<Cli>().and_then(|cli| match cli {
+        Some(cli) => run(&cli.verb),
+        None => Ok(Outcome::Fine),
+    }))
 }
 
-/// Parses the command line. Returns `None` after printing the requested help or version.
-fn command_line() -> Result<Option<Verb>, CliError> {
-    match Cli::try_parse() {
-        Ok(cli) => Ok(Some(cli.verb)),
-        Err(error) if error.use_stderr() => Err(CliError::usage(&error)),
-        Err(help) => {
-            // The reader may close the pipe early, as `head` does.
-            let _ = help.print();
-            Ok(None)
-        }
-    }
-}
-
-fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
-    let group = verb.as_ref().and_then(Verb::group);
-    if let Some(hint) = group.and_then(node::wildcard_hint) {
+fn run(verb: &Verb) -> Result<Outcome, CliError> {
+    if let Some(hint) = verb.group().and_then(node::wildcard_hint) {
         output::say(format_args!("note: {hint}"));
     }
     match verb {
-        None => Ok(Outcome::Fine),
-        Some(Verb::Demo(args)) => demo::run(&args),
-        Some(Verb::Pub(args)) => publish::run(&args),
-        Some(Verb::Sub(args)) => subscribe::run(&args),
-        Some(Verb::Send(args)) => send::run(&args),
-        Some(Verb::Recv(args)) => recv::run(&args),
-        Some(Verb::Lock(args)) => lock::run(&args),
-        Some(Verb::Serve(args)) => serve::run(&args),
-        Some(Verb::Call(args)) => call::run(&args),
-        Some(Verb::Doctor(args)) => doctor::run(&args),
-        Some(Verb::Members(args)) => members::run(&args),
-        Some(Verb::Ring(args)) => ring::verb::run(&args),
-        Some(Verb::Control(args)) => control::run(&args),
-        Some(Verb::Tune(args)) => tune::run(&args),
-        Some(Verb::Paper(args)) => paper::run(&args),
-        Some(Verb::Sim(args)) => sim::run(&args),
-        Some(Verb::Completions { shell }) => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "carom", &mut script);
-            output::lines(String::from_utf8_lossy(&script).trim_end()).map(|()| Outcome::Fine)
-        }
+        Verb::Demo(args) => demo::run(args),
+        Verb::Pub(args) => publish::run(args),
+        Verb::Sub(args) => subscribe::run(args),
+        Verb::Send(args) => send::run(args),
+        Verb::Recv(args) => recv::run(args),
+        Verb::Lock(args) => lock::run(args),
+        Verb::Serve(args) => serve::run(args),
+        Verb::Call(args) => call::run(args),
+        Verb::Doctor(args) => doctor::run(args),
+        Verb::Members(args) => members::run(args),
+        Verb::Ring(args) => ring::verb::run(args),
+        Verb::Control(args) => control::run(args),
+        Verb::Tune(args) => tune::run(args),
+        Verb::Completions { shell } => carom_terminal::print_completions::<Cli>(*shell),
     }
 }
 
@@ -154,6 +118,8 @@ const COMPLETIONS_EXAMPLE: &str = "Example:
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

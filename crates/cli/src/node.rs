@@ -9,10 +9,9 @@ use carom::{
     Builder, Group, JoinError, JoinGroupError, Node, Notice, PathChoice, Profile, RateOfFire,
 };
 use carom_proto::Profile as Engine;
+use carom_terminal::interrupt::Interrupt;
+use carom_terminal::{CliError, output};
 
-use crate::error::CliError;
-use crate::interrupt::Interrupt;
-use crate::output;
 use crate::ring;
 
 /// Network settings of a node.

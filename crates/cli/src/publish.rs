@@ -11,15 +11,13 @@ use std::time::{Duration, Instant};
 use carom::{
     Event, Group, Node, NotSafe, Qos, RateOfFire, SendOptions, TryPublishError, ViewChangeKind,
 };
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, counted, output, units};
 use serde_json::json;
 
-use crate::counted::counted;
-use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
-use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs, ServiceWatch};
 use crate::ring::{self, Limit, OrderedArgs, Part, RingWatch};
-use crate::{output, units};
 use confirmed::Confirmed;
 use pace::Pace;
 use promises::{Order, Promises, Resilience};
@@ -83,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let qos = args.qos()?;
     // The members may need time to confirm what was sent.
     let interrupt = ring::listen()?;
-    interrupt::told_by_code(run_until(args, qos, interrupt))
+    interrupt::into_outcome(run_until(args, qos, interrupt))
 }
 
 fn run_until(args: &Args, qos: Option<Qos>, interrupt: &Interrupt) -> Result<Outcome, CliError> {

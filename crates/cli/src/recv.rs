@@ -12,15 +12,15 @@ use carom_files::{
     Event, Kept, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, kept,
     recover, try_writing,
 };
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, output, plain, units};
 use serde_json::json;
 
-use crate::error::{CliError, Outcome, plain};
-use crate::interrupt::{self, Interrupt};
 use crate::loss::LossArgs;
 use crate::node::{self, News, NodeArgs};
 use crate::transfer::bars::Bar;
 use crate::transfer::{self, counted, human_bytes, human_rate};
-use crate::{output, units, waiting};
+use crate::waiting;
 
 /// Receive files that are sent to a group, and write them to a directory
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ pub(crate) struct Args {
 /// Fails if the transfer cannot be received.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_with(END_PATIENCE)?;
-    interrupt::told_by_code(transfer::told_in_json(args.json, receive(args, interrupt)))
+    interrupt::into_outcome(transfer::told_in_json(args.json, receive(args, interrupt)))
 }
 
 fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {

@@ -16,20 +16,19 @@ use carom_files::{
     Event, Findings, SendError, SendHandle, SendOptions, Sending, Source, SourceError, StartWhen,
     State, Summary, events,
 };
-use carom_paper::units::UnitError;
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::units::{self, Bandwidth, UnitError};
+use carom_terminal::{CliError, Outcome, output};
 use clap::value_parser;
 use serde_json::json;
 
 use self::summary::SlowReceiver;
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
 use crate::node::{News, NodeArgs};
 use crate::transfer::bars::Bar;
 use crate::transfer::stream::Stream;
 use crate::transfer::topology::{Described, TopologyArgs};
 use crate::transfer::{self, counted, human_bytes};
-use crate::units::{self, Bandwidth};
-use crate::{output, waiting};
+use crate::waiting;
 
 /// Send files and directories to many receivers at once
 #[derive(clap::Args)]
@@ -92,7 +91,7 @@ pub(crate) struct Args {
 /// Fails if nothing can be sent, or the transfer ended for all receivers.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_with(END_PATIENCE)?;
-    interrupt::told_by_code(transfer::told_in_json(args.json, send(args, interrupt)))
+    interrupt::into_outcome(transfer::told_in_json(args.json, send(args, interrupt)))
 }
 
 /// Parses `--rate`. A zero without a unit gets one, so that the error is about the zero.

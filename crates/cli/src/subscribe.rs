@@ -8,16 +8,14 @@ use std::time::Duration;
 use carom::{
     Event, Group, How, LossCause, Lost, Message, Node, RateOfFire, RingNews, Status, ViewChangeKind,
 };
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, counted, output, units};
 use serde_json::json;
 
-use crate::counted::counted;
-use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
-use crate::interrupt::{self, Interrupt};
 use crate::loss::LossArgs;
 use crate::node::{self, NodeArgs, ServiceWatch};
 use crate::ring::{self, OrderedArgs, Part, RingWatch};
-use crate::{output, units};
 
 /// Write the messages of a group to standard output
 #[derive(clap::Args)]

@@ -2,11 +2,9 @@
 
 use carom::RateOfFire;
 use carom::lateral::model::{ModelError, Setting};
+use carom_terminal::{CliError, Outcome, output, units};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-
-use crate::error::{CliError, Outcome};
-use crate::{output, units};
 
 /// Compute the effect of a rate-of-fire: the share of lost packets that repairs recover, and the
 /// overhead of the repairs

@@ -38,7 +38,6 @@ mod service;
 mod suite;
 mod svg;
 mod table;
-pub mod units;
 mod work;
 
 pub use figure::{Axis, Figure, Kind, Scale, Series, Shape};

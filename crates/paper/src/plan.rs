@@ -5,10 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use carom_proto::RateOfFire;
+use carom_terminal::units;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-
-use crate::units;
 
 /// Plan file. `S` is the type of the settings that are specific to the experiment.
 #[derive(Debug, Deserialize)]
@@ -117,7 +116,7 @@ fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
     let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
     let file = file.to_owned();
     let Some(rest) = message.strip_prefix("unknown field `") else {
-        let fix = "compare with the built-in plan: `carom paper NAME --show-plan`".to_owned();
+        let fix = "compare with the built-in plan: `carom-lab paper NAME --show-plan`".to_owned();
         return PlanError { file, line, cause: message, fix };
     };
     let (key, expected) = rest.split_once('`').unwrap_or((rest, ""));

@@ -3,8 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use carom_control::DEFAULT_PORT;
-
-use crate::error::{CliError, plain};
+use carom_terminal::{CliError, plain};
 
 /// Resolves `names`, each HOST or HOST:PORT, to IPv4 addresses without duplicates.
 ///

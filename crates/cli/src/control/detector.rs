@@ -5,12 +5,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use carom_control::{Detector, DetectorOptions, DetectorStatus};
-use carom_paper::units;
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, output, units};
 
 use super::{address, check_detection, check_name};
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
-use crate::output;
 
 /// Flags of `carom control detector`.
 #[derive(clap::Args)]

@@ -9,9 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use carom_control::{DEFAULT_HTTP_PORT, Options};
+use carom_terminal::{CliError, Outcome};
 use clap::Subcommand;
-
-use crate::error::{CliError, Outcome};
 
 /// Run the membership service, or query a running one
 #[derive(clap::Args)]

@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carom_control::{Control, EtcdOptions, Options, StoreOptions};
-use carom_paper::units;
+use carom_terminal::{CliError, Outcome, interrupt, output, units};
 use serde::Serialize;
 
 use super::{check_detection, check_name, default_http, default_listen};
-use crate::error::{CliError, Outcome};
-use crate::interrupt;
-use crate::{output, waiting};
+use crate::waiting;
 
 /// Flags of the membership service.
 #[derive(clap::Args)]

@@ -5,14 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use carom_control::{GroupStatus, NodeStatus, Status as Report};
-use carom_paper::units;
+use carom_terminal::{CliError, Outcome, counted, output, plain, units};
 use comfy_table::{Table, presets};
 use serde::de::DeserializeOwned;
 
 use super::default_http;
-use crate::counted::counted;
-use crate::error::{CliError, Outcome, plain};
-use crate::output;
 
 /// Flags of `carom control status`.
 #[derive(clap::Args)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use carom::{PathChoice, RateOfFire};
+use carom_terminal::units;
 
 use crate::node::Path;
-use crate::units;
 
 /// Show loss repair between real nodes on real sockets of this machine, in one process
 #[derive(clap::Args)]

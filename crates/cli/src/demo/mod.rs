@@ -10,11 +10,10 @@ mod table;
 mod world;
 
 pub(crate) use args::Args;
+use carom_terminal::{CliError, Outcome, interrupt, output};
 
 use carom::PathChoice;
 
-use crate::error::{CliError, Outcome};
-use crate::{interrupt, output};
 use run::Run;
 use world::World;
 

@@ -1,10 +1,9 @@
 //! Members of the groups, drawn from the seed.
 
 use carom_proto::Rng;
+use carom_terminal::{CliError, counted};
 
 use super::args::Args;
-use crate::counted::counted;
-use crate::error::CliError;
 
 /// Groups and their members, by number.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use carom::{Event, TryPublishError};
 use carom_proto::Rng;
+use carom_terminal::interrupt::Interrupt;
 
 use super::args::Args;
 use super::figures::{Delays, Figures};
@@ -12,7 +13,6 @@ use super::plan::Plan;
 use super::report::{DeliveryMs, RecoveryMs, Report, lost_and_outstanding};
 use super::table::{LiveTable, Totals};
 use super::world::World;
-use crate::interrupt::Interrupt;
 
 /// One run. A single thread publishes and receives in turn, so that the driver thread of the nodes
 /// has the other CPU of a small machine.

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use crate::output;
+use carom_terminal::output;
 
 /// Cumulative counts.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,14 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use carom::{Driver, Group, MemberPath, MulticastPool, Node};
+use carom_terminal::interrupt::Interrupt;
+use carom_terminal::{CliError, counted};
 
 use super::args::Args;
 use super::ledger::Label;
 use super::plan::Plan;
 use super::report::Work;
-use crate::counted::counted;
-use crate::error::CliError;
-use crate::interrupt::Interrupt;
 use crate::loss::injected;
 use crate::node as node_start;
 

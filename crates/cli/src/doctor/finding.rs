@@ -2,10 +2,8 @@
 
 use std::fmt;
 
+use carom_terminal::{CliError, output};
 use serde::Serialize;
-
-use crate::error::CliError;
-use crate::output;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

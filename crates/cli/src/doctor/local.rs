@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 
 use carom::{Interface, RateOfFire, lateral};
+use carom_terminal::{CliError, plain};
 
 use super::finding::{Finding, Findings};
 use super::probe::{self, Buffer};
-use crate::error::{CliError, plain};
 
 /// Checks the interfaces, or only `wanted`, and the limits of the system.
 ///

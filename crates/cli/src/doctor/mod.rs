@@ -6,8 +6,7 @@ mod packet;
 mod pair;
 mod probe;
 
-use crate::error::{CliError, Outcome};
-use crate::interrupt;
+use carom_terminal::{CliError, Outcome, interrupt};
 use finding::Findings;
 
 /// Check this machine, or the path to another one

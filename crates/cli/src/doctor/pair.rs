@@ -5,6 +5,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs as _, UdpSocket};
 use std::time::{Duration, Instant};
 
+use carom_terminal::interrupt::Interrupt;
+use carom_terminal::{CliError, output};
 use quinn_udp::{UdpSockRef, UdpSocketState};
 use serde_json::json;
 use socket2::SockRef;
@@ -13,9 +15,6 @@ use super::finding::{Finding, Findings};
 use super::local::interfaces;
 use super::packet::{Kind, Packet};
 use super::probe::is_timeout;
-use crate::error::CliError;
-use crate::interrupt::Interrupt;
-use crate::output;
 
 /// Answers queries until the user interrupts. Prints the source of each query, and the path by
 /// which it arrived.

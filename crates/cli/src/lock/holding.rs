@@ -6,13 +6,12 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use carom::{Group, Lock};
+use carom_terminal::interrupt::Interrupt;
+use carom_terminal::{CliError, Outcome, output, plain};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use super::Args;
-use crate::error::{CliError, Outcome, plain};
-use crate::interrupt::Interrupt;
-use crate::output;
 use crate::ring::{self, RingWatch};
 use crate::serve::code;
 

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use carom::{Group, Lock, LockError};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, output, units};
 
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
 use crate::ring::{self, Limit, Part, RingArgs, RingWatch};
-use crate::{output, units, waiting};
+use crate::waiting;
 use holding::Holding;
 
 /// Run a command while holding a lock of an ordered group, like flock(1) on one machine
@@ -66,7 +66,7 @@ pub(crate) struct Args {
 /// Fails if the group cannot be joined, or the command cannot be run.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_to_all()?;
-    interrupt::told_by_code(run_until(args, interrupt))
+    interrupt::into_outcome(run_until(args, interrupt))
 }
 
 fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {

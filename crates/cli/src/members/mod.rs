@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carom::{Node, Status};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, output, units};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use self::ring::Look;
 use self::service::Question;
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
-use crate::{output, units};
 
 /// Show the other nodes, as an observer in no group; with GROUP, the rings and locks of an ordered
 /// group; with --control, the members that the membership service knows

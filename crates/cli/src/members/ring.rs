@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use carom::rmp::{LockName, Process};
 use carom::{Node, NodeId, RingStatus, Status};
+use carom_terminal::interrupt::Interrupt;
+use carom_terminal::{CliError, Outcome, counted, output};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::{Args, WATCH_EVERY};
-use crate::counted::counted;
-use crate::error::{CliError, Outcome};
-use crate::interrupt::Interrupt;
-use crate::{output, ring, waiting};
+use crate::{ring, waiting};
 
 /// Query for the rings of one group, by a node in no group.
 pub(super) struct Look<'a> {

@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use carom::{GroupId, ViewChangeKind};
 use carom_control::{Observation, ObservedChange, Observer, ObserverOptions};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, output};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::control::address;
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
-use crate::output;
 
 /// Query to the service.
 pub(super) struct Question<'a> {

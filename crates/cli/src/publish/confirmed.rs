@@ -1,9 +1,9 @@
 //! State of the sent messages at the end of a run.
 
 use carom::{NotSafe, Safe};
+use carom_terminal::counted;
 
 use super::promises::Kept;
-use crate::counted::counted;
 
 /// Confirmation by the members at the end.
 pub(super) enum Confirmed {

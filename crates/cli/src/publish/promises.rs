@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use carom::{NotDelivered, Published, Qos};
-
-use crate::counted::counted;
-use crate::units::UnitError;
+use carom_terminal::counted;
+use carom_terminal::units::UnitError;
 
 /// Messages without an outcome, and counts of the others.
 #[derive(Default)]

@@ -7,7 +7,8 @@ use std::io::BufReader;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
-use crate::error::{CliError, plain};
+use carom_terminal::{CliError, plain};
+
 use crate::frames::{Found, Framing};
 
 /// Next item of the input.

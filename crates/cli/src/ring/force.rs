@@ -4,15 +4,14 @@ use std::time::{Duration, Instant};
 
 use carom::rmp::{Epoch, Process};
 use carom::{Node, NodeId, RingStatus};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::units::{self, UnitError};
+use carom_terminal::{CliError, Outcome, counted, output};
 use serde_json::json;
 
 use super::news;
-use crate::counted::counted;
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
-use crate::units::UnitError;
-use crate::{output, units, waiting};
+use crate::waiting;
 
 /// Let a ring continue after it has lost a majority of its voters permanently; without --yes, only
 /// show which are lost

@@ -8,13 +8,11 @@ pub(crate) mod verb;
 use std::time::{Duration, Instant};
 
 use carom::{Event, Group, Node, Partition, Profile};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::units::UnitError;
+use carom_terminal::{CliError, counted, output};
 
-use crate::counted::counted;
-use crate::error::CliError;
-use crate::interrupt::{self, Interrupt};
 use crate::node;
-use crate::output;
-use crate::units::UnitError;
 pub(crate) use limit::Limit;
 pub(crate) use news::RingWatch;
 

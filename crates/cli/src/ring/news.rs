@@ -1,9 +1,8 @@
 //! Changes of a ring, as text and as JSON.
 
-use crate::counted::counted;
-use crate::output;
 use carom::rmp::{Place, Process, RingView, ViewEvent};
 use carom::{NodeId, Removal, RingNews, SeqNo};
+use carom_terminal::{counted, output};
 use serde_json::{Value, json};
 
 /// Reports and counts the changes of a ring.

@@ -1,9 +1,9 @@
 //! `carom ring`: operator commands for the ring of an ordered group.
 
+use carom_terminal::{CliError, Outcome};
 use clap::Subcommand;
 
 use super::force;
-use crate::error::{CliError, Outcome};
 
 /// Repair the ring of an ordered group
 #[derive(clap::Args)]

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use carom::{Limiting, NodeId};
+use carom_terminal::output;
 use serde_json::json;
 
 use super::Sender;
 use super::summary::SlowReceiver;
-use crate::output;
 
 impl Sender<'_> {
     /// Reports a receiver that slows down the others.

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use carom::{Node, NodeId};
 use carom_files::{ReceiverRow, State, Summary};
+use carom_terminal::{CliError, output};
 use comfy_table::Table;
 use serde_json::json;
 
-use crate::error::CliError;
-use crate::output;
 use crate::transfer::{self, counted, human_bytes, human_rate};
 
 /// Receiver that slowed down the others.

@@ -10,10 +10,10 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use carom::rmp::{Request, RequestId};
+use carom_terminal::{CliError, plain};
 use nix::errno::Errno;
 
 use super::reply::Reply;
-use crate::error::{CliError, plain};
 
 /// Command that is run for each request.
 #[derive(Clone, Debug)]

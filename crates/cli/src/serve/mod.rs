@@ -12,15 +12,13 @@ use std::time::{Duration, Instant};
 
 use carom::rmp::{Handler, ReplyError, Request, RequestId};
 use carom::{Event, Group, Lock, LockError, Node, RingNews};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, counted, output, plain, units};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::counted::counted;
-use crate::error::{CliError, Outcome, plain};
-use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs};
 use crate::ring::{self, Part, RingArgs, RingWatch};
-use crate::{output, units};
 pub(crate) use job::code;
 use job::{Done, FAILED, Program};
 use reply::Reply;

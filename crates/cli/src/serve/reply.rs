@@ -1,8 +1,7 @@
 //! Format of a reply: one byte with the exit code of the command, then its output.
 
 use carom::rmp::Handler;
-
-use crate::units::UnitError;
+use carom_terminal::units::UnitError;
 
 /// Reply of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]

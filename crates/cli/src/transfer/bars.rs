@@ -3,10 +3,10 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
+use carom_terminal::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::human_bytes;
-use crate::output;
 
 /// Progress of one transfer.
 pub(crate) struct Bar {

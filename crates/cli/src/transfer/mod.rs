@@ -7,9 +7,9 @@ pub(crate) mod topology;
 use std::net::{IpAddr, SocketAddr};
 
 use carom::{Group, Node, Profile};
+use carom_terminal::{CliError, Outcome, output};
 
-use crate::error::{CliError, Outcome};
-use crate::{node, output};
+use crate::node;
 
 /// Joins the bulk group.
 ///

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use carom::rdcm;
 use carom::{Group, PublishError};
 use carom_files::{BLOCK_HEADER_BYTES, BlockSink, Offer, SendHandle, SinkError};
+use carom_terminal::interrupt::Interrupt;
 
-use crate::interrupt::Interrupt;
 use crate::waiting;
 
 /// Sending side of the stream.

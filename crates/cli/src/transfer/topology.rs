@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use carom::rdcm::{Hosts, Network};
 use carom::{Node, NodeId, rdcm, topology};
 use carom_proto::Endpoint;
-
-use crate::error::CliError;
+use carom_terminal::CliError;
 
 /// Flag with the description of the network.
 #[derive(clap::Args)]

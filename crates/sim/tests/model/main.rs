@@ -41,7 +41,7 @@
 //!
 //! Locks, requests, hosts without multicast, messages of several packets and rings of more than
 //! three are not covered. The merging of rings is covered only in the runs of `calm`. The scenarios
-//! of `carom sim fuzz --protocol rmp` cover longer histories and larger rings.
+//! of `carom-lab sim fuzz --protocol rmp` cover longer histories and larger rings.
 
 use std::collections::BTreeSet;
 

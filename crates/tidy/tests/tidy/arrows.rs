@@ -9,30 +9,28 @@ use crate::tree::{Manifest, Source, Tree};
 
 /// Folder of each crate, and the workspace crates that its product code may import. Tests may
 /// import more (`[dev-dependencies]`), but not a crate of `LEAVES`.
-const ARROWS: [Arrow; 11] = [
+const ARROWS: [Arrow; 13] = [
     Arrow { name: "carom-proto", folder: "proto", imports: &[] },
     Arrow { name: "carom-baselines", folder: "baselines", imports: &["carom-proto"] },
     Arrow { name: "carom-files", folder: "files", imports: &[] },
     Arrow { name: "carom-sim", folder: "sim", imports: &["carom-proto"] },
     Arrow { name: "carom", folder: "carom", imports: &["carom-proto", "carom-sim"] },
+    Arrow { name: "carom-terminal", folder: "terminal", imports: &["carom-proto"] },
     Arrow {
         name: "carom-paper",
         folder: "paper",
-        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim"],
+        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim", "carom-terminal"],
     },
     Arrow { name: "carom-control", folder: "control", imports: &["carom-proto"] },
     Arrow {
         name: "carom-cli",
         folder: "cli",
-        imports: &[
-            "carom",
-            "carom-proto",
-            "carom-baselines",
-            "carom-sim",
-            "carom-paper",
-            "carom-control",
-            "carom-files",
-        ],
+        imports: &["carom", "carom-proto", "carom-control", "carom-files", "carom-terminal"],
+    },
+    Arrow {
+        name: "carom-lab",
+        folder: "lab",
+        imports: &["carom-proto", "carom-baselines", "carom-sim", "carom-paper", "carom-terminal"],
     },
     Arrow {
         name: "carom-bench",
@@ -48,7 +46,7 @@ const ARROWS: [Arrow; 11] = [
 ];
 
 /// Crates that no other crate imports.
-const LEAVES: [&str; 4] = ["carom-cli", "carom-bench", "carom-tidy", "carom-fuzz"];
+const LEAVES: [&str; 5] = ["carom-cli", "carom-lab", "carom-bench", "carom-tidy", "carom-fuzz"];
 
 /// Imports that must be optional, so that they are not built without their feature.
 const OPTIONAL: [(&str, &str); 1] = [("carom", "carom-sim")];

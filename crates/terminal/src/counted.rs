@@ -5,7 +5,7 @@ use std::fmt::Display;
 /// Formats a count with its noun, in the plural unless the count is 1: `1 message`, `2 entries`.
 ///
 /// `noun` is singular and ends with the word to inflect, such as `other member`.
-pub(crate) fn counted(count: impl Display, noun: &str) -> String {
+pub fn counted(count: impl Display, noun: &str) -> String {
     let count = count.to_string();
     match noun.strip_suffix('y') {
         _ if count == "1" => format!("1 {noun}"),

@@ -5,11 +5,11 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use carom_paper::units::UnitError;
+use crate::units::UnitError;
 
 /// Error that ends a command early, with its exit code.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CliError {
+pub struct CliError {
     cause: String,
     fix: String,
     code: u8,
@@ -17,7 +17,7 @@ pub(crate) struct CliError {
 
 /// Outcome of a command that could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Success: exit code 0.
     Fine,
     /// The command worked, but messages were lost or a check failed: exit code 1.
@@ -28,23 +28,23 @@ pub(crate) enum Outcome {
 
 impl CliError {
     /// Creates a usage or environment error: exit code 2.
-    pub(crate) fn new(cause: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn new(cause: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { cause: one_line(&cause.into()), fix: one_line(&fix.into()), code: WRONG_USE }
     }
 
     /// Creates the error of an interruption before the work began: exit code 0.
-    pub(crate) fn interrupted() -> Self {
+    pub fn interrupted() -> Self {
         Self { cause: "interrupted before the work began".to_owned(), fix: String::new(), code: 0 }
     }
 
     /// Creates the error of an interruption during the work: exit code 0. `what` describes the
     /// state in which the work was left.
-    pub(crate) fn interrupted_after(what: impl Into<String>) -> Self {
+    pub fn interrupted_after(what: impl Into<String>) -> Self {
         Self { cause: one_line(&what.into()), fix: String::new(), code: 0 }
     }
 
     /// Returns the error as a JSON object, for programs that read only standard output.
-    pub(crate) fn object(&self) -> serde_json::Value {
+    pub fn object(&self) -> serde_json::Value {
         match self.is_interruption() {
             true => serde_json::json!({ "event": "interrupted", "cause": self.cause }),
             false => {
@@ -54,12 +54,12 @@ impl CliError {
     }
 
     /// Returns `true` if the user interrupted the command.
-    pub(crate) fn is_interruption(&self) -> bool {
+    pub fn is_interruption(&self) -> bool {
         self.code == 0
     }
 
     /// Creates the error of a failed system operation. `tried` names the operation or its object.
-    pub(crate) fn io(tried: &str, error: &std::io::Error) -> Self {
+    pub fn io(tried: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
             ErrorKind::AddrInUse => "give another port, or stop the program that uses this one",
@@ -71,7 +71,7 @@ impl CliError {
     }
 
     /// Creates the error of reading or writing a file that the user has named.
-    pub(crate) fn file(name: &str, error: &std::io::Error) -> Self {
+    pub fn file(name: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
             ErrorKind::NotFound => "give the name of an existing file",
@@ -81,10 +81,11 @@ impl CliError {
         Self::new(format!("{name}: {}", plain(error)), fix)
     }
 
-    /// Converts an error that clap found in the command line.
-    pub(crate) fn usage(error: &clap::Error) -> Self {
+    /// Converts an error that clap found in the command line of `command`.
+    pub fn usage(error: &clap::Error, command: &clap::Command) -> Self {
         use clap::error::{ContextKind, ContextValue, ErrorKind};
         use std::error::Error as _;
+        let name = command.get_name();
         let context = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => Some(text.clone()),
             Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
@@ -95,9 +96,8 @@ impl CliError {
             return Self::new(format!("{argument}: {}", unit.cause), unit.fix.clone());
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            let verbs = "demo, pub, sub, send, recv, lock, serve, call, doctor, members, ring, \
-                         control, tune, paper, sim, completions";
-            let fix = format!("use one of {verbs}; see `carom --help`");
+            let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let fix = format!("use one of {}; see `{name} --help`", verbs.join(", "));
             return Self::new("no subcommand given", fix);
         }
         let rendered = error.render().to_string();
@@ -108,9 +108,12 @@ impl CliError {
         let tip = lines.iter().find_map(|line| line.strip_prefix("tip: "));
         let fix = match error.kind() {
             ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
-                possible(&context(ContextKind::ValidValue).unwrap_or_default(), cause)
+                let values = context(ContextKind::ValidValue).unwrap_or_default();
+                possible(&values, cause).unwrap_or_else(|| {
+                    format!("see `{name} SUBCOMMAND --help` for the allowed values")
+                })
             }
-            _ => "see `carom --help`, or `carom SUBCOMMAND --help`".to_owned(),
+            _ => format!("see `{name} --help`, or `{name} SUBCOMMAND --help`"),
         };
         Self::new(cause, tip.map_or(fix, str::to_owned))
     }
@@ -144,17 +147,17 @@ impl From<Outcome> for ExitCode {
 impl Outcome {
     /// Outcome of a command interrupted before its work was done: the exit code of a shell for
     /// SIGINT.
-    pub(crate) const INTERRUPTED: Self = Self::Code(SIGNALLED);
+    pub const INTERRUPTED: Self = Self::Code(SIGNALLED);
 
     /// Returns [`Self::Finding`] if `finding` is `true`, otherwise [`Self::Fine`].
-    pub(crate) fn of(finding: bool) -> Self {
+    pub fn of(finding: bool) -> Self {
         if finding { Self::Finding } else { Self::Fine }
     }
 }
 
 /// Returns the text of a system error without its number, in lower case to match the rest of the
 /// line.
-pub(crate) fn plain(error: &std::io::Error) -> String {
+pub fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
@@ -163,9 +166,9 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
 
 /// Returns the fix for an invalid value: the list of `values` that clap gives, or the range or
 /// format that `cause` implies.
-fn possible(values: &str, cause: &str) -> String {
+fn possible(values: &str, cause: &str) -> Option<String> {
     if !values.is_empty() {
-        return format!("give one of: {values}");
+        return Some(format!("give one of: {values}"));
     }
     if let Some((_, range)) = cause.rsplit_once(" is not in ") {
         let (first, last) = range.split_once("..").unwrap_or((range, ""));
@@ -174,10 +177,10 @@ fn possible(values: &str, cause: &str) -> String {
             (None, Ok(end)) => end.saturating_sub(1).to_string(),
             (None, Err(_)) => String::new(),
         };
-        return match last.is_empty() || last == u64::MAX.to_string() {
+        return Some(match last.is_empty() || last == u64::MAX.to_string() {
             true => format!("give a whole number, {first} or more"),
             false => format!("give a whole number from {first} to {last}"),
-        };
+        });
     }
     let fix = match cause.rsplit_once(": ").map_or(cause, |(_, why)| why) {
         why if why.contains("digit found") || why.contains("parse integer") => {
@@ -185,9 +188,9 @@ fn possible(values: &str, cause: &str) -> String {
         }
         why if why.contains("number too") => "give a smaller number; see --help for the range",
         why if why.contains("socket address") => "give ADDR:PORT, such as 127.0.0.1:7403",
-        _ => "see `carom SUBCOMMAND --help` for the allowed values",
+        _ => return None,
     };
-    fix.to_owned()
+    Some(fix.to_owned())
 }
 
 fn one_line(text: &str) -> String {
@@ -211,14 +214,14 @@ mod tests {
 
     #[test]
     fn a_value_out_of_range_is_told_the_range() {
-        let fix = |cause: &str| possible("", cause);
+        let fix = |cause: &str| possible("", cause).unwrap_or_default();
         let cause = "invalid value '0' for '--jobs <N>': 0 is not in ";
         assert_eq!(fix(&format!("{cause}1..=1024")), "give a whole number from 1 to 1024");
         assert_eq!(fix(&format!("{cause}1..65536")), "give a whole number from 1 to 65535");
         assert_eq!(fix(&format!("{cause}1..")), "give a whole number, 1 or more");
         let cause = "invalid value 'x' for '--count <N>': invalid digit found in string";
         assert_eq!(fix(cause), "give a whole number in digits");
-        assert_eq!(possible("auto, unicast", ""), "give one of: auto, unicast");
+        assert_eq!(possible("auto, unicast", "").as_deref(), Some("give one of: auto, unicast"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::error::CliError;
 ///
 /// # Errors
 /// Fails if standard output cannot be written.
-pub(crate) fn json(value: &impl Serialize) -> Result<(), CliError> {
+pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value)
         .map_err(|error| CliError::new(format!("cannot write JSON: {error}"), REPORT))?;
     lines(&text)
@@ -23,7 +23,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), CliError> {
 ///
 /// # Errors
 /// Fails if standard output cannot be written. A closed pipe is not an error.
-pub(crate) fn lines(text: &str) -> Result<(), CliError> {
+pub fn lines(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(not_written(&error)),
@@ -33,13 +33,13 @@ pub(crate) fn lines(text: &str) -> Result<(), CliError> {
 
 /// Prints a line on standard error. Failures are ignored: a closed pipe or a full disk must not
 /// stop the command.
-pub(crate) fn say(line: impl Display) {
+pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Like [`say`], but returns after at most 200 ms, even if standard error is blocked. For use
 /// before steps that must follow in any case.
-pub(crate) fn say_unless_blocked(line: String) {
+pub fn say_unless_blocked(line: String) {
     let (done, is_done) = channel();
     std::thread::spawn(move || {
         say(line);
@@ -50,13 +50,13 @@ pub(crate) fn say_unless_blocked(line: String) {
 
 /// Writes to standard error without ending the line. Failures are ignored: an unwritable terminal
 /// must not stop the command.
-pub(crate) fn draw(text: impl Display) {
+pub fn draw(text: impl Display) {
     let mut out = std::io::stderr().lock();
     let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
 /// Returns the error of a failed write to standard output.
-pub(crate) fn not_written(error: &std::io::Error) -> CliError {
+pub fn not_written(error: &std::io::Error) -> CliError {
     let cause = format!("standard output: {}", crate::error::plain(error));
     CliError::new(cause, "check where the output is written, and whether the disk is full")
 }

@@ -1,4 +1,4 @@
-//! `carom sim fuzz`: random scenarios from seeds, on all cores.
+//! `carom-lab sim fuzz`: random scenarios from seeds, on all cores.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,13 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carom_sim::fuzz::{Failure, Outcome as Run};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, counted, output};
 use serde::Serialize;
 
 use super::subjects::{self, Game};
-use crate::counted::counted;
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
-use crate::output;
 
 /// Search for a seed under which an engine breaks a guarantee
 ///
@@ -74,7 +72,7 @@ struct Failed {
     replay: String,
 }
 
-/// Runs `carom sim fuzz`.
+/// Runs `carom-lab sim fuzz`.
 ///
 /// # Errors
 /// Fails if the protocol is unknown, the seeds exceed 64 bits, or the capture cannot be written.
@@ -111,7 +109,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
 fn trace(game: &Game, seed: u64, path: &PathBuf) -> Result<(), CliError> {
     let tried = format!("--trace {}", path.display());
     let not_written = |error: std::io::Error| {
-        let cause = format!("{tried}: {}", crate::error::plain(&error));
+        let cause = format!("{tried}: {}", carom_terminal::plain(&error));
         CliError::new(cause, "give a writable file")
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
@@ -227,7 +225,7 @@ impl Failed {
             setup: setup.clone(),
             scenario: scenario.clone(),
             violations_left: left.iter().map(ToString::to_string).collect(),
-            replay: format!("carom sim fuzz --protocol {protocol} --from {seed} --seeds 1"),
+            replay: format!("carom-lab sim fuzz --protocol {protocol} --from {seed} --seeds 1"),
         }
     }
 }
@@ -238,11 +236,11 @@ const MAX_FAILURES: u64 = 3;
 const MAX_SHOWN: usize = 5;
 const TICK: Duration = Duration::from_millis(50);
 const EXAMPLE: &str = "Examples:
-  carom sim fuzz --seeds 10000                the long run
-  carom sim fuzz --protocol rmp               token rings
-  carom sim fuzz --protocol rdcm              bulk groups
-  carom sim fuzz --from 4711 --seeds 1        replay one seed
-  carom sim fuzz --from 4711 --seeds 1 --trace 4711.pcapng";
+  carom-lab sim fuzz --seeds 10000                the long run
+  carom-lab sim fuzz --protocol rmp               token rings
+  carom-lab sim fuzz --protocol rdcm              bulk groups
+  carom-lab sim fuzz --from 4711 --seeds 1        replay one seed
+  carom-lab sim fuzz --from 4711 --seeds 1 --trace 4711.pcapng";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! `carom paper`: the evaluations of the papers, reproduced in the simulator.
+//! `carom-lab paper`: the evaluations of the papers, reproduced in the simulator.
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -8,13 +8,10 @@ use std::time::Instant;
 
 use carom_paper::plan::PlanError;
 use carom_paper::{Options, Progress, Relation, Report, Suite, SuiteError, Watch, html};
+use carom_terminal::interrupt::{self, Interrupt};
+use carom_terminal::{CliError, Outcome, counted, output};
 use comfy_table::{Table, presets};
 use serde_json::json;
-
-use crate::counted::counted;
-use crate::error::{CliError, Outcome};
-use crate::interrupt::{self, Interrupt};
-use crate::output;
 
 /// Reproduce the evaluations of the Slingshot, Ricochet, RMP, and RDCM papers, and report which
 /// relations hold
@@ -50,7 +47,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs `carom paper`.
+/// Runs `carom-lab paper`.
 ///
 /// # Errors
 /// Fails if an experiment or a plan is unknown, or a file cannot be read or written.
@@ -89,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 
 fn choose(names: &[String]) -> Result<Suite, CliError> {
     if names.is_empty() {
-        let fix = "give a name from `carom paper --list`, or all";
+        let fix = "give a name from `carom-lab paper --list`, or all";
         return Err(CliError::new("no experiment given", fix));
     }
     if names.iter().any(|name| name == "all") {
@@ -102,7 +99,7 @@ fn choose(names: &[String]) -> Result<Suite, CliError> {
         let family = name.split('-').next().unwrap_or_default();
         let near: Vec<&str> = known.filter(|known| known.starts_with(family)).collect();
         let fix = if near.is_empty() || family.is_empty() {
-            "see `carom paper --list` for the names, or use all".to_owned()
+            "see `carom-lab paper --list` for the names, or use all".to_owned()
         } else {
             format!("use one of {}, or all", near.join(", "))
         };
@@ -135,10 +132,10 @@ fn show_plans(suite: &Suite) -> Result<Outcome, CliError> {
 fn use_plan(suite: &mut Suite, file: &Path) -> Result<(), CliError> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
-        let cause = format!("{name}: {}", crate::error::plain(&error));
+        let cause = format!("{name}: {}", carom_terminal::plain(&error));
         CliError::new(
             cause,
-            "give a plan file, such as the output of `carom paper NAME --show-plan`",
+            "give a plan file, such as the output of `carom-lab paper NAME --show-plan`",
         )
     })?;
     suite.use_plan(&name, &text).map_err(|error: PlanError| {
@@ -171,7 +168,7 @@ fn write(out: &Path, reports: &[Report]) -> Result<(), CliError> {
 }
 
 fn not_written(path: &Path, error: &std::io::Error) -> CliError {
-    let cause = format!("{}: {}", path.display(), crate::error::plain(error));
+    let cause = format!("{}: {}", path.display(), carom_terminal::plain(error));
     CliError::new(cause, "give a writable directory with --out")
 }
 
@@ -250,10 +247,11 @@ const CLEAR_LINE: &str = "\r\x1b[2K";
 const REPORT: &str = "report.html";
 
 const EXAMPLE: &str = "Examples:
-  carom paper --list
-  carom paper ricochet-9 --quick --out figures
-  carom paper all --json | jq '.experiments[] | [.name, .holds]'
-  carom paper slingshot-2a --show-plan > mine.toml && carom paper slingshot-2a --plan mine.toml
+  carom-lab paper --list
+  carom-lab paper ricochet-9 --quick --out figures
+  carom-lab paper all --json | jq '.experiments[] | [.name, .holds]'
+  carom-lab paper slingshot-2a --show-plan > mine.toml
+  carom-lab paper slingshot-2a --plan mine.toml
 
 Exit codes: 0 all relations hold, 1 a relation does not hold, 2 usage error";
 

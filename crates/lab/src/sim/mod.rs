@@ -1,12 +1,11 @@
-//! `carom sim`: the simulator on the command line.
+//! `carom-lab sim`: the simulator on the command line.
 
 mod baselines;
 mod fuzz;
 mod subjects;
 
+use carom_terminal::{CliError, Outcome};
 use clap::Subcommand;
-
-use crate::error::{CliError, Outcome};
 
 /// Run the engines in a simulated network
 #[derive(clap::Args)]
@@ -21,7 +20,7 @@ enum What {
     Fuzz(fuzz::Args),
 }
 
-/// Runs `carom sim`.
+/// Runs `carom-lab sim`.
 ///
 /// # Errors
 /// Fails if the arguments are invalid, or a file cannot be written.
@@ -29,11 +28,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.what {
         Some(What::Fuzz(args)) => fuzz::run(args),
         None => Err(CliError::new(
-            "`carom sim` needs a subcommand",
-            "use `carom sim fuzz`, or see `carom sim --help`",
+            "`carom-lab sim` needs a subcommand",
+            "use `carom-lab sim fuzz`, or see `carom-lab sim --help`",
         )),
     }
 }
 
 const EXAMPLE: &str = "Example:
-  carom sim fuzz --seeds 1000                 search for a seed under which an engine fails";
+  carom-lab sim fuzz --seeds 1000                 search for a seed under which an engine fails";

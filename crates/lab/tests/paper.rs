@@ -1,4 +1,4 @@
-//! Tests of `carom paper` and `carom tune` from the user's view.
+//! Tests of `carom-lab paper` from the user's view.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn carom(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+fn carom_lab(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_carom-lab"));
     command.args(args).output().expect("the binary was built for this test")
 }
 
@@ -29,7 +29,7 @@ fn folder(name: &str) -> PathBuf {
 
 /// Writes a plan of `ricochet-11` that takes only a moment.
 fn small_plan(folder: &std::path::Path) -> String {
-    let plan = carom(&["paper", "ricochet-11", "--show-plan"]);
+    let plan = carom_lab(&["paper", "ricochet-11", "--show-plan"]);
     let plan = String::from_utf8(plan.stdout).expect("plans are text");
     let small = plan.replace("quick = 2500", "quick = 250").replace("quick = 1500", "quick = 300");
     assert_ne!(plan, small);
@@ -41,19 +41,16 @@ fn small_plan(folder: &std::path::Path) -> String {
 #[test]
 fn wrong_use_is_refused_with_a_way_out() {
     let refused = |args: &[&str], cause: &str, fix: &str| {
-        let output = carom(args);
+        let output = carom_lab(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         let text = stderr(&output);
         assert!(text.contains(cause) && text.contains(fix), "{args:?}: {text}");
     };
-    refused(&["paper"], "no experiment given", "carom paper --list");
+    refused(&["paper"], "no experiment given", "carom-lab paper --list");
     refused(&["paper", "slingshot-9"], "unknown experiment 'slingshot-9'", "slingshot-2a");
     refused(&["paper", "nonsense"], "unknown experiment 'nonsense'", "--list");
     refused(&["paper", "ricochet-11", "--jobs", "0"], "0", "fix");
     refused(&["paper", "ricochet-11", "--plan", "/nowhere.toml"], "/nowhere.toml", "--show-plan");
-    refused(&["tune"], "missing required option", "--model");
-    refused(&["tune", "--model", "--view", "65"], "views of 65", "--view 64");
-    refused(&["tune", "--model", "--loss", "200%"], "at most 100%", "100%");
 }
 
 #[test]
@@ -62,7 +59,7 @@ fn plan_with_an_unknown_key_is_refused_with_the_known_keys() {
     let plan = small_plan(&folder);
     let text = fs::read_to_string(&plan).expect("it was just written");
     fs::write(&plan, text.replace("mean_size", "men_size")).expect("it can be written again");
-    let output = carom(&["paper", "ricochet-11", "--plan", &plan]);
+    let output = carom_lab(&["paper", "ricochet-11", "--plan", &plan]);
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
     assert!(text.contains("small.toml:") && text.contains("unknown key 'men_size'"), "{text}");
@@ -71,7 +68,7 @@ fn plan_with_an_unknown_key_is_refused_with_the_known_keys() {
 
 #[test]
 fn all_experiments_are_listed() {
-    let list = json(&carom(&["paper", "--list", "--json"]));
+    let list = json(&carom_lab(&["paper", "--list", "--json"]));
     let names: Vec<&str> = list["experiments"]
         .as_array()
         .expect("a list")
@@ -122,7 +119,7 @@ fn same_seed_gives_the_same_files_and_json_for_any_jobs() {
         let out_text = out.display().to_string();
         let args = ["paper", "ricochet-11", "--quick", "--json", "--plan", &plan];
         let more = ["--out", &out_text, "--seed", seed, "--jobs", jobs];
-        let output = carom(&[&args[..], &more[..]].concat());
+        let output = carom_lab(&[&args[..], &more[..]].concat());
         let files = ["ricochet-11.csv", "ricochet-11.svg", "report.html"];
         let files = files.map(|file| fs::read_to_string(out.join(file)).expect("it was written"));
         (json(&output), files, output.status.code())
@@ -158,17 +155,8 @@ fn a_relation_that_does_not_hold_ends_with_code_1() {
     assert_ne!(text, strict);
     fs::write(&plan, strict).expect("it can be written again");
     let out = folder.join("out").display().to_string();
-    let output = carom(&["paper", "ricochet-11", "--quick", "--plan", &plan, "--out", &out]);
+    let output = carom_lab(&["paper", "ricochet-11", "--quick", "--plan", &plan, "--out", &out]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("DOES NOT HOLD"));
     assert!(stderr(&output).contains("1 of 1 runs"), "{}", stderr(&output));
-}
-
-#[test]
-fn tune_reports_the_bounds_of_every_c() {
-    let advice = json(&carom(&["tune", "--model", "--up-to-c", "8", "--json"]));
-    let points = advice["points"].as_array().expect("a list");
-    assert_eq!((points.len(), &advice["group_size"]), (8, &64.into()));
-    let lower = points[4]["recovered"]["lower"].as_f64().expect("a number");
-    assert!((lower - 0.926).abs() < 5e-4, "{lower}");
 }

@@ -1,11 +1,11 @@
-//! Tests of `carom sim fuzz` from the user's view.
+//! Tests of `carom-lab sim fuzz` from the user's view.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
 fn fuzz(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_carom-lab"));
     command.args(["sim", "fuzz"]).args(args).output().expect("the command runs")
 }
 
@@ -56,10 +56,11 @@ fn wrong_use_is_refused_with_a_fix() {
 
 #[test]
 fn sim_without_a_verb_lists_its_verbs() {
-    let output = Command::new(env!("CARGO_BIN_EXE_carom")).arg("sim").output().expect("it runs");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_carom-lab")).arg("sim").output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("carom sim fuzz"), "{text}");
+    assert!(text.contains("carom-lab sim fuzz"), "{text}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::error::{CliError, Outcome, SIGNALLED};
 use crate::output;
 
 /// Counter of the user's interrupt requests.
-pub(crate) struct Interrupt {
+pub struct Interrupt {
     asked: Mutex<u32>,
     wake: Condvar,
     /// Returns the text to print if the command is terminated by force.
@@ -19,7 +19,7 @@ pub(crate) struct Interrupt {
 ///
 /// # Errors
 /// Fails if the signal handler cannot be installed.
-pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
+pub fn listen() -> Result<&'static Interrupt, CliError> {
     listen_with(PATIENCE)
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
 ///
 /// # Errors
 /// Fails if the signal handler cannot be installed.
-pub(crate) fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
+pub fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
     listen_by(move || on_signal(patience))
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliE
 ///
 /// # Errors
 /// Fails if the signal handler cannot be installed.
-pub(crate) fn listen_to_all() -> Result<&'static Interrupt, CliError> {
+pub fn listen_to_all() -> Result<&'static Interrupt, CliError> {
     listen_by(|| {
         INTERRUPT.ask();
     })
@@ -53,7 +53,7 @@ fn listen_by(on_signal: impl FnMut() + Send + 'static) -> Result<&'static Interr
 ///
 /// For subcommands with a task to complete: their caller must not take an interrupted run for
 /// success.
-pub(crate) fn told_by_code(ended: Result<Outcome, CliError>) -> Result<Outcome, CliError> {
+pub fn into_outcome(ended: Result<Outcome, CliError>) -> Result<Outcome, CliError> {
     match ended {
         Err(error) if error.is_interruption() => {
             output::say(&error);
@@ -65,29 +65,29 @@ pub(crate) fn told_by_code(ended: Result<Outcome, CliError>) -> Result<Outcome, 
 
 impl Interrupt {
     /// Returns `true` if there was an interrupt request.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         self.count() > 0
     }
 
     /// Returns the number of interrupt requests.
-    pub(crate) fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         *self.locked()
     }
 
     /// Waits for an interrupt request, for at most `timeout`. Returns `true` if there was one.
-    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+    pub fn wait(&self, timeout: Duration) -> bool {
         self.wait_for_more(0, timeout) > 0
     }
 
     /// Waits until there were more than `seen` interrupt requests, for at most `timeout`. Returns
     /// their number.
-    pub(crate) fn wait_for_more(&self, seen: u32, timeout: Duration) -> u32 {
+    pub fn wait_for_more(&self, seen: u32, timeout: Duration) -> u32 {
         let waited = self.wake.wait_timeout_while(self.locked(), timeout, |asked| *asked <= seen);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Sets the text to print if the command is terminated by force.
-    pub(crate) fn set_last_words(&self, words: impl Fn() -> String + Send + 'static) {
+    pub fn set_last_words(&self, words: impl Fn() -> String + Send + 'static) {
         let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         *last_words = Some(Box::new(words));
     }

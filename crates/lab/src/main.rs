@@ -1,0 +1,85 @@
+//! The command `carom-lab`: research tools for Carom's protocols.
+//!
+//! It reproduces the evaluations of the papers, and tests the engines in random scenarios.
+
+mod paper;
+mod sim;
+
+use std::process::ExitCode;
+
+use carom_terminal::{CliError, Outcome, Shell};
+use clap::{Parser, Subcommand};
+
+/// Evaluations of the papers behind Carom, and random tests of its engines, in a simulated network
+#[derive(Parser)]
+#[command(name = "carom-lab", version, after_help = EXAMPLE)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Paper(paper::Args),
+    Sim(sim::Args),
+    /// Print the completion script of a shell
+    #[command(after_help = COMPLETIONS_EXAMPLE)]
+    Completions {
+        /// Shell for which the script is generated
+        shell: Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    carom_terminal::exit_code(carom_terminal::parse::<Cli>().and_then(|cli| match cli {
+        Some(cli) => run(&cli.verb),
+        None => Ok(Outcome::Fine),
+    }))
+}
+
+fn run(verb: &Verb) -> Result<Outcome, CliError> {
+    match verb {
+        Verb::Paper(args) => paper::run(args),
+        Verb::Sim(args) => sim::run(args),
+        Verb::Completions { shell } => carom_terminal::print_completions::<Cli>(*shell),
+    }
+}
+
+const EXAMPLE: &str = "Examples:
+  carom-lab paper all                         reproduce the evaluations of the papers
+  carom-lab sim fuzz --seeds 1000             search for a seed under which an engine fails
+
+Exit codes: 0 success, 1 a relation does not hold or a seed fails, 2 usage or environment error";
+
+const COMPLETIONS_EXAMPLE: &str = "Example:
+  source <(carom-lab completions bash)";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_valid_and_every_help_has_an_example() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        command.build();
+        for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{}", verb.get_name());
+        }
+    }
+
+    #[test]
+    fn no_help_names_an_empty_default() {
+        fn check(command: &mut clap::Command) {
+            let help = command.render_long_help().to_string();
+            assert!(!help.contains("[default: ]"), "{help}");
+            command.get_subcommands_mut().for_each(check);
+        }
+        let mut command = Cli::command();
+        command.build();
+        check(&mut command);
+    }
+}

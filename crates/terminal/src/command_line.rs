@@ -1,0 +1,48 @@
+//! Start and end of a command: its command line, and its exit code.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+
+use crate::error::{CliError, Outcome};
+use crate::output;
+
+/// Parses the command line. Returns `None` after printing the requested help or version.
+///
+/// # Errors
+/// Fails if the command line is invalid.
+pub fn parse<T: Parser>() -> Result<Option<T>, CliError> {
+    match T::try_parse() {
+        Ok(parsed) => Ok(Some(parsed)),
+        Err(error) if error.use_stderr() => Err(CliError::usage(&error, &T::command())),
+        Err(help) => {
+            // The reader may close the pipe early, as `head` does.
+            let _ = help.print();
+            Ok(None)
+        }
+    }
+}
+
+/// Returns the exit code of a command. Prints the error if it failed.
+pub fn exit_code(ended: Result<Outcome, CliError>) -> ExitCode {
+    match ended {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            output::say(&error);
+            error.into()
+        }
+    }
+}
+
+/// Prints the completion script of a command for `shell`.
+///
+/// # Errors
+/// Fails if standard output cannot be written.
+pub fn print_completions<T: CommandFactory>(shell: Shell) -> Result<Outcome, CliError> {
+    let mut command = T::command();
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    output::lines(String::from_utf8_lossy(&script).trim_end()).map(|()| Outcome::Fine)
+}
