@@ -13,6 +13,7 @@ mod loss;
 mod members;
 mod node;
 mod publish;
+mod quorum;
 mod recv;
 mod ring;
 mod send;

@@ -12,7 +12,7 @@ use carom_proto::Profile as Engine;
 use carom_terminal::interrupt::Interrupt;
 use carom_terminal::{CliError, output};
 
-use crate::ring;
+use crate::quorum;
 
 /// Network settings of a node.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -184,7 +184,7 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     let fix = match error {
         JoinGroupError::Refused(JoinError::Contradiction { theirs, .. }) => {
             let flags = match theirs.profile {
-                Engine::Ordered(partition) => ring::flags(partition),
+                Engine::Ordered(partition) => quorum::flags(partition),
                 Engine::TimeCritical(RateOfFire { r, c }) => format!("--rate-of-fire {r},{c}"),
                 other => format!("profile {other}"),
             };

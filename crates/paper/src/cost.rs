@@ -19,8 +19,8 @@ use carom_proto::{
 };
 use nix::time::{ClockId, clock_gettime};
 
+use crate::ends::Ends;
 use crate::lateral::{Groups, Membership, group_id, node_id};
-use crate::work::Ends;
 
 /// Measurement of processor time.
 #[derive(Clone, Debug, PartialEq)]

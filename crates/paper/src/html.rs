@@ -192,9 +192,8 @@ details{margin:.6rem 0}summary{cursor:pointer}";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::RunScale;
     use crate::figure::{Axis, Figure};
-    use crate::plan::{Heading, Reported};
+    use crate::plan::{Heading, Reported, RunScale};
     use crate::relation::Better;
     use crate::report::Findings;
 

@@ -1,31 +1,11 @@
-//! Reports as JSON.
+//! Tables as JSON.
 
 use serde_json::{Map, Value, json};
 
-use crate::report::Report;
 use crate::table::{Cell, Table};
 
-/// Returns the report as JSON.
-pub(crate) fn of(report: &Report) -> Value {
-    let mut value = json!({
-        "name": report.name(),
-        "title": report.heading.title,
-        "source": report.heading.source,
-        "seed": report.seed,
-        "quick": report.quick,
-        "holds": report.holds(),
-        "relations": report.relations,
-        "better": report.better,
-        "notes": report.notes,
-        "points": points(&report.table),
-    });
-    if let (Some(measured), Some(object)) = (&report.measured, value.as_object_mut()) {
-        object.insert("measured".to_owned(), points(measured));
-    }
-    value
-}
-
-fn points(table: &Table) -> Value {
+/// Returns the rows as objects. The names of the columns are the keys.
+pub(crate) fn points(table: &Table) -> Value {
     let row = |row: &Vec<Cell>| {
         let cells = table.columns.iter().zip(row);
         let cells = cells.map(|(column, cell)| ((*column).to_owned(), value(cell)));

@@ -24,6 +24,8 @@
 mod cluster;
 mod cost;
 mod csv;
+mod delays;
+mod ends;
 mod experiments;
 mod figure;
 pub mod html;

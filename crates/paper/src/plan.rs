@@ -192,6 +192,15 @@ impl TryFrom<String> for Fire {
     }
 }
 
+/// Length and seed of the runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunScale {
+    /// `true` for the plans' short runs.
+    pub(crate) quick: bool,
+    /// Seed of all randomness.
+    pub(crate) seed: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,7 @@
 //! Results of experiments.
 
-use crate::experiments::RunScale;
 use crate::figure::{Figure, Kind, Shape};
-use crate::plan::Heading;
+use crate::plan::{Heading, RunScale};
 use crate::relation::{Better, Relation};
 use crate::table::Table;
 use crate::{csv, json, svg};
@@ -84,6 +83,21 @@ impl Report {
 
     /// Returns the report as JSON. `docs/json.md` documents the fields.
     pub fn json(&self) -> serde_json::Value {
-        json::of(self)
+        let mut value = serde_json::json!({
+            "name": self.name(),
+            "title": self.heading.title,
+            "source": self.heading.source,
+            "seed": self.seed,
+            "quick": self.quick,
+            "holds": self.holds(),
+            "relations": self.relations,
+            "better": self.better,
+            "notes": self.notes,
+            "points": json::points(&self.table),
+        });
+        if let (Some(measured), Some(object)) = (&self.measured, value.as_object_mut()) {
+            object.insert("measured".to_owned(), json::points(measured));
+        }
+        value
     }
 }

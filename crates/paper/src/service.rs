@@ -14,9 +14,10 @@ use carom::sim::{Host, Membership as Oracle, World, WorldConfig};
 use carom::{Event, Group, Loss, Node, Profile, lateral};
 use carom_proto::{Class, Rng};
 
-use crate::lateral::{Delays, Groups, Membership};
+use crate::delays::Delays;
+use crate::ends::Ends;
+use crate::lateral::{Groups, Membership};
 use crate::network::Wiring;
-use crate::work::Ends;
 
 /// Run of the replicated service. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::experiments::{self, Loaded, Spec};
-use crate::plan::{Heading, PlanError, experiment_of};
+use crate::plan::{Heading, PlanError, RunScale, experiment_of};
 use crate::report::Report;
 use crate::work::{Job, Outcome};
 
@@ -131,7 +131,7 @@ impl Suite {
 
     /// Runs all experiments, and returns the reports of those whose jobs are all done.
     pub fn run(&self, options: &Options, watch: &impl Watch) -> Vec<Report> {
-        let scale = experiments::RunScale { quick: options.quick, seed: options.seed };
+        let scale = RunScale { quick: options.quick, seed: options.seed };
         let mut work = Shared::default();
         let wanted: Vec<Vec<usize>> = self
             .entries

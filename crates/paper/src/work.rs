@@ -4,12 +4,10 @@ use std::fmt;
 
 use crate::cluster::{BulkOutcome, BulkRun, StreamOutcome, StreamRun};
 use crate::cost::{CostOutcome, CostRun};
+use crate::ends::Ends;
 use crate::lateral::{LateralOutcome, LateralRun, SrmOutcome, SrmRun};
 use crate::ordered::{PingPongOutcome, PingPongRun, TransferOutcome, TransferRun};
 use crate::service::{ServiceOutcome, ServiceRun};
-
-/// Returns `true` if the job is to end early.
-pub(crate) type Ends<'a> = &'a (dyn Fn() -> bool + 'a);
 
 /// Independent run. Equal jobs run once.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,8 @@
-//! Addresses of the processes of a membership service.
+//! Addresses of the processes of a membership service, and of their status pages.
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
-use carom_control::DEFAULT_PORT;
+use carom_control::{DEFAULT_HTTP_PORT, DEFAULT_PORT};
 use carom_terminal::{CliError, plain};
 
 /// Resolves `names`, each HOST or HOST:PORT, to IPv4 addresses without duplicates.
@@ -30,6 +30,11 @@ pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
         return Err(CliError::new(cause, "give the IPv4 address of a `carom control`"));
     }
     Ok(all)
+}
+
+/// Returns the default address of status and metrics.
+pub(super) fn default_http() -> SocketAddr {
+    SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DEFAULT_HTTP_PORT)
 }
 
 #[cfg(test)]

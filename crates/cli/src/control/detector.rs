@@ -8,7 +8,8 @@ use carom_control::{Detector, DetectorOptions, DetectorStatus};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, output, units};
 
-use super::{address, check_detection, check_name};
+use super::address;
+use super::limits::{check_detection, check_name};
 
 /// Flags of `carom control detector`.
 #[derive(clap::Args)]

@@ -2,13 +2,10 @@
 
 pub(crate) mod address;
 mod detector;
+mod limits;
 mod run;
 mod show;
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
-
-use carom_control::{DEFAULT_HTTP_PORT, Options};
 use carom_terminal::{CliError, Outcome};
 use clap::Subcommand;
 
@@ -48,42 +45,6 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     }
 }
 
-/// Returns the default address of status and metrics.
-fn default_http() -> SocketAddr {
-    SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DEFAULT_HTTP_PORT)
-}
-
-/// Returns the default listening address, for the help text.
-fn default_listen() -> SocketAddr {
-    Options::new("").listen
-}
-
-/// Rejects detection times below 100 ms.
-///
-/// # Errors
-/// Fails if `time` is too short. `flag` is the flag that set it.
-fn check_detection(flag: &str, time: Duration) -> Result<(), CliError> {
-    if time >= LEAST_DETECTION {
-        return Ok(());
-    }
-    let cause = format!("{flag}: {time:?} is too short: the minimum is {LEAST_DETECTION:?}");
-    Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")))
-}
-
-/// Rejects names that do not fit in a frame.
-///
-/// # Errors
-/// Fails if `name` has more than 255 bytes. `flag` is the flag that set it.
-fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
-    if name.len() <= LONGEST_NAME {
-        return Ok(());
-    }
-    let fix = format!("give a name of at most {LONGEST_NAME} bytes");
-    Err(CliError::new(format!("{flag}: the name has {} bytes, which is too long", name.len()), fix))
-}
-
-const LEAST_DETECTION: Duration = Duration::from_millis(100);
-const LONGEST_NAME: usize = 255;
 #[cfg(feature = "etcd")]
 const EXAMPLE: &str = "Examples:
   carom control --store /var/lib/carom

@@ -9,8 +9,14 @@ use carom_control::{Control, EtcdOptions, Options, StoreOptions};
 use carom_terminal::{CliError, Outcome, interrupt, output, units};
 use serde::Serialize;
 
-use super::{check_detection, check_name, default_http, default_listen};
+use super::address::default_http;
+use super::limits::{check_detection, check_name};
 use crate::waiting;
+
+/// Returns the default listening address, for the help text.
+fn default_listen() -> SocketAddr {
+    Options::new("").listen
+}
 
 /// Flags of the membership service.
 #[derive(clap::Args)]

@@ -9,7 +9,7 @@ use carom_terminal::{CliError, Outcome, counted, output, plain, units};
 use comfy_table::{Table, presets};
 use serde::de::DeserializeOwned;
 
-use super::default_http;
+use super::address::default_http;
 
 /// Flags of `carom control status`.
 #[derive(clap::Args)]

@@ -11,7 +11,7 @@ use carom_terminal::{CliError, Outcome, output, plain};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-use super::Args;
+use super::args::Args;
 use crate::ring::{self, RingWatch};
 use crate::serve::code;
 

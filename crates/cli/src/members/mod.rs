@@ -12,7 +12,7 @@ use carom_terminal::{CliError, Outcome, output, units};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use self::ring::Look;
+use self::ring::{Look, WATCH_EVERY};
 use self::service::Question;
 use crate::node::NodeArgs;
 
@@ -64,22 +64,24 @@ struct Member {
 /// # Errors
 /// Fails if the node cannot start, or a seed or the service does not answer.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
-    if let Some((controls, cluster)) = args.node.service() {
-        let (group, watch, json) = (args.group.as_deref(), args.watch, args.json);
+    let Args { node, locks, watch, json, .. } = args;
+    let (timeout, watch, json) = (args.timeout, *watch, *json);
+    if let Some((controls, cluster)) = node.service() {
+        let group = args.group.as_deref();
         return Question { controls, cluster, group, watch, json }.answer();
     }
     if let Some(name) = &args.group {
-        return Look { args, name }.run(interrupt::listen()?);
+        return Look { node, name, locks, timeout, watch, json }.run(interrupt::listen()?);
     }
     let interrupt = interrupt::listen()?;
-    let node = args.node.start(args.node.builder(), interrupt)?;
+    let node = node.start(node.builder(), interrupt)?;
     settle(&node, interrupt);
     let mut shown = Report::of(&node.status());
-    show(&shown, args.json)?;
-    while args.watch && !interrupt.wait(WATCH_EVERY) {
+    show(&shown, json)?;
+    while watch && !interrupt.wait(WATCH_EVERY) {
         let report = Report::of(&node.status());
         if report.members != shown.members {
-            if args.json {
+            if json {
                 output::json(&report)?;
             } else {
                 output::lines(&changes(&shown, &report))?;
@@ -169,7 +171,6 @@ fn changes(before: &Report, after: &Report) -> String {
 const STEP: Duration = Duration::from_millis(50);
 const SETTLE_QUIET: Duration = Duration::from_millis(500);
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
-const WATCH_EVERY: Duration = Duration::from_millis(200);
 const EXAMPLE: &str = "Examples:
   carom members
   carom members --seed 10.0.0.1:7400 --watch --json

@@ -1,6 +1,7 @@
 //! Rings of an ordered group: the token holder, and the holder and queue of each lock.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use carom::rmp::{LockName, Process};
 use carom::{Node, NodeId, RingStatus, Status};
@@ -9,13 +10,18 @@ use carom_terminal::{CliError, Outcome, counted, output};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use super::{Args, WATCH_EVERY};
+use crate::node::NodeArgs;
 use crate::{ring, waiting};
 
 /// Query for the rings of one group, by a node in no group.
 pub(super) struct Look<'a> {
-    pub(super) args: &'a Args,
+    pub(super) node: &'a NodeArgs,
     pub(super) name: &'a str,
+    /// Names of locks, to show them by name.
+    pub(super) locks: &'a [String],
+    pub(super) timeout: Duration,
+    pub(super) watch: bool,
+    pub(super) json: bool,
 }
 
 impl Look<'_> {
@@ -24,10 +30,10 @@ impl Look<'_> {
     /// # Errors
     /// Fails if the node cannot start, or ends.
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Outcome, CliError> {
-        let node = self.args.node.start(self.args.node.builder(), interrupt)?;
+        let node = self.node.start(self.node.builder(), interrupt)?;
         let mut shown = self.look(&node, interrupt)?.ok_or_else(CliError::interrupted)?;
         self.show(&node.status(), &shown)?;
-        while self.args.watch && !interrupt.wait(WATCH_EVERY) {
+        while self.watch && !interrupt.wait(WATCH_EVERY) {
             let Some(now) = self.look(&node, interrupt)? else { break };
             if !are_alike(&shown, &now) {
                 self.show(&node.status(), &now)?;
@@ -35,7 +41,7 @@ impl Look<'_> {
             }
         }
         node.close();
-        Ok(Outcome::of(shown.is_empty() && !self.args.watch))
+        Ok(Outcome::of(shown.is_empty() && !self.watch))
     }
 
     /// Queries the rings. Returns `None` if the user interrupts.
@@ -44,7 +50,7 @@ impl Look<'_> {
         node: &Node,
         interrupt: &Interrupt,
     ) -> Result<Option<Vec<RingStatus>>, CliError> {
-        let look = node.look(self.name, self.args.timeout);
+        let look = node.look(self.name, self.timeout);
         let rings = waiting::until(Box::pin(look), || interrupt.is_asked()).transpose();
         rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
     }
@@ -57,7 +63,7 @@ impl Look<'_> {
                 why_nobody(status.members.len())
             ));
         }
-        if self.args.json {
+        if self.json {
             let rings: Vec<Value> = rings.iter().map(|ring| self.object(status, ring)).collect();
             return output::json(&json!({ "group": self.name, "rings": rings }));
         }
@@ -81,7 +87,7 @@ impl Look<'_> {
         object["members"] = members.collect::<Vec<Value>>().into();
         object["working"] = ring.is_working.into();
         for lock in object["locks"].as_array_mut().into_iter().flatten() {
-            let name = self.args.locks.iter().find(|name| lock["lock"] == shown(name));
+            let name = self.locks.iter().find(|name| lock["lock"] == shown(name));
             lock["name"] = name.map(String::as_str).into();
         }
         object
@@ -136,7 +142,7 @@ impl Look<'_> {
     /// Returns the name of a lock if it was given on the command line, otherwise the hash of the
     /// name. The ring knows only the hashes.
     fn lock_name(&self, lock: LockName) -> String {
-        let given = self.args.locks.iter().find(|name| LockName::of_name(name) == lock);
+        let given = self.locks.iter().find(|name| LockName::of_name(name) == lock);
         given.map_or_else(|| lock.to_string(), Clone::clone)
     }
 }
@@ -167,3 +173,6 @@ fn why_nobody(others: usize) -> String {
         _ => format!("none of the {others} other nodes answered"),
     }
 }
+
+/// Interval of the queries with `--watch`.
+pub(super) const WATCH_EVERY: Duration = Duration::from_millis(200);

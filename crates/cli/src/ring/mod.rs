@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use carom::{Event, Group, Node, Partition, Profile};
 use carom_terminal::interrupt::{self, Interrupt};
-use carom_terminal::units::UnitError;
 use carom_terminal::{CliError, counted, output};
 
-use crate::node;
+use crate::{node, quorum};
 pub(crate) use limit::Limit;
 pub(crate) use news::RingWatch;
 
@@ -34,7 +33,7 @@ pub(crate) struct OrderedArgs {
 pub(crate) struct RingArgs {
     /// Partition of the ring that continues after a fault, the same at all members: majority, all
     /// (only with all members), or N (every partition of at least N members) [default: majority]
-    #[arg(long, value_name = "PART", value_parser = partition, allow_hyphen_values = true)]
+    #[arg(long, value_name = "QUORUM", value_parser = quorum::parse, allow_hyphen_values = true)]
     partition: Option<Partition>,
     /// Number of voters in the group, the same at all members. Nothing is ordered, acknowledged, or
     /// locked while fewer than a majority of them are in the ring, even at startup
@@ -198,35 +197,6 @@ pub(crate) fn drain(group: &Group, watch: &mut RingWatch) -> bool {
     }
 }
 
-/// Returns the flags with which the members of a group with this partition joined.
-pub(crate) fn flags(partition: Partition) -> String {
-    match partition {
-        Partition::Majority => "--ordered".to_owned(),
-        Partition::All => "--ordered --partition all".to_owned(),
-        Partition::AtLeast(least) => format!("--ordered --partition {least}"),
-        Partition::QuorumOf(voters) => format!("--ordered --quorum-of {voters}"),
-    }
-}
-
-fn partition(text: &str) -> Result<Partition, UnitError> {
-    match text {
-        "majority" => Ok(Partition::Majority),
-        "all" => Ok(Partition::All),
-        _ => match text.parse() {
-            Ok(least @ 1..=Partition::MAX_AT_LEAST) => Ok(Partition::AtLeast(least)),
-            _ => Err(UnitError {
-                cause: format!(
-                    "partition '{text}' is invalid: expected majority, all, or a number"
-                ),
-                fix: format!(
-                    "give majority, all, or a number of members from 1 to {}",
-                    Partition::MAX_AT_LEAST
-                ),
-            }),
-        },
-    }
-}
-
 const STEP: Duration = Duration::from_millis(20);
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// Grace period after Ctrl-C. A node that closes waits up to 3 s for its rings to release it.
@@ -235,26 +205,6 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(4);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom::rmp::RingView;
-
-    #[test]
-    fn a_part_is_a_majority_all_or_a_number_of_members() {
-        assert_eq!(partition("majority"), Ok(Partition::Majority));
-        assert_eq!(partition("all"), Ok(Partition::All));
-        assert_eq!(partition("3"), Ok(Partition::AtLeast(3)));
-        for wrong in ["0", "-1", "half", "", "70000"] {
-            assert!(partition(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn flag_and_library_take_the_same_numbers_of_members() {
-        for least in 0..=u16::MAX {
-            let is_flag_valid = partition(&least.to_string()).is_ok();
-            assert_eq!(is_flag_valid, Partition::AtLeast(least).validate().is_ok(), "{least}");
-        }
-        assert_eq!(usize::from(Partition::MAX_AT_LEAST), RingView::MAX_MEMBERS);
-    }
 
     #[test]
     fn a_joiner_is_told_what_is_known_of_the_ring() {

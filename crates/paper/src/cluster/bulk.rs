@@ -7,12 +7,13 @@ use std::time::Duration;
 use carom_proto::{Class, Event, Time};
 use carom_sim::{Happening, HostIx, Traffic};
 
+use super::plane::Setting;
 use super::protocol::Protocol;
 use super::rider::Rider;
-use super::scene::{SLICE, Scene, Setting};
+use super::scene::{SLICE, Scene};
 use super::tally::{Seen, Tally};
-use crate::lateral::Delays;
-use crate::work::Ends;
+use crate::delays::Delays;
+use crate::ends::Ends;
 
 /// Messages sent back to back to all receivers.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,10 +98,10 @@ const MOST: Duration = Duration::from_millis(500);
 impl BulkRun {
     /// Runs the transfer. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<BulkOutcome> {
-        let mut scene = self.setting.plane().scene(self.protocol, true);
+        let mut scene = Scene::new(self.setting.plane(), self.protocol, true);
         scene.begin(ends)?;
         let before = scene.world.footprint();
-        let packet_time = scene.plane.packet_time(self.protocol);
+        let packet_time = self.protocol.packet_time(&self.setting);
         let mut ledger = Ledger::new(&scene, self.packets);
         let end = ledger.begin + packet_time * self.packets * MOST_TIMES + MOST;
         let mut look = ledger.begin;
@@ -131,7 +132,7 @@ impl BulkRun {
     }
 
     fn outcome(&self, scene: &Scene, ledger: Ledger, footprint: Footprint) -> BulkOutcome {
-        let packet_time = scene.plane.packet_time(self.protocol);
+        let packet_time = self.protocol.packet_time(&self.setting);
         let at_most = f64::from(self.packets) * packet_time.as_secs_f64();
         let bits = 8.0 * f64::from(self.packets) * self.setting.payload_bytes as f64;
         let receivers = scene.plane.receivers().len();

@@ -1,6 +1,7 @@
 //! Bulk delivery in a simulated data center, with RDCM and the protocols of its paper's comparison.
 
 mod bulk;
+mod plane;
 mod protocol;
 mod rider;
 mod scene;
@@ -10,8 +11,8 @@ mod tally;
 pub(crate) use self::bulk::{BulkOutcome, BulkRun};
 #[cfg(test)]
 pub(crate) use self::bulk::{Counts, Footprint};
+pub(crate) use self::plane::{Group, Setting};
 pub(crate) use self::protocol::Protocol;
-pub(crate) use self::scene::{Group, Setting};
 pub(crate) use self::stream::{Bin, Happens, StreamOutcome, StreamRun};
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use carom_proto::rdcm::{self, Congestion, Network, Rdcm};
 use carom_proto::{Engine, GroupId, NodeId, Profile};
 use serde::Deserialize;
 
-use super::scene::{GROUP, Plane, node_of};
+use super::plane::{FRAMING_BYTES, GROUP, Plane, Setting, node_of};
 
 /// Protocol for reliable multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -85,6 +85,13 @@ impl Protocol {
             }
             Self::Rdcm => RDCM_DATA_BYTES + payload_bytes,
         }
+    }
+
+    /// Returns the time that a link needs for one message of the group.
+    pub(crate) fn packet_time(self, setting: &Setting) -> Duration {
+        let bytes = self.datagram_bytes(setting.payload_bytes) + FRAMING_BYTES;
+        let nanos = 8 * bytes as u64 * 1_000_000_000 / setting.bits_per_second;
+        Duration::from_nanos(nanos)
     }
 
     /// Returns `true` if multicasts of all members are confined to the links of the group's tree

@@ -7,8 +7,8 @@ use carom_proto::rdcm::tree::MulticastTree;
 use carom_proto::{Class, Endpoint, Engine, Event, Time, Transmit, Wakeup};
 use carom_sim::Machine;
 
+use super::plane::FRAMING_BYTES;
 use super::protocol::{Protocol, Ridden};
-use super::scene::FRAMING_BYTES;
 use super::tally::Tally;
 
 /// Engine, with the observations of its node.

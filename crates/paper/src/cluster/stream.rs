@@ -8,10 +8,11 @@ use carom_proto::rdcm::topology::Vertex;
 use carom_proto::{Class, Event, Time};
 use carom_sim::{Background, Fault, HostIx, Place};
 
+use super::plane::Setting;
 use super::protocol::Protocol;
 use super::rider::Rider;
-use super::scene::{Scene, Setting};
-use crate::work::Ends;
+use super::scene::Scene;
+use crate::ends::Ends;
 
 /// Stream of messages at a fixed rate, or as fast as the sender can send.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,7 +101,7 @@ const BACKGROUND_BYTES: usize = 1024;
 impl StreamRun {
     /// Runs the stream. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<StreamOutcome> {
-        let mut scene = self.setting.plane().scene(self.protocol, false);
+        let mut scene = Scene::new(self.setting.plane(), self.protocol, false);
         scene.begin(ends)?;
         let receivers: Vec<HostIx> = scene.plane.receivers().map(HostIx).collect();
         let got = receivers.iter().map(|host| (*host, 0)).collect();
@@ -170,7 +171,7 @@ impl Streaming<'_> {
         if is_due && self.scene.idle_at() <= now && self.scene.send().is_ok() {
             self.sent += 1;
         }
-        let pause = self.scene.plane.packet_time(self.run.protocol);
+        let pause = self.run.protocol.packet_time(&self.run.setting);
         let next = self.scene.idle_at().max(now + pause / 2);
         self.run_until(next.min(end));
     }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use carom_proto::loss::Loss;
 use serde::Deserialize;
 
-use super::RunScale;
 use crate::lateral::{LateralRun, Length, Membership};
 use crate::network::Wiring;
-use crate::plan::{Scaled, Share, Span};
+use crate::plan::{RunScale, Scaled, Share, Span};
 
 /// Settings that most runs of a plan share.
 #[derive(Clone, Debug, Deserialize)]

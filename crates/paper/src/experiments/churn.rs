@@ -3,10 +3,10 @@
 use serde::Deserialize;
 
 use super::bed::{Bed, check_list};
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
 use crate::figure::{Axis, Figure};
 use crate::lateral::{Churn, LateralOutcome, LateralRun, Membership, Views};
-use crate::plan::{Fire, Scaled, Share, Span};
+use crate::plan::{Fire, RunScale, Scaled, Share, Span};
 use crate::relation::Relation;
 use crate::report::Findings;
 use crate::table::Table;

@@ -1,17 +1,12 @@
 //! The experiments: their plans, the jobs that they need, and the evaluation of the outcomes.
 
-use std::fmt;
-
-use carom_proto::lateral::model::Setting;
 use serde::de::DeserializeOwned;
 
-use crate::lateral::GroupOutcome;
-use crate::plan::{Heading, Plan, PlanError};
-use crate::report::Findings;
-use crate::work::{Job, Outcome};
+use crate::plan::{Plan, PlanError};
 
 mod bed;
 mod churn;
+mod experiment;
 mod rdcm_bed;
 mod rdcm_failures;
 mod rdcm_losses;
@@ -32,52 +27,8 @@ mod slingshot_model;
 mod slingshot_size;
 mod slingshot_srm;
 
-/// Experiment with the settings of its plan.
-pub(crate) trait Experiment: fmt::Debug + Send + Sync {
-    /// Checks the settings, and returns a description of the first error.
-    fn check(&self) -> Result<(), String>;
-
-    /// Returns the jobs of the experiment.
-    fn jobs(&self, scale: RunScale) -> Vec<Job>;
-
-    /// Evaluates the outcomes, which are in the order of the jobs.
-    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings;
-
-    /// Returns the points to which Slingshot's analysis applies.
-    fn modelled(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
-        let _ = (scale, outcomes);
-        Vec::new()
-    }
-}
-
-/// Simulated point to which Slingshot's analysis applies.
-#[derive(Clone, Debug)]
-pub(crate) struct Modelled {
-    pub(crate) label: String,
-    pub(crate) setting: Setting,
-    /// Share of lost packets that were recovered from repairs.
-    pub(crate) recovered: f64,
-    /// Standard deviation of `recovered`.
-    pub(crate) sigma: f64,
-}
-
-impl Modelled {
-    /// Creates the point of `outcome` at `setting`.
-    pub(crate) fn new(label: String, setting: Setting, outcome: &GroupOutcome) -> Self {
-        // `sigma` is 0 if no packet or every packet was recovered. One packet is the resolution.
-        let sigma = outcome.sigma().max(1.0 / outcome.lost.max(1) as f64);
-        Self { label, setting, recovered: outcome.recovered_share(), sigma }
-    }
-}
-
-/// Length and seed of the runs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RunScale {
-    /// `true` for the plans' short runs.
-    pub(crate) quick: bool,
-    /// Seed of all randomness.
-    pub(crate) seed: u64,
-}
+use experiment::Experiment;
+pub(crate) use experiment::Loaded;
 
 /// Entry of the table of experiments.
 #[derive(Debug)]
@@ -94,13 +45,6 @@ pub(crate) struct Spec {
 /// Function that reads the plan of an experiment.
 #[derive(Debug)]
 struct Reader(fn(&str, &str) -> Result<Loaded, PlanError>);
-
-/// Experiment, and the common part of its plan.
-#[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) heading: Heading,
-    pub(crate) experiment: Box<dyn Experiment>,
-}
 
 impl Spec {
     /// Reads a plan of this experiment. `file` is used in error messages.
@@ -133,6 +77,12 @@ where
 {
     let (heading, setup) = Plan::<S>::read(file, text)?.split();
     Ok(Loaded { heading, experiment: Box::new(setup) })
+}
+
+/// Reads the plan of an experiment that evaluates the points of others.
+fn read_model(file: &str, text: &str) -> Result<Loaded, PlanError> {
+    let (heading, setup) = Plan::<slingshot_model::SlingshotModel>::read(file, text)?.split();
+    Ok(Loaded { heading, experiment: Box::new(setup.with_experiments(built_in)) })
 }
 
 /// Returns the experiment `name` with its built-in plan.
@@ -183,7 +133,7 @@ pub(crate) const ALL: &[Spec] = &[
         file: "plans/slingshot-model.toml",
         plan: include_str!("../../plans/slingshot-model.toml"),
         figures: &["bounds"],
-        read: Reader(read::<slingshot_model::SlingshotModel>),
+        read: Reader(read_model),
     },
     Spec {
         name: "ricochet-8",

@@ -3,9 +3,8 @@
 use carom_proto::loss::Loss;
 use serde::Deserialize;
 
-use super::RunScale;
 use crate::cluster::{Group, Setting};
-use crate::plan::{Scaled, Size, Span};
+use crate::plan::{RunScale, Scaled, Size, Span};
 
 /// BCube, and a group of its servers.
 #[derive(Clone, Debug, Deserialize)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::bed::check_list;
+use super::experiment::Experiment;
 use super::rdcm_bed::Bed;
-use super::{Experiment, RunScale};
 use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
 use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::{Scaled, Share, Span};
+use crate::plan::{RunScale, Scaled, Share, Span};
 use crate::relation::Relation;
 use crate::report::Findings;
 use crate::table::Table;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::bed::check_list;
+use super::experiment::Experiment;
 use super::rdcm_bed::Bed;
 use super::rdcm_losses::NAMES;
-use super::{Experiment, RunScale};
 use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
 use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::{Scaled, Share, Span};
+use crate::plan::{RunScale, Scaled, Share, Span};
 use crate::relation::{Relation, greatest_last};
 use crate::report::Findings;
 use crate::table::Table;

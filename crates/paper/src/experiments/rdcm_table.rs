@@ -5,11 +5,11 @@ use carom_proto::loss::Loss;
 use serde::Deserialize;
 
 use super::bed::check_list;
+use super::experiment::Experiment;
 use super::rdcm_bed::Bed;
-use super::{Experiment, RunScale};
 use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
 use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::{Scaled, Share, Span};
+use crate::plan::{RunScale, Scaled, Share, Span};
 use crate::relation::{Relation, greatest_last};
 use crate::report::Findings;
 use crate::table::Table;

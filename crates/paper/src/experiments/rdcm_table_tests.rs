@@ -20,7 +20,7 @@ fn outcome(astray: u64, again: u64, requests: u64, copies: u64, repairs_gb: u64)
         receivers: 100,
         counts,
         footprint: Footprint { data: 100, repairs: repairs_gb, control: 1 },
-        delays: crate::lateral::Delays::new(delays),
+        delays: crate::delays::Delays::new(delays),
         ..BulkOutcome::default()
     }
 }

@@ -3,11 +3,11 @@
 use serde::Deserialize;
 
 use super::bed::check_list;
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
 use crate::cost::{CostOutcome, CostRun};
 use crate::figure::{Axis, Figure};
 use crate::lateral::Membership;
-use crate::plan::{Fire, Scaled};
+use crate::plan::{Fire, RunScale, Scaled};
 use crate::relation::{Better, Relation};
 use crate::report::Findings;
 use crate::table::Table;

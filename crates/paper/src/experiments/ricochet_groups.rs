@@ -4,10 +4,10 @@
 use serde::Deserialize;
 
 use super::bed::{Bed, check_list};
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
 use crate::figure::{Axis, Figure, Shape};
 use crate::lateral::{LateralOutcome, Membership};
-use crate::plan::{Fire, Scaled};
+use crate::plan::{Fire, RunScale, Scaled};
 use crate::relation::{Better, Relation, greatest_last, least_first};
 use crate::report::Findings;
 use crate::table::Table;

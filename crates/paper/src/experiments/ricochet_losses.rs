@@ -7,10 +7,10 @@ use carom_proto::loss::Loss;
 use serde::Deserialize;
 
 use super::bed::{Bed, check_list};
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::lateral::{GroupOutcome, LateralRun, Membership, Variant};
-use crate::plan::{Fire, Scaled, Share, Span};
+use crate::plan::{Fire, RunScale, Scaled, Share, Span};
 use crate::relation::{Better, Relation};
 use crate::report::Findings;
 use crate::table::{Table, significant};

@@ -3,10 +3,10 @@
 use serde::Deserialize;
 
 use super::bed::Bed;
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::lateral::{LateralRun, Membership, Variant};
-use crate::plan::Fire;
+use crate::plan::{Fire, RunScale};
 use crate::relation::Relation;
 use crate::report::Findings;
 use crate::table::Table;

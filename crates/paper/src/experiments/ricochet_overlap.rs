@@ -3,10 +3,10 @@
 use serde::Deserialize;
 
 use super::bed::{Bed, check_list};
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
 use crate::figure::{Axis, Figure};
 use crate::lateral::{GroupOutcome, Membership};
-use crate::plan::{Fire, Scaled};
+use crate::plan::{Fire, RunScale, Scaled};
 use crate::relation::{Better, Relation, least_first};
 use crate::report::Findings;
 use crate::table::Table;

@@ -3,10 +3,10 @@
 use serde::Deserialize;
 
 use super::bed::{Bed, check_list};
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
 use crate::figure::{Axis, Figure};
 use crate::lateral::{LateralOutcome, Membership, Preset, SrmOutcome, SrmRun};
-use crate::plan::{Fire, Scaled, Span};
+use crate::plan::{Fire, RunScale, Scaled, Span};
 use crate::relation::{Better, Relation};
 use crate::report::Findings;
 use crate::table::Table;

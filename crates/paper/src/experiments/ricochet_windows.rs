@@ -4,11 +4,11 @@ use carom::lateral;
 use serde::Deserialize;
 
 use super::bed::check_list;
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::lateral::Membership;
 use crate::network::Wiring;
-use crate::plan::{Fire, Scaled, Share, Span};
+use crate::plan::{Fire, RunScale, Scaled, Share, Span};
 use crate::relation::{Better, Relation};
 use crate::report::Findings;
 use crate::service::ServiceRun;

@@ -6,9 +6,8 @@ use carom_proto::rmp::{Config, Qos};
 use carom_sim::Ethernet;
 use serde::Deserialize;
 
-use super::RunScale;
 use crate::ordered::Setting;
-use crate::plan::{Size, Span};
+use crate::plan::{RunScale, Size, Span};
 
 /// Shared Ethernet, and the hosts on it.
 #[derive(Clone, Debug, Deserialize)]

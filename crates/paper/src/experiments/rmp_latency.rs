@@ -4,11 +4,11 @@ use carom_proto::rmp::Qos;
 use serde::Deserialize;
 
 use super::bed::check_list;
+use super::experiment::Experiment;
 use super::rmp_bed::{Bed, Level};
-use super::{Experiment, RunScale};
 use crate::figure::{Axis, Figure};
 use crate::ordered::{LEAST_BYTES, PingPongOutcome, PingPongRun};
-use crate::plan::{Scaled, Size, Span};
+use crate::plan::{RunScale, Scaled, Size, Span};
 use crate::relation::{Relation, greatest_last, least_first};
 use crate::report::Findings;
 use crate::table::Table;

@@ -5,11 +5,11 @@ use carom_proto::rmp::packet::DATA_BYTES;
 use serde::Deserialize;
 
 use super::bed::check_list;
+use super::experiment::Experiment;
 use super::rmp_bed::Bed;
-use super::{Experiment, RunScale};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::ordered::{TransferOutcome, TransferRun};
-use crate::plan::{Scaled, Size};
+use crate::plan::{RunScale, Scaled, Size};
 use crate::relation::{Better, Relation, greatest_last, least_first};
 use crate::report::Findings;
 use crate::table::Table;

@@ -5,9 +5,10 @@ use carom_proto::lateral::model::Setting;
 use serde::Deserialize;
 
 use super::bed::Bed;
-use super::{Experiment, Modelled, RunScale};
+use super::experiment::{Experiment, Modelled};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::lateral::{LateralOutcome, Membership};
+use crate::plan::RunScale;
 use crate::relation::{Better, Relation, greatest_last, least_first};
 use crate::report::Findings;
 use crate::table::Table;

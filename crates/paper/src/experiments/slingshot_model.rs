@@ -5,9 +5,9 @@ use carom_proto::RateOfFire;
 use carom_proto::lateral::model::{Bounds, Setting};
 use serde::Deserialize;
 
-use super::{Experiment, Loaded, Modelled, RunScale, built_in};
+use super::experiment::{Experiment, Loaded, Modelled};
 use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::Share;
+use crate::plan::{RunScale, Share};
 use crate::relation::{Relation, greatest_last};
 use crate::report::Findings;
 use crate::table::Table;
@@ -26,6 +26,9 @@ pub(crate) struct SlingshotModel {
     golden: Golden,
     /// Experiments whose points must lie between the bounds, with their built-in plans.
     simulated: Vec<String>,
+    /// The experiments of `simulated` that exist.
+    #[serde(skip)]
+    others: Vec<Loaded>,
     /// Maximum distance of a point from the bounds, in standard deviations.
     sigmas: f64,
 }
@@ -59,15 +62,17 @@ impl SlingshotModel {
         swept.chain(golden.map(|(c, ..)| self.setting(*c, self.golden.loss))).collect()
     }
 
-    fn others(&self) -> impl Iterator<Item = Loaded> {
-        self.simulated.iter().filter_map(|name| built_in(name))
+    /// Adds the experiments whose points are evaluated. `find` returns the one of a name.
+    pub(crate) fn with_experiments(mut self, find: impl Fn(&str) -> Option<Loaded>) -> Self {
+        self.others = self.simulated.iter().filter_map(|name| find(name)).collect();
+        self
     }
 
     /// Returns the points of the simulated experiments.
     fn simulated(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
         let mut rest = outcomes;
         let mut points = Vec::new();
-        for Loaded { heading, experiment } in self.others() {
+        for Loaded { heading, experiment } in &self.others {
             let (own, others) = rest.split_at(experiment.jobs(scale).len());
             for point in experiment.modelled(scale, own) {
                 let label = format!("{}: {}", heading.experiment, point.label);
@@ -81,7 +86,9 @@ impl SlingshotModel {
 
 impl Experiment for SlingshotModel {
     fn check(&self) -> Result<(), String> {
-        if let Some(unknown) = self.simulated.iter().find(|name| built_in(name).is_none()) {
+        let is_known =
+            |name: &str| self.others.iter().any(|other| other.heading.experiment == name);
+        if let Some(unknown) = self.simulated.iter().find(|name| !is_known(name)) {
             return Err(format!("unknown experiment '{unknown}'"));
         }
         let wrong = self.settings().iter().find_map(|setting| setting.recovered().err());
@@ -89,7 +96,7 @@ impl Experiment for SlingshotModel {
     }
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
-        self.others().flat_map(|loaded| loaded.experiment.jobs(scale)).collect()
+        self.others.iter().flat_map(|loaded| loaded.experiment.jobs(scale)).collect()
     }
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {

@@ -4,10 +4,10 @@ use carom_proto::lateral::model::Setting;
 use serde::Deserialize;
 
 use super::bed::{Bed, check_list};
-use super::{Experiment, Modelled, RunScale};
+use super::experiment::{Experiment, Modelled};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::lateral::Membership;
-use crate::plan::{Fire, Scaled};
+use crate::plan::{Fire, RunScale, Scaled};
 use crate::relation::{Better, Relation, least_first};
 use crate::report::Findings;
 use crate::table::Table;

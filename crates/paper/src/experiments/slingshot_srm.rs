@@ -3,10 +3,11 @@
 use serde::Deserialize;
 
 use super::bed::Bed;
-use super::{Experiment, RunScale};
+use super::experiment::Experiment;
+use crate::delays::Delays;
 use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::lateral::{Delays, Membership, Preset, SrmRun};
-use crate::plan::{Fire, Scaled, Span};
+use crate::lateral::{Membership, Preset, SrmRun};
+use crate::plan::{Fire, RunScale, Scaled, Span};
 use crate::relation::{Better, Relation};
 use crate::report::Findings;
 use crate::table::Table;

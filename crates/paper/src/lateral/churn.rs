@@ -11,7 +11,8 @@ use serde::Deserialize;
 
 use super::ledger::Ledger;
 use super::member::Member;
-use super::{BEGINNING, Groups, group_id, node_id};
+use super::membership::{Groups, group_id, node_id};
+use super::stays::{BEGINNING, Stay, Stays};
 use crate::plan::Span;
 
 /// Replacement of nodes at a constant rate. A random node departs, and at the same time another
@@ -38,20 +39,6 @@ pub(crate) enum Views {
     },
     /// Gossip between the nodes, with its default settings.
     Gossip,
-}
-
-/// Times at which the node on each host is present. A host without an entry is always present.
-#[derive(Clone, Debug)]
-pub(super) struct Stays {
-    stays: Vec<Stay>,
-    /// Time for which a node must stay after a send to be owed the message.
-    grace: Duration,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Stay {
-    from: Time,
-    until: Time,
 }
 
 /// Change of one node.
@@ -81,24 +68,6 @@ pub(super) struct Changes<'a, E> {
     /// Oracle that reports the changes, or `None` if the nodes use gossip.
     roster: Option<Roster>,
     rng: Rng,
-}
-
-impl Stays {
-    /// Returns the stays of nodes that are always present.
-    pub(super) fn for_ever() -> Self {
-        Self { stays: Vec::new(), grace: Duration::ZERO }
-    }
-
-    /// Returns `true` if the node on `host` is present.
-    pub(super) fn is_there(&self, host: u32, at: Time) -> bool {
-        self.stays.get(host as usize).is_none_or(|stay| (stay.from..stay.until).contains(&at))
-    }
-
-    /// Returns `true` if the node on `host` is owed a message sent to its groups at `sent`: it was
-    /// present, and stayed for long enough to be repaired.
-    pub(super) fn owe(&self, host: u32, sent: Time) -> bool {
-        self.is_there(host, sent) && self.is_there(host, sent + self.grace)
-    }
 }
 
 impl Churn {

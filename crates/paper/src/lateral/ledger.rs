@@ -8,9 +8,10 @@ use std::time::Duration;
 use carom_proto::{How, PacketId, Time};
 use carom_sim::{Happening, HostIx};
 
-use super::Told;
-use super::churn::Stays;
+use super::member::Told;
 use super::membership::Groups;
+use super::stays::Stays;
+use crate::delays::Delays;
 
 /// Open account of a run. It counts packets that are sent from `counts` on and before `until`.
 pub(super) struct Ledger {
@@ -59,10 +60,6 @@ pub(crate) struct GroupOutcome {
     /// counts toward each group in proportion to its packets. `None` if groups are not separated.
     pub(crate) overhead: Option<f64>,
 }
-
-/// Delays in nanoseconds, in ascending order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Delays(Vec<u64>);
 
 impl Ledger {
     /// Opens the account of what is sent from `counts` on and before `until`.
@@ -173,42 +170,11 @@ impl GroupOutcome {
     }
 }
 
-impl Delays {
-    /// Sorts the delays.
-    pub(crate) fn new(delays: impl Iterator<Item = Duration>) -> Self {
-        let mut nanos: Vec<u64> = delays.map(|delay| delay.as_nanos() as u64).collect();
-        nanos.sort_unstable();
-        Self(nanos)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns the mean in milliseconds, or NaN if there are no delays.
-    pub(crate) fn mean_ms(&self) -> f64 {
-        self.0.iter().map(|nanos| *nanos as f64).sum::<f64>() / self.0.len() as f64 / 1e6
-    }
-
-    /// Returns the smallest delay in milliseconds that at least this share of the delays does not
-    /// exceed, or NaN if there are no delays.
-    pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
-        let last = self.0.len().saturating_sub(1);
-        let place = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
-        self.0.get(place).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
-    }
-
-    /// Returns the number of delays of at most `ms` milliseconds.
-    pub(crate) fn up_to_ms(&self, ms: f64) -> usize {
-        self.0.partition_point(|nanos| *nanos as f64 <= ms * 1e6)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use carom_proto::{NodeId, RateOfFire, Rng, SeqNo};
 
-    use super::super::membership::Membership;
+    use super::super::membership::{Membership, group_id};
     use super::*;
 
     const SENDER: NodeId = NodeId(7);
@@ -221,7 +187,7 @@ mod tests {
     }
 
     fn id(number: u32) -> PacketId {
-        PacketId { sender: SENDER, group: super::super::group_id(0), seqno: SeqNo(number) }
+        PacketId { sender: SENDER, group: group_id(0), seqno: SeqNo(number) }
     }
 
     fn note(ledger: &mut Ledger, event: Told) {
@@ -262,19 +228,5 @@ mod tests {
         [1, 2, 2].into_iter().for_each(|number| note(&mut ledger, Told::Overtaken(id(number))));
         let [outcome] = &ledger.close()[..] else { panic!("one kind of group") };
         assert_eq!((outcome.overtaken, outcome.lost, outcome.missing), (1, 0, 0));
-    }
-
-    #[test]
-    fn quantiles_are_delays_that_were_measured() {
-        let delays = Delays::new([4, 1, 3, 2].into_iter().map(Duration::from_millis));
-        assert!((delays.mean_ms() - 2.5).abs() < 1e-9);
-        assert_eq!(
-            [0.0, 0.25, 0.5, 0.99, 1.0].map(|share| delays.quantile_ms(share)),
-            [1.0, 1.0, 2.0, 4.0, 4.0]
-        );
-        assert_eq!([0.5, 1.0, 3.9, 9.0].map(|ms| delays.up_to_ms(ms)), [0, 1, 3, 4]);
-        assert!(
-            Delays::default().mean_ms().is_nan() && Delays::default().quantile_ms(0.5).is_nan()
-        );
     }
 }

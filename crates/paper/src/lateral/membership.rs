@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use carom_proto::{RateOfFire, Rng};
+use carom_proto::{GroupId, NodeId, RateOfFire, Rng};
 
 /// Rule by which groups get their members.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,6 +170,16 @@ impl fmt::Display for Membership {
             }
         }
     }
+}
+
+/// Returns the id of the node on a host.
+pub(crate) fn node_id(host: u32) -> NodeId {
+    NodeId(u64::from(host) + 1)
+}
+
+/// Returns the id of the group with a number.
+pub(crate) fn group_id(group: u32) -> GroupId {
+    GroupId(group + 1)
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use std::time::Duration;
 use carom_proto::{Engine, Rng, SendOptions, Time};
 use carom_sim::{HostIx, World};
 
-use super::churn::{Changes, Stays};
+use super::churn::Changes;
 use super::ledger::Ledger;
 use super::member::Member;
-use super::{BEGINNING, Groups, LateralRun, group_id};
-use crate::work::Ends;
+use super::membership::{Groups, group_id};
+use super::stays::{BEGINNING, Stays};
+use crate::ends::Ends;
 
 /// Sender of all messages. The nodes send at the same interval, each at its own random phase, to
 /// one of its groups at random.
@@ -29,19 +30,20 @@ pub(super) struct Sending {
 impl Sending {
     /// Draws the phases of all nodes.
     pub(super) fn new(
-        run: &LateralRun,
+        interval: Duration,
+        payload_bytes: usize,
         groups: Rc<Groups>,
         stays: Rc<Stays>,
         rng: &mut Rng,
     ) -> Self {
-        let interval = run.interval.as_secs_f64();
+        let most = interval.as_secs_f64();
         let seconds = |seconds: f64| Duration::from_nanos((seconds * 1e9) as u64);
-        let phase = |host| (seconds(interval * rng.fraction()), host);
+        let phase = |host| (seconds(most * rng.fraction()), host);
         let mut phases: Vec<(Duration, u32)> = groups.hosts().map(phase).collect();
         phases.sort_unstable();
         Self {
-            interval: run.interval,
-            payload: vec![0xA5; run.payload_bytes].into(),
+            interval,
+            payload: vec![0xA5; payload_bytes].into(),
             phases,
             next: (0, BEGINNING),
             rng: rng.fork(1),

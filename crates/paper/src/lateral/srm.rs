@@ -9,8 +9,9 @@ use carom_sim::{PerClass, World};
 use serde::Deserialize;
 
 use super::member::Member;
-use super::{Delays, Driven, LateralRun};
-use crate::work::Ends;
+use super::run::{Driven, LateralRun};
+use crate::delays::Delays;
+use crate::ends::Ends;
 
 /// Run of SRM with one engine per node. The engine keeps groups separate, like one process per
 /// group would.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_proto::rmp::Qos;
 
-use super::{Counts, Ring, Setting};
-use crate::work::Ends;
+use super::ring::{Counts, Ring, Setting};
+use crate::ends::Ends;
 
 /// Message that is passed from member to member. The member that receives it sends the next one to
 /// another member, which is drawn at random.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_proto::rmp::Qos;
 
-use super::{Counts, Ring, Setting};
-use crate::work::Ends;
+use super::ring::{Counts, Ring, Setting};
+use crate::ends::Ends;
 
 /// Files sent by several members at once, repeatedly. The first transfer is not counted.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,8 +8,8 @@ use crate::error::ReceiveError;
 use crate::frame::{FromReceiver, Way, plain_text};
 use crate::limits::REPORT;
 use crate::piece::PieceSet;
-use crate::receiving::fetch::Fetches;
-use crate::receiving::outbox::Outbox;
+use crate::receiver::fetches::Fetches;
+use crate::receiver::outbox::Outbox;
 use crate::summary::Received;
 
 /// State shared by the threads of a receiver.

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use super::*;
 use crate::names::BESIDE;
 use crate::progress::Reporter;
-use crate::receiving::recover::recover;
+use crate::receiver::recover::recover;
 use crate::scan::{Content, Source};
 
 /// Sources and target of a transfer.
-pub(in crate::receiving) struct Sent {
-    pub(in crate::receiving) folder: tempfile::TempDir,
-    pub(in crate::receiving) content: Content,
+pub(in crate::receiver) struct Sent {
+    pub(in crate::receiver) folder: tempfile::TempDir,
+    pub(in crate::receiver) content: Content,
 }
 
 impl Sent {
     /// Creates a source directory with one entry of each kind.
-    pub(in crate::receiving) fn new() -> Self {
+    pub(in crate::receiver) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let root = folder.path().join("from/tree");
         fs::create_dir_all(root.join("sub/empty")).expect("it is new");
@@ -39,7 +39,7 @@ impl Sent {
     }
 
     /// Scans the sources `names` in the directory `from/` of `folder`.
-    pub(in crate::receiving) fn of(folder: tempfile::TempDir, names: &[&str]) -> Self {
+    pub(in crate::receiver) fn of(folder: tempfile::TempDir, names: &[&str]) -> Self {
         let source = |name| Source::Path(folder.path().join("from").join(name));
         let sources = names.iter().map(source).collect();
         let content = Content::scan(sources, None, false, &Reporter::none());
@@ -47,29 +47,29 @@ impl Sent {
         Self { folder, content }
     }
 
-    pub(in crate::receiving) fn to(&self) -> std::path::PathBuf {
+    pub(in crate::receiver) fn to(&self) -> std::path::PathBuf {
         self.folder.path().join("to")
     }
 
     /// Returns the path of the staging directory.
-    pub(in crate::receiving) fn stage(&self) -> std::path::PathBuf {
+    pub(in crate::receiver) fn stage(&self) -> std::path::PathBuf {
         self.to().join(format!("{BESIDE}{}", self.content.manifest.id().short()))
     }
 
-    pub(in crate::receiving) fn store(&self, overwrite: bool) -> Result<Store, ReceiveError> {
+    pub(in crate::receiver) fn store(&self, overwrite: bool) -> Result<Store, ReceiveError> {
         let manifest = Arc::new(self.content.manifest.clone());
         Store::open(self.to(), manifest, overwrite, &mut || {})
     }
 
     /// Opens a store and writes all pieces to it.
-    pub(in crate::receiving) fn complete(&self, overwrite: bool) -> Store {
+    pub(in crate::receiver) fn complete(&self, overwrite: bool) -> Store {
         let store = self.store(overwrite).expect("it can be received");
         assert_eq!(self.give_what_lacks(&store), self.content.manifest.pieces());
         store
     }
 
     /// Writes the missing pieces to a store. Returns their number.
-    pub(in crate::receiving) fn give_what_lacks(&self, store: &Store) -> u32 {
+    pub(in crate::receiver) fn give_what_lacks(&self, store: &Store) -> u32 {
         let have = store.have();
         for piece in (0..have.pieces()).filter(|piece| !have.contains(*piece)) {
             let bytes = self.content.read(piece).expect("it is there");
@@ -87,7 +87,7 @@ impl Sent {
     }
 }
 
-pub(in crate::receiving) fn assert_whole(to: &Path) {
+pub(in crate::receiver) fn assert_whole(to: &Path) {
     let read = |path: &str| fs::read_to_string(to.join(path)).expect("it is there");
     assert_eq!([read("alone"), read("tree/file")], ["alone", "text"]);
     assert_eq!([read("tree/nothing"), read("tree/link")], ["", "in sub"]);

@@ -8,9 +8,9 @@ use std::sync::Barrier;
 use rustix::thread::CapabilitySet;
 
 use super::*;
-use crate::receiving::publish::STEPS;
-use crate::receiving::publish::tests::{Sent, assert_whole};
-use crate::receiving::recover::recover;
+use crate::receiver::publish::STEPS;
+use crate::receiver::publish::tests::{Sent, assert_whole};
+use crate::receiver::recover::recover;
 
 /// Numbers of final steps until the tree is built, until `built` is written, and until all entries
 /// are in the target directory.
@@ -19,7 +19,7 @@ const NOTED: usize = 4;
 const MOVED: usize = 6;
 
 /// Creates a source file of three pieces.
-pub(in crate::receiving) fn large() -> Sent {
+pub(in crate::receiver) fn large() -> Sent {
     let folder = tempfile::tempdir().expect("a folder for the test");
     fs::create_dir(folder.path().join("from")).expect("it is new");
     let mut noise = vec![0; (5 << 20) / 2];

@@ -10,8 +10,8 @@ use crate::frame::{FetchFailure, FromSender, Ranges, Way};
 use crate::limits::{MAX_WRONG_FROM_SENDER, SIGN_OF_LIFE, SLOWEST_PIECE};
 use crate::manifest::Manifest;
 use crate::piece::PieceSet;
-use crate::sending::ranges::within;
-use crate::sending::who::Who;
+use crate::sender::ranges::within;
+use crate::sender::who::Who;
 use crate::summary::{ReceiverRow, State};
 
 /// Number of a receiver, in the order of arrival.

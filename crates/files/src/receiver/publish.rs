@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering;
 
 use crate::error::ReceiveError;
 use crate::manifest::{Entry, Kind};
-use crate::receiving::folder::{Folder, Found};
-use crate::receiving::store::{BUILT, MANIFEST, Store, TREE, data_name};
+use crate::receiver::folder::{Folder, Found};
+use crate::receiver::store::{BUILT, MANIFEST, Store, TREE, data_name};
 
 /// Maximum number of files that are synchronized one by one. Above it the whole file system is
 /// synchronized, which may include unrelated data but takes a single call.

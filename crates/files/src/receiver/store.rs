@@ -18,9 +18,9 @@ use crate::error::ReceiveError;
 use crate::manifest::{Entry, Kind, Manifest};
 use crate::names::BESIDE;
 use crate::piece::PieceSet;
-use crate::receiving::direct::Direct;
-use crate::receiving::folder::Folder;
-use crate::receiving::journal::Journal;
+use crate::receiver::direct::Direct;
+use crate::receiver::folder::Folder;
+use crate::receiver::journal::Journal;
 use crate::scan::read_place;
 
 /// Pieces of one transfer on the disk.

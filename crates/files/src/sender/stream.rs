@@ -11,7 +11,7 @@ use crate::error::SendError;
 use crate::frame::FromSender;
 use crate::limits::SLOWEST_DISK;
 use crate::progress::Event;
-use crate::sending::{Phase, Shared, TransferState};
+use crate::sender::shared::{Phase, Shared, TransferState};
 use crate::sink::BlockSink;
 use crate::summary::{State, Summary};
 

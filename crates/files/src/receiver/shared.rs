@@ -1,65 +1,33 @@
-//! Receiver of a transfer.
+//! State of a receiver, shared by its threads.
 
-mod assembly;
-mod direct;
-mod fetch;
-mod folder;
-mod journal;
-mod kept;
-mod life;
-mod link;
-mod options;
-mod outbox;
-mod publish;
-mod recover;
-mod stock;
-mod store;
-
-use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use assembly::{Assembly, Put};
 use bytes::Bytes;
-use fetch::{FETCHERS, Fetch};
-pub use kept::{Kept, kept, try_writing};
-use life::Life;
-use link::Greeted;
-pub use options::ReceiveOptions;
-pub use recover::recover;
-use store::Store;
 
 use crate::block::Block;
-use crate::door::Door;
 use crate::error::{ReceiveError, plain};
-use crate::frame::{self, FromReceiver, Opening, Way};
+use crate::frame::{self, FetchFailure, FromReceiver, Opening, Way};
 use crate::id::TransferId;
-use crate::limits::{PIECE_CONNECTIONS, SIGN_OF_LIFE};
+use crate::limits::SIGN_OF_LIFE;
 use crate::manifest::Manifest;
 use crate::offer::Offer;
-use crate::peers::{Gate, Pieces, give, small_thread};
+use crate::peers::{Gate, Pieces, give};
 use crate::progress::Event;
+use crate::receiver::assembly::{Assembly, Put};
+use crate::receiver::fetches::Fetch;
+use crate::receiver::greeting::Greeted;
+use crate::receiver::life::Life;
+use crate::receiver::options::ReceiveOptions;
+use crate::receiver::store::Store;
 use crate::summary::Received;
 
-/// Transfer that is being received into a directory.
-///
-/// The application passes it the messages of the multicast stream ([`on_block`](Self::on_block)),
-/// and further offers of the same transfer, because a restarted sender listens at another address
-/// ([`on_offer`](Self::on_offer)). Everything else runs in threads of its own. [`wait`](Self::wait)
-/// returns the result.
-///
-/// A receiver that is dropped early keeps its pieces. Another one into the same directory resumes
-/// with them.
-pub struct Receiving {
-    shared: Arc<Shared>,
-    finishing: Option<JoinHandle<()>>,
-    /// Serves pieces to other receivers until it is dropped.
-    _listening: Door,
-}
+/// Interval between checks for the end of the stream's last blocks.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// State shared by all threads of a receiver.
-pub(crate) struct Shared {
+pub(super) struct Shared {
     store: Store,
     options: ReceiveOptions,
     piece_port: u16,
@@ -69,114 +37,12 @@ pub(crate) struct Shared {
     changed: Condvar,
 }
 
-impl Receiving {
-    /// Connects to the sender of an offer, prepares the directory, and joins the transfer.
-    ///
-    /// Data of an earlier attempt is read and verified first, which may take long.
-    ///
-    /// # Errors
-    /// The sender cannot be reached, the offered content is refused, or it cannot be written. The
-    /// error is reported to the sender if it is reachable.
-    pub fn start(offer: &Offer, options: ReceiveOptions) -> Result<Self, ReceiveError> {
-        let greeted = link::greet(&offer.addresses, offer.id, &options, false)?;
-        let told = |error: ReceiveError| {
-            link::tell_failure(&greeted.stream, &error);
-            error
-        };
-        let listener = listen(options.listen, greeted.address).map_err(told)?;
-        let (listener, piece_port) = listener;
-        let store = open_store(&greeted, offer.id, &options).map_err(told)?;
-        let shared = Arc::new(Shared::new(store, options, offer, piece_port));
-        let start = |error: std::io::Error| ReceiveError::Start(plain(&error));
-        let serving = Arc::clone(&shared);
-        let serve = move |stream, _, opening| serve_piece(&serving, &stream, opening);
-        let refused = Arc::default();
-        let listening = Door::open(listener, PIECE_CONNECTIONS, refused, serve).map_err(start)?;
-        shared.link(&greeted)?;
-        let finishing = std::thread::Builder::new().name("carom-finish".into());
-        let finisher = Arc::clone(&shared);
-        let finishing = finishing.spawn(move || finisher.finish()).map_err(start)?;
-        let receiving = Self { shared, finishing: Some(finishing), _listening: listening };
-        receiving.start_threads(greeted).map_err(start)?;
-        Ok(receiving)
-    }
-
-    fn start_threads(&self, greeted: Greeted) -> std::io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        small_thread("carom-follow", move || link::follow(&shared, greeted.stream))?;
-        let shared = Arc::clone(&self.shared);
-        small_thread("carom-tell", move || link::tell_all(&shared))?;
-        for _ in 0..FETCHERS {
-            let shared = Arc::clone(&self.shared);
-            small_thread("carom-fetch", move || fetch::fetch_all(&shared))?;
-        }
-        Ok(())
-    }
-
-    /// Handles a message of the multicast stream. Messages that are not blocks of this transfer are
-    /// ignored and counted.
-    ///
-    /// A piece that the message completes is verified and written before this returns. A slow disk
-    /// therefore slows down the caller, and flow control of the stream propagates this to the
-    /// sender.
-    pub fn on_block(&self, message: Bytes) {
-        self.shared.on_block(&message);
-    }
-
-    /// Updates the sender's addresses from an offer. Offers of other transfers are ignored.
-    pub fn on_offer(&self, offer: &Offer) {
-        if offer.id == self.id() {
-            self.shared.life().addresses.clone_from(&offer.addresses);
-        }
-    }
-
-    /// Returns the transfer id.
-    pub fn id(&self) -> TransferId {
-        self.shared.manifest().id()
-    }
-
-    /// Returns the manifest.
-    pub fn manifest(&self) -> &Manifest {
-        self.shared.manifest()
-    }
-
-    /// Returns the number of pieces that are verified and written, and their total size in bytes.
-    pub fn progress(&self) -> (u32, u64) {
-        (self.shared.store.have().count(), self.shared.store.verified_bytes())
-    }
-
-    /// Waits until all entries have their final names and the sender has ended the transfer, or
-    /// until the transfer has failed. Until the sender ends the transfer, other receivers can fetch
-    /// from this one.
-    ///
-    /// # Errors
-    /// Returns the reason of the failure.
-    pub fn wait(&self) -> Result<Received, ReceiveError> {
-        let mut life = self.shared.life();
-        loop {
-            if let Some(ended) = &life.ended {
-                return ended.clone().map(|()| life.received.clone());
-            }
-            life = self.shared.changed.wait(life).expect("no panic while the lock is held");
-        }
-    }
-
-    /// Ends the receiver from another thread, like dropping it. If all pieces are received, the
-    /// entries still get their final names.
-    pub fn stop(&self) {
-        self.shared.stop();
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        self.shared.stop();
-        if let Some(finishing) = self.finishing.take() {
-            // A panic of the thread is a bug, and was already reported.
-            let _ = finishing.join();
-        }
-        self.shared.store.close();
-    }
+/// Frames that are due, and the connection to send them over, if there is one.
+pub(super) struct Report {
+    pub(super) link: Option<Arc<TcpStream>>,
+    pub(super) frames: Vec<FromReceiver>,
+    /// `true` if the frames include the report of the result.
+    pub(super) is_last: bool,
 }
 
 impl Pieces for Shared {
@@ -190,7 +56,12 @@ impl Pieces for Shared {
 }
 
 impl Shared {
-    fn new(store: Store, options: ReceiveOptions, offer: &Offer, piece_port: u16) -> Self {
+    pub(super) fn new(
+        store: Store,
+        options: ReceiveOptions,
+        offer: &Offer,
+        piece_port: u16,
+    ) -> Self {
         let manifest = &store.manifest;
         let most = (options.assembly_bytes / manifest.piece_bytes() as usize).max(2);
         let assembly = Mutex::new(Assembly::new(manifest.pieces(), most));
@@ -200,23 +71,42 @@ impl Shared {
         Self { store, options, piece_port, assembly, gate, life, changed }
     }
 
-    fn manifest(&self) -> &Manifest {
+    pub(super) fn options(&self) -> &ReceiveOptions {
+        &self.options
+    }
+
+    pub(super) fn manifest(&self) -> &Manifest {
         &self.store.manifest
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
+    pub(super) fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().expect("no panic while the lock is held")
+    }
+
+    /// Returns `true` if the piece is verified and written.
+    pub(super) fn has(&self, piece: u32) -> bool {
+        self.store.has(piece)
+    }
+
+    /// Returns the number of pieces that are verified and written, and their total size in bytes.
+    pub(super) fn progress(&self) -> (u32, u64) {
+        (self.store.have().count(), self.store.verified_bytes())
+    }
+
+    /// Closes the files.
+    pub(super) fn close(&self) {
+        self.store.close();
     }
 
     fn assembly(&self) -> MutexGuard<'_, Assembly> {
         self.assembly.lock().expect("no panic while the lock is held")
     }
 
-    fn report(&self, event: Event) {
+    pub(super) fn report(&self, event: Event) {
         self.options.reporter.report(event);
     }
 
-    fn on_block(&self, message: &Bytes) {
+    pub(super) fn on_block(&self, message: &Bytes) {
         let block = Block::decode(message).filter(|block| block.tag == self.manifest().id().tag());
         let place = block.as_ref().and_then(|block| self.manifest().place(block.piece));
         let (Some(block), Some(place)) = (block, place) else {
@@ -259,7 +149,7 @@ impl Shared {
     }
 
     /// Writes a verified piece.
-    fn accept(&self, way: Way, piece: u32, bytes: &[u8]) {
+    pub(super) fn accept(&self, way: Way, piece: u32, bytes: &[u8]) {
         match self.store.write(piece, bytes) {
             Ok(_) => {}
             Err(error) => return self.fail(error),
@@ -274,7 +164,7 @@ impl Shared {
     }
 
     /// Ends the receiver with an error, unless all pieces are received.
-    fn fail(&self, error: ReceiveError) {
+    pub(super) fn fail(&self, error: ReceiveError) {
         let mut life = self.life();
         if !life.is_complete() {
             life.end(Err(error));
@@ -285,7 +175,7 @@ impl Shared {
     }
 
     /// Handles the end of the transfer for all receivers, without success.
-    fn aborted(&self, reason: String, discard: bool) {
+    pub(super) fn aborted(&self, reason: String, discard: bool) {
         // The lock is held throughout. The last piece must not arrive in between, and a caller that
         // gets the result may exit at once, before the data is removed.
         let mut life = self.life();
@@ -307,7 +197,7 @@ impl Shared {
     }
 
     /// Handles the regular end of the transfer.
-    fn done(&self) {
+    pub(super) fn done(&self) {
         let mut life = self.life();
         if !life.is_complete() {
             life.end(Err(ReceiveError::Aborted("it did not wait for this receiver".to_owned())));
@@ -317,13 +207,13 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn stream_is_over(&self) {
+    pub(super) fn stream_is_over(&self) {
         self.life().over_at = Some(Instant::now());
         self.changed.notify_all();
     }
 
     /// Reports the received pieces as the first frame of a new connection.
-    fn link(&self, greeted: &Greeted) -> Result<(), ReceiveError> {
+    pub(super) fn link(&self, greeted: &Greeted) -> Result<(), ReceiveError> {
         let known = self.life().begin_link();
         self.assembly().restart();
         let (has, of) = (known.count(), known.pieces());
@@ -342,7 +232,7 @@ impl Shared {
     }
 
     /// Handles the loss of the connection. Returns `false` if the sender is not needed any more.
-    fn unlink(&self) -> bool {
+    pub(super) fn unlink(&self) -> bool {
         let mut life = self.life();
         life.link = None;
         life.fetches.clear();
@@ -355,14 +245,14 @@ impl Shared {
     }
 
     /// Returns the addresses at which to try the sender, or `None` if it is not needed any more.
-    fn addresses(&self) -> Option<Vec<SocketAddr>> {
+    pub(super) fn addresses(&self) -> Option<Vec<SocketAddr>> {
         let life = self.life();
         let is_looked_for = !life.is_complete() && !life.is_ending();
         is_looked_for.then(|| life.addresses.clone())
     }
 
     /// Waits for `time`. Returns `None` if the receiver ends meanwhile.
-    fn pause(&self, time: Duration) -> Option<()> {
+    pub(super) fn pause(&self, time: Duration) -> Option<()> {
         let until = Instant::now() + time;
         let mut life = self.life();
         while !life.is_ending() {
@@ -378,7 +268,7 @@ impl Shared {
 
     /// Waits for an assigned fetch. Returns it with the address of the sender, or `None` if the
     /// receiver ends.
-    fn next_fetch(&self) -> Option<(Fetch, SocketAddr)> {
+    pub(super) fn next_fetch(&self) -> Option<(Fetch, SocketAddr)> {
         let mut life = self.life();
         loop {
             if life.is_ending() {
@@ -392,13 +282,13 @@ impl Shared {
         }
     }
 
-    fn last_word(&self, is_told: bool) {
+    pub(super) fn last_word(&self, is_told: bool) {
         self.life().last_word(is_told);
         self.changed.notify_all();
     }
 
     /// Waits until all pieces are received, and gives the entries their final names.
-    fn finish(&self) {
+    pub(super) fn finish(&self) {
         let mut life = self.life();
         while !life.is_ending() && !life.is_complete() {
             life = self.changed.wait(life).expect("no panic while the lock is held");
@@ -416,7 +306,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         let mut life = self.life();
         if !life.is_complete() {
             life.end(Err(ReceiveError::Stopped));
@@ -431,45 +321,69 @@ impl Shared {
         drop(life);
         self.changed.notify_all();
     }
-}
 
-/// Serves pieces over a connection of another receiver.
-fn serve_piece(shared: &Arc<Shared>, stream: &std::net::TcpStream, asked: Opening) {
-    if let Err(error) = give(stream, &**shared, &shared.gate, asked) {
-        tracing::trace!(%error, "a connection for pieces has ended");
-    }
-}
-
-/// Checks the manifest and opens the existing data of the transfer.
-fn open_store(
-    greeted: &Greeted,
-    id: TransferId,
-    options: &ReceiveOptions,
-) -> Result<Store, ReceiveError> {
-    let manifest = Arc::new(link::read_manifest(&greeted.manifest, id)?);
-    let mut told_at = Instant::now();
-    let mut alive = || {
-        if told_at.elapsed() >= SIGN_OF_LIFE {
-            told_at = Instant::now();
-            // The loss of the sender is detected by the next report.
-            let _ = frame::write(&mut &greeted.stream, &FromReceiver::Alive);
+    /// Waits for the final result.
+    pub(super) fn wait(&self) -> Result<Received, ReceiveError> {
+        let mut life = self.life();
+        loop {
+            if let Some(ended) = &life.ended {
+                return ended.clone().map(|()| life.received.clone());
+            }
+            life = self.changed.wait(life).expect("no panic while the lock is held");
         }
-    };
-    let store = Store::open(options.directory.clone(), manifest, options.overwrite, &mut alive)?;
-    Ok(if options.cached { store } else { store.past_the_cache() })
-}
-
-fn listen(at: SocketAddr, sender: SocketAddr) -> Result<(TcpListener, u16), ReceiveError> {
-    let mut at = at;
-    if at.ip().is_unspecified() && sender.is_ipv6() {
-        at.set_ip(Ipv6Addr::UNSPECIFIED.into());
     }
-    let listener = TcpListener::bind(at).and_then(|listener| {
-        let port = listener.local_addr()?.port();
-        Ok((listener, port))
-    });
-    listener
-        .map_err(|error| ReceiveError::Start(format!("cannot listen on {at}: {}", plain(&error))))
+
+    /// Waits until a report or a keepalive is due, given the time of the last one. Returns `None`
+    /// if the receiver has ended.
+    pub(super) fn next_report(&self, last_at: Instant) -> Option<Report> {
+        let settle = self.options.settle;
+        let mut life = self.life();
+        while life.ended.is_none()
+            && !life.has_to_tell(last_at.elapsed(), settle)
+            && last_at.elapsed() < SIGN_OF_LIFE
+        {
+            let waited = self.changed.wait_timeout(life, LOOK);
+            life = waited.expect("no panic while the lock is held").0;
+        }
+        if life.ended.is_some() {
+            return None;
+        }
+        let (link, frames) = life.take_frames(settle);
+        Some(Report { link, frames, is_last: life.takes_last_word() })
+    }
+
+    /// Adds a fetch. Returns `false` if the sender has exceeded its limit.
+    pub(super) fn assign(&self, fetch: Fetch) -> bool {
+        let has_room = self.life().fetches.push(fetch);
+        self.changed.notify_all();
+        has_room
+    }
+
+    /// Returns `true` if the peer is not used any more.
+    pub(super) fn is_distrusted(&self, peer: &SocketAddr) -> bool {
+        self.life().fetches.is_distrusted(peer)
+    }
+
+    /// Reports to the sender that a fetch has failed.
+    pub(super) fn fetch_failed(&self, fetch: Fetch, why: FetchFailure) {
+        let mut life = self.life();
+        if why == FetchFailure::Wrong {
+            life.received.wrong_pieces += 1;
+            if let Some(peer) = fetch.address {
+                life.fetches.distrust(peer);
+            }
+        }
+        life.outbox.fetch_failed(fetch.piece, fetch.source, why);
+        drop(life);
+        self.changed.notify_all();
+    }
+
+    /// Serves pieces over a connection of another receiver.
+    pub(super) fn serve(&self, stream: &TcpStream, opening: Opening) {
+        if let Err(error) = give(stream, self, &self.gate, opening) {
+            tracing::trace!(%error, "a connection for pieces has ended");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::sync::Barrier;
 
-use super::publish::tests::{Sent, assert_whole};
 use super::*;
+use crate::receiver::publish::tests::{Sent, assert_whole};
 
 fn shared(sent: &Sent) -> Shared {
     let store = sent.store(false).expect("it can be received");

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-use crate::receiving::folder::Folder;
+use crate::receiver::folder::Folder;
 
 /// Alignment of buffers and file offsets, and granularity of sizes, for direct writes. It satisfies
 /// all disks.

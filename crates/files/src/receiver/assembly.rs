@@ -12,7 +12,7 @@ use rangemap::RangeSet;
 
 use crate::limits::MAX_BLOCKS_APART;
 use crate::piece::PieceSet;
-use crate::receiving::direct::ALIGNMENT;
+use crate::receiver::direct::ALIGNMENT;
 
 /// Incomplete pieces.
 pub(crate) struct Assembly {

@@ -9,8 +9,8 @@ use crate::holes::Holes;
 use crate::limits::MAX_RANGES;
 use crate::manifest::{Entry, Kind};
 use crate::names::EntryPath;
-use crate::sending::ranges::is_in_order;
-use crate::sending::tracker::assign;
+use crate::sender::ranges::is_in_order;
+use crate::sender::tracker::assign;
 
 const PIECES: u32 = 40;
 

@@ -3,7 +3,7 @@
 use crate::frame::FromSender;
 use crate::limits::FETCHES_PER_RECEIVER;
 use crate::manifest::Manifest;
-use crate::sending::roster::{Index, Roster, Source};
+use crate::sender::roster::{Index, Roster, Source};
 
 /// Maximum number of pieces examined for one receiver per pass.
 const LOOKED_AT: usize = 32;

@@ -21,8 +21,8 @@ use crate::error::ReceiveError;
 use crate::holes::Holes;
 use crate::manifest::{Entry, Kind, Manifest};
 use crate::piece::PieceSet;
-use crate::receiving::folder::{Folder, Found};
-use crate::receiving::store::{BUILT, Store, TREE, data_name};
+use crate::receiver::folder::{Folder, Found};
+use crate::receiver::store::{BUILT, Store, TREE, data_name};
 use crate::scan::read_place;
 
 /// Directory that contains an entry.

@@ -17,10 +17,10 @@ use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, SIGN_OF_LIFE};
 use crate::peers::{Pieces, give, small_thread};
 use crate::piece::PieceSet;
 use crate::progress::Event;
-use crate::sending::ranges::is_in_order;
-use crate::sending::roster::{Index, Link, Ready};
-use crate::sending::who::Who;
-use crate::sending::{Phase, Shared};
+use crate::sender::ranges::is_in_order;
+use crate::sender::roster::{Index, Link, Ready};
+use crate::sender::shared::{Phase, Shared};
+use crate::sender::who::Who;
 use crate::summary::State;
 
 /// Serves a connection until it ends.

@@ -12,8 +12,8 @@ use crate::id::TransferId;
 use crate::limits::MAX_MANIFEST_BYTES;
 use crate::manifest::Manifest;
 use crate::names::BESIDE;
-use crate::receiving::folder::{Folder, Found};
-use crate::receiving::store::{BUILT, MANIFEST, Store};
+use crate::receiver::folder::{Folder, Found};
+use crate::receiver::store::{BUILT, MANIFEST, Store};
 
 const DAMAGED: &str =
     "some of the received data has been changed or lost; a sender is needed to restore it";

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::names::BESIDE;
-use crate::receiving::folder::Folder;
-use crate::receiving::store::{DATA, random_key};
+use crate::receiver::folder::Folder;
+use crate::receiver::store::{DATA, random_key};
 
 /// Data kept of an incomplete transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub fn try_writing(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receiving::stock::tests::large;
+    use crate::receiver::stock::tests::large;
 
     #[test]
     fn write_test_in_a_directory_leaves_nothing_behind() {

@@ -1,0 +1,32 @@
+//! Limits of values that the membership service accepts.
+
+use std::time::Duration;
+
+use carom_terminal::CliError;
+
+/// Rejects detection times below 100 ms.
+///
+/// # Errors
+/// Fails if `time` is too short. `flag` is the flag that set it.
+pub(super) fn check_detection(flag: &str, time: Duration) -> Result<(), CliError> {
+    if time >= LEAST_DETECTION {
+        return Ok(());
+    }
+    let cause = format!("{flag}: {time:?} is too short: the minimum is {LEAST_DETECTION:?}");
+    Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")))
+}
+
+/// Rejects names that do not fit in a frame.
+///
+/// # Errors
+/// Fails if `name` has more than 255 bytes. `flag` is the flag that set it.
+pub(super) fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
+    if name.len() <= LONGEST_NAME {
+        return Ok(());
+    }
+    let fix = format!("give a name of at most {LONGEST_NAME} bytes");
+    Err(CliError::new(format!("{flag}: the name has {} bytes, which is too long", name.len()), fix))
+}
+
+const LEAST_DETECTION: Duration = Duration::from_millis(100);
+const LONGEST_NAME: usize = 255;

@@ -1,0 +1,58 @@
+//! Fetches of pieces that the sender has assigned.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+
+use crate::limits::FETCHES_PER_RECEIVER;
+
+/// Maximum number of peers remembered for sending wrong data.
+const MAX_DISTRUSTED: usize = 4096;
+
+/// Assigned fetch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    pub(crate) piece: u32,
+    /// Number of the source, given by the sender.
+    pub(crate) source: u32,
+    /// Address of the source; `None` is the sender itself.
+    pub(crate) address: Option<SocketAddr>,
+}
+
+/// Queue of assigned fetches, and peers that are not used any more.
+#[derive(Default)]
+pub(crate) struct Fetches {
+    waiting: VecDeque<Fetch>,
+    distrusted: BTreeSet<SocketAddr>,
+}
+
+impl Fetches {
+    /// Adds a fetch. Returns `false` if the sender has exceeded its limit.
+    pub(crate) fn push(&mut self, fetch: Fetch) -> bool {
+        let has_room = self.waiting.len() < 2 * FETCHES_PER_RECEIVER;
+        if has_room {
+            self.waiting.push_back(fetch);
+        }
+        has_room
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Fetch> {
+        self.waiting.pop_front()
+    }
+
+    /// Drops all queued fetches, because the sender has forgotten them.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Stops to use a peer.
+    pub(crate) fn distrust(&mut self, address: SocketAddr) {
+        if self.distrusted.len() < MAX_DISTRUSTED {
+            self.distrusted.insert(address);
+        }
+    }
+
+    /// Returns `true` if the peer is not used any more.
+    pub(crate) fn is_distrusted(&self, address: &SocketAddr) -> bool {
+        self.distrusted.contains(address)
+    }
+}

@@ -1,0 +1,252 @@
+//! State of a sender, shared by its threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::error::{SendError, SourceError};
+use crate::frame::FromSender;
+use crate::peers::Gate;
+use crate::progress::Event;
+use crate::scan::Content;
+use crate::sender::options::SendOptions;
+use crate::sender::roster::{Index, Ready, Roster};
+use crate::sender::tracker;
+use crate::summary::State;
+
+/// Phase of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waiting for receivers.
+    Waiting,
+    /// Streaming; all pieces before this one are done.
+    Streaming(u32),
+    /// The stream has ended.
+    Over,
+}
+
+/// State shared by all threads of a sender.
+pub(super) struct Shared {
+    pub(super) content: Content,
+    /// Encoded manifest.
+    pub(super) encoded: Bytes,
+    pub(super) options: SendOptions,
+    state: Mutex<TransferState>,
+    changed: Condvar,
+    links: AtomicU64,
+    pub(super) links_open: AtomicUsize,
+    /// Number of connections closed before they were served.
+    pub(super) refused: Arc<AtomicU64>,
+    pub(super) gate: Gate,
+    ended: AtomicBool,
+}
+
+pub(super) struct TransferState {
+    pub(super) roster: Roster,
+    pub(super) phase: Phase,
+    /// Error that ends the transfer.
+    pub(super) broken: Option<SendError>,
+    pub(super) over_at: Option<Instant>,
+    /// Bytes of file data that were multicast.
+    pub(super) streamed_bytes: u64,
+    pub(super) pieces_skipped: u32,
+    /// Bytes of pieces served over TCP.
+    pub(super) served_bytes: u64,
+    /// `true` if something has changed since the last pass over all receivers.
+    is_dirty: bool,
+}
+
+/// Maximum interval between two checks of a waiting thread.
+const LOOK: Duration = Duration::from_millis(100);
+/// Pause between two passes over all receivers, which combines events that are close together.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Time after the end of the stream by which each receiver should have reported its last pieces.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+
+impl TransferState {
+    /// Returns `true` if pieces that no receiver has may be fetched from the sender. Earlier, such
+    /// a piece may still be in flight in the stream, or be received but not reported yet.
+    fn is_last_resort(&self) -> bool {
+        let is_late = self.over_at.is_some_and(|over_at| over_at.elapsed() >= SETTLED_AFTER);
+        self.phase == Phase::Over && (is_late || self.roster.is_settled())
+    }
+}
+
+impl Shared {
+    pub(super) fn new(content: Content, options: SendOptions) -> Self {
+        let state = TransferState {
+            roster: Roster::new(content.manifest.pieces()),
+            phase: Phase::Waiting,
+            broken: None,
+            over_at: None,
+            streamed_bytes: 0,
+            pieces_skipped: 0,
+            served_bytes: 0,
+            is_dirty: false,
+        };
+        Self {
+            encoded: content.manifest.encode().into(),
+            content,
+            options,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            links: AtomicU64::new(0),
+            links_open: AtomicUsize::new(0),
+            refused: Arc::default(),
+            gate: Gate::default(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, TransferState> {
+        self.state.lock().expect("no panic while the lock is held")
+    }
+
+    /// Waits until something changes, for at most [`LOOK`].
+    pub(super) fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, TransferState>,
+    ) -> MutexGuard<'a, TransferState> {
+        let waited = self.changed.wait_timeout(state, LOOK);
+        waited.expect("no panic while the lock is held").0
+    }
+
+    /// Wakes up threads that wait for a change.
+    pub(super) fn wake(&self) {
+        self.state().is_dirty = true;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn report(&self, event: Event) {
+        self.options.reporter.report(event);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Ends all threads of the sender.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn next_link(&self) -> u64 {
+        self.links.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.state();
+        let rows = state.roster.rows();
+        let connected = rows.iter().filter(|row| row.is_receiving()).count();
+        let taken = connected + state.roster.preparing();
+        // Rows of departed receivers are kept, but their number is bounded as well.
+        taken >= self.options.max_receivers || rows.len() >= 2 * self.options.max_receivers
+    }
+
+    /// Ends the transfer for all receivers, because a source cannot be read as before.
+    pub(super) fn break_off(&self, error: SourceError) {
+        self.state().broken.get_or_insert(error.into());
+        self.wake();
+    }
+
+    /// Adds a receiver that is ready. Returns `None` if the transfer is over.
+    pub(super) fn ready(&self, ready: Ready) -> Option<Index> {
+        if self.has_ended() {
+            return None;
+        }
+        let event = Event::ReceiverReady { name: ready.who.name.clone(), has: ready.have.count() };
+        let manifest = &self.content.manifest;
+        let mut state = self.state();
+        let position = match state.phase {
+            Phase::Waiting => 0,
+            Phase::Streaming(position) => position,
+            Phase::Over => manifest.pieces(),
+        };
+        let index = state.roster.ready(ready, manifest, position);
+        if state.phase == Phase::Over {
+            state.roster.row(index).tell(FromSender::StreamOver);
+        }
+        drop(state);
+        self.report(event);
+        self.wake();
+        Some(index)
+    }
+
+    pub(super) fn lost(&self, index: Index, link: u64) {
+        let mut state = self.state();
+        if state.roster.lost(index, link) {
+            let told = &state.roster.row(index).told;
+            if told.state == State::Gone {
+                self.report(Event::ReceiverGone { name: told.name.clone() });
+            }
+        }
+        drop(state);
+        self.wake();
+    }
+
+    pub(super) fn failed_early(&self, link: u64, reason: String) {
+        if let Some(name) = self.state().roster.failed_early(link, &reason) {
+            self.report(Event::ReceiverFailed { name, reason });
+        }
+        self.wake();
+    }
+
+    pub(super) fn lost_early(&self, link: u64) {
+        let lost = self.state().roster.lost_early(link);
+        // At the end of the transfer every connection is lost.
+        if let Some(name) = lost.filter(|_| !self.has_ended()) {
+            self.report(Event::ReceiverGone { name });
+        }
+        self.wake();
+    }
+
+    /// Gives up receivers that have been preparing for too long, even if they send keepalives.
+    pub(super) fn give_up_overdue(&self, state: &mut TransferState) {
+        let reason = self.overdue();
+        for name in state.roster.give_up_overdue(self.disk_patience(), &reason) {
+            self.report(Event::ReceiverFailed { name, reason: reason.clone() });
+        }
+    }
+
+    /// Returns the reason for giving up a receiver that has been preparing for too long.
+    pub(super) fn overdue(&self) -> String {
+        format!("not ready within {:?}", self.disk_patience())
+    }
+
+    /// Assigns fetches to receivers until the transfer ends.
+    pub(super) fn track(&self) {
+        while !self.has_ended() {
+            let mut state = self.state();
+            if !state.is_dirty {
+                state = self.wait(state);
+            }
+            state.is_dirty = false;
+            let is_last_resort = state.is_last_resort();
+            let from_sender = if is_last_resort { self.options.fetches_from_sender } else { 0 };
+            let began = Instant::now();
+            let (manifest, per_peer) = (&self.content.manifest, self.options.fetches_per_peer);
+            tracker::assign(&mut state.roster, manifest, per_peer, from_sender);
+            drop(state);
+            // Leaves the lock to other threads for at least as long as this pass held it.
+            std::thread::sleep(PAUSE.max(began.elapsed()));
+        }
+    }
+
+    /// Sends the last frame to all receivers, and waits until it is written, for at most
+    /// [`SIGN_OF_LIFE`](crate::limits::SIGN_OF_LIFE).
+    pub(super) fn say_goodbye(&self, last: &FromSender) {
+        let deadline = Instant::now() + crate::limits::SIGN_OF_LIFE;
+        let mut state = self.state();
+        for index in 0..state.roster.rows().len() {
+            state.roster.row(index).tell(last.clone());
+            state.roster.row_mut(index).hang_up();
+        }
+        self.end();
+        // A connection ends when the receiver has read everything and closed its side.
+        while self.links_open.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
+            state = self.wait(state);
+        }
+    }
+}

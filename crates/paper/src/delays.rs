@@ -1,0 +1,57 @@
+//! Delays measured in a run, and their statistics.
+
+use std::time::Duration;
+
+/// Delays in nanoseconds, in ascending order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Delays(Vec<u64>);
+
+impl Delays {
+    /// Sorts the delays.
+    pub(crate) fn new(delays: impl Iterator<Item = Duration>) -> Self {
+        let mut nanos: Vec<u64> = delays.map(|delay| delay.as_nanos() as u64).collect();
+        nanos.sort_unstable();
+        Self(nanos)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the mean in milliseconds, or NaN if there are no delays.
+    pub(crate) fn mean_ms(&self) -> f64 {
+        self.0.iter().map(|nanos| *nanos as f64).sum::<f64>() / self.0.len() as f64 / 1e6
+    }
+
+    /// Returns the smallest delay in milliseconds that at least this share of the delays does not
+    /// exceed, or NaN if there are no delays.
+    pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        let place = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
+        self.0.get(place).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
+    }
+
+    /// Returns the number of delays of at most `ms` milliseconds.
+    pub(crate) fn up_to_ms(&self, ms: f64) -> usize {
+        self.0.partition_point(|nanos| *nanos as f64 <= ms * 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_delays_that_were_measured() {
+        let delays = Delays::new([4, 1, 3, 2].into_iter().map(Duration::from_millis));
+        assert!((delays.mean_ms() - 2.5).abs() < 1e-9);
+        assert_eq!(
+            [0.0, 0.25, 0.5, 0.99, 1.0].map(|share| delays.quantile_ms(share)),
+            [1.0, 1.0, 2.0, 4.0, 4.0]
+        );
+        assert_eq!([0.5, 1.0, 3.9, 9.0].map(|ms| delays.up_to_ms(ms)), [0, 1, 3, 4]);
+        assert!(
+            Delays::default().mean_ms().is_nan() && Delays::default().quantile_ms(0.5).is_nan()
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! The trait of the experiments.
+
+use std::fmt;
+
+use carom_proto::lateral::model::Setting;
+
+use crate::lateral::GroupOutcome;
+use crate::plan::{Heading, RunScale};
+use crate::report::Findings;
+use crate::work::{Job, Outcome};
+
+/// Experiment with the settings of its plan.
+pub(crate) trait Experiment: fmt::Debug + Send + Sync {
+    /// Checks the settings, and returns a description of the first error.
+    fn check(&self) -> Result<(), String>;
+
+    /// Returns the jobs of the experiment.
+    fn jobs(&self, scale: RunScale) -> Vec<Job>;
+
+    /// Evaluates the outcomes, which are in the order of the jobs.
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings;
+
+    /// Returns the points to which Slingshot's analysis applies.
+    fn modelled(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
+        let _ = (scale, outcomes);
+        Vec::new()
+    }
+}
+
+/// Simulated point to which Slingshot's analysis applies.
+#[derive(Clone, Debug)]
+pub(crate) struct Modelled {
+    pub(crate) label: String,
+    pub(crate) setting: Setting,
+    /// Share of lost packets that were recovered from repairs.
+    pub(crate) recovered: f64,
+    /// Standard deviation of `recovered`.
+    pub(crate) sigma: f64,
+}
+
+impl Modelled {
+    /// Creates the point of `outcome` at `setting`.
+    pub(crate) fn new(label: String, setting: Setting, outcome: &GroupOutcome) -> Self {
+        // `sigma` is 0 if no packet or every packet was recovered. One packet is the resolution.
+        let sigma = outcome.sigma().max(1.0 / outcome.lost.max(1) as f64);
+        Self { label, setting, recovered: outcome.recovered_share(), sigma }
+    }
+}
+
+/// Experiment, and the common part of its plan.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) heading: Heading,
+    pub(crate) experiment: Box<dyn Experiment>,
+}

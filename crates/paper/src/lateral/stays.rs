@@ -1,0 +1,40 @@
+//! Times at which nodes are present.
+
+use std::time::Duration;
+
+use carom_proto::Time;
+
+/// Times at which the node on each host is present. A host without an entry is always present.
+#[derive(Clone, Debug)]
+pub(super) struct Stays {
+    pub(super) stays: Vec<Stay>,
+    /// Time for which a node must stay after a send to be owed the message.
+    pub(super) grace: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stay {
+    pub(super) from: Time,
+    pub(super) until: Time,
+}
+
+impl Stays {
+    /// Returns the stays of nodes that are always present.
+    pub(super) fn for_ever() -> Self {
+        Self { stays: Vec::new(), grace: Duration::ZERO }
+    }
+
+    /// Returns `true` if the node on `host` is present.
+    pub(super) fn is_there(&self, host: u32, at: Time) -> bool {
+        self.stays.get(host as usize).is_none_or(|stay| (stay.from..stay.until).contains(&at))
+    }
+
+    /// Returns `true` if the node on `host` is owed a message sent to its groups at `sent`: it was
+    /// present, and stayed for long enough to be repaired.
+    pub(super) fn owe(&self, host: u32, sent: Time) -> bool {
+        self.is_there(host, sent) && self.is_there(host, sent + self.grace)
+    }
+}
+
+/// Start time of a world.
+pub(super) const BEGINNING: Time = Time(1_000_000_000);

@@ -1,0 +1,177 @@
+//! A token ring of all members in a simulated world.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::rmp::{Config, Partition, Qos, RingView, Rmp};
+use carom_proto::{
+    Engine as _, Event, GroupId, GroupSettings, Message, NodeId, Profile, Rng, SendOptions, Time,
+};
+use carom_sim::{Command, Ethernet, Happening, HostIx, Topology, World, WorldConfig};
+
+use crate::ends::Ends;
+
+/// Members of a ring, and the network between them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Setting {
+    pub(crate) ethernet: Ethernet,
+    /// Time that a host spends on each datagram that it receives.
+    pub(crate) cpu_per_datagram: Duration,
+    /// Configuration of the engines.
+    pub(crate) config: Config,
+    /// Number of members, each on its own host.
+    pub(crate) members: u32,
+    /// Seed of all randomness.
+    pub(crate) seed: u64,
+}
+
+/// Ring in a simulated world.
+pub(super) struct Ring {
+    pub(super) world: World<Box<Rmp>>,
+    pub(super) members: u32,
+    pub(super) rng: Rng,
+    /// Number of steps until the next check of whether the run is to end.
+    patience: u32,
+}
+
+/// Message delivered to a member.
+pub(super) struct Received {
+    pub(super) at: Time,
+    pub(super) member: u32,
+    pub(super) message: Message,
+}
+
+/// Counters summed over all members.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Counts {
+    /// Number of data packets, without retransmissions.
+    pub(crate) data: u64,
+    /// Number of retransmitted data packets.
+    pub(crate) data_again: u64,
+    /// Number of ACKs and New Lists, without retransmissions.
+    pub(crate) rounds: u64,
+    /// Number of NULL ACKs, which `rounds` includes.
+    pub(crate) nulls: u64,
+    /// Number of retransmitted ACKs and New Lists.
+    pub(crate) rounds_again: u64,
+    pub(crate) nacks: u64,
+    /// Number of datagrams dropped at full interface queues.
+    pub(crate) queue_full: u64,
+    pub(crate) reformations: u64,
+}
+
+const GROUP: GroupId = GroupId(0x0723);
+/// Time limit for a member to join the ring.
+const JOINING: Duration = Duration::from_secs(30);
+/// Number of steps between two checks of whether the run is to end.
+const STEPS: u32 = 10_000;
+
+impl Setting {
+    /// Forms a ring of all members. Returns `None` if the run is ended early.
+    pub(super) fn ring(&self, ends: Ends<'_>) -> Option<Ring> {
+        let mut rng = Rng::new(self.seed);
+        let topology = Topology::ethernet(self.members, self.ethernet);
+        let config = WorldConfig {
+            cpu_per_datagram: self.cpu_per_datagram,
+            hashes_history: false,
+            checks: false,
+            ..WorldConfig::new(topology, rng.next_u64())
+        };
+        let mut world = World::new(config);
+        for host in world.topology().all_hosts() {
+            let id = NodeId(rng.next_u64());
+            world.spawn(host, id, Box::new(Rmp::new(id, self.config.clone(), rng.next_u64())));
+        }
+        let mut ring = Ring { world, members: self.members, rng, patience: STEPS };
+        for member in 0..self.members {
+            if ends() {
+                return None;
+            }
+            ring.let_in(member, ends)?;
+        }
+        Some(ring)
+    }
+}
+
+impl Ring {
+    fn let_in(&mut self, member: u32, ends: Ends<'_>) -> Option<()> {
+        let profile = Profile::Ordered(Partition::Majority);
+        let settings = GroupSettings { profile, name_check: 0 };
+        self.world.subscribe(HostIx(member), GROUP);
+        self.world.command(HostIx(member), Command::Join(GROUP, settings));
+        let end = self.world.now() + JOINING;
+        while !(0..=member).all(|it| self.view_of(it).is_some_and(|it| it.len() > member as usize))
+        {
+            assert!(self.world.now() < end, "the ring did not form in time");
+            self.step(ends)?;
+        }
+        Some(())
+    }
+
+    fn view_of(&self, member: u32) -> Option<&RingView> {
+        self.world.machine(HostIx(member))?.view(GROUP)
+    }
+
+    /// Processes the next event of the world. Returns `None` if the run is ended early.
+    pub(super) fn step(&mut self, ends: Ends<'_>) -> Option<()> {
+        self.patience -= 1;
+        if self.patience == 0 {
+            self.patience = STEPS;
+            if ends() {
+                return None;
+            }
+        }
+        assert!(self.world.step(), "the run is incomplete, but no event is left");
+        Some(())
+    }
+
+    /// Makes a member send a message.
+    pub(super) fn send(&mut self, member: u32, qos: Qos, payload: Bytes) {
+        let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
+        let sent = self.world.with(HostIx(member), |it, now| it.send(now, GROUP, payload, options));
+        sent.expect("all members stay").expect("the engine's queue has room");
+    }
+
+    /// Returns the next delivered message, of those that have already been delivered.
+    pub(super) fn received(&mut self) -> Option<Received> {
+        while let Some(Happening { at, host, event }) = self.world.poll_event() {
+            if let Event::Message(message) = event {
+                return Some(Received { at, member: host.0, message });
+            }
+        }
+        None
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let queue_full = self.world.counters().queue_full;
+        let mut counts = Counts { queue_full, ..Counts::default() };
+        for member in 0..self.members {
+            let Some(engine) = self.world.machine(HostIx(member)) else { continue };
+            let of_one = engine.counters();
+            counts.data += of_one.data_sent;
+            counts.data_again += of_one.data_resent + of_one.nacks_answered;
+            counts.rounds += of_one.rounds_sent;
+            counts.nulls += of_one.nulls_sent;
+            counts.rounds_again += of_one.rounds_resent;
+            counts.nacks += of_one.nacks_sent;
+            counts.reformations += of_one.reformations_begun;
+        }
+        counts
+    }
+}
+
+impl Counts {
+    /// Returns the difference from `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            data: self.data - before.data,
+            data_again: self.data_again - before.data_again,
+            rounds: self.rounds - before.rounds,
+            nulls: self.nulls - before.nulls,
+            rounds_again: self.rounds_again - before.rounds_again,
+            nacks: self.nacks - before.nacks,
+            queue_full: self.queue_full - before.queue_full,
+            reformations: self.reformations - before.reformations,
+        }
+    }
+}
