@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// members
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
-    #[arg(conflicts_with_all = ["ordered", "partition", "quorum_of", "no_rejoin"])]
+    #[arg(conflicts_with_all = ["ordered", "quorum", "quorum_of", "no_rejoin"])]
     #[arg(conflicts_with_all = ["order", "resilience"])]
     rate_of_fire: RateOfFire,
     /// Order of the messages in an ordered group [default: total]
@@ -120,10 +120,10 @@ impl Args {
             return Err(CliError::new("--order source cannot be combined with --resilience", fix));
         }
         if self.resilience == Some(Resilience::Majority) && !self.ordered.has_majorities() {
-            let cause = "--resilience majority cannot be combined with --partition N";
+            let cause = "--resilience majority cannot be combined with --quorum N";
             return Err(CliError::new(
                 cause,
-                "remove --partition at all members: with it, a minority may continue as well",
+                "remove --quorum at all members: with it, a minority may continue as well",
             ));
         }
         if self.resilience == Some(Resilience::Majority) {

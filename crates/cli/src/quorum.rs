@@ -14,9 +14,7 @@ pub(crate) fn parse(text: &str) -> Result<Partition, UnitError> {
         _ => match text.parse() {
             Ok(least @ 1..=Partition::MAX_AT_LEAST) => Ok(Partition::AtLeast(least)),
             _ => Err(UnitError {
-                cause: format!(
-                    "partition '{text}' is invalid: expected majority, all, or a number"
-                ),
+                cause: format!("quorum '{text}' is invalid: expected majority, all, or a number"),
                 fix: format!(
                     "give majority, all, or a number of members from 1 to {}",
                     Partition::MAX_AT_LEAST
@@ -30,8 +28,8 @@ pub(crate) fn parse(text: &str) -> Result<Partition, UnitError> {
 pub(crate) fn flags(partition: Partition) -> String {
     match partition {
         Partition::Majority => "--ordered".to_owned(),
-        Partition::All => "--ordered --partition all".to_owned(),
-        Partition::AtLeast(least) => format!("--ordered --partition {least}"),
+        Partition::All => "--ordered --quorum all".to_owned(),
+        Partition::AtLeast(least) => format!("--ordered --quorum {least}"),
         Partition::QuorumOf(voters) => format!("--ordered --quorum-of {voters}"),
     }
 }
@@ -42,7 +40,7 @@ mod tests {
     use carom::rmp::RingView;
 
     #[test]
-    fn a_part_is_a_majority_all_or_a_number_of_members() {
+    fn a_quorum_is_a_majority_all_or_a_number_of_members() {
         assert_eq!(parse("majority"), Ok(Partition::Majority));
         assert_eq!(parse("all"), Ok(Partition::All));
         assert_eq!(parse("3"), Ok(Partition::AtLeast(3)));

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// members
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
-    #[arg(conflicts_with_all = ["ordered", "partition", "quorum_of", "no_rejoin"])]
+    #[arg(conflicts_with_all = ["ordered", "quorum", "quorum_of", "no_rejoin"])]
     rate_of_fire: RateOfFire,
     #[command(flatten)]
     order: OrderedArgs,

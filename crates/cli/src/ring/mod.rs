@@ -31,13 +31,13 @@ pub(crate) struct OrderedArgs {
 /// Flags of a subcommand whose group is an ordered one.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RingArgs {
-    /// Partition of the ring that continues after a fault, the same at all members: majority, all
-    /// (only with all members), or N (every partition of at least N members) [default: majority]
+    /// Members that a partition of the ring needs to continue after a fault, the same at all
+    /// members: majority, all, or N (every partition of at least N members) [default: majority]
     #[arg(long, value_name = "QUORUM", value_parser = quorum::parse, allow_hyphen_values = true)]
-    partition: Option<Partition>,
+    quorum: Option<Partition>,
     /// Number of voters in the group, the same at all members. Nothing is ordered, acknowledged, or
     /// locked while fewer than a majority of them are in the ring, even at startup
-    #[arg(long, value_name = "N", conflicts_with = "partition", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", conflicts_with = "quorum", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_ELECTORATE)))]
     quorum_of: Option<u16>,
     /// Count this member among the voters of --quorum-of [default: sub and serve are voters]
@@ -60,8 +60,8 @@ pub(crate) enum Part {
 impl OrderedArgs {
     /// Returns the profile of the group, or `None` if it is not an ordered one.
     pub(crate) fn profile(&self, part: Part) -> Option<Profile> {
-        let has_part = self.ring.partition.is_some() || self.ring.quorum_of.is_some();
-        let is_ordered = self.ordered || has_part || self.no_rejoin;
+        let has_quorum = self.ring.quorum.is_some() || self.ring.quorum_of.is_some();
+        let is_ordered = self.ordered || has_quorum || self.no_rejoin;
         is_ordered.then(|| self.ordered_profile(part))
     }
 
@@ -72,7 +72,7 @@ impl OrderedArgs {
 
     /// Returns `true` if messages can be guaranteed to be held by a majority.
     pub(crate) fn has_majorities(&self) -> bool {
-        !matches!(self.ring.partition, Some(Partition::AtLeast(_)))
+        !matches!(self.ring.quorum, Some(Partition::AtLeast(_)))
     }
 
     /// Prints a warning, without an electorate, about the limits of a majority.
@@ -86,7 +86,7 @@ impl RingArgs {
     pub(crate) fn profile(&self, part: Part) -> Profile {
         let partition = match self.quorum_of {
             Some(voters) => Partition::QuorumOf(voters),
-            None => self.partition.unwrap_or(Partition::Majority),
+            None => self.quorum.unwrap_or(Partition::Majority),
         };
         let is_voter = self.voter || (part == Part::Voter && !self.client);
         Profile::ordered().partition(partition).voter(is_voter)
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_group_is_ordered_as_soon_as_one_flag_says_so() {
         assert_eq!(OrderedArgs::default().profile(Part::Voter), None);
-        let ring = RingArgs { partition: Some(Partition::All), ..RingArgs::default() };
+        let ring = RingArgs { quorum: Some(Partition::All), ..RingArgs::default() };
         let args = OrderedArgs { ring, ..OrderedArgs::default() };
         let all = Profile::ordered().partition(Partition::All);
         assert_eq!(args.profile(Part::Voter), Some(all));

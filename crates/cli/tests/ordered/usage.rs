@@ -8,12 +8,12 @@ use crate::Lan;
 fn wrong_use_is_a_cause_a_fix_and_code_2() {
     let lan = Lan::new("17451");
     let refused = |args: &[&str], cause: &str, fix: &str| lan.assert_refused(args, cause, fix);
-    refused(&["sub", "x", "--partition", "0"], "'0'", "majority, all");
+    refused(&["sub", "x", "--quorum", "0"], "'0'", "majority, all");
     refused(&["sub", "x", "--ordered", "--rate-of-fire", "8,5"], "--rate-of-fire", "--help");
     refused(&["pub", "x", "--resilience", "0"], "'0'", "1 to 255");
     refused(&["pub", "x", "--order", "source", "--resilience", "2"], "--order source", "total");
-    let halves = ["pub", "x", "--partition", "2", "--resilience", "majority"];
-    refused(&halves, "--resilience majority", "--partition");
+    let halves = ["pub", "x", "--quorum", "2", "--resilience", "majority"];
+    refused(&halves, "--resilience majority", "--quorum");
     refused(&["members", "--lock", "y"], "GROUP", "--help");
     refused(&["members", "--timeout", "1s"], "GROUP", "--help");
     refused(&["lock", "x", "y"], "COMMAND", "--help");
@@ -23,10 +23,10 @@ fn wrong_use_is_a_cause_a_fix_and_code_2() {
 #[test]
 fn joiner_with_other_settings_is_shown_the_members_flags() {
     let lan = Lan::new("17452");
-    let mut sub = lan.sub(&["--partition", "all"]);
+    let mut sub = lan.sub(&["--quorum", "all"]);
     // A node that only queries the ring does not need its settings.
     assert_eq!(lan.ring(&[])["needed"], 1);
-    let fix = "--ordered --partition all";
+    let fix = "--ordered --quorum all";
     lan.assert_refused(&["sub", "accounts", "--ordered"], "ordered (all members)", fix);
     lan.assert_refused(&["pub", "accounts"], "group accounts", fix);
     lan.assert_refused(&["lock", "accounts", "nightly", "--", "true"], "group accounts", fix);

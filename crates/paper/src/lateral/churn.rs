@@ -104,7 +104,7 @@ impl Churn {
             }
         }
         changes.sort_by_key(|change| change.at);
-        (Stays { stays, grace }, changes)
+        (Stays::new(stays, grace), changes)
     }
 }
 

@@ -139,10 +139,8 @@ impl LateralRun {
         let (tail, churn) = (self.length.tail, self.churn.as_ref());
         let plan = Plan::draw(churn, &mut groups, tail, until + tail, &mut rng);
         let (groups, stays, replaced) = (Rc::new(groups), Rc::clone(&plan.stays), plan.replaced());
-        let mut sending = {
-            let (groups, stays) = (Rc::clone(&groups), Rc::clone(&stays));
-            Sending::new(self.interval, self.payload_bytes, groups, stays, &mut rng)
-        };
+        let mut sending =
+            Sending::new(self.interval, self.payload_bytes, &groups, &stays, &mut rng);
         let mut ledger = Ledger::new(Rc::clone(&groups), stays, counts, until);
         let mut world = self.world(&groups, &mut rng);
         if churn.is_none() {

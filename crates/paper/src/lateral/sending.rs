@@ -32,13 +32,12 @@ impl Sending {
     pub(super) fn new(
         interval: Duration,
         payload_bytes: usize,
-        groups: Rc<Groups>,
-        stays: Rc<Stays>,
+        groups: &Rc<Groups>,
+        stays: &Rc<Stays>,
         rng: &mut Rng,
     ) -> Self {
-        let most = interval.as_secs_f64();
         let seconds = |seconds: f64| Duration::from_nanos((seconds * 1e9) as u64);
-        let phase = |host| (seconds(most * rng.fraction()), host);
+        let phase = |host| (seconds(interval.as_secs_f64() * rng.fraction()), host);
         let mut phases: Vec<(Duration, u32)> = groups.hosts().map(phase).collect();
         phases.sort_unstable();
         Self {
@@ -47,8 +46,8 @@ impl Sending {
             phases,
             next: (0, BEGINNING),
             rng: rng.fork(1),
-            groups,
-            stays,
+            groups: Rc::clone(groups),
+            stays: Rc::clone(stays),
         }
     }
 

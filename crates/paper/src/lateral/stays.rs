@@ -7,11 +7,12 @@ use carom_proto::Time;
 /// Times at which the node on each host is present. A host without an entry is always present.
 #[derive(Clone, Debug)]
 pub(super) struct Stays {
-    pub(super) stays: Vec<Stay>,
+    stays: Vec<Stay>,
     /// Time for which a node must stay after a send to be owed the message.
-    pub(super) grace: Duration,
+    grace: Duration,
 }
 
+/// Time from the start of a node to its departure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stay {
     pub(super) from: Time,
@@ -19,6 +20,12 @@ pub(super) struct Stay {
 }
 
 impl Stays {
+    /// Creates the times from the stay of the node on each host. A node is owed a message if it
+    /// stays for `grace` after the send.
+    pub(super) fn new(stays: Vec<Stay>, grace: Duration) -> Self {
+        Self { stays, grace }
+    }
+
     /// Returns the stays of nodes that are always present.
     pub(super) fn for_ever() -> Self {
         Self { stays: Vec::new(), grace: Duration::ZERO }
