@@ -386,8 +386,11 @@ impl<'a> Sender<'a> {
         }
         let sent = stream.sent_bytes(status.stats.bulk.data_sent);
         let (of, mut pieces, told) = self.progress;
-        while let Some((piece, _)) = self.ahead.pop_front_if(|(_, last)| *last <= sent) {
-            pieces = piece;
+        while let Some((piece, last)) = self.ahead.front()
+            && *last <= sent
+        {
+            pieces = *piece;
+            self.ahead.pop_front();
         }
         if (pieces, sent) == (self.progress.1, told) {
             return;

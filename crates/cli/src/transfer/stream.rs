@@ -46,8 +46,11 @@ impl Ahead {
 
     /// Returns the file bytes in the messages that are complete after this number of sent packets.
     fn sent(&mut self, packets: u64) -> u64 {
-        while let Some((_, bytes)) = self.messages.pop_front_if(|(last, _)| *last <= packets) {
-            self.sent_bytes = bytes;
+        while let Some((last, bytes)) = self.messages.front()
+            && *last <= packets
+        {
+            self.sent_bytes = *bytes;
+            self.messages.pop_front();
         }
         self.sent_bytes
     }
