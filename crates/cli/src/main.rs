@@ -1,7 +1,7 @@
 //! The command line of Carom.
 //!
-//! Each subcommand has its own file or folder. Its `run` returns an [`Outcome`] or a [`CliError`]. A
-//! subcommand that runs a command returns the exit code of that command.
+//! Each subcommand has its own file or folder. Its `run` returns an [`Outcome`] or a [`CliError`].
+//! A subcommand that runs a command returns the exit code of that command.
 
 mod call;
 mod control;

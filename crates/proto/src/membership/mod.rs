@@ -68,7 +68,8 @@ pub trait Membership: Send {
         None
     }
 
-    /// Sends a request to the multicast manager of the service; see [`crate::rdcm::manager::messages`].
+    /// Sends a request to the multicast manager of the service; see
+    /// [`crate::rdcm::manager::messages`].
     ///
     /// A provider without a manager ignores it.
     fn ask_manager(&mut self, _request: Vec<u8>) {}

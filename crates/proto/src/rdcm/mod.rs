@@ -124,9 +124,8 @@ pub struct Rdcm {
     counters: Counters,
     /// Requests to the manager in the membership service.
     manager: ManagerRequests,
-    /// Number of the stream that began last, in any group. Numbering starts at a different value on
-    /// each node, so that repairs and acknowledgments of one stream are not mistaken for those of
-    /// another.
+    /// Number of the stream that began last, in any group. The first number differs on each node,
+    /// so that repairs and acknowledgments of different streams are not mistaken for each other.
     streams: u32,
     /// Time of the last call.
     now: Time,

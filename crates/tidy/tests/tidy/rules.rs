@@ -9,7 +9,7 @@ const MAX_FILE_LINES: usize = 500;
 const MAX_TEST_NAME: usize = 60;
 
 /// Names of files and folders that do not describe the content.
-const EMPTY_NAMES: [&str; 6] = ["common", "util", "utils", "helpers", "core", "manager"];
+const EMPTY_NAMES: [&str; 5] = ["common", "util", "utils", "helpers", "core"];
 
 /// Macros that must not be in code.
 const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];

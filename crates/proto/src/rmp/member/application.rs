@@ -21,7 +21,7 @@ use crate::rmp::rpc::{Client, Server};
 use crate::rmp::sender::{Outgoing, Sender};
 use crate::{Event, How, Message, NodeId, SeqNo};
 
-/// What the application of a member has requested, and what it receives.
+/// Requests of a member's application, and the events for it.
 #[derive(Debug)]
 pub(crate) struct Application {
     sender: Sender,

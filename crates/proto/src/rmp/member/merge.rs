@@ -3,7 +3,7 @@
 use crate::rmp::ids::Timestamp;
 use crate::rmp::ring::{Ring, RingView, Snapshot};
 
-/// What the member of a ring does when it meets another ring of its group.
+/// Meeting another ring of the same group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
     Ignore,

@@ -58,7 +58,7 @@ mod tests {
     use crate::NodeId;
 
     #[test]
-    fn packet_is_retransmitted_to_one_then_to_all_then_not_for_a_while() {
+    fn packet_is_retransmitted_to_one_then_to_all_then_pauses() {
         let mut retransmissions = Retransmissions::default();
         let packet = (Process { node: NodeId(1), life: 1 }, SeqNo(7));
         let span = Duration::from_nanos(100);

@@ -1,4 +1,4 @@
-//! What the members of a ring are known to have, derived from their rounds.
+//! Positions that the members of a ring are known to have reached, derived from their rounds.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
