@@ -46,60 +46,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod address_book;
-mod address_watch;
-mod alarms;
-mod blocking;
-mod builder;
-mod call;
-mod clock;
-mod command;
-mod delivery;
+mod api;
 #[cfg(doctest)]
 mod documentation;
-mod driver;
-mod error;
-mod fragments;
-mod given_up;
-mod group;
-mod home;
-mod host;
-mod hosted_group;
-mod interfaces;
-mod joiner;
-mod links;
-mod lock;
-mod look;
-mod mailbox;
-mod membership;
-mod network;
-mod node;
-mod outgoing;
-mod paths;
-mod pending_joins;
-mod pool;
-mod profile;
-mod published;
-mod receive;
-mod routes;
-mod seeds;
-mod send;
-mod shared_state;
+mod net;
+mod runtime;
+mod shared;
 #[cfg(feature = "sim")]
 pub mod sim;
-mod sizes;
-mod sockets;
-mod status;
-mod strangers;
-mod timer;
 #[cfg(feature = "topology")]
 pub mod topology;
-mod udp;
-mod waiting;
 
-pub use builder::Builder;
+pub use api::builder::Builder;
+pub use api::group::Group;
+pub use api::lock::Lock;
+pub use api::node::Node;
+pub use api::publish::{Deadline, Published};
+pub use api::shared_state::{Shared, SharedState};
 pub use bytes::Bytes;
-pub use call::Answered;
 pub use carom_proto::lateral;
 pub use carom_proto::loss::Loss;
 pub use carom_proto::node::NodeCounters;
@@ -110,24 +74,19 @@ pub use carom_proto::{
     Message, NodeId, Origin, RateOfFire, Safe, SendOptions, SeqNo, Slow, Time, ViewChange,
     ViewChangeKind,
 };
-pub use driver::Driver;
-pub use error::{
-    JoinGroupError, LockError, NotAnswered, NotDelivered, NotSafe, PublishError, StartError,
-    Timeout, TryPublishError,
-};
-pub use group::{Deadline, Group};
-pub use interfaces::Interface;
-pub use lock::Lock;
-pub use look::LookError;
-pub use node::Node;
+pub use net::interfaces::Interface;
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use paths::fuzz_path_packet;
-pub use pool::{MulticastPool, PoolParseError};
-pub use profile::Profile;
-pub use published::Published;
-pub use routes::PathChoice;
-pub use shared_state::{Shared, SharedState};
-pub use status::{
-    Buffers, GroupStatus, MemberPath, MemberStatus, Notice, RingStatus, Stats, Status,
+pub use net::paths::fuzz_path_packet;
+pub use runtime::driver::Driver;
+pub use shared::addressing::{MulticastPool, PathChoice, PoolParseError};
+pub use shared::commands::Answered;
+pub use shared::error::{
+    JoinGroupError, LockError, LookError, NotAnswered, NotDelivered, NotSafe, PublishError,
+    StartError, Timeout, TryPublishError,
+};
+pub use shared::notices::Notice;
+pub use shared::profile::Profile;
+pub use shared::status::{
+    Buffers, GroupStatus, MemberPath, MemberStatus, RingStatus, Stats, Status,
 };

@@ -10,10 +10,9 @@ use carom_proto::{NodeId, Rng, Time};
 use carom_sim::HostIx;
 
 use super::machine::SimMachine;
-use super::oracle::Ear;
-use super::switchboard::{Call, Lease, Line, Switchboard};
-use crate::alarms::Sleep;
-use crate::home::Home;
+use super::oracle::OracleLink;
+use super::switchboard::{Call, Lease, Switchboard, WorldHandle};
+use crate::shared::sleep::Sleep;
 
 /// Host of a [`World`](super::World), for one node and any number of tasks.
 #[derive(Clone)]
@@ -24,13 +23,13 @@ pub struct Host {
 }
 
 /// Reservation of a host for a node that is about to start.
-pub(crate) struct Founder {
+pub(crate) struct Reservation {
     host: Host,
     lease: Lease,
     /// Source of the node's id and seed.
     pub(crate) rng: Rng,
     /// Connection of the node's membership to the oracle, if the world has one.
-    pub(crate) ear: Option<Arc<Mutex<Ear>>>,
+    pub(crate) oracle: Option<Arc<Mutex<OracleLink>>>,
 }
 
 impl Host {
@@ -58,9 +57,9 @@ impl Host {
     /// It is for tasks without a node. Tasks with one can use [`Node::sleep`](crate::Node::sleep),
     /// which is equivalent.
     pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
-        // A line without a node still has the world's clock.
-        let home = Home::Simulated(self.switchboard.line(self.ix, Lease(0)));
-        Sleep::new(Arc::new(home), self.now() + span)
+        // A handle without a node still has the world's clock.
+        let handle = self.switchboard.handle(self.ix, Lease(0));
+        Sleep::new(Arc::new(handle), self.now() + span)
     }
 
     /// Like [`World::spawn`](super::World::spawn), but for tasks that start other tasks. The task
@@ -70,22 +69,22 @@ impl Host {
     }
 
     /// Reserves the host for a new node; `None` if it has one.
-    pub(crate) fn found(&self) -> Option<Founder> {
+    pub(crate) fn reserve(&self) -> Option<Reservation> {
         let lease = self.switchboard.reserve(self.ix)?;
         let starts = self.switchboard.starts(self.ix);
         let stream = u64::from(self.ix.0) << 32 | starts;
         let rng = Rng::new(self.switchboard.seed).fork(stream);
-        let ear = self.has_oracle.then(|| Arc::new(Mutex::new(Ear::default())));
-        Some(Founder { host: self.clone(), lease, rng, ear })
+        let oracle = self.has_oracle.then(|| Arc::new(Mutex::new(OracleLink::default())));
+        Some(Reservation { host: self.clone(), lease, rng, oracle })
     }
 }
 
-impl Founder {
+impl Reservation {
     /// Attaches the node to the world.
-    pub(crate) fn attach(self, id: NodeId, machine: SimMachine) -> Line {
+    pub(crate) fn attach(self, id: NodeId, machine: SimMachine) -> WorldHandle {
         let Host { switchboard, ix, .. } = self.host;
         switchboard.call(Call::Attach(ix, self.lease, id, Box::new(machine)));
-        switchboard.line(ix, self.lease)
+        switchboard.handle(ix, self.lease)
     }
 }
 

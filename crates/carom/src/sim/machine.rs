@@ -2,19 +2,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use carom_proto::{Endpoint, GroupId, GroupSettings, Time, Transmit, Wakeup};
+use carom_proto::{Endpoint, Time, Transmit, Wakeup};
 use carom_sim::Machine;
 
 use super::network::SimNetwork;
-use super::oracle::{Ear, News};
-use crate::command::NodeCommand;
-use crate::host::Host;
+use super::oracle::{News, OracleLink};
+use super::report::Report;
+use crate::runtime::node_runtime::NodeRuntime;
+use crate::shared::commands::NodeCommand;
 
-/// Host of a node over a simulated network.
+/// A node over a simulated network.
 pub(crate) struct SimMachine {
-    host: Host<SimNetwork>,
+    runtime: NodeRuntime<SimNetwork>,
     /// Connection to the membership provider, if that is the world's oracle.
-    ear: Option<Arc<Mutex<Ear>>>,
+    oracle: Option<Arc<Mutex<OracleLink>>>,
     has_begun: bool,
     /// `true` after the node has closed.
     has_ended: bool,
@@ -27,89 +28,77 @@ pub(crate) enum Order {
     /// Serves the node's queues.
     Serve,
     /// Delivers a change from the oracle.
-    Hear(News),
-}
-
-/// Report of a node to the world.
-#[derive(Debug)]
-pub(crate) enum Told {
-    /// The node joins the multicast of the group.
-    ListensTo(GroupId),
-    /// The node leaves the multicast of the group.
-    StopsListening(GroupId),
-    /// For the oracle: the node has joined the group, with the number of this stay.
-    Joined(GroupId, GroupSettings, u32),
-    /// For the oracle: the node has left the group.
-    Left(GroupId),
-    /// The node has notified the others, and is closed.
-    Closed,
+    News(News),
 }
 
 impl SimMachine {
-    pub(crate) fn new(host: Host<SimNetwork>, ear: Option<Arc<Mutex<Ear>>>) -> Self {
-        Self { host, ear, has_begun: false, has_ended: false }
+    pub(crate) fn new(
+        runtime: NodeRuntime<SimNetwork>,
+        oracle: Option<Arc<Mutex<OracleLink>>>,
+    ) -> Self {
+        Self { runtime, oracle, has_begun: false, has_ended: false }
     }
 
     fn serve(&mut self, now: Time) {
         if !self.has_ended {
-            self.host.serve(now);
+            self.runtime.serve(now);
         }
-        if let Some(reply) = self.host.closed(now) {
+        if let Some(reply) = self.runtime.closed(now) {
             self.has_ended = true;
-            self.host.network.told.push_back(Told::Closed);
-            let _ = reply.try_send(());
+            self.runtime.network_mut().reports.push_back(Report::Closed);
+            reply.send_if_wanted(());
         }
     }
 
-    fn hear(&mut self, news: News) {
-        if let Some(ear) = &self.ear {
-            Ear::lock(ear).heard.push_back(news);
+    fn on_news(&mut self, news: News) {
+        if let Some(oracle) = &self.oracle {
+            OracleLink::lock(oracle).heard.push_back(news);
         }
     }
 }
 
 impl Machine for SimMachine {
     type Command = Order;
-    type Event = Told;
+    type Event = Report;
 
     fn handle_command(&mut self, now: Time, order: Order) {
         match order {
-            Order::Command(command) => self.host.command(now, command),
+            Order::Command(command) => self.runtime.command(now, command),
             Order::Serve => {}
-            Order::Hear(news) => self.hear(news),
+            Order::News(news) => self.on_news(news),
         }
         self.serve(now);
     }
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        if self.host.network.accepts(datagram) {
-            self.host.node.handle_datagram(now, source, datagram);
+        if self.runtime.network_mut().accepts(datagram) {
+            self.runtime.node_mut().handle_datagram(now, source, datagram);
             self.serve(now);
         }
     }
 
     fn handle_timeout(&mut self, now: Time) {
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.host.begin(now);
+            self.runtime.begin(now);
         }
         self.serve(now);
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.host.network.poll_transmit(out)
+        self.runtime.network_mut().poll_transmit(out)
     }
 
-    fn poll_event(&mut self) -> Option<Told> {
-        let told = self.host.network.told.pop_front();
-        told.or_else(|| Ear::lock(self.ear.as_ref()?).told.pop_front())
+    fn poll_event(&mut self) -> Option<Report> {
+        let report = self.runtime.network_mut().reports.pop_front();
+        report.or_else(|| OracleLink::lock(self.oracle.as_ref()?).reports.pop_front())
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
-        let at = self.host.due(Time::ZERO)?;
+        let at = self.runtime.due(Time::ZERO)?;
         Some(Wakeup { at, reason: "turn of a node" })
     }
 
     fn check(&self) {
-        self.host.node.check();
+        self.runtime.node().check();
     }
 }

@@ -1,15 +1,15 @@
 //! The simulated network of one host.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use carom_proto::loss::{Loss, LossInjector};
 use carom_proto::node::Node;
-use carom_proto::{Endpoint, GroupId, NodeId, Time, Transmit, Wakeup};
+use carom_proto::{GroupId, Time, Transmit};
 
-use super::machine::Told;
-use crate::network::Network;
-use crate::status::{MemberPath, Stats};
+use super::report::Report;
+use crate::net::network::Network;
+use crate::shared::status::Stats;
 
 /// Network of a simulated host. Sent datagrams wait here until the world takes them, right after
 /// each call. The world knows the path to every node, and multicast reaches every listening node.
@@ -20,7 +20,7 @@ pub(crate) struct SimNetwork {
     bytes: Vec<u8>,
     taken_bytes: usize,
     injector: LossInjector,
-    pub(super) told: VecDeque<Told>,
+    pub(super) reports: VecDeque<Report>,
     counters: SimCounters,
 }
 
@@ -41,7 +41,7 @@ impl SimNetwork {
             bytes: Vec::new(),
             taken_bytes: 0,
             injector: LossInjector::new(loss, seed),
-            told: VecDeque::new(),
+            reports: VecDeque::new(),
             counters: SimCounters::default(),
         }
     }
@@ -70,47 +70,12 @@ impl SimNetwork {
 
 impl Network for SimNetwork {
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr> {
-        self.told.push_back(Told::ListensTo(group));
+        self.reports.push_back(Report::ListensTo(group));
         None
     }
 
     fn stop_listening(&mut self, group: GroupId, _address: Option<Ipv4Addr>) {
-        self.told.push_back(Told::StopsListening(group));
-    }
-
-    fn meet(&mut self, _now: Time, _node: NodeId, _endpoint: Endpoint) -> bool {
-        true
-    }
-
-    fn part(&mut self, _node: NodeId) {}
-
-    fn forget_views(&mut self) {}
-
-    fn path(&self, _node: NodeId) -> MemberPath {
-        MemberPath::Multicast
-    }
-
-    fn are_paths_known(&self) -> bool {
-        true
-    }
-
-    /// The world carries packets of any size.
-    fn path_mtu(&self) -> u16 {
-        u16::MAX
-    }
-
-    fn path_mtu_to(&self, _node: NodeId) -> Option<u16> {
-        None
-    }
-
-    fn group_endpoint(&self, _address: Ipv4Addr) -> Option<SocketAddr> {
-        None
-    }
-
-    fn handle_timeout(&mut self, _now: Time) {}
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        None
+        self.reports.push_back(Report::StopsListening(group));
     }
 
     fn transmit(&mut self, _now: Time, node: &mut Node) {

@@ -10,14 +10,15 @@ use carom_proto::{NodeId, Time};
 use carom_sim::HostIx;
 
 use super::machine::{Order, SimMachine};
-use crate::alarms::Alarms;
-use crate::command::NodeCommand;
+use crate::shared::commands::NodeCommand;
+use crate::shared::driver_handle::DriverHandle;
+use crate::shared::timers::TimerQueue;
 
 /// Queue of calls from handles to the world, which takes them while no task runs, before the next
 /// task. Each node and each task has a bounded number of pending calls.
 pub(crate) struct Switchboard {
     now: AtomicU64,
-    pub(super) alarms: Alarms,
+    pub(super) timers: TimerQueue,
     /// Seed from which each node's id and seed are derived.
     pub(super) seed: u64,
     state: Mutex<State>,
@@ -51,7 +52,7 @@ pub(super) type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Lease(pub(super) u64);
 
 /// Access of the handles to a simulated node.
-pub(crate) struct Line {
+pub(crate) struct WorldHandle {
     switchboard: Arc<Switchboard>,
     host: HostIx,
     lease: Lease,
@@ -66,7 +67,7 @@ impl Switchboard {
             next_serial: 0,
         };
         let now = AtomicU64::new(now.0);
-        Self { now, alarms: Alarms::default(), seed, state: Mutex::new(state) }
+        Self { now, timers: TimerQueue::default(), seed, state: Mutex::new(state) }
     }
 
     pub(super) fn now(&self) -> Time {
@@ -107,8 +108,8 @@ impl Switchboard {
         self.lock().tenants.remove(&host);
     }
 
-    pub(super) fn line(self: &Arc<Self>, host: HostIx, lease: Lease) -> Line {
-        Line { switchboard: Arc::clone(self), host, lease }
+    pub(super) fn handle(self: &Arc<Self>, host: HostIx, lease: Lease) -> WorldHandle {
+        WorldHandle { switchboard: Arc::clone(self), host, lease }
     }
 
     pub(super) fn call(&self, call: Call) {
@@ -131,7 +132,7 @@ impl Switchboard {
     pub(super) fn close(&self) {
         let calls = self.lock().calls.take();
         drop(calls);
-        self.alarms.close();
+        self.timers.close();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -139,8 +140,8 @@ impl Switchboard {
     }
 }
 
-impl Line {
-    pub(crate) fn tell(&self, command: NodeCommand) {
+impl DriverHandle for WorldHandle {
+    fn send(&self, command: NodeCommand) {
         if matches!(command, NodeCommand::Close { .. }) {
             // The next node of this host may start before this one has closed.
             self.switchboard.release(self.host, self.lease);
@@ -148,15 +149,26 @@ impl Line {
         self.switchboard.call(Call::Order(self.host, self.lease, Order::Command(command)));
     }
 
-    pub(crate) fn wake(&self) {
+    fn wake(&self) {
         self.switchboard.call(Call::Order(self.host, self.lease, Order::Serve));
     }
 
-    pub(crate) fn now(&self) -> Time {
+    /// Does nothing: the world checks the timers before it advances the time.
+    fn timers_changed(&self) {}
+
+    fn now(&self) -> Time {
         self.switchboard.now()
     }
 
-    pub(crate) fn alarms(&self) -> &Alarms {
-        &self.switchboard.alarms
+    fn timers(&self) -> &TimerQueue {
+        &self.switchboard.timers
+    }
+
+    fn runs_without_caller(&self) -> bool {
+        false
+    }
+
+    fn may_block(&self) -> bool {
+        false
     }
 }

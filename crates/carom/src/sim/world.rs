@@ -14,8 +14,9 @@ use carom_sim::{Counters, Fault, Happening, HostIx, WorldConfig};
 
 use super::executor::{Executor, TaskId};
 use super::host::Host;
-use super::machine::{Order, SimMachine, Told};
+use super::machine::{Order, SimMachine};
 use super::oracle::{Membership, News, Oracle};
+use super::report::Report;
 use super::switchboard::{Call, Lease, Switchboard};
 
 /// Simulated world: hosts in a simulated network, with their nodes and tasks, in virtual time. See
@@ -237,15 +238,15 @@ impl World {
         if self.settle(guest) {
             return true;
         }
-        let alarm = self.switchboard.alarms.next();
+        let timer = self.switchboard.timers.next();
         let next = self.network.next_at();
-        let is_alarm = alarm.is_some_and(|alarm| next.is_none_or(|next| alarm < next));
-        let due = if is_alarm { alarm } else { next };
+        let is_timer = timer.is_some_and(|timer| next.is_none_or(|next| timer < next));
+        let due = if is_timer { timer } else { next };
         match due {
             Some(due) if due <= end => {
-                if is_alarm {
+                if is_timer {
                     self.pass_to(due);
-                    self.switchboard.alarms.ring(due);
+                    self.switchboard.timers.wake_due(due);
                 } else {
                     self.network.step();
                     self.pass_to(self.network.now());
@@ -279,7 +280,7 @@ impl World {
     fn settle(&mut self, mut guest: Option<Guest<'_>>) -> bool {
         loop {
             while let Some(happening) = self.network.poll_event() {
-                self.on_told(happening);
+                self.on_report(happening);
             }
             if let Some(call) = self.switchboard.take_call() {
                 self.on_call(call);
@@ -351,18 +352,18 @@ impl World {
         }
     }
 
-    fn on_told(&mut self, happening: Happening<Told>) {
-        let Happening { host, event: told, .. } = happening;
+    fn on_report(&mut self, happening: Happening<Report>) {
+        let Happening { host, event: report, .. } = happening;
         let mut news = Vec::new();
-        match (told, self.network.node_id(host), &mut self.oracle) {
-            (Told::ListensTo(group), _, _) => self.network.subscribe(host, group),
-            (Told::StopsListening(group), _, _) => self.network.unsubscribe(host, group),
-            (Told::Joined(group, settings, stay), Some(node), Some(oracle)) => {
+        match (report, self.network.node_id(host), &mut self.oracle) {
+            (Report::ListensTo(group), _, _) => self.network.subscribe(host, group),
+            (Report::StopsListening(group), _, _) => self.network.unsubscribe(host, group),
+            (Report::Joined(group, settings, stay), Some(node), Some(oracle)) => {
                 oracle.join((host, node), group, settings, stay, &mut news);
             }
-            (Told::Left(group), Some(node), Some(oracle)) => oracle.leave(node, group, &mut news),
-            (Told::Joined(..) | Told::Left(_), _, _) => {}
-            (Told::Closed, _, _) => {
+            (Report::Left(group), Some(node), Some(oracle)) => oracle.leave(node, group, &mut news),
+            (Report::Joined(..) | Report::Left(_), _, _) => {}
+            (Report::Closed, _, _) => {
                 self.leases.remove(&host);
                 drop(self.network.kill(host));
             }
@@ -374,7 +375,7 @@ impl World {
         let Some(oracle) = &self.oracle else { return };
         let at = self.network.now() + oracle.delay;
         for (host, news) in news {
-            self.network.command_at(at, host, Order::Hear(news));
+            self.network.command_at(at, host, Order::News(news));
         }
     }
 }

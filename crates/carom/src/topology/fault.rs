@@ -5,7 +5,7 @@ use std::io;
 
 use carom_proto::rdcm::topology::TopologyError;
 
-use crate::error::plain;
+use crate::shared::error::plain;
 
 /// Error of a topology file. `Display` gives the line and the cause, [`TopologyFileError::fix`] the
 /// fix.

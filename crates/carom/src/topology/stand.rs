@@ -8,7 +8,7 @@ use carom_proto::rdcm::Hosts;
 use carom_proto::rdcm::topology::{Topology, TopologyError, Vertex};
 
 use super::fault::{Fault, TopologyFileError};
-use crate::seeds;
+use crate::net::seeds;
 
 /// Names and nodes of a file.
 pub(super) struct Stands {

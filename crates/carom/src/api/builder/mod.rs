@@ -1,0 +1,351 @@
+//! The settings of a node, and its start.
+//!
+//! This folder is the one place where the handles meet the runtime: it assembles a node from its
+//! settings and hands it to a driver.
+
+mod membership;
+#[cfg(feature = "sim")]
+mod simulated;
+mod sockets;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use carom_proto::loss::Loss;
+use carom_proto::membership::service::frame::MAX_TEXT_BYTES;
+use carom_proto::{Engine, NodeId, Origin, lateral, rdcm, rmp};
+
+use super::node::Node;
+use crate::runtime::driver::Driver;
+use crate::shared::addressing::{DEFAULT_MULTICAST_PORT, DEFAULT_PORT, MulticastPool, PathChoice};
+use crate::shared::error::StartError;
+
+/// Settings of a node that is about to start.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is started"]
+pub struct Builder {
+    interface: Option<String>,
+    port: Option<u16>,
+    multicast_port: u16,
+    pool: MulticastPool,
+    seeds: Vec<String>,
+    static_members: Option<Vec<(NodeId, SocketAddr)>>,
+    controls: Vec<String>,
+    cluster: String,
+    rack: String,
+    node_id: Option<NodeId>,
+    path: PathChoice,
+    loss: Loss,
+    seed: Option<u64>,
+    lateral: lateral::Config,
+    ordered: rmp::Config,
+    bulk: rdcm::Config,
+    mtu: Option<u16>,
+    guest: Option<GuestFactory>,
+    queue_events: usize,
+    driver: Option<Driver>,
+}
+
+/// Constructor of a node's custom engine from the node's origin and a seed.
+struct GuestFactory(Box<dyn FnOnce(Origin, u64) -> Box<dyn Engine> + Send>);
+
+impl fmt::Debug for GuestFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GuestFactory")
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            interface: None,
+            port: None,
+            multicast_port: DEFAULT_MULTICAST_PORT,
+            pool: MulticastPool::default(),
+            seeds: Vec::new(),
+            static_members: None,
+            controls: Vec::new(),
+            cluster: String::new(),
+            rack: String::new(),
+            node_id: None,
+            path: PathChoice::default(),
+            loss: Loss::None,
+            seed: None,
+            lateral: lateral::Config::default(),
+            ordered: rmp::Config::default(),
+            bulk: rdcm::Config::default(),
+            mtu: None,
+            guest: None,
+            queue_events: DEFAULT_QUEUE_EVENTS,
+            driver: None,
+        }
+    }
+}
+
+impl Node {
+    /// Returns the default settings of a new node.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl Builder {
+    /// Sets the network interface, by name or IPv4 address.
+    ///
+    /// Default: the first interface that is up, carries multicast and is not loopback; loopback if
+    /// there is none. [`Status`](crate::Status) reports the interface and the reason.
+    pub fn interface(mut self, name_or_ip: impl Into<String>) -> Self {
+        self.interface = Some(name_or_ip.into());
+        self
+    }
+
+    /// Sets the UDP port for unicast. 0 selects any free port.
+    ///
+    /// Default: 7400, or any free port if 7400 is taken. Set a fixed port if this node is a seed of
+    /// others.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Sets the UDP port for multicast, 1 to 65535. All nodes of the host share it.
+    ///
+    /// Default: 7401. The port also identifies the network: nodes with different multicast ports
+    /// ignore each other, even if one is a seed of the other, or starts at an address that a member
+    /// of the other network had before.
+    pub fn multicast_port(mut self, port: u16) -> Self {
+        self.multicast_port = port;
+        self
+    }
+
+    /// Sets the multicast addresses that groups are spread over. It must be the same on all nodes.
+    ///
+    /// Default: `239.77.0.1+1024`.
+    pub fn pool(mut self, pool: MulticastPool) -> Self {
+        self.pool = pool;
+        self
+    }
+
+    /// Adds nodes for the first contact, each as `HOST:PORT` or `HOST`.
+    ///
+    /// Default: none. Other nodes of this host are then found at port 7400, and nodes of the local
+    /// network by multicast. Give seeds where multicast does not reach the other nodes. If seeds
+    /// are given and none answers, joining a group fails.
+    pub fn seeds<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
+        self.seeds.extend(seeds.into_iter().map(|seed| seed.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets a static membership: exactly these nodes are in every group, whether or not they are
+    /// online.
+    ///
+    /// The list may contain the node itself. Default: nodes find each other.
+    pub fn static_members(mut self, members: Vec<(NodeId, SocketAddr)>) -> Self {
+        self.static_members = Some(members);
+        self
+    }
+
+    /// Adds addresses of membership services (`carom control` processes), each as `HOST:PORT` or
+    /// `HOST`.
+    ///
+    /// One address is enough, because each service knows the others. The node then finds other
+    /// nodes only through the service. While the service is unreachable, the node continues with
+    /// the members it knows, and joining a group fails. Default: none.
+    pub fn control<S: AsRef<str>>(mut self, addresses: impl IntoIterator<Item = S>) -> Self {
+        self.controls.extend(addresses.into_iter().map(|address| address.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets the cluster name expected of the membership service, at most 255 bytes. Default: empty.
+    pub fn cluster(mut self, name: impl Into<String>) -> Self {
+        self.cluster = name.into();
+        self
+    }
+
+    /// Sets the rack of this host, for the failure detectors of the membership service, at most 255
+    /// bytes. Default: empty.
+    pub fn rack(mut self, name: impl Into<String>) -> Self {
+        self.rack = name.into();
+        self
+    }
+
+    /// Sets the node's id. Default: random.
+    ///
+    /// A later process may reuse the id at the same address. Other nodes recognize it as a restart
+    /// by the incarnation in its datagrams.
+    pub fn node_id(mut self, id: NodeId) -> Self {
+        self.node_id = Some(id);
+        self
+    }
+
+    /// Sets how members are reached. Default: by multicast, with unicast copies for members that
+    /// have not confirmed that they receive it.
+    pub fn path(mut self, path: PathChoice) -> Self {
+        self.path = path;
+        self
+    }
+
+    /// Sets the injected loss: datagrams to drop on receipt, for tests and experiments. Default:
+    /// none.
+    pub fn loss(mut self, loss: Loss) -> Self {
+        self.loss = loss;
+        self
+    }
+
+    /// Sets the seed of all random choices except the node's id and its incarnation. Default: from
+    /// the operating system.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Sets the size in bytes of the largest IP packet that this node sends, for all engines.
+    ///
+    /// Default: the `path_mtu` of each engine's settings, which is 1500. Lower it for a network
+    /// that carries less than its interfaces do, and raise it above 1500 for jumbo frames. The MTU
+    /// of the interface and the sizes that the paths to other nodes were found to carry always
+    /// limit it. Packets of more than 1500 bytes are sent only to nodes that have answered a probe
+    /// of that size.
+    pub fn mtu(mut self, bytes: u16) -> Self {
+        self.mtu = Some(bytes);
+        self
+    }
+
+    /// Sets the settings of the lateral engine. An interface with a smaller MTU lowers its
+    /// `path_mtu`.
+    pub fn lateral(mut self, config: lateral::Config) -> Self {
+        self.lateral = config;
+        self
+    }
+
+    /// Sets the settings of the engine of ordered groups. An interface with a smaller MTU lowers
+    /// its `path_mtu`.
+    pub fn ordered(mut self, config: rmp::Config) -> Self {
+        self.ordered = config;
+        self
+    }
+
+    /// Sets the settings of the engine of bulk groups. An interface with a smaller MTU lowers its
+    /// `path_mtu`.
+    pub fn bulk(mut self, config: rdcm::Config) -> Self {
+        self.bulk = config;
+        self
+    }
+
+    /// Adds a custom engine, for running another protocol on this runtime and comparing it with
+    /// Carom's.
+    ///
+    /// It carries the groups that are joined with [`Profile::guest`](crate::Profile::guest), next
+    /// to the groups of the other engines. `make` is called once, with the node's id and
+    /// incarnation and a seed for all random choices.
+    ///
+    /// The engine follows the [contract](carom_proto::engine). Its datagrams begin with the common
+    /// [header](carom_proto::wire), carry [`Protocol::Guest`](carom_proto::wire::Protocol::Guest),
+    /// and must fit the path MTU. All nodes of such a group must have the same engine.
+    /// [`Group::confirm`](crate::Group::confirm) times out if the engine never answers
+    /// [`Engine::confirm`].
+    pub fn guest(
+        mut self,
+        make: impl FnOnce(Origin, u64) -> Box<dyn Engine> + Send + 'static,
+    ) -> Self {
+        self.guest = Some(GuestFactory(Box::new(make)));
+        self
+    }
+
+    /// Sets the capacity of each group's event queue. Default: 65536; at least 1.
+    ///
+    /// A queue also holds at most 64 MiB of messages. In a time-critical group, or one with a
+    /// custom engine, messages that do not fit are reported as [`Event::Lost`](crate::Event::Lost).
+    /// A bulk group keeps them and stops the sender until the application catches up. An ordered
+    /// group keeps them and slows the ring down; a member that falls behind by more than one
+    /// additional queue is removed from the ring ([`Removal::TooSlow`](crate::Removal::TooSlow)).
+    pub fn queue(mut self, events: usize) -> Self {
+        self.queue_events = events;
+        self
+    }
+
+    /// Runs the node on the thread of `driver`, which may drive several nodes. Default: a thread of
+    /// its own.
+    pub fn on(mut self, driver: &Driver) -> Self {
+        self.driver = Some(driver.share());
+        self
+    }
+
+    fn check(&self) -> Result<(), StartError> {
+        // With port 0, each node would get another free port and receive nothing from the others.
+        if self.multicast_port == 0 {
+            return Err(StartError::MulticastPort);
+        }
+        if !self.pool.is_valid() {
+            return Err(StartError::Pool { pool: self.pool });
+        }
+        if !self.loss.is_valid() {
+            return Err(StartError::Loss { loss: self.loss });
+        }
+        for name in [&self.cluster, &self.rack] {
+            if name.len() > MAX_TEXT_BYTES {
+                let name = name.chars().take(20).collect();
+                return Err(StartError::LongName { name });
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the largest packet size of all engines, and checks their settings.
+    fn check_engines(&mut self, path_mtu: impl Fn(u16) -> u16) -> Result<(), StartError> {
+        let each =
+            [&mut self.lateral.path_mtu, &mut self.ordered.path_mtu, &mut self.bulk.path_mtu];
+        for mtu in each {
+            *mtu = path_mtu(self.mtu.unwrap_or(*mtu));
+        }
+        self.lateral.validate()?;
+        self.ordered.validate()?;
+        self.bulk.validate()?;
+        Ok(())
+    }
+
+    /// Returns the explicit seeds, or without them the default port of this host: nodes of one host
+    /// find each other without multicast. Another multicast port means another network, whose nodes
+    /// are not at the default port.
+    fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
+        let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
+        let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;
+        match is_default && implied != own {
+            true => vec![implied],
+            false => explicit,
+        }
+    }
+}
+
+const DEFAULT_QUEUE_EVENTS: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), port)
+    }
+
+    #[test]
+    fn nodes_of_one_host_find_each_other_unless_told_otherwise() {
+        let plain = Builder::default();
+        assert_eq!(plain.all_seeds(Vec::new(), address(9)), [address(7400)]);
+        assert_eq!(plain.all_seeds(Vec::new(), address(7400)), []);
+        let seeded = Builder::default().seeds(["127.0.0.1:5"]);
+        assert_eq!(seeded.all_seeds(vec![address(5)], address(9)), [address(5)]);
+        let elsewhere = Builder::default().multicast_port(8000);
+        assert_eq!(elsewhere.all_seeds(Vec::new(), address(9)), []);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_before_anything_is_opened() {
+        let burst = Loss::Burst { rate: 0.1, length: 0 };
+        assert!(matches!(Builder::default().loss(burst).start(), Err(StartError::Loss { .. })));
+        let pool = MulticastPool { count: 0, ..MulticastPool::default() };
+        assert!(matches!(Builder::default().pool(pool).start(), Err(StartError::Pool { .. })));
+        let error = Builder::default().multicast_port(0).start().expect_err("nobody shares it");
+        assert!(matches!(error, StartError::MulticastPort), "{error:?}");
+        assert_eq!(error.to_string(), "multicast port 0 is invalid: expected 1 to 65535");
+    }
+}

@@ -1,0 +1,106 @@
+//! Access of the public types to a node and to its groups.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_channel::Receiver;
+use bytes::Bytes;
+use carom_proto::{Safe, SendOptions};
+
+use crate::shared::commands::{NodeCommand, Reply};
+use crate::shared::driver_handle::DriverHandle;
+use crate::shared::error::{NotSafe, PublishError};
+use crate::shared::group::GroupShared;
+use crate::shared::node::NodeState;
+use crate::shared::receipt::{Outcome, Receipt};
+use crate::shared::send_queue::Outgoing;
+use crate::shared::sleep::Sleep;
+
+/// Access to a node, of which it need not know the driver.
+#[derive(Clone)]
+pub(crate) struct NodeHandle {
+    pub(crate) driver: Arc<dyn DriverHandle>,
+    pub(crate) state: Arc<NodeState>,
+}
+
+/// Access to a group that a node has joined.
+#[derive(Clone)]
+pub(crate) struct GroupHandle {
+    pub(crate) node: NodeHandle,
+    pub(crate) shared: Arc<GroupShared>,
+}
+
+impl NodeHandle {
+    /// Sends a command to the node. If the node is closed, the returned channel is closed without a
+    /// reply.
+    pub(crate) fn call<T>(&self, command: impl FnOnce(Reply<T>) -> NodeCommand) -> Receiver<T> {
+        let (reply, answer) = Reply::channel();
+        self.driver.send(command(reply));
+        answer
+    }
+
+    /// Returns a sleep of `span` on the node's clock.
+    pub(crate) fn sleep(&self, span: Duration) -> Sleep {
+        Sleep::new(Arc::clone(&self.driver), self.driver.now() + span)
+    }
+
+    /// Refuses a call that would block forever.
+    ///
+    /// # Panics
+    /// If the node is simulated.
+    #[track_caller]
+    pub(crate) fn must_not_block(&self, call: &str, instead: &str) {
+        assert!(
+            self.driver.may_block(),
+            "{call} would block the thread that runs the simulated world: use {instead}"
+        );
+    }
+}
+
+impl GroupHandle {
+    /// Returns a reference for a command, which shows that it comes from this handle.
+    pub(crate) fn shared(&self) -> Arc<GroupShared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Requests a confirmation of this message, or of all that were published so far.
+    pub(crate) fn confirm(
+        &self,
+        message: Option<u64>,
+        timeout: Duration,
+    ) -> Receiver<Result<Safe, NotSafe>> {
+        let shared = self.shared();
+        self.node.call(|reply| NodeCommand::Confirm { shared, message, timeout, reply })
+    }
+
+    /// Returns the message for the driver, and in an ordered group the receiver of its outcome, if
+    /// the group accepts the message.
+    pub(crate) fn outgoing(
+        &self,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<(Outgoing, Option<Outcome>), PublishError> {
+        let limit = self.shared.limit(options.qos)?;
+        let bytes = payload.len();
+        if bytes > limit {
+            return Err(PublishError::TooLarge { bytes, limit });
+        }
+        let tracked = self.shared.profile.is_ordered().then(Receipt::new);
+        let (receipt, outcome) = tracked.unzip();
+        Ok((Outgoing { payload, options, receipt }, outcome))
+    }
+
+    /// Wakes the driver for a queued message, unless it knows of the group already.
+    pub(crate) fn wake_driver(&self) {
+        if self.node.state.ready.enter(self.shared.id, &self.shared.ready) {
+            self.node.driver.wake();
+        }
+    }
+}
+
+impl fmt::Debug for GroupHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,173 @@
+//! Locks of ordered groups.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_channel::Receiver;
+use carom_proto::rmp::LockName;
+
+use super::blocking::within;
+use super::group::Group;
+use super::handle::GroupHandle;
+use crate::shared::commands::{LockGrant, NodeCommand};
+use crate::shared::error::LockError;
+use crate::shared::sleep::before;
+
+/// A lock of an ordered group, held until this handle is dropped.
+///
+/// It can be lost earlier: when this node is removed from the ring, the lock may be granted to
+/// another node. Pass [`Lock::fence`] with each write to a shared resource, so that the resource
+/// can reject late writes of a holder that has lost the lock.
+pub struct Lock<'a> {
+    group: &'a GroupHandle,
+    name: LockName,
+    grant: LockGrant,
+}
+
+impl Lock<'_> {
+    /// Returns the name of the lock.
+    pub fn name(&self) -> LockName {
+        self.name
+    }
+
+    /// Returns the fence: a number that increases with each grant of the lock.
+    ///
+    /// It increases for grants to any node of this ring and of the rings that follow it by
+    /// reformations, whichever members fail or are removed meanwhile. The resource that the lock
+    /// protects remembers the largest fence it has seen, and rejects smaller ones.
+    ///
+    /// The numbers start again with a new ring: after all members were gone at once, or when this
+    /// node has given up its own ring for a larger one ([`Removal::Merged`]). Rings that were
+    /// formed separately, and parts that continue separately ([`Partition::AtLeast`]), number their
+    /// grants independently.
+    ///
+    /// [`Removal::Merged`]: crate::Removal::Merged
+    /// [`Partition::AtLeast`]: crate::Partition::AtLeast
+    pub fn fence(&self) -> u64 {
+        self.grant.fence.0
+    }
+
+    /// Returns `true` if the lock is not known to be lost.
+    pub fn is_held(&self) -> bool {
+        !self.grant.lost.is_closed()
+    }
+
+    /// Waits until the lock is lost: this node is no longer in the group's ring, or is closed.
+    pub async fn lost(&self) {
+        // The channel never carries a value. It only closes.
+        let _ = self.grant.lost.recv().await;
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        release(self.group, self.name, &self.grant);
+    }
+}
+
+impl fmt::Debug for Lock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A pending lock request of a task. Without it, the grant to a task that gives up would never be
+/// released.
+struct PendingLock<'a> {
+    group: &'a GroupHandle,
+    name: LockName,
+    answer: Receiver<Result<LockGrant, LockError>>,
+    /// `true` if the answer was taken.
+    is_answered: bool,
+}
+
+impl Drop for PendingLock<'_> {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        // From here on the runtime finds the channel closed.
+        self.answer.close();
+        match self.answer.try_recv() {
+            Ok(Ok(grant)) => release(self.group, self.name, &grant),
+            Ok(Err(_)) => {}
+            Err(_) => {
+                let (shared, name) = (self.group.shared(), self.name);
+                self.group.node.driver.send(NodeCommand::WithdrawLock { shared, name });
+            }
+        }
+    }
+}
+
+impl Group {
+    /// Waits for a lock of an ordered group, behind all earlier requests, on any async runtime.
+    ///
+    /// A lock is named by a text, or by a [`Handler`](crate::rmp::Handler). Dropping the future
+    /// before it completes withdraws the request.
+    ///
+    /// # Errors
+    /// The group is not ordered, this node was removed from the ring, too many requests wait, or
+    /// the group is closed.
+    pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
+        self.request_lock(name.into(), true).await
+    }
+
+    /// Like [`Group::lock`], but for at most `timeout` of the node's clock.
+    ///
+    /// # Errors
+    /// See [`Group::lock`]; also if `timeout` has passed.
+    pub async fn lock_timeout_async(
+        &self,
+        name: impl Into<LockName>,
+        timeout: Duration,
+    ) -> Result<Lock<'_>, LockError> {
+        let lock = self.request_lock(name.into(), true);
+        before(self.handle().node.sleep(timeout), lock)
+            .await
+            .unwrap_or(Err(LockError::Timeout(timeout)))
+    }
+
+    /// Like [`Group::lock`], but blocks the thread, for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`Group::lock`]; also if `timeout` has passed.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Group::lock_timeout_async`].
+    #[track_caller]
+    pub fn lock_timeout(
+        &self,
+        name: impl Into<LockName>,
+        timeout: Duration,
+    ) -> Result<Lock<'_>, LockError> {
+        self.handle().node.must_not_block("Group::lock_timeout", "lock_timeout_async");
+        let lock = self.request_lock(name.into(), true);
+        within(timeout, lock).unwrap_or(Err(LockError::Timeout(timeout)))
+    }
+
+    /// Like [`Group::lock`], but does not wait while another node or task holds the lock.
+    ///
+    /// # Errors
+    /// See [`Group::lock`]; also if the lock is held. The error names the holder.
+    pub async fn try_lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
+        self.request_lock(name.into(), false).await
+    }
+
+    async fn request_lock(&self, name: LockName, waits: bool) -> Result<Lock<'_>, LockError> {
+        let group = self.handle();
+        if !group.shared.profile.is_ordered() {
+            return Err(LockError::NoLocks);
+        }
+        let shared = group.shared();
+        let answer = group.node.call(|reply| NodeCommand::Lock { shared, name, waits, reply });
+        let mut pending = PendingLock { group, name, answer, is_answered: false };
+        let answer = pending.answer.recv().await;
+        pending.is_answered = true;
+        Ok(Lock { group, name, grant: answer.unwrap_or(Err(LockError::Closed))? })
+    }
+}
+
+fn release(group: &GroupHandle, name: LockName, grant: &LockGrant) {
+    let (shared, grant) = (group.shared(), grant.number);
+    group.node.driver.send(NodeCommand::Unlock { shared, name, grant });
+}

@@ -1,0 +1,13 @@
+//! Handles of the application. They share state, queues and commands with the runtime, and import
+//! only `shared`. The exception is `builder`, which assembles a node and hands it to its driver.
+
+mod blocking;
+pub(crate) mod builder;
+pub(crate) mod group;
+mod handle;
+pub(crate) mod lock;
+pub(crate) mod node;
+pub(crate) mod publish;
+mod query;
+mod rpc;
+pub(crate) mod shared_state;

@@ -1,0 +1,266 @@
+//! The handle of a node.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use async_channel::Receiver;
+use carom_proto::{NodeId, Time};
+
+use super::blocking::within;
+use super::group::Group;
+use super::handle::NodeHandle;
+use crate::shared::commands::NodeCommand;
+use crate::shared::error::JoinGroupError;
+use crate::shared::group::GroupParts;
+use crate::shared::notices::Notice;
+use crate::shared::profile::Profile;
+use crate::shared::sleep::before;
+use crate::shared::status::Status;
+
+/// A node: one running instance of Carom, with its own sockets and its groups.
+///
+/// One node per process is enough for any number of groups, and allows repairs to use all of its
+/// traffic. Dropping the node closes it.
+pub struct Node {
+    handle: NodeHandle,
+}
+
+impl Node {
+    pub(crate) fn new(handle: NodeHandle) -> Self {
+        Self { handle }
+    }
+
+    pub(crate) fn handle(&self) -> &NodeHandle {
+        &self.handle
+    }
+
+    /// Returns the node's id: random for each start, unless set with
+    /// [`Builder::node_id`](crate::Builder::node_id).
+    pub fn id(&self) -> NodeId {
+        self.handle.state.id()
+    }
+
+    /// Returns the current endpoint of the node: the address of its interface, and its unicast
+    /// port.
+    pub fn endpoint(&self) -> SocketAddr {
+        self.handle.state.endpoint()
+    }
+
+    /// Returns the time of the node's clock.
+    ///
+    /// On real sockets it counts nanoseconds since the Unix epoch and never steps back. In a
+    /// simulated world it is the world's time.
+    pub fn now(&self) -> Time {
+        self.handle.driver.now()
+    }
+
+    /// Waits for `span` of the node's clock, on any async runtime.
+    ///
+    /// In a simulated world this takes no real time. It ends early only if the node's driver has
+    /// stopped.
+    pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
+        self.handle.sleep(span)
+    }
+
+    /// Joins the group called `name`.
+    ///
+    /// Blocks for at most two seconds until the node has settled, so that settings that conflict
+    /// with those of the group's members are reported here. With a membership service
+    /// ([`Builder::control`]) it blocks until the service has confirmed the join. For an ordered
+    /// group it blocks for at most two seconds until the ring has formed; a ring that waits for its
+    /// quorum forms later.
+    ///
+    /// # Errors
+    /// The settings are out of bounds or conflict with those of the group; seeds were given and
+    /// none answered within three seconds; the membership service has answered none of this node's
+    /// joins for five seconds; the node is closed.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Node::join_async`].
+    ///
+    /// [`Builder::control`]: crate::Builder::control
+    #[track_caller]
+    pub fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
+        self.handle.must_not_block("Node::join", "join_async");
+        let answer = self.request_join(name, profile);
+        self.joined(answer.recv_blocking().unwrap_or(Err(JoinGroupError::Closed)))
+    }
+
+    /// Like [`Node::join`], but on any async runtime. If the future is dropped before it completes,
+    /// the group is left again.
+    ///
+    /// # Errors
+    /// See [`Node::join`].
+    pub async fn join_async(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
+        let join = PendingJoin { answer: self.request_join(name, profile), node: &self.handle };
+        self.joined(join.answer.recv().await.unwrap_or(Err(JoinGroupError::Closed)))
+    }
+
+    /// Waits until the node has settled, and returns `true` if it has.
+    ///
+    /// A node has settled when it has learned what its contacts know, or has found that it is the
+    /// first node, and when it knows how it reaches the other nodes.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Node::settled_async`].
+    #[track_caller]
+    pub fn settled(&self, timeout: Duration) -> bool {
+        self.handle.must_not_block("Node::settled", "settled_async");
+        if !self.handle.state.is_settled() {
+            within(timeout, self.handle.state.settling());
+        }
+        self.handle.state.is_settled()
+    }
+
+    /// Like [`Node::settled`], but on any async runtime.
+    pub async fn settled_async(&self, timeout: Duration) -> bool {
+        if !self.handle.state.is_settled() {
+            before(self.handle.sleep(timeout), self.handle.state.settling()).await;
+        }
+        self.handle.state.is_settled()
+    }
+
+    /// Returns a snapshot of the node's state and counters.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Node::status_async`].
+    #[track_caller]
+    pub fn status(&self) -> Status {
+        self.handle.must_not_block("Node::status", "status_async");
+        let answer = self.handle.call(|reply| NodeCommand::Status { reply });
+        answer.recv_blocking().unwrap_or_else(|_| self.handle.state.first_status())
+    }
+
+    /// Like [`Node::status`], but on any async runtime.
+    pub async fn status_async(&self) -> Status {
+        let answer = self.handle.call(|reply| NodeCommand::Status { reply });
+        answer.recv().await.unwrap_or_else(|_| self.handle.state.first_status())
+    }
+
+    /// Returns the latest 256 notices for the user, oldest first. A notice that repeats the one
+    /// before it is stored once.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.notices_since(0).0
+    }
+
+    /// Like [`Node::notices`], but skips the first `known` of all notices ever reported.
+    ///
+    /// Also returns the total number of notices so far, to be passed to the next call. A call
+    /// without new notices is cheap.
+    pub fn notices_since(&self, known: usize) -> (Vec<Notice>, usize) {
+        self.handle.state.notices.since(known)
+    }
+
+    /// Returns `true` if the membership service ([`Builder::control`]) has been unreachable for
+    /// about 3 s.
+    ///
+    /// The node continues with the members that it knew last; nodes that join or fail meanwhile are
+    /// not noticed. It becomes `false` again when the views match those of the service. It is
+    /// always `false` without a service.
+    ///
+    /// [`Builder::control`]: crate::Builder::control
+    pub fn is_away(&self) -> bool {
+        self.handle.state.is_away()
+    }
+
+    /// Closes the node and notifies the other nodes.
+    ///
+    /// Its groups are closed, which wakes all tasks that wait on them. Blocks for at most 3 s while
+    /// members confirm what was sent and rings release the node.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    fn request_join(
+        &self,
+        name: &str,
+        profile: Profile,
+    ) -> Receiver<Result<GroupParts, JoinGroupError>> {
+        let name = name.to_owned();
+        self.handle.call(|reply| NodeCommand::Join { name, profile, reply })
+    }
+
+    fn joined(&self, answer: Result<GroupParts, JoinGroupError>) -> Result<Group, JoinGroupError> {
+        Ok(Group::new(answer?, self.handle.clone()))
+    }
+}
+
+impl Drop for Node {
+    /// Waits until the node is gone, unless it cannot make progress while this thread waits.
+    fn drop(&mut self) {
+        let gone = self.handle.call(|reply| NodeCommand::Close { reply });
+        if self.handle.driver.runs_without_caller() {
+            let _ = gone.recv_blocking();
+        }
+    }
+}
+
+/// A pending join of a task. Without it, a join whose task gives up would leave the node in the
+/// group.
+struct PendingJoin<'a> {
+    answer: Receiver<Result<GroupParts, JoinGroupError>>,
+    node: &'a NodeHandle,
+}
+
+impl Drop for PendingJoin<'_> {
+    fn drop(&mut self) {
+        // From here on the runtime finds the channel closed, and leaves the group itself.
+        self.answer.close();
+        if let Ok(Ok(parts)) = self.answer.try_recv() {
+            self.node.driver.send(NodeCommand::Leave { shared: parts.shared });
+        }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::error::{NotSafe, PublishError};
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn panic_of_the_driver_closes_all_handles_instead_of_hanging() {
+        let node = Node::builder().interface("127.0.0.1").port(0).static_members(Vec::new());
+        let node = node.multicast_port(19_999).start().expect("a node");
+        let group = node.join("prices", Profile::time_critical()).expect("a group");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| group.recv_blocking());
+            let sleeping = scope.spawn(|| within(Duration::MAX, node.sleep(Duration::MAX)));
+            node.handle.driver.send(NodeCommand::Panic);
+            assert_eq!(sleeping.join().expect("it ends"), Some(()));
+            assert_eq!(waiting.join().expect("it ends"), None);
+        });
+        // The thread closes the queues of its groups one after another.
+        while group.publish("too late").is_ok() {}
+        assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
+        assert_eq!(group.confirm(Duration::MAX), Err(NotSafe::Closed));
+        let again = node.join("others", Profile::time_critical());
+        assert!(matches!(again, Err(JoinGroupError::Closed)));
+        assert_eq!(node.status().id, node.id());
+    }
+
+    #[test]
+    fn timer_that_no_task_waits_for_any_more_is_removed() {
+        let node = Node::builder().interface("127.0.0.1").port(0).static_members(Vec::new());
+        let node = node.multicast_port(19_998).start().expect("a node");
+        let timers = node.handle.driver.timers();
+        let span = |secs| Duration::from_secs(secs);
+        let mut sleeps = vec![Box::pin(node.sleep(span(3600))), Box::pin(node.sleep(span(1800)))];
+        for sleep in &mut sleeps {
+            assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        let later = node.now() + span(1800);
+        assert!(timers.next().expect("two timers") <= later);
+        drop(sleeps.pop());
+        assert!(timers.next().expect("one timer") > later);
+        drop(sleeps.pop());
+        assert_eq!(timers.next(), None);
+    }
+}

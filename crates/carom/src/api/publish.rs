@@ -1,0 +1,170 @@
+//! Publishing of messages, and their outcome.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::SendOptions;
+
+use super::blocking::within;
+use super::handle::GroupHandle;
+use crate::shared::error::{NotDelivered, NotSafe, PublishError, TryPublishError};
+use crate::shared::receipt::Outcome;
+use crate::shared::send_queue::{Outgoing, Refused};
+use crate::shared::sleep::before;
+
+/// Time for which a message is useful, from its multicast on.
+///
+/// After it, the message is no longer repaired, and members that have not received it report it to
+/// their applications as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline(pub Duration);
+
+impl From<Deadline> for SendOptions {
+    fn from(deadline: Deadline) -> Self {
+        Self { deadline: Some(deadline.0), ..Self::default() }
+    }
+}
+
+/// A message that a group has accepted.
+///
+/// Wait on it to learn when the message's guarantee is fulfilled, or drop it if that does not
+/// matter.
+///
+/// * In an ordered group the guarantee is the message's [`Qos`](crate::Qos). It is fulfilled when
+///   this node, too, has delivered the message, at its place and with the requested resilience.
+/// * In other groups it is fulfilled when all members have the message, or know that they lost it,
+///   as with [`Group::confirm`](crate::Group::confirm). Without any other member it fails:
+///   [`NotDelivered::Nobody`]. It also fails for a message that a bulk group has given up:
+///   [`NotDelivered::GivenUp`].
+pub struct Published<'a> {
+    group: &'a GroupHandle,
+    /// Number of the message, in the order of publishing.
+    number: u64,
+    /// `None` if the group must be queried.
+    outcome: Option<Outcome>,
+}
+
+impl<'a> Published<'a> {
+    /// Publishes a message if the queue has room.
+    pub(crate) fn at_once(
+        group: &'a GroupHandle,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<Self, TryPublishError> {
+        let (outgoing, outcome) = group.outgoing(payload, options)?;
+        match group.shared.queue.try_put(outgoing) {
+            Ok(number) => Ok(Self::queued(group, number, outcome)),
+            Err(Refused::Full(Outgoing { payload, .. })) => {
+                Err(TryPublishError::Full { held_back_by: group.shared.held_back(), payload })
+            }
+            Err(Refused::Closed) => Err(TryPublishError::Closed),
+        }
+    }
+
+    /// Publishes a message once the queue has room.
+    pub(crate) async fn when_room(
+        group: &'a GroupHandle,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<Self, PublishError> {
+        let (outgoing, outcome) = group.outgoing(payload, options)?;
+        let number = group.shared.queue.put(outgoing).await.map_err(|_| PublishError::Closed)?;
+        Ok(Self::queued(group, number, outcome))
+    }
+
+    /// Like [`Published::when_room`], but blocks the thread.
+    #[track_caller]
+    pub(crate) fn when_room_blocking(
+        group: &'a GroupHandle,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<Self, PublishError> {
+        let (outgoing, outcome) = group.outgoing(payload, options)?;
+        let queue = &group.shared.queue;
+        let number = match queue.try_put(outgoing) {
+            Ok(number) => number,
+            Err(Refused::Closed) => return Err(PublishError::Closed),
+            Err(Refused::Full(outgoing)) => {
+                group.node.must_not_block("Group::publish", "publish_async");
+                queue.put_blocking(outgoing).map_err(|_| PublishError::Closed)?
+            }
+        };
+        Ok(Self::queued(group, number, outcome))
+    }
+
+    fn queued(group: &'a GroupHandle, number: u64, outcome: Option<Outcome>) -> Self {
+        group.wake_driver();
+        Self { group, number, outcome }
+    }
+
+    /// Waits until the guarantee is fulfilled, on any async runtime.
+    ///
+    /// # Errors
+    /// The guarantee will not be fulfilled, or its outcome can no longer be determined. In groups
+    /// that are not ordered, also if members have lost messages.
+    pub async fn delivered(self) -> Result<(), NotDelivered> {
+        if let Some(outcome) = self.outcome {
+            return outcome.wait().await;
+        }
+        let answer = self.group.confirm(Some(self.number), Duration::MAX);
+        let safe = answer.recv().await.unwrap_or(Err(NotSafe::Closed))?;
+        match safe.incomplete.is_empty() {
+            true => Ok(()),
+            false => Err(NotDelivered::Incomplete { lost_by: safe.incomplete }),
+        }
+    }
+
+    /// Like [`Published::delivered`], but blocks the thread.
+    ///
+    /// # Errors
+    /// See [`Published::delivered`].
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Published::delivered`].
+    #[track_caller]
+    pub fn delivered_blocking(self) -> Result<(), NotDelivered> {
+        self.delivered_timeout(Duration::MAX)
+    }
+
+    /// Like [`Published::delivered_blocking`], but for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`Published::delivered`]; also if `timeout` has passed.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Published::delivered_timeout_async`].
+    #[track_caller]
+    pub fn delivered_timeout(self, timeout: Duration) -> Result<(), NotDelivered> {
+        self.group.node.must_not_block("Published::delivered_timeout", "delivered_timeout_async");
+        within(timeout, self.delivered()).unwrap_or(Err(NotDelivered::Timeout(timeout)))
+    }
+
+    /// Like [`Published::delivered`], but for at most `timeout` of the node's clock.
+    ///
+    /// # Errors
+    /// See [`Published::delivered`]; also if `timeout` has passed.
+    pub async fn delivered_timeout_async(self, timeout: Duration) -> Result<(), NotDelivered> {
+        let sleep = self.group.node.sleep(timeout);
+        before(sleep, self.delivered()).await.unwrap_or(Err(NotDelivered::Timeout(timeout)))
+    }
+}
+
+impl fmt::Debug for Published<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Published").field("group", self.group).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_application_holds_can_be_shared_between_threads() {
+        fn can_be_shared<T: Send + Sync>() {}
+        can_be_shared::<crate::Node>();
+        can_be_shared::<crate::Group>();
+        can_be_shared::<Published<'_>>();
+    }
+}

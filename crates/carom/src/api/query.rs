@@ -1,0 +1,106 @@
+//! Requests to ordered groups, and queries of their rings, by nodes that need not have joined them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::rmp::{Epoch, LookOptions, RequestOptions};
+use carom_proto::{GroupId, NodeId};
+
+use super::blocking::wait;
+use super::node::Node;
+use super::rpc::answer;
+use crate::shared::commands::{Answered, NodeCommand};
+use crate::shared::error::{LookError, NotAnswered};
+use crate::shared::status::RingStatus;
+
+impl Node {
+    /// Like [`Group::request`](crate::Group::request), but to the ordered group called `group`,
+    /// which this node need not have joined.
+    ///
+    /// # Errors
+    /// See [`Group::request`](crate::Group::request). If no such group exists, there is no answer.
+    pub async fn request(
+        &self,
+        group: &str,
+        payload: impl Into<Bytes>,
+        options: impl Into<RequestOptions>,
+    ) -> Result<Answered, NotAnswered> {
+        let group = GroupId::of_name(group);
+        let (shared, payload, options) = (None, payload.into(), options.into());
+        let request = |reply| NodeCommand::Request { group, shared, payload, options, reply };
+        answer(self.handle().call(request)).await
+    }
+
+    /// Like [`Node::request`], but blocks the thread.
+    ///
+    /// # Errors
+    /// See [`Node::request`].
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Node::request`].
+    #[track_caller]
+    pub fn request_blocking(
+        &self,
+        group: &str,
+        payload: impl Into<Bytes>,
+        options: impl Into<RequestOptions>,
+    ) -> Result<Answered, NotAnswered> {
+        self.handle().must_not_block("Node::request_blocking", "request");
+        wait(self.request(group, payload, options))
+    }
+
+    /// Queries the rings of the ordered group called `group`, on any async runtime.
+    ///
+    /// Each ring is returned as one of its members knows it. There are several rings while the
+    /// network is partitioned. The list is empty if no member has answered within `timeout`;
+    /// members that are online answer in about 0.1 s. This node need not have joined the group, and
+    /// does not join it. The query changes nothing at the members.
+    ///
+    /// A node that has joined the group returns its own ring without sending a query.
+    ///
+    /// # Errors
+    /// Too many queries of this node are in progress, or the node is closed.
+    pub async fn look(&self, group: &str, timeout: Duration) -> Result<Vec<RingStatus>, LookError> {
+        let name_check = GroupId::name_check(group);
+        let options = LookOptions { name_check, patience: timeout, via: None };
+        let group = GroupId::of_name(group);
+        let answer = self.handle().call(|reply| NodeCommand::Query { group, options, reply });
+        answer.recv().await.unwrap_or(Err(LookError::Closed))
+    }
+
+    /// Requests that a ring of the ordered group called `group` continue without a quorum of its
+    /// [electorate](crate::Profile::quorum_of).
+    ///
+    /// This is for an operator who knows that the voters in `lost` will not return. This node need
+    /// not have joined the group.
+    ///
+    /// `epoch` identifies the ring by its view, as [`Node::look`] returns it. The request has no
+    /// effect while the ring works, if a voter that is not in `lost` is silent, or if a voter in
+    /// `lost` answers. [`Node::look`] shows the result; the next view at the members is marked as
+    /// forced. The request is sent once: repeat it if it was lost.
+    ///
+    /// # Danger
+    /// If the voters in `lost` are still working elsewhere, there are two rings from now on, each
+    /// with its own order and its own locks.
+    pub fn force_quorum(&self, group: &str, epoch: Epoch, lost: &[NodeId]) {
+        let (group, lost) = (GroupId::of_name(group), lost.to_vec());
+        self.handle().driver.send(NodeCommand::ForceQuorum { group, epoch, lost });
+    }
+
+    /// Like [`Node::look`], but blocks the thread.
+    ///
+    /// # Errors
+    /// See [`Node::look`].
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Node::look`].
+    #[track_caller]
+    pub fn look_blocking(
+        &self,
+        group: &str,
+        timeout: Duration,
+    ) -> Result<Vec<RingStatus>, LookError> {
+        self.handle().must_not_block("Node::look_blocking", "look");
+        wait(self.look(group, timeout))
+    }
+}

@@ -1,0 +1,114 @@
+//! The addresses of nodes.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use carom_proto::{Endpoint, NodeId, Time};
+
+use super::strangers::Strangers;
+
+/// Addresses of the known nodes, and of strangers.
+#[derive(Debug)]
+pub(crate) struct AddressBook {
+    addresses: HashMap<NodeId, SocketAddr>,
+    pub(crate) strangers: Strangers,
+    /// Last node that was heard, if it need not be looked up again.
+    heard: Option<(NodeId, SocketAddr)>,
+}
+
+impl AddressBook {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { addresses: HashMap::new(), strangers: Strangers::new(seed), heard: None }
+    }
+
+    /// Enters `node`. Returns `false` for an address that no node can have.
+    pub(crate) fn enter(&mut self, node: NodeId, endpoint: Endpoint) -> bool {
+        let usable = is_usable(endpoint.0);
+        if usable {
+            self.addresses.insert(node, endpoint.0);
+            self.strangers.remove(node);
+        }
+        usable
+    }
+
+    /// Handles a whole datagram of this node from `source`. Returns the nonce of the probe that
+    /// must be sent now, if the node is a stranger.
+    pub(crate) fn hear(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        Endpoint(source): Endpoint,
+        bytes: usize,
+    ) -> Option<u32> {
+        if self.heard == Some((node, source)) || !is_usable(source) {
+            return None;
+        }
+        if self.addresses.contains_key(&node) || self.strangers.is_proven(node, source) {
+            self.heard = Some((node, source));
+            return None;
+        }
+        self.heard = None;
+        self.strangers.hear(now, node, source, bytes)
+    }
+
+    pub(crate) fn remove(&mut self, node: NodeId) {
+        self.addresses.remove(&node);
+        self.heard = None;
+    }
+
+    pub(crate) fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        self.addresses.get(&node).copied().or_else(|| self.strangers.address(node))
+    }
+}
+
+/// Returns `true` if `address` is that of a single host that the sockets can reach. An address
+/// reported by other nodes must never make this node send to a broadcast or multicast address.
+pub(crate) fn is_usable(address: SocketAddr) -> bool {
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            let single = !(ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified());
+            single && address.port() != 0
+        }
+        IpAddr::V6(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_single_hosts_are_entered() {
+        let mut book = AddressBook::new(1);
+        for bad in ["239.0.0.1:1", "255.255.255.255:1", "0.0.0.0:1", "10.0.0.1:0", "[::1]:1"] {
+            assert!(!book.enter(NodeId(1), Endpoint(bad.parse().expect(bad))), "{bad}");
+        }
+        assert!(book.addresses.is_empty());
+        let good = "10.0.0.1:7400".parse().expect("an address");
+        assert!(book.enter(NodeId(1), Endpoint(good)));
+        assert_eq!(book.address(NodeId(1)), Some(good));
+        book.remove(NodeId(1));
+        assert_eq!(book.address(NodeId(1)), None);
+    }
+
+    #[test]
+    fn heard_node_can_be_answered_until_membership_knows_better() {
+        let mut book = AddressBook::new(1);
+        let hear = |book: &mut AddressBook, node, source| {
+            book.hear(Time::ZERO, NodeId(node), source, 54);
+        };
+        let endpoint = |text: &str| Endpoint(text.parse().expect("an address"));
+        let (heard, met) = (endpoint("10.0.0.1:7400"), endpoint("10.0.0.2:7400"));
+        hear(&mut book, 1, heard);
+        assert_eq!(book.address(NodeId(1)), Some(heard.0));
+        assert!(book.enter(NodeId(1), met));
+        hear(&mut book, 1, heard);
+        assert_eq!(book.address(NodeId(1)), Some(met.0));
+        book.remove(NodeId(1));
+        assert_eq!(book.address(NodeId(1)), None, "who has gone is not there");
+        hear(&mut book, 1, heard);
+        assert_eq!(book.address(NodeId(1)), Some(heard.0), "or is it");
+        hear(&mut book, 2, endpoint("0.0.0.0:1"));
+        assert_eq!(book.address(NodeId(2)), None);
+    }
+}

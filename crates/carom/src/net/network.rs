@@ -1,0 +1,74 @@
+//! The network of a node, as its runtime uses it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use carom_proto::node::Node;
+use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
+
+use crate::shared::status::{MemberPath, Stats};
+
+/// Network of a node: sockets, or a simulated network. The rest of a node is the same over both.
+/// The defaults are those of a network that carries packets of any size to every node.
+pub(crate) trait Network {
+    /// Starts receiving what is sent to `group`, and returns its multicast address if it has one.
+    fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr>;
+
+    /// Stops receiving what is sent to `group`, which had this address.
+    fn stop_listening(&mut self, group: GroupId, address: Option<Ipv4Addr>);
+
+    /// Adds `node` at this endpoint. Returns `false` if no node can be reached there.
+    fn meet(&mut self, _now: Time, _node: NodeId, _endpoint: Endpoint) -> bool {
+        true
+    }
+
+    /// Removes `node`, which is gone.
+    fn part(&mut self, _node: NodeId) {}
+
+    /// Drops what was derived from views, after one has changed.
+    fn forget_views(&mut self) {}
+
+    /// Returns the path of group messages to `node`.
+    fn path(&self, _node: NodeId) -> MemberPath {
+        MemberPath::Multicast
+    }
+
+    /// Returns `true` if the path to every member is decided.
+    fn are_paths_known(&self) -> bool {
+        true
+    }
+
+    /// Returns the size in bytes of the largest IP packet that reaches every known node.
+    fn path_mtu(&self) -> u16 {
+        u16::MAX
+    }
+
+    /// Returns the size in bytes of the largest IP packet that reaches `node`; `None` if it is not
+    /// known.
+    fn path_mtu_to(&self, _node: NodeId) -> Option<u16> {
+        None
+    }
+
+    /// Returns the endpoint of a group that has this multicast address.
+    fn group_endpoint(&self, _address: Ipv4Addr) -> Option<SocketAddr> {
+        None
+    }
+
+    /// Advances the time to `now`.
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    /// Returns the time of the next call of [`Network::handle_timeout`], and its reason.
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        None
+    }
+
+    /// Returns the new endpoint of this node if it has changed since the last call.
+    fn take_move(&mut self) -> Option<SocketAddr> {
+        None
+    }
+
+    /// Sends all pending packets of the node, and of the network itself.
+    fn transmit(&mut self, now: Time, node: &mut Node);
+
+    /// Enters the network's counters into `stats`.
+    fn count(&self, stats: &mut Stats);
+}

@@ -1,0 +1,203 @@
+//! Receiving of datagrams: many per system call, split, with injected loss, into a bounded buffer.
+
+use std::io::{self, ErrorKind, IoSliceMut};
+
+use carom_proto::inbox::Inbox;
+use carom_proto::loss::{Loss, LossInjector};
+use carom_proto::wire::Header;
+use carom_proto::{Endpoint, NodeId};
+use quinn_udp::{BATCH_SIZE, RecvMeta};
+
+use super::sockets::Socket;
+
+/// Memory into which system calls receive. All sockets of a driver share it, because received
+/// datagrams are copied into the receive buffer of their node at once.
+pub(crate) struct RecvBuffer {
+    bytes: Vec<u8>,
+    meta: [RecvMeta; BATCH_SIZE],
+}
+
+impl RecvBuffer {
+    pub(crate) fn new() -> Self {
+        Self { bytes: vec![0; BATCH_SIZE * SLOT_BYTES], meta: [RecvMeta::default(); BATCH_SIZE] }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    own: NodeId,
+    /// Receive buffers of the unicast and of the multicast socket.
+    inboxes: [Inbox; 2],
+    injector: LossInjector,
+    pub(crate) counters: ReceiveCounters,
+}
+
+/// Socket from which a datagram was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketKind {
+    Unicast = 0,
+    Multicast = 1,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReceiveCounters {
+    pub(crate) datagrams: u64,
+    pub(crate) bytes: u64,
+    pub(crate) own_echo: u64,
+}
+
+impl Receiver {
+    pub(crate) fn new(own: NodeId, loss: Loss, seed: u64) -> Self {
+        Self {
+            own,
+            inboxes: [seed, !seed].map(|seed| Inbox::new(INBOX_DATAGRAMS + BATCH_DATAGRAMS, seed)),
+            injector: LossInjector::new(loss, seed ^ LOSS_STREAM),
+            counters: ReceiveCounters::default(),
+        }
+    }
+
+    /// Reads the datagrams that wait in `socket`. Returns `true` if more may wait, because the
+    /// limit of one turn was reached.
+    ///
+    /// The unicast socket must be drained first, and its datagrams are returned last. The packets
+    /// that caused a peer to send a repair were multicast earlier, so they have been read by then.
+    /// A packet that still waits in the other socket is therefore not taken for missing.
+    pub(crate) fn drain(
+        &mut self,
+        from: SocketKind,
+        socket: &Socket,
+        buffer: &mut RecvBuffer,
+    ) -> io::Result<bool> {
+        let mut taken = 0;
+        while taken < INBOX_DATAGRAMS {
+            let mut slots = buffer.bytes.chunks_exact_mut(SLOT_BYTES);
+            let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] = std::array::from_fn(|_| {
+                IoSliceMut::new(slots.next().expect("as many slots as the batch has places"))
+            });
+            match socket.state().recv(socket.io(), &mut buffers, &mut buffer.meta) {
+                Ok(count) => taken += self.take(from, buffer, count),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(false),
+                    // An error of an earlier sent datagram, which does not affect receiving.
+                    ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the datagram that has waited longest. Multicast comes before unicast.
+    pub(crate) fn pop(&mut self) -> Option<(Endpoint, &[u8])> {
+        let [unicast, multicast] = &mut self.inboxes;
+        multicast.pop().or_else(|| unicast.pop())
+    }
+
+    /// Returns the waiting datagrams, in the order of [`Receiver::pop`].
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &[u8]> {
+        let [unicast, multicast] = &self.inboxes;
+        multicast.waiting().chain(unicast.waiting())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inboxes.iter().all(Inbox::is_empty)
+    }
+
+    pub(crate) fn inbox_dropped(&self) -> u64 {
+        self.inboxes.iter().map(Inbox::dropped).sum()
+    }
+
+    pub(crate) fn losses_injected(&self) -> u64 {
+        self.injector.dropped()
+    }
+
+    fn take(&mut self, from: SocketKind, buffer: &RecvBuffer, count: usize) -> usize {
+        let mut taken = 0;
+        for (slot, meta) in buffer.bytes.chunks_exact(SLOT_BYTES).zip(&buffer.meta[..count]) {
+            if meta.len == 0 {
+                self.accept(from, Endpoint(meta.addr), &[]);
+                taken += 1;
+            }
+            // The kernel joins datagrams of equal size; the last one may be shorter.
+            for datagram in slot[..meta.len].chunks(meta.stride.max(1)) {
+                self.accept(from, Endpoint(meta.addr), datagram);
+                taken += 1;
+            }
+        }
+        taken
+    }
+
+    fn accept(&mut self, from: SocketKind, source: Endpoint, datagram: &[u8]) {
+        self.counters.datagrams += 1;
+        self.counters.bytes += datagram.len() as u64;
+        if Header::peek(datagram).is_some_and(|peek| peek.sender == self.own) {
+            // An own datagram is not subject to injected loss, because its drop would be no loss
+            // for any node.
+            self.counters.own_echo += 1;
+        } else if !self.injector.drops_next() {
+            self.inboxes[from as usize].push(source, datagram);
+        }
+    }
+}
+
+/// Size of the largest run of segments that the kernel returns at once.
+const SLOT_BYTES: usize = 1 << 16;
+/// Maximum number of datagrams that the last system call of a turn adds: runs of segments.
+const BATCH_DATAGRAMS: usize = BATCH_SIZE * 128;
+/// Capacity equal to that of the kernel's buffer, if it is granted. A pause of the thread then
+/// loses nothing; only a lasting overload does.
+const INBOX_DATAGRAMS: usize = 4 * Inbox::DEFAULT_CAPACITY;
+/// Separates the random draws of losses from those of the receive buffer.
+const LOSS_STREAM: u64 = 0x1055;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::wire::{Header, Protocol, seal};
+    use carom_proto::{GroupId, Incarnation};
+
+    const SOURCE: Endpoint =
+        Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1));
+
+    fn datagram(sender: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        let header = Header {
+            protocol: Protocol::Lateral,
+            kind: 1,
+            flags: 0,
+            group: GroupId(1),
+            sender: NodeId(sender),
+            incarnation: Incarnation::default(),
+            view: 0,
+        };
+        let start = header.begin(&mut out);
+        seal(&mut out, start);
+        out
+    }
+
+    #[test]
+    fn own_echoes_are_passed_over_before_losses_are_drawn() {
+        let mut receiver = Receiver::new(NodeId(7), Loss::Uniform(1.0), 1);
+        receiver.accept(SocketKind::Multicast, SOURCE, &datagram(7));
+        assert_eq!((receiver.counters.own_echo, receiver.losses_injected()), (1, 0));
+        receiver.accept(SocketKind::Multicast, SOURCE, &datagram(8));
+        assert_eq!((receiver.counters.own_echo, receiver.losses_injected()), (1, 1));
+        assert!(receiver.pop().is_none());
+    }
+
+    #[test]
+    fn multicast_comes_out_before_the_unicast_that_followed_from_it() {
+        let mut receiver = Receiver::new(NodeId(7), Loss::None, 1);
+        receiver.accept(SocketKind::Unicast, SOURCE, b"repair");
+        receiver.accept(SocketKind::Multicast, SOURCE, b"data");
+        receiver.accept(SocketKind::Unicast, SOURCE, b"another");
+        let waiting: Vec<_> = receiver.waiting().map(<[u8]>::to_vec).collect();
+        let mut out = Vec::new();
+        while let Some((_, datagram)) = receiver.pop() {
+            out.push(datagram.to_vec());
+        }
+        assert_eq!(out, [&b"data"[..], b"repair", b"another"]);
+        assert_eq!(out, waiting);
+        assert!(receiver.is_empty());
+    }
+}

@@ -1,0 +1,98 @@
+//! The maximum packet size, and the sending of larger datagrams in parts.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use carom_proto::wire::{Header, Protocol};
+use carom_proto::{Origin, Time};
+
+use super::fragments::{Fragments, split};
+use super::interfaces::mtu_at;
+use super::paths::{COMMON_MTU, PART_OVERHEAD};
+use super::routes::Route;
+use super::send::{Multicast, Run, Sender};
+use super::sockets::Socket;
+use crate::shared::status::Stats;
+
+/// Maximum packet sizes of a node.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    origin: Origin,
+    /// Size of the largest packet according to the settings. The interface may carry less.
+    wanted: u16,
+    /// Time of the next check of the interface.
+    next_check: Time,
+    pub(crate) fragments: Fragments,
+    /// Number of datagrams that were sent in parts.
+    divided: u64,
+    /// Number of notices about sizes.
+    notices: usize,
+}
+
+impl Sizes {
+    pub(crate) fn new(origin: Origin, wanted: u16) -> Self {
+        let fragments = Fragments::default();
+        Self { origin, wanted, next_check: Time::ZERO, fragments, divided: 0, notices: 0 }
+    }
+
+    /// Returns the size in bytes of the largest packet that this node may send over an interface at
+    /// `address`.
+    pub(crate) fn ceiling(wanted: u16, address: Ipv4Addr) -> u16 {
+        mtu_at(address).unwrap_or(COMMON_MTU).min(wanted)
+    }
+
+    /// Returns `true` if the interface must be checked.
+    pub(crate) fn is_check_due(&self, now: Time) -> bool {
+        self.next_check <= now
+    }
+
+    /// Checks the interface at `address`. Returns the size in bytes of the largest packet that this
+    /// node sends there; `None` if it is too small for every engine.
+    pub(crate) fn check(&mut self, now: Time, address: Ipv4Addr) -> Option<u16> {
+        self.next_check = now + CHECK_INTERVAL;
+        Some(Self::ceiling(self.wanted, address)).filter(|ceiling| *ceiling >= MIN_MTU)
+    }
+
+    /// Returns `true` if another notice about sizes is useful.
+    pub(crate) fn may_report(&mut self) -> bool {
+        self.notices += 1;
+        self.notices <= MAX_NOTICES
+    }
+
+    /// Enters the counters into `stats`.
+    pub(crate) fn count(&self, stats: &mut Stats) {
+        stats.datagrams_divided = self.divided;
+        stats.datagrams_joined = self.fragments.counters.joined;
+        stats.datagrams_unjoined = self.fragments.counters.given_up;
+    }
+
+    /// Sends one datagram of a run whose size exceeds the path MTU, in parts if this datagram
+    /// exceeds it.
+    pub(crate) fn send(
+        &mut self,
+        socket: &Socket,
+        sender: &mut Sender,
+        (run, most): (Run, usize),
+        datagram: &[u8],
+        route: &Route,
+    ) -> Multicast {
+        // A path MTU probe is never divided.
+        let is_of_path = Header::peek(datagram).is_some_and(|peek| peek.protocol == Protocol::Path);
+        if datagram.len() <= most || is_of_path {
+            let run = Run::of(run.destination, datagram.len(), datagram.len());
+            return sender.send_bytes(socket, run, datagram, route);
+        }
+        self.divided += 1;
+        let mut parts = Vec::with_capacity(datagram.len() + 2 * PART_OVERHEAD);
+        let segment = split(self.origin, self.divided as u32, datagram, most, &mut parts);
+        let run = Run::of(run.destination, segment, parts.len());
+        sender.send_bytes(socket, run, &parts, route)
+    }
+}
+
+/// Interval of checks of the interface.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Minimum MTU for which an interface is usable by any engine.
+const MIN_MTU: u16 = 576;
+/// Maximum number of notices about sizes. More would add no information.
+const MAX_NOTICES: usize = 64;

@@ -1,0 +1,77 @@
+//! Requests to groups and ring queries, with the callers that wait for their answers.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use carom_proto::rmp::{self, LookId, LookOptions, Outcome, RequestOptions, Rmp};
+use carom_proto::{GroupId, Time};
+
+use crate::shared::commands::{Answered, Reply};
+use crate::shared::error::{LookError, NotAnswered};
+use crate::shared::status::RingStatus;
+
+/// Calls of a node in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// Callers of requests, by group and number of the request.
+    requests: BTreeMap<(GroupId, u32), Reply<Result<Answered, NotAnswered>>>,
+    queries: BTreeMap<LookId, Reply<Result<Vec<RingStatus>, LookError>>>,
+}
+
+impl Calls {
+    /// Sends a request to a group.
+    pub(crate) fn request(
+        &mut self,
+        now: Time,
+        rings: &mut Rmp,
+        group: GroupId,
+        (payload, options): (Bytes, RequestOptions),
+        reply: Reply<Result<Answered, NotAnswered>>,
+    ) {
+        match rings.request(now, group, payload, options) {
+            Ok(id) => {
+                self.requests.insert((group, id.number), reply);
+            }
+            Err(error) => reply.send_if_wanted(Err(error.into())),
+        }
+    }
+
+    /// Reports the answer to a request.
+    pub(crate) fn on_answer(&mut self, group: GroupId, answer: rmp::Answer) {
+        if let Some(reply) = self.requests.remove(&(group, answer.id.number)) {
+            reply.send_if_wanted(match answer.outcome {
+                Outcome::Reply { by, payload } => Ok(Answered::Reply { by, payload }),
+                Outcome::Acknowledged => Ok(Answered::Acknowledged),
+                Outcome::Unanswered => Err(NotAnswered::Unanswered),
+            });
+        }
+    }
+
+    /// Queries the rings of a group. A ring of this node is reported at once.
+    pub(crate) fn query(
+        &mut self,
+        now: Time,
+        rings: &mut Rmp,
+        group: GroupId,
+        options: LookOptions,
+        reply: Reply<Result<Vec<RingStatus>, LookError>>,
+    ) {
+        match rings.look(now, group, options) {
+            Ok(id) => {
+                self.queries.insert(id, reply);
+                self.report_queries(rings);
+            }
+            Err(error) => reply.send_if_wanted(Err(error.into())),
+        }
+    }
+
+    /// Reports the results of ring queries.
+    pub(crate) fn report_queries(&mut self, rings: &mut Rmp) {
+        while let Some(looked) = rings.poll_looked() {
+            let found = looked.rings.into_iter().map(RingStatus::from).collect();
+            if let Some(reply) = self.queries.remove(&looked.id) {
+                reply.send_if_wanted(Ok(found));
+            }
+        }
+    }
+}

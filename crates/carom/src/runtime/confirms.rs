@@ -1,0 +1,113 @@
+//! Confirmations that callers wait for.
+
+use carom_proto::node::Node;
+use carom_proto::{GroupId, Safe, SeqNo, Time};
+
+use super::given_up::Covered;
+use super::group_runtime::GroupRuntime;
+use super::groups::Groups;
+use crate::shared::commands::Reply;
+use crate::shared::error::NotSafe;
+
+/// Pending confirmations of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Confirms(Vec<PendingConfirm>);
+
+/// A pending confirmation. It waits until all queued messages are sent, and then for the members.
+#[derive(Debug)]
+pub(crate) struct PendingConfirm {
+    group: GroupId,
+    /// Messages that it covers. The engine is queried when the last of them has left the queue.
+    covered: Covered,
+    /// Last message that was sent when the engine was queried.
+    up_to: Option<SeqNo>,
+    deadline: Time,
+    reply: Reply<Result<Safe, NotSafe>>,
+}
+
+impl Confirms {
+    /// Adds a confirmation of `message`, or of all messages that were published to the group.
+    pub(crate) fn add(
+        &mut self,
+        group: &GroupRuntime,
+        message: Option<u64>,
+        deadline: Time,
+        reply: Reply<Result<Safe, NotSafe>>,
+    ) {
+        let covered = group.covered(message);
+        self.0.push(PendingConfirm { group: group.id(), covered, up_to: None, deadline, reply });
+    }
+
+    /// Returns the time of the next call of [`Confirms::fail_late`].
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.0.iter().map(|confirm| confirm.deadline).min()
+    }
+
+    /// Queries the engine for confirmations whose messages are all sent, and answers those that
+    /// need no query. Returns `true` if it has queried the engine.
+    pub(crate) fn query(&mut self, now: Time, groups: &mut Groups, node: &mut Node) -> bool {
+        let mut has_queried = false;
+        let mut answered = Vec::new();
+        for (place, confirm) in self.0.iter_mut().enumerate() {
+            let Some(group) = groups.get_mut(confirm.group) else { continue };
+            if confirm.up_to.is_some() || group.taken() < confirm.covered.last {
+                continue;
+            }
+            match group.known(confirm.covered) {
+                Some(answer) => answered.push((place, answer)),
+                None => {
+                    confirm.up_to = group.last();
+                    node.confirm(now, confirm.group);
+                    has_queried = true;
+                }
+            }
+        }
+        for (place, answer) in answered.into_iter().rev() {
+            self.0.swap_remove(place).reply.send_if_wanted(answer);
+        }
+        has_queried
+    }
+
+    /// Answers the confirmations that `safe` covers. If this node has yielded its bulk group to
+    /// another sender, it covers all that the engine was queried for.
+    pub(crate) fn on_safe(&mut self, group: &mut GroupRuntime, safe: &Safe, has_yielded: bool) {
+        let is_answered = |it: &mut PendingConfirm| {
+            let covers = |up_to: SeqNo| has_yielded || !up_to.is_after(safe.up_to);
+            it.group == safe.group && it.up_to.is_some_and(covers)
+        };
+        for answered in self.0.extract_if(.., is_answered) {
+            if safe.is_unconfirmed() && safe.incomplete.is_empty() {
+                answered.reply.send_if_wanted(Err(NotSafe::Nobody));
+                continue;
+            }
+            group.note_confirmed(answered.covered, safe);
+            answered.reply.send_if_wanted(Ok(safe.clone()));
+        }
+    }
+
+    /// Fails the confirmations that cover messages of the group which were given up.
+    pub(crate) fn fail_given_up(&mut self, group: &mut GroupRuntime) {
+        let id = group.id();
+        let covers = |it: &mut PendingConfirm| it.group == id && group.has_given_up(it.covered);
+        let failed: Vec<PendingConfirm> = self.0.extract_if(.., covers).collect();
+        for confirm in failed {
+            group.note_reported(confirm.covered);
+            confirm.reply.send_if_wanted(Err(NotSafe::GivenUp));
+        }
+    }
+
+    /// Fails the confirmations of a group that is closed.
+    pub(crate) fn close(&mut self, group: GroupId) {
+        for confirm in self.0.extract_if(.., |it| it.group == group) {
+            confirm.reply.send_if_wanted(Err(NotSafe::Closed));
+        }
+    }
+
+    /// Fails the confirmations whose time is over.
+    pub(crate) fn fail_late(&mut self, now: Time, node: &Node) {
+        for confirm in self.0.extract_if(.., |it| it.deadline <= now) {
+            let waiting_for = node.unconfirmed(confirm.group);
+            confirm.reply.send_if_wanted(Err(NotSafe::Timeout { waiting_for }));
+        }
+    }
+}

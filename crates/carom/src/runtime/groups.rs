@@ -1,0 +1,95 @@
+//! The groups of one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use carom_proto::GroupId;
+
+use super::group_runtime::GroupRuntime;
+use crate::shared::group::GroupShared;
+
+/// Groups that a node has joined or is leaving.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    joined: BTreeMap<GroupId, GroupRuntime>,
+    /// Groups that the application has left and the node has not, each with its multicast address,
+    /// which is still received.
+    leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,
+    /// Groups with events that are not handed over yet.
+    fresh: BTreeSet<GroupId>,
+    /// Messages of groups that were left which were never sent.
+    left_unsent: u64,
+    /// Events of groups that were left which did not fit into their queues.
+    left_dropped_events: u64,
+}
+
+impl Groups {
+    pub(crate) fn get(&self, group: GroupId) -> Option<&GroupRuntime> {
+        self.joined.get(&group)
+    }
+
+    pub(crate) fn get_mut(&mut self, group: GroupId) -> Option<&mut GroupRuntime> {
+        self.joined.get_mut(&group)
+    }
+
+    /// Returns the group of this handle, if it is still the handle in use. After leaving and
+    /// joining a group again, another handle is in use.
+    pub(crate) fn of_handle(&mut self, handle: &Arc<GroupShared>) -> Option<&mut GroupRuntime> {
+        let group = self.joined.get_mut(&handle.id);
+        group.filter(|group| Arc::ptr_eq(&group.shared, handle))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &GroupRuntime> {
+        self.joined.values()
+    }
+
+    pub(crate) fn insert(&mut self, group: GroupRuntime) {
+        self.joined.insert(group.id(), group);
+    }
+
+    /// Removes a group that the application leaves. The node still receives its multicast.
+    pub(crate) fn remove(&mut self, group: GroupId) -> Option<GroupRuntime> {
+        let removed = self.joined.remove(&group)?;
+        self.left_unsent += removed.unsent();
+        self.left_dropped_events += removed.dropped_events();
+        self.leaving.insert(group, removed.address);
+        Some(removed)
+    }
+
+    /// Returns `true` if the application has left the group and the node has not.
+    pub(crate) fn is_leaving(&self, group: GroupId) -> bool {
+        self.leaving.contains_key(&group)
+    }
+
+    /// Removes a group that the node is leaving. Returns its multicast address, which is still
+    /// received.
+    pub(crate) fn take_leaving(&mut self, group: GroupId) -> Option<Option<Ipv4Addr>> {
+        self.leaving.remove(&group)
+    }
+
+    /// Records that a group has events to hand over.
+    pub(crate) fn mark_fresh(&mut self, group: GroupId) {
+        self.fresh.insert(group);
+    }
+
+    /// Hands the new events of all groups over to the application.
+    pub(crate) fn hand_over(&mut self) {
+        while let Some(group) = self.fresh.pop_first() {
+            if let Some(group) = self.joined.get_mut(&group) {
+                group.hand_over();
+            }
+        }
+    }
+
+    /// Returns the number of messages that were never sent. Those still queued count only in groups
+    /// that were left.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.left_unsent + self.iter().map(GroupRuntime::dropped).sum::<u64>()
+    }
+
+    /// Returns the number of events that did not fit into their queues.
+    pub(crate) fn dropped_events(&self) -> u64 {
+        self.left_dropped_events + self.iter().map(GroupRuntime::dropped_events).sum::<u64>()
+    }
+}

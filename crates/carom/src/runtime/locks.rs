@@ -1,0 +1,198 @@
+//! Locks of one group that tasks of this node hold or wait for.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use async_channel::Sender;
+use carom_proto::rmp::{LockChange, LockName, LockNews, Rmp};
+use carom_proto::{GroupId, Time};
+
+use crate::shared::commands::{LockGrant, Reply};
+use crate::shared::error::LockError;
+
+/// Locks of one group that tasks of this node hold or wait for. The ring sees one request of this
+/// node per lock; the tasks take turns.
+#[derive(Debug, Default)]
+pub(crate) struct LockTable {
+    by_name: BTreeMap<LockName, LocalLock>,
+    /// Number of locks granted to tasks so far.
+    grants: u64,
+}
+
+#[derive(Debug, Default)]
+struct LocalLock {
+    holder: Option<Holder>,
+    waiting: VecDeque<Reply<Result<LockGrant, LockError>>>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    grant: u64,
+    /// Dropped when the lock is lost.
+    _lost: Sender<()>,
+}
+
+/// The ring in which a group's locks are kept.
+pub(crate) struct Ring<'a> {
+    pub(crate) now: Time,
+    pub(crate) group: GroupId,
+    pub(crate) engine: &'a mut Rmp,
+}
+
+impl LockTable {
+    /// Requests a lock for a task, which waits for it if `waits` is `true`.
+    pub(crate) fn request(
+        &mut self,
+        ring: &mut Ring<'_>,
+        name: LockName,
+        waits: bool,
+        reply: Reply<Result<LockGrant, LockError>>,
+    ) {
+        if let Some(local) = self.by_name.get_mut(&name) {
+            match (waits, local.waiting.len() < MAX_WAITING) {
+                (true, true) => local.waiting.push_back(reply),
+                (true, false) => refuse(reply, LockError::TooMany { asked: MAX_WAITING }),
+                (false, _) => refuse(reply, LockError::HeldHere),
+            }
+            return;
+        }
+        let requested = match waits {
+            true => ring.engine.lock(ring.now, ring.group, name),
+            false => ring.engine.try_lock(ring.now, ring.group, name),
+        };
+        match requested {
+            Ok(()) => {
+                let waiting = VecDeque::from([reply]);
+                self.by_name.insert(name, LocalLock { holder: None, waiting });
+            }
+            Err(error) => refuse(reply, error.into()),
+        }
+    }
+
+    /// Drops the tasks that no longer wait for a lock. If no other task does, the request is
+    /// withdrawn.
+    pub(crate) fn withdraw(&mut self, ring: &mut Ring<'_>, name: LockName) {
+        let Some(local) = self.by_name.get_mut(&name) else { return };
+        local.waiting.retain(|reply| !reply.is_closed());
+        if local.waiting.is_empty() && local.holder.is_none() {
+            self.pass_on(ring, name);
+        }
+    }
+
+    /// Releases a lock, if this grant still holds it.
+    pub(crate) fn release(&mut self, ring: &mut Ring<'_>, name: LockName, grant: u64) {
+        let Some(local) = self.by_name.get_mut(&name) else { return };
+        if local.holder.as_ref().is_some_and(|holder| holder.grant == grant) {
+            local.holder = None;
+            self.pass_on(ring, name);
+        }
+    }
+
+    /// Handles a change of a lock in the ring.
+    pub(crate) fn on_change(&mut self, ring: &mut Ring<'_>, news: LockNews) {
+        let name = news.name;
+        let Some(local) = self.by_name.get_mut(&name) else { return };
+        match news.change {
+            LockChange::Granted { fence } => {
+                while let Some(reply) = local.waiting.pop_front() {
+                    let (sender, lost) = async_channel::bounded(1);
+                    let grant = self.grants;
+                    if reply.send(Ok(LockGrant { fence, number: grant, lost })).is_ok() {
+                        self.grants += 1;
+                        local.holder = Some(Holder { grant, _lost: sender });
+                        return;
+                    }
+                }
+                self.pass_on(ring, name);
+            }
+            LockChange::Refused { holder } => {
+                let holder = holder.map(|process| process.node);
+                let refused = LockError::Refused { holder };
+                if let Some(reply) = local.waiting.pop_front() {
+                    refuse(reply, refused.clone());
+                }
+                self.request_again(ring, name);
+            }
+            LockChange::Lost => {
+                if let Some(local) = self.by_name.remove(&name) {
+                    local.waiting.into_iter().for_each(|reply| refuse(reply, LockError::Lost));
+                }
+            }
+            // The lock was released here, and was requested again if tasks wait.
+            LockChange::Released => {}
+        }
+    }
+
+    /// Releases a lock that no task of this node holds. Other nodes have their turn first.
+    fn pass_on(&mut self, ring: &mut Ring<'_>, name: LockName) {
+        if let Err(error) = ring.engine.unlock(ring.now, ring.group, name) {
+            tracing::debug!(?name, %error, "a lock was not released: it is lost");
+        }
+        self.request_again(ring, name);
+    }
+
+    /// Requests the lock for the tasks that still wait, or forgets it if there are none.
+    fn request_again(&mut self, ring: &mut Ring<'_>, name: LockName) {
+        let Some(local) = self.by_name.get_mut(&name) else { return };
+        local.waiting.retain(|reply| !reply.is_closed());
+        if local.waiting.is_empty() {
+            self.by_name.remove(&name);
+            return;
+        }
+        if let Err(error) = ring.engine.lock(ring.now, ring.group, name)
+            && let Some(local) = self.by_name.remove(&name)
+        {
+            local.waiting.into_iter().for_each(|reply| refuse(reply, error.into()));
+        }
+    }
+}
+
+fn refuse(reply: Reply<Result<LockGrant, LockError>>, error: LockError) {
+    reply.send_if_wanted(Err(error));
+}
+
+/// Maximum number of tasks of one node that wait for one lock.
+const MAX_WAITING: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::rmp::{Config, Partition, Timestamp};
+    use carom_proto::{Engine, GroupSettings, NodeId, Profile};
+
+    const GROUP: GroupId = GroupId(1);
+    const LOCK: LockName = LockName(9);
+
+    /// Returns the engine of a ring of one, to which locks are requested. Its grants are made up.
+    fn engine(now: Time) -> Rmp {
+        let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
+        let settings = GroupSettings::new("jobs", Profile::Ordered(Partition::Majority));
+        engine.join(now, GROUP, settings).expect("an ordered group");
+        engine
+    }
+
+    fn granted(locks: &mut LockTable, ring: &mut Ring<'_>) -> LockGrant {
+        let (reply, answer) = Reply::channel();
+        locks.request(ring, LOCK, true, reply);
+        let change = LockChange::Granted { fence: Timestamp(5) };
+        locks.on_change(ring, LockNews { name: LOCK, change });
+        answer.try_recv().expect("it is told").expect("it is granted")
+    }
+
+    #[test]
+    fn lost_lock_does_not_release_its_successor_of_equal_number() {
+        let now = Time(1_000_000_000);
+        let mut locks = LockTable::default();
+        let (mut engine, mut later) = (engine(now), engine(now));
+        let mut ring = Ring { now, group: GROUP, engine: &mut engine };
+        let first = granted(&mut locks, &mut ring);
+        locks.on_change(&mut ring, LockNews { name: LOCK, change: LockChange::Lost });
+        assert!(first.lost.is_closed());
+        // The ring was formed anew, and its numbers start again.
+        let mut ring = Ring { now, group: GROUP, engine: &mut later };
+        let second = granted(&mut locks, &mut ring);
+        locks.release(&mut ring, LOCK, first.number);
+        assert!(!second.lost.is_closed(), "another task has it");
+        locks.release(&mut ring, LOCK, second.number);
+        assert!(second.lost.is_closed());
+    }
+}

@@ -1,0 +1,16 @@
+//! The runtime: threads that drive nodes, and the state of each node around its engines. It reaches
+//! the application only through `shared`, and the sockets only through `net`.
+
+mod calls;
+mod clock;
+mod confirms;
+mod delivery;
+pub(crate) mod driver;
+mod given_up;
+mod group_runtime;
+mod groups;
+mod locks;
+pub(crate) mod node_runtime;
+mod pending_joins;
+mod poll_timer;
+mod send_schedule;

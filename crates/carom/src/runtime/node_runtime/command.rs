@@ -1,0 +1,240 @@
+//! Commands of the handles to one node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use carom_proto::rmp::JoinOptions;
+use carom_proto::{GroupId, Time};
+
+use super::{Closing, NodeRuntime};
+use crate::net::network::Network;
+use crate::runtime::group_runtime::GroupRuntime;
+use crate::runtime::locks::{LockTable, Ring};
+use crate::shared::commands::{NodeCommand, Reply};
+use crate::shared::error::JoinGroupError;
+use crate::shared::group::{GroupParts, GroupShared, PayloadLimits};
+use crate::shared::profile::Profile;
+use crate::shared::status::{MemberStatus, RingStatus, Stats, Status};
+
+impl<N: Network> NodeRuntime<N> {
+    /// Executes a command of a handle.
+    pub(crate) fn command(&mut self, now: Time, command: NodeCommand) {
+        self.is_called = true;
+        match command {
+            NodeCommand::Join { name, profile, reply } => self.join(now, &name, profile, reply),
+            NodeCommand::Leave { shared } => self.leave(now, &shared),
+            NodeCommand::Confirm { shared, message, timeout, reply } => {
+                if let Some(group) = self.groups.of_handle(&shared) {
+                    self.confirms.add(group, message, now + timeout, reply);
+                }
+            }
+            NodeCommand::Request { group, shared, payload, options, reply } => {
+                if shared.is_none_or(|shared| self.groups.of_handle(&shared).is_some()) {
+                    let rings = self.node.ordered_mut();
+                    self.calls.request(now, rings, group, (payload, options), reply);
+                }
+            }
+            NodeCommand::Reply { shared, request, payload, reply } => {
+                if self.groups.of_handle(&shared).is_some() {
+                    let rings = self.node.ordered_mut();
+                    reply.send_if_wanted(rings.reply(now, shared.id, request, payload));
+                }
+            }
+            NodeCommand::Query { group, options, reply } => {
+                self.calls.query(now, self.node.ordered_mut(), group, options, reply);
+            }
+            NodeCommand::ForceQuorum { group, epoch, lost } => {
+                self.node.ordered_mut().force_quorum(now, group, epoch, lost);
+            }
+            NodeCommand::Lock { shared, name, waits, reply } => {
+                self.with_locks(now, &shared, |locks, ring| {
+                    locks.request(ring, name, waits, reply)
+                });
+            }
+            NodeCommand::WithdrawLock { shared, name } => {
+                self.with_locks(now, &shared, |locks, ring| locks.withdraw(ring, name));
+            }
+            NodeCommand::Unlock { shared, name, grant } => {
+                self.with_locks(now, &shared, |locks, ring| locks.release(ring, name, grant));
+            }
+            NodeCommand::Room { group } => {
+                // The backlog is updated now, so that the ring need not wait for another message to
+                // regain its speed.
+                let backlog = self.groups.get_mut(group).and_then(GroupRuntime::on_room);
+                if let Some(backlog) = backlog {
+                    self.on_backlog(now, group, backlog);
+                }
+            }
+            NodeCommand::Status { reply } => reply.send_if_wanted(self.status()),
+            #[cfg(test)]
+            NodeCommand::Panic => {}
+            NodeCommand::Close { reply } => self.close(now, reply),
+        }
+    }
+
+    /// Calls the locks of this handle's group, if it is still the handle in use.
+    fn with_locks(
+        &mut self,
+        now: Time,
+        shared: &Arc<GroupShared>,
+        call: impl FnOnce(&mut LockTable, &mut Ring<'_>),
+    ) {
+        if let Some(group) = self.groups.of_handle(shared) {
+            let mut ring = Ring { now, group: shared.id, engine: self.node.ordered_mut() };
+            call(&mut group.locks, &mut ring);
+        }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// Shuts the node down if it has left its groups, or has run out of time. Returns the reply to
+    /// send once the node is gone.
+    pub(crate) fn closed(&mut self, now: Time) -> Option<Reply<()>> {
+        let is_leaving = self.node.is_leaving();
+        let closing = self.closing.take_if(|it| !is_leaving || it.deadline <= now)?;
+        self.node.shut_down(now);
+        self.transmit(now);
+        Some(closing.reply)
+    }
+
+    /// Joins a group. The reply is sent once the members are known, or when the wait is over.
+    fn join(
+        &mut self,
+        now: Time,
+        name: &str,
+        profile: Profile,
+        reply: Reply<Result<GroupParts, JoinGroupError>>,
+    ) {
+        match self.begin_join(now, name, profile) {
+            Ok((group, parts)) => {
+                self.joins.insert(now, group, parts, reply);
+                self.dispatch_events(now);
+                self.answer_callers(now);
+            }
+            Err(error) => {
+                reply.send_if_wanted(Err(error));
+                // A group that was still being left may be out by now.
+                self.dispatch_events(now);
+            }
+        }
+    }
+
+    fn begin_join(
+        &mut self,
+        now: Time,
+        name: &str,
+        profile: Profile,
+    ) -> Result<(GroupId, GroupParts), JoinGroupError> {
+        let (rejoin, is_voter) = (profile.rejoins(), profile.is_voter());
+        let options = JoinOptions { rejoin, is_voter, ..JoinOptions::default() };
+        let group = self.node.join_with(now, name, profile.settings(), options)?;
+        // The address of a group that is still being left is already received.
+        let address = match self.groups.take_leaving(group) {
+            Some(address) => address,
+            None => self.network.listen_to(group),
+        };
+        let limits = PayloadLimits {
+            message: self.node.payload_limit(group).unwrap_or(0),
+            unreliable: self.node.ordered().unreliable_limit(),
+        };
+        let shared = GroupShared::new(name, group, profile, limits);
+        shared.set_members(self.node.members(group));
+        let (joined, parts) = GroupRuntime::new(shared, address, self.queue_events);
+        self.groups.insert(joined);
+        Ok((group, parts))
+    }
+
+    /// Leaves the group of this handle. A handle whose group was refused later may outlive it, and
+    /// must not end another membership in the same group.
+    pub(super) fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
+        if self.groups.of_handle(handle).is_some() {
+            self.leave_group(now, handle.id);
+        }
+    }
+
+    /// Sends what the engine still accepts, leaves, and closes the group's queues.
+    pub(super) fn leave_group(&mut self, now: Time, group: GroupId) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.publish_rest(&mut self.node, now);
+        }
+        self.transmit(now);
+        self.node.leave(now, group);
+        self.close_group(group);
+        self.dispatch_events(now);
+    }
+
+    /// Closes the group's queues, which wakes their waiting callers.
+    pub(super) fn close_group(&mut self, group: GroupId) {
+        self.network.forget_views();
+        // Its queues close at the end of this function, after all callers have their replies.
+        let Some(_closed) = self.groups.remove(group) else { return };
+        if let Some(join) = self.joins.remove(group) {
+            // The caller receives a group whose queues are closed and contain the reason.
+            let _ = join.succeed();
+        }
+        self.confirms.close(group);
+    }
+
+    /// Leaves all groups. The node is gone once it is out of their rings.
+    fn close(&mut self, now: Time, reply: Reply<()>) {
+        let groups: Vec<GroupId> = self.groups.iter().map(GroupRuntime::id).collect();
+        for group in groups {
+            self.leave_group(now, group);
+        }
+        self.transmit(now);
+        self.closing = Some(Closing { deadline: now + CLOSE_WAIT, reply });
+    }
+
+    fn status(&self) -> Status {
+        let nodes = self.node.membership().nodes();
+        let mut members: Vec<MemberStatus> = nodes
+            .into_iter()
+            .map(|(node, endpoint)| MemberStatus {
+                node,
+                endpoint: endpoint.0,
+                path: self.network.path(node),
+                path_mtu: self.network.path_mtu_to(node),
+            })
+            .collect();
+        members.sort_unstable_by_key(|it| it.node);
+        let rings = self.node.ordered();
+        let ring_of = |group: GroupId| {
+            let (view, token) = rings.view(group).zip(rings.token(group))?;
+            Some(RingStatus { view: view.clone(), token, is_working: rings.is_working(group) })
+        };
+        let groups = self.groups.iter().map(|group| {
+            let address = group.address.and_then(|address| self.network.group_endpoint(address));
+            group.status(address, ring_of(group.id()))
+        });
+        Status {
+            settled: self.state.is_settled(),
+            is_away: self.state.is_away(),
+            path_mtu: self.network.path_mtu(),
+            members,
+            groups: groups.collect(),
+            stats: self.stats(),
+            ..self.state.first_status()
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            lateral: self.node.lateral().counters(),
+            ordered: self.node.ordered().counters(),
+            bulk: self.node.bulk().counters(),
+            guest: self.node.guest().map_or_else(Vec::new, |guest| guest.stats()),
+            node: self.node.counters(),
+            queue_dropped: self.groups.dropped_events(),
+            publish_dropped: self.groups.unsent(),
+            ..Stats::default()
+        };
+        self.network.count(&mut stats);
+        stats
+    }
+}
+
+/// Maximum time for which a node that is being closed waits for the rings of its groups to release
+/// it.
+const CLOSE_WAIT: Duration = Duration::from_secs(3);

@@ -1,0 +1,215 @@
+//! Events of the node, and the callers that wait for them.
+
+use std::time::Duration;
+
+use carom_proto::node::NodeEvent;
+use carom_proto::rmp::{RingEvent, RingNews};
+use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, Safe, Time};
+
+use super::NodeRuntime;
+use crate::net::network::Network;
+use crate::runtime::locks::Ring;
+use crate::runtime::pending_joins::PendingJoin;
+use crate::shared::error::JoinGroupError;
+use crate::shared::notices::Notice;
+
+impl<N: Network> NodeRuntime<N> {
+    /// Passes all events of the node to their receivers.
+    pub(super) fn dispatch_events(&mut self, now: Time) {
+        while let Some(event) = self.node.poll_event() {
+            self.on_event(now, event);
+        }
+        self.groups.hand_over();
+        self.calls.report_queries(self.node.ordered_mut());
+    }
+
+    fn on_event(&mut self, now: Time, event: NodeEvent) {
+        match event {
+            NodeEvent::Group(event) => self.on_group_event(now, event),
+            NodeEvent::Met(node, endpoint) => {
+                self.joins.on_met();
+                if !self.network.meet(now, node, endpoint) {
+                    let text = format!(
+                        "{node} reports the endpoint {endpoint}, which is not a known host"
+                    );
+                    self.state.notices.add(Notice::plain(text));
+                }
+            }
+            NodeEvent::Parted(node) => self.network.part(node),
+            NodeEvent::Settled => self.joins.note_change_of_all(),
+            NodeEvent::Admitted(group) => self.joins.admit(now, group),
+            NodeEvent::Away => {
+                self.state.set_away(true);
+                let text = "the membership service is unreachable: keeping the last known members";
+                self.state.notices.add(Notice::plain(text));
+            }
+            NodeEvent::Returned => {
+                self.state.set_away(false);
+                let text = "the membership service is reachable again: the members are up to date";
+                self.state.notices.add(Notice::plain(text));
+            }
+            NodeEvent::ManagerLost(_) => {
+                let text = "the membership service does not place the receivers: continuing with a \
+                            local multicast manager";
+                self.state.notices.add(Notice::plain(text));
+            }
+            NodeEvent::Refused(group, error) => self.on_refused(group, error),
+            NodeEvent::Neighbours(_) => self.network.forget_views(),
+            NodeEvent::Out(group) => self.on_out(group),
+        }
+    }
+
+    /// Answers all waiting callers whose condition holds, or whose time is over.
+    pub(super) fn answer_callers(&mut self, now: Time) {
+        self.answer_joins(now);
+        if self.confirms.query(now, &mut self.groups, &mut self.node) {
+            // If all members have confirmed already, the engine reports it at once.
+            self.dispatch_events(now);
+        }
+        self.confirms.fail_late(now, &self.node);
+        // This check is expensive with a membership service, which examines all groups.
+        let is_settled = || self.node.membership().is_settled() && self.network.are_paths_known();
+        if self.settling.is_some() && is_settled() {
+            self.state.set_settled();
+            self.settling = None;
+        }
+    }
+
+    fn on_group_event(&mut self, now: Time, event: Event) {
+        let (id, own) = (event.group(), self.node.id());
+        let is_of_messages = matches!(event, Event::Message(_) | Event::Lost(_));
+        if !is_of_messages && let Some(group) = self.groups.get_mut(id) {
+            // An application that learns of this event in another way finds all earlier events in
+            // the queue.
+            group.hand_over();
+        }
+        match event {
+            Event::Ring(RingEvent { news: RingNews::Answer(answer), .. }) => {
+                return self.calls.on_answer(id, answer);
+            }
+            Event::Ring(RingEvent { ref news, .. }) => {
+                self.joins.note_change(id);
+                self.on_ring_news(now, id, news);
+            }
+            Event::Safe(ref safe) => self.on_safe(safe),
+            Event::View(_) => self.network.forget_views(),
+            // Another member sends in the bulk group, so this node's messages are given up.
+            Event::Lost(Lost { sender, cause: LossCause::AnotherSender, .. }) if sender == own => {
+                if let Some(group) = self.groups.get_mut(id) {
+                    group.give_up_unconfirmed();
+                    self.confirms.fail_given_up(group);
+                }
+            }
+            _ => {}
+        }
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let backlog = group.deliver(own, event);
+        self.groups.mark_fresh(id);
+        if let Some(backlog) = backlog {
+            self.on_backlog(now, id, backlog);
+        }
+    }
+
+    fn on_ring_news(&mut self, now: Time, id: GroupId, news: &RingNews) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        match news {
+            RingNews::View(_) => group.shared.set_members(self.node.members(id)),
+            RingNews::Removed { why, .. } => {
+                group.shared.set_members(self.node.members(id));
+                group.on_removed(*why);
+                self.confirms.fail_given_up(group);
+            }
+            RingNews::Lock(news) => {
+                let mut ring = Ring { now, group: id, engine: self.node.ordered_mut() };
+                group.locks.on_change(&mut ring, *news);
+            }
+            _ => {}
+        }
+    }
+
+    /// Applies the backpressure of an application that lags in taking events: it stops the sender
+    /// of a bulk group, and slows a ring down. A member that lags by a whole queue leaves the ring:
+    /// the others must not wait forever, and memory must stay bounded.
+    pub(super) fn on_backlog(&mut self, now: Time, id: GroupId, backlog: f64) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if group.shared.profile.is_bulk() {
+            // Messages wait in the engine. When it is full, the sender waits.
+            return self.node.hold(now, id, backlog > 0.0);
+        }
+        if backlog <= 1.0 {
+            return self.node.slow_down(id, MAX_TOKEN_PAUSE.mul_f64(backlog));
+        }
+        group.on_too_slow();
+        let name = &group.shared.name;
+        self.state.notices.add(Notice {
+            text: format!(
+                "group {name:?} is closed: the application did not receive its messages in time"
+            ),
+            fix: Some("receive events faster, or give the node a longer event queue".into()),
+            is_routine: false,
+        });
+        self.leave_group(now, id);
+    }
+
+    /// Handles the end of the membership in a group, which the application or the ring has ended.
+    fn on_out(&mut self, group: GroupId) {
+        self.close_group(group);
+        if let Some(address) = self.groups.take_leaving(group) {
+            self.network.stop_listening(group, address);
+        }
+    }
+
+    fn on_refused(&mut self, group: GroupId, error: JoinError) {
+        let refused = JoinGroupError::Refused(error);
+        match self.joins.remove(group) {
+            Some(join) => join.refuse(refused),
+            // The application has already left the group.
+            None if self.groups.is_leaving(group) => {}
+            None => {
+                let joined = self.groups.get(group);
+                let name = joined.map_or_else(|| group.to_string(), |it| it.shared.name.clone());
+                self.state.notices.add(Notice {
+                    text: format!("group {name:?} is closed: {refused}"),
+                    fix: Some(refused.fix()),
+                    is_routine: false,
+                });
+            }
+        }
+        self.close_group(group);
+    }
+
+    fn on_safe(&mut self, safe: &Safe) {
+        let Some(group) = self.groups.get_mut(safe.group) else { return };
+        // A bulk sender that has yielded has sent nothing in its new stream. Confirmations that
+        // cover lost messages have already failed, so all members have the rest.
+        let has_yielded = group.shared.profile.is_bulk()
+            && safe.up_to == self.node.bulk().before_first()
+            && self.node.unconfirmed(safe.group).is_empty();
+        self.confirms.on_safe(group, safe, has_yielded);
+    }
+
+    fn answer_joins(&mut self, now: Time) {
+        while let Some(join) = self.joins.pop_late(now) {
+            match self.joins.unanswered(&self.node, join.group) {
+                Some(error) => {
+                    self.leave_group(now, join.group);
+                    join.refuse(error);
+                }
+                None => self.complete_join(now, join),
+            }
+        }
+        while let Some(join) = self.joins.pop_completed(&self.node) {
+            self.complete_join(now, join);
+        }
+    }
+
+    /// Passes the group to the caller, or leaves it if the caller is gone.
+    fn complete_join(&mut self, now: Time, join: PendingJoin) {
+        if let Err(unwanted) = join.succeed() {
+            self.leave(now, &unwanted.shared);
+        }
+    }
+}
+
+/// Pause of the token at a member whose application lags by a whole queue.
+const MAX_TOKEN_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,248 @@
+//! One node with its groups and the callers that wait for its replies, over any network.
+
+mod command;
+mod events;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use async_channel::Sender as Latch;
+use carom_proto::membership::Membership;
+use carom_proto::node::Node;
+use carom_proto::{Endpoint, Engine, Origin, Time, Wakeup, lateral, rdcm, rmp};
+use mio::Registry;
+
+use super::calls::Calls;
+use super::clock::Clock;
+use super::confirms::Confirms;
+use super::groups::Groups;
+use super::pending_joins::PendingJoins;
+use super::send_schedule::SendSchedule;
+use crate::net::network::Network;
+use crate::net::receive::RecvBuffer;
+use crate::net::udp::UdpNetwork;
+use crate::shared::commands::Reply;
+use crate::shared::node::NodeState;
+use crate::shared::notices::{Notice, NoticeLog};
+use crate::shared::status::Status;
+
+/// Runtime of one node, run by a driver. Over sockets, a turn first drains the sockets. Then the
+/// timers, the publishers and the engines run, and their packets are sent.
+pub(crate) struct NodeRuntime<N> {
+    node: Node,
+    network: N,
+    /// State that the handles see.
+    state: Arc<NodeState>,
+    /// Dropped when the node has settled.
+    settling: Option<Latch<()>>,
+    queue_events: usize,
+    groups: Groups,
+    schedule: SendSchedule,
+    joins: PendingJoins,
+    confirms: Confirms,
+    calls: Calls,
+    /// Shutdown in progress, while the node leaves its groups.
+    closing: Option<Closing>,
+    /// Size in bytes of the largest packet that the engines make.
+    path_mtu: u16,
+    /// `true` if a command or a writable socket requires a turn.
+    is_called: bool,
+}
+
+/// Specification of a node that is about to run.
+pub(crate) struct NodeSpec {
+    pub(crate) lateral: lateral::Config,
+    pub(crate) ordered: rmp::Config,
+    pub(crate) bulk: rdcm::Config,
+    pub(crate) guest: Option<Box<dyn Engine>>,
+    pub(crate) membership: Box<dyn Membership>,
+    pub(crate) origin: Origin,
+    pub(crate) seed: u64,
+    /// Seeds given by the caller, one of which must answer.
+    pub(crate) seeds: Vec<String>,
+    /// Membership services given by the caller, one of which must answer.
+    pub(crate) controls: Vec<String>,
+    pub(crate) notices: Arc<NoticeLog>,
+    pub(crate) first_status: Status,
+    pub(crate) queue_events: usize,
+}
+
+/// A node that is about to be gone.
+#[derive(Debug)]
+struct Closing {
+    /// Time at which it goes, even if it has not left all groups.
+    deadline: Time,
+    reply: Reply<()>,
+}
+
+impl<N: Network> NodeRuntime<N> {
+    /// Returns the runtime, and the state for the handles of its node.
+    pub(crate) fn new(spec: NodeSpec, network: N) -> (Self, Arc<NodeState>) {
+        let (state, latch) = NodeState::new(spec.first_status, spec.notices);
+        let state = Arc::new(state);
+        let node = Node::new(spec.origin, spec.lateral, spec.membership, spec.seed)
+            .with_ordered(spec.ordered, spec.seed)
+            .with_bulk(spec.bulk, spec.seed);
+        let node = match spec.guest {
+            Some(guest) => node.with_guest(guest),
+            None => node,
+        };
+        let runtime = Self {
+            node,
+            network,
+            state: Arc::clone(&state),
+            settling: Some(latch),
+            queue_events: spec.queue_events,
+            groups: Groups::default(),
+            schedule: SendSchedule::default(),
+            joins: PendingJoins::new(spec.seeds, spec.controls),
+            confirms: Confirms::default(),
+            calls: Calls::default(),
+            closing: None,
+            path_mtu: 0,
+            is_called: true,
+        };
+        (runtime, state)
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn node_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn network_mut(&mut self) -> &mut N {
+        &mut self.network
+    }
+
+    /// Handles what the membership knows from the start, which it reports with the first call.
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.node.handle_timeout(now);
+        self.dispatch_events(now);
+    }
+
+    /// Returns the time of the next turn; `now` if there is work already.
+    pub(crate) fn due(&self, now: Time) -> Option<Time> {
+        if self.schedule.is_busy() {
+            return Some(now);
+        }
+        let engines = Wakeup::earlier(self.node.poll_timeout(), self.network.poll_timeout());
+        let waits = [
+            self.joins.next_deadline(),
+            self.confirms.next_deadline(),
+            self.closing.as_ref().map(|it| it.deadline),
+            engines.map(|it| it.at),
+        ];
+        waits.into_iter().flatten().min()
+    }
+
+    /// Runs the timers, the publishers and the engines, and answers waiting callers.
+    pub(crate) fn serve(&mut self, now: Time) {
+        self.handle_timeouts(now);
+        // After a removal from a ring, later messages begin with the same numbers as earlier ones.
+        // The outcome of the earlier ones must be reported before the later ones are sent.
+        self.dispatch_events(now);
+        self.schedule.publish(now, &self.state.ready, &mut self.groups, &mut self.node);
+        // The application receives a message before its sender receives the confirmation: confirmed
+        // means delivered.
+        self.dispatch_events(now);
+        self.transmit(now);
+        self.answer_callers(now);
+        self.transmit(now);
+    }
+
+    fn handle_timeouts(&mut self, now: Time) {
+        if self.node.poll_timeout().is_some_and(|due| due.at <= now) {
+            self.node.handle_timeout(now);
+        }
+        self.network.handle_timeout(now);
+        if let Some(endpoint) = self.network.take_move() {
+            self.on_move(now, endpoint);
+        }
+    }
+
+    /// Adopts `endpoint` as the node's new endpoint.
+    fn on_move(&mut self, now: Time, endpoint: SocketAddr) {
+        self.state.set_endpoint(endpoint);
+        if !self.node.set_endpoint(now, Endpoint(endpoint)) {
+            let text =
+                format!("the other nodes are not notified of this node's new endpoint {endpoint}");
+            let fix = Some("restart this node".to_owned());
+            self.state.notices.add(Notice { text, fix, is_routine: false });
+        }
+    }
+
+    /// Sends all pending packets. New ones are limited to the current path MTU.
+    fn transmit(&mut self, now: Time) {
+        let bytes = self.network.path_mtu();
+        if std::mem::replace(&mut self.path_mtu, bytes) != bytes {
+            self.node.set_path_mtu(bytes);
+            let unreliable = self.node.ordered().unreliable_limit();
+            self.groups.iter().for_each(|it| it.shared.set_unreliable_limit(unreliable));
+        }
+        self.network.transmit(now, &mut self.node);
+    }
+}
+
+impl NodeRuntime<UdpNetwork> {
+    /// Registers the sockets. `token` is the first token of this node.
+    pub(crate) fn attach(
+        &mut self,
+        now: Time,
+        registry: &Registry,
+        token: usize,
+    ) -> io::Result<()> {
+        self.network.attach(registry, token)?;
+        self.begin(now);
+        Ok(())
+    }
+
+    /// Handles a socket that has become readable or writable.
+    pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
+        self.is_called = true;
+        self.network.on_socket(which, is_writable);
+    }
+
+    /// Returns the latest time of the driver's next turn; `now` if there is work already.
+    pub(crate) fn wakeup(&self, now: Time) -> Option<Time> {
+        if self.network.is_readable() { Some(now) } else { self.due(now) }
+    }
+
+    pub(crate) fn has_work(&self, now: Time) -> bool {
+        let is_due = self.wakeup(now).is_some_and(|due| due <= now);
+        is_due || self.is_called || !self.state.ready.is_empty()
+    }
+
+    /// Executes the membership's link commands. A link that cannot be opened is reported at once,
+    /// which may cause more work.
+    pub(crate) fn carry_links(&mut self, now: Time, registry: &Registry) {
+        self.network.carry_links(now, registry, &mut self.node);
+        self.dispatch_events(now);
+    }
+
+    /// Sends datagrams that wait for the socket, as far as it accepts them.
+    pub(crate) fn flush(&mut self) {
+        self.network.flush();
+    }
+
+    /// Does all pending work of the node.
+    pub(crate) fn turn(&mut self, clock: &Clock, buffer: &mut RecvBuffer, registry: &Registry) {
+        self.is_called = false;
+        self.network.receive(buffer);
+        let now = clock.now();
+        self.network.handle_datagrams(now, &mut self.node);
+        self.network.receive_links(now, registry, &mut self.node);
+        self.serve(now);
+        self.carry_links(now, registry);
+        self.network.await_room_to_send(registry);
+    }
+}
+
+#[cfg(test)]
+mod tests;

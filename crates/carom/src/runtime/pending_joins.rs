@@ -1,0 +1,181 @@
+//! Pending joins, by group and by deadline.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use carom_proto::node::Node;
+use carom_proto::{GroupId, Time};
+
+use crate::shared::commands::Reply;
+use crate::shared::error::JoinGroupError;
+use crate::shared::group::GroupParts;
+
+/// A join that waits until the node has settled, so that a conflict with existing members is its
+/// error.
+#[derive(Debug)]
+pub(crate) struct PendingJoin {
+    pub(crate) group: GroupId,
+    parts: GroupParts,
+    deadline: Time,
+    reply: Reply<Result<GroupParts, JoinGroupError>>,
+}
+
+/// Pending joins of a node, at most one per group. A program may join thousands of groups at once.
+/// Each join is therefore examined only after a change for it, or when its time is over.
+#[derive(Debug, Default)]
+pub(crate) struct PendingJoins {
+    by_group: BTreeMap<GroupId, PendingJoin>,
+    by_deadline: BTreeSet<(Time, GroupId)>,
+    /// Groups whose join may have completed since the last check.
+    changed: BTreeSet<GroupId>,
+    /// Time of the last answer of the membership service.
+    last_answer: Option<Time>,
+    /// Groups whose join the service has confirmed.
+    admitted: BTreeSet<GroupId>,
+    /// Seeds given by the caller, one of which must answer.
+    seeds: Vec<String>,
+    /// Membership services given by the caller, one of which must answer.
+    controls: Vec<String>,
+    has_met_any_node: bool,
+}
+
+impl PendingJoin {
+    /// Fails the join.
+    pub(crate) fn refuse(self, error: JoinGroupError) {
+        self.reply.send_if_wanted(Err(error));
+    }
+
+    /// Passes the group to the caller. Returns it if the caller is gone.
+    pub(crate) fn succeed(self) -> Result<(), GroupParts> {
+        // What comes back is what was sent.
+        self.reply.send(Ok(self.parts)).or_else(|unwanted| unwanted.map_or(Ok(()), Err))
+    }
+}
+
+impl PendingJoins {
+    /// Creates the joins of a node with these seeds and membership services.
+    pub(crate) fn new(seeds: Vec<String>, controls: Vec<String>) -> Self {
+        Self { seeds, controls, ..Self::default() }
+    }
+
+    /// Adds a join, to be examined. Its group has no other.
+    pub(crate) fn insert(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        parts: GroupParts,
+        reply: Reply<Result<GroupParts, JoinGroupError>>,
+    ) {
+        let wait = match (self.controls.is_empty(), self.seeds.is_empty()) {
+            (false, _) => SERVICE_WAIT,
+            (true, false) => SEED_WAIT,
+            (true, true) => JOIN_WAIT,
+        };
+        let deadline = now + wait;
+        self.by_deadline.insert((deadline, group));
+        self.changed.insert(group);
+        let previous = self.by_group.insert(group, PendingJoin { group, parts, deadline, reply });
+        debug_assert!(previous.is_none(), "{group} is joined already");
+    }
+
+    pub(crate) fn remove(&mut self, group: GroupId) -> Option<PendingJoin> {
+        let join = self.by_group.remove(&group)?;
+        self.by_deadline.remove(&(join.deadline, group));
+        self.changed.remove(&group);
+        self.admitted.remove(&group);
+        Some(join)
+    }
+
+    /// Handles the membership service's confirmation of the join of `group`. From now on it waits
+    /// for a ring.
+    pub(crate) fn admit(&mut self, now: Time, group: GroupId) {
+        self.last_answer = Some(now);
+        if self.by_group.contains_key(&group) {
+            self.changed.insert(group);
+            self.admitted.insert(group);
+            self.set_deadline(group, now + JOIN_WAIT);
+        }
+    }
+
+    /// Marks the join of `group` as changed.
+    pub(crate) fn note_change(&mut self, group: GroupId) {
+        if self.by_group.contains_key(&group) {
+            self.changed.insert(group);
+        }
+    }
+
+    /// Marks all joins as changed.
+    pub(crate) fn note_change_of_all(&mut self) {
+        self.changed.extend(self.by_group.keys());
+    }
+
+    /// Records that this node knows another node. Joins may wait for that.
+    pub(crate) fn on_met(&mut self) {
+        if !std::mem::replace(&mut self.has_met_any_node, true) {
+            self.note_change_of_all();
+        }
+    }
+
+    /// Removes the next join that has completed.
+    pub(crate) fn pop_completed(&mut self, node: &Node) -> Option<PendingJoin> {
+        while let Some(group) = self.changed.pop_first() {
+            let has_joined = !self.is_alone() && node.has_joined(group);
+            if has_joined && let Some(join) = self.remove(group) {
+                return Some(join);
+            }
+        }
+        None
+    }
+
+    /// Removes a join whose time is over. While the service answers other joins, those without an
+    /// answer continue to wait.
+    pub(crate) fn pop_late(&mut self, now: Time) -> Option<PendingJoin> {
+        loop {
+            let &(deadline, group) = self.by_deadline.first()?;
+            if deadline > now {
+                return None;
+            }
+            match self.last_answer.map(|at| at + SERVICE_WAIT) {
+                Some(later) if later > now && !self.admitted.contains(&group) => {
+                    self.set_deadline(group, later);
+                }
+                _ => return self.remove(group),
+            }
+        }
+    }
+
+    /// Returns the time of the next call of [`PendingJoins::pop_late`].
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.by_deadline.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Returns the error of a join that has run out of time if a required membership service or
+    /// seed has not answered. A ring that has not formed is no error: it may wait for its quorum.
+    pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
+        if !self.controls.is_empty() && !node.is_admitted(group) {
+            let why = node.membership().trouble();
+            return Some(JoinGroupError::ServiceAway { addresses: self.controls.clone(), why });
+        }
+        self.is_alone().then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
+    }
+
+    /// Returns `true` if seeds were given and none has answered.
+    fn is_alone(&self) -> bool {
+        !self.seeds.is_empty() && !self.has_met_any_node
+    }
+
+    fn set_deadline(&mut self, group: GroupId, deadline: Time) {
+        let Some(join) = self.by_group.get_mut(&group) else { return };
+        let previous = std::mem::replace(&mut join.deadline, deadline);
+        self.by_deadline.remove(&(previous, group));
+        self.by_deadline.insert((deadline, group));
+    }
+}
+
+/// Maximum wait of a join for the node to settle, or for a ring to form.
+pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
+/// Maximum wait of a join on a node with seeds, one of which must answer.
+const SEED_WAIT: Duration = Duration::from_secs(3);
+/// Maximum wait of a join on a node with a membership service. It starts again with each answer of
+/// the service, so that a node can join many groups at once.
+const SERVICE_WAIT: Duration = Duration::from_secs(5);

@@ -1,0 +1,170 @@
+//! Settings of how nodes are addressed: ports, multicast addresses and the choice of a path.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use carom_proto::GroupId;
+
+/// Range of multicast addresses for groups.
+///
+/// Kernels, network cards and switches support few multicast addresses. Groups therefore share the
+/// addresses of a pool, and are distinguished by the header of datagrams. All nodes that
+/// communicate must have the same pool.
+///
+/// Written as `FIRST+COUNT`, such as `239.77.0.1+1024`. The hello address can follow after a slash:
+/// `239.77.0.1+1024/239.77.255.1`. A network from /17 to /32, such as `239.200.0.0/24`, is the pool
+/// of all its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MulticastPool {
+    /// First address.
+    pub first: Ipv4Addr,
+    /// Number of addresses, at least 1.
+    pub count: u16,
+    /// Multicast address of hellos; outside the pool.
+    pub hello: Ipv4Addr,
+}
+
+impl MulticastPool {
+    /// Returns the address of `group`: its id, which is a hash, modulo the size of the pool.
+    pub fn address(&self, group: GroupId) -> Ipv4Addr {
+        let place = group.0 % u32::from(self.count.max(1));
+        Ipv4Addr::from(u32::from(self.first).wrapping_add(place))
+    }
+
+    /// Returns the pool of all addresses of a network; `None` if there are too many, or if
+    /// `address` is not the first one.
+    fn of_network(address: Ipv4Addr, prefix: u8) -> Option<Self> {
+        let count = u16::try_from(1_u32.checked_shl(32_u8.checked_sub(prefix)?.into())?).ok()?;
+        let is_first = u32::from(address).is_multiple_of(count.into());
+        is_first.then_some(Self { first: address, count, hello: DEFAULT_HELLO })
+    }
+
+    /// Returns `true` if all addresses are multicast addresses outside the block reserved for
+    /// routing on the local link.
+    pub fn is_valid(&self) -> bool {
+        let first = u32::from(self.first);
+        let Some(last) = first.checked_add(u32::from(self.count).saturating_sub(1)) else {
+            return false;
+        };
+        self.count > 0 && is_usable(first) && is_usable(last) && is_usable(self.hello.into())
+    }
+}
+
+impl Default for MulticastPool {
+    /// Returns `239.77.0.1+1024/239.77.255.1`, from the block for use within an organization (RFC
+    /// 2365).
+    fn default() -> Self {
+        Self { first: Ipv4Addr::new(239, 77, 0, 1), count: 1024, hello: DEFAULT_HELLO }
+    }
+}
+
+impl fmt::Display for MulticastPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}/{}", self.first, self.count, self.hello)
+    }
+}
+
+/// Means by which a node reaches the members of its groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathChoice {
+    /// Multicast, and unicast copies for members that have not confirmed that they receive it. The
+    /// default.
+    #[default]
+    Auto,
+    /// Multicast only. No unicast copies are sent. Choose it if all members are known to receive
+    /// multicast.
+    Multicast,
+    /// Unicast copies only: the node neither sends nor receives multicast. Choose it where
+    /// multicast is blocked.
+    Unicast,
+}
+
+/// Text that is not a pool of multicast addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "multicast pool {0:?} is invalid: expected FIRST+COUNT with multicast addresses, such as \
+     239.77.0.1+1024, or a network from /17 to /32, such as 239.200.0.0/24"
+)]
+pub struct PoolParseError(pub String);
+
+impl PoolParseError {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        "give 239.77.0.1+1024, or another pool inside 239.0.0.0/8".into()
+    }
+}
+
+impl FromStr for MulticastPool {
+    type Err = PoolParseError;
+
+    fn from_str(text: &str) -> Result<Self, PoolParseError> {
+        let parse = || {
+            let (pool, rest) = match text.split_once('/') {
+                Some((pool, rest)) => (pool, Some(rest)),
+                None => (text, None),
+            };
+            let Some((first, count)) = pool.split_once('+') else {
+                return Self::of_network(pool.parse().ok()?, rest?.parse().ok()?);
+            };
+            let hello = rest.map_or(Ok(DEFAULT_HELLO), str::parse).ok()?;
+            Some(Self { first: first.parse().ok()?, count: count.parse().ok()?, hello })
+        };
+        parse().filter(Self::is_valid).ok_or_else(|| PoolParseError(text.into()))
+    }
+}
+
+fn is_usable(address: u32) -> bool {
+    (FIRST_USABLE..=LAST_USABLE).contains(&address)
+}
+
+/// Default UDP port for unicast.
+pub(crate) const DEFAULT_PORT: u16 = 7400;
+/// Default UDP port for multicast.
+pub(crate) const DEFAULT_MULTICAST_PORT: u16 = 7401;
+const DEFAULT_HELLO: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 1);
+/// 224.0.0.x is for protocols of the local link, and is flooded by every switch.
+const FIRST_USABLE: u32 = 0xE000_0100;
+const LAST_USABLE: u32 = 0xEFFF_FFFF;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_reads_what_it_writes() {
+        let pool = MulticastPool { count: 7, ..MulticastPool::default() };
+        assert_eq!(pool.to_string().parse(), Ok(pool));
+        assert_eq!("239.77.0.1+1024".parse(), Ok(MulticastPool::default()));
+    }
+
+    #[test]
+    fn a_network_is_the_pool_of_its_addresses() {
+        let pool = |text: &str| text.parse::<MulticastPool>().map(|it| (it.first, it.count)).ok();
+        let first = Ipv4Addr::new(239, 200, 0, 0);
+        assert_eq!(pool("239.200.0.0/24"), Some((first, 256)));
+        assert_eq!(pool("239.200.0.0/17"), Some((first, 32_768)));
+        assert_eq!(pool("239.200.0.0/32"), Some((first, 1)));
+        for text in ["239.200.0.0/16", "239.200.0.0/33", "239.200.0.1/24", "10.0.0.0/24", "/24"] {
+            assert_eq!(pool(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_are_not_for_multicast_are_refused() {
+        for text in
+            ["10.0.0.1+5", "239.77.0.1+0", "239.255.255.255+2", "224.0.0.1+1", "239.77.0.1", ""]
+        {
+            let error = text.parse::<MulticastPool>().expect_err(text);
+            assert!(error.fix().contains("239.77.0.1+1024"), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_group_has_an_address_of_the_pool() {
+        let pool = MulticastPool::default();
+        assert_eq!(pool.address(GroupId(0)), pool.first);
+        assert_eq!(pool.address(GroupId(1023)), Ipv4Addr::new(239, 77, 4, 0));
+        assert_eq!(pool.address(GroupId(1024)), pool.first);
+    }
+}

@@ -1,0 +1,135 @@
+//! Commands of the handles to a node, with their replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_channel::{Receiver, Sender, TrySendError};
+use bytes::Bytes;
+use carom_proto::rmp::{
+    Epoch, LockName, LookOptions, ReplyError, RequestId, RequestOptions, Timestamp,
+};
+use carom_proto::{GroupId, NodeId, Safe};
+
+use super::error::{JoinGroupError, LockError, LookError, NotAnswered, NotSafe};
+use super::group::{GroupParts, GroupShared};
+use super::profile::Profile;
+use super::status::{RingStatus, Status};
+
+/// Command to one node. A command with a handle of a group that was left is not executed, even if
+/// the node has joined the group again through another handle: the reply channel is dropped, which
+/// the caller notices.
+pub(crate) enum NodeCommand {
+    /// Joins a group.
+    Join { name: String, profile: Profile, reply: Reply<Result<GroupParts, JoinGroupError>> },
+    /// Leaves a group, if this handle of it is still in use.
+    Leave { shared: Arc<GroupShared> },
+    /// Waits until what was sent is settled at all members.
+    Confirm {
+        shared: Arc<GroupShared>,
+        /// Number of the message; `None` for all that were published.
+        message: Option<u64>,
+        timeout: Duration,
+        reply: Reply<Result<Safe, NotSafe>>,
+    },
+    /// Sends a request to a group: as a member with this handle, or from outside the group.
+    Request {
+        group: GroupId,
+        shared: Option<Arc<GroupShared>>,
+        payload: Bytes,
+        options: RequestOptions,
+        reply: Reply<Result<Answered, NotAnswered>>,
+    },
+    /// Replies to a request.
+    Reply {
+        shared: Arc<GroupShared>,
+        request: RequestId,
+        payload: Bytes,
+        reply: Reply<Result<(), ReplyError>>,
+    },
+    /// Queries the rings of a group.
+    Query {
+        group: GroupId,
+        options: LookOptions,
+        /// Receives each ring as one of its members knows it.
+        reply: Reply<Result<Vec<RingStatus>, LookError>>,
+    },
+    /// Requests the members of a ring to continue without a quorum.
+    ForceQuorum { group: GroupId, epoch: Epoch, lost: Vec<NodeId> },
+    /// Requests a lock, and waits for it if `waits` is `true`.
+    Lock {
+        shared: Arc<GroupShared>,
+        name: LockName,
+        waits: bool,
+        reply: Reply<Result<LockGrant, LockError>>,
+    },
+    /// Withdraws the lock requests of tasks that no longer wait.
+    WithdrawLock { shared: Arc<GroupShared>, name: LockName },
+    /// Releases a lock that was granted with this number.
+    Unlock { shared: Arc<GroupShared>, name: LockName, grant: u64 },
+    /// Reports that the application has made room in the group's event queue.
+    Room { group: GroupId },
+    /// Returns the status.
+    Status { reply: Reply<Status> },
+    /// Panics, to test the handles.
+    #[cfg(test)]
+    Panic,
+    /// Notifies the other nodes, and closes the node.
+    Close { reply: Reply<()> },
+}
+
+/// Sender of one reply. Dropping it without a reply closes the caller's channel.
+#[derive(Debug)]
+pub(crate) struct Reply<T>(Sender<T>);
+
+/// Answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// Reply of the member that holds the handler's lock.
+    Reply {
+        /// Member that replied.
+        by: NodeId,
+        /// Payload of the reply.
+        payload: Bytes,
+    },
+    /// No handler was named, and the request was delivered to the group with the requested quality
+    /// of service.
+    Acknowledged,
+}
+
+/// A lock that was granted to a waiting task.
+#[derive(Debug)]
+pub(crate) struct LockGrant {
+    pub(crate) fence: Timestamp,
+    /// Number among all grants of the group's locks to tasks of this node.
+    pub(crate) number: u64,
+    /// Closes when the lock is lost.
+    pub(crate) lost: Receiver<()>,
+}
+
+impl<T> Reply<T> {
+    /// Returns the sender of a reply, and the caller's end.
+    pub(crate) fn channel() -> (Self, Receiver<T>) {
+        let (sender, receiver) = async_channel::bounded(1);
+        (Self(sender), receiver)
+    }
+
+    /// Sends the reply.
+    ///
+    /// # Errors
+    /// The caller no longer waits. The reply is returned.
+    pub(crate) fn send(self, reply: T) -> Result<(), T> {
+        self.0.try_send(reply).map_err(|error| match error {
+            TrySendError::Closed(reply) | TrySendError::Full(reply) => reply,
+        })
+    }
+
+    /// Sends the reply, unless the caller no longer waits.
+    pub(crate) fn send_if_wanted(self, reply: T) {
+        let _ = self.send(reply);
+    }
+
+    /// Returns `true` if the caller no longer waits.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}

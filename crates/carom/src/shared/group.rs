@@ -1,0 +1,101 @@
+//! State of a group that its runtime and its handles share.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carom_proto::rmp::{Partition, Qos};
+use carom_proto::{GroupId, NodeId, Profile as Engine, View, ViewChange};
+
+use super::error::PublishError;
+use super::event_queue::EventReceiver;
+use super::profile::Profile;
+use super::send_queue::{ReadyMark, SendQueue};
+
+/// State of a group that the driver and the application share.
+#[derive(Debug)]
+pub(crate) struct GroupShared {
+    pub(crate) name: String,
+    pub(crate) id: GroupId,
+    pub(crate) profile: Profile,
+    pub(crate) limits: PayloadLimits,
+    unreliable_limit: AtomicUsize,
+    pub(crate) ready: ReadyMark,
+    pub(crate) queue: SendQueue,
+    held_back: Mutex<Option<(NodeId, u32)>>,
+    members: Mutex<View>,
+}
+
+/// Maximum sizes of a group's messages in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PayloadLimits {
+    /// Limit of messages with any guarantee.
+    pub(crate) message: usize,
+    /// Initial limit of unreliable messages in an ordered group. The limit follows the path MTU.
+    pub(crate) unreliable: usize,
+}
+
+/// The application's ends of a group's queues, passed to it when the group is joined.
+#[derive(Debug)]
+pub(crate) struct GroupParts {
+    pub(crate) shared: Arc<GroupShared>,
+    pub(crate) events: EventReceiver,
+}
+
+impl GroupShared {
+    pub(crate) fn new(name: &str, id: GroupId, profile: Profile, limits: PayloadLimits) -> Self {
+        Self {
+            name: name.into(),
+            id,
+            profile,
+            limits,
+            unreliable_limit: AtomicUsize::new(limits.unreliable),
+            ready: ReadyMark::default(),
+            queue: SendQueue::default(),
+            held_back: Mutex::new(None),
+            members: Mutex::default(),
+        }
+    }
+
+    /// Returns the maximum size in bytes of a message with this quality of service.
+    pub(crate) fn limit(&self, qos: Option<Qos>) -> Result<usize, PublishError> {
+        let partition = match self.profile.settings() {
+            Engine::Ordered(partition) => Some(partition),
+            _ => None,
+        };
+        match (qos, partition) {
+            (Some(Qos::Unreliable), Some(_)) => Ok(self.unreliable_limit.load(Relaxed)),
+            (Some(asked @ Qos::Resilient(0)), Some(_))
+            | (Some(asked @ Qos::MajorityResilient), Some(Partition::AtLeast(_)))
+            | (Some(asked), None) => Err(PublishError::Qos { asked }),
+            _ => Ok(self.limits.message),
+        }
+    }
+
+    /// Follows a change of the path MTU.
+    pub(crate) fn set_unreliable_limit(&self, bytes: usize) {
+        self.unreliable_limit.store(bytes, Relaxed);
+    }
+
+    pub(crate) fn members(&self) -> Vec<NodeId> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).members().to_vec()
+    }
+
+    pub(crate) fn set_members(&self, members: Vec<NodeId>) {
+        let members = View::from_iter(members);
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
+    }
+
+    /// Follows a change of one member. The list is not copied: when a rack of a thousand groups
+    /// fails, there are thousands of changes.
+    pub(crate) fn change_members(&self, change: &ViewChange) {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).apply(change);
+    }
+
+    pub(crate) fn set_held_back(&self, by: Option<(NodeId, u32)>) {
+        *self.held_back.lock().unwrap_or_else(PoisonError::into_inner) = by;
+    }
+
+    pub(crate) fn held_back(&self) -> Option<(NodeId, u32)> {
+        *self.held_back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

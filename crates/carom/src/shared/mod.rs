@@ -1,0 +1,17 @@
+//! Types that the handles of the application and the runtime hold in common: commands with their
+//! replies, queues, timers, settings, status and errors. Nothing here imports another wing.
+
+pub(crate) mod addressing;
+pub(crate) mod commands;
+pub(crate) mod driver_handle;
+pub(crate) mod error;
+pub(crate) mod event_queue;
+pub(crate) mod group;
+pub(crate) mod node;
+pub(crate) mod notices;
+pub(crate) mod profile;
+pub(crate) mod receipt;
+pub(crate) mod send_queue;
+pub(crate) mod sleep;
+pub(crate) mod status;
+pub(crate) mod timers;

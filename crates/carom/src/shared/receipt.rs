@@ -1,0 +1,41 @@
+//! Receipts for messages whose outcome a caller waits for.
+
+use std::sync::{Mutex, PoisonError};
+
+use oneshot::{Receiver, Sender};
+
+use super::error::NotDelivered;
+
+/// Sender of a message's outcome.
+#[derive(Debug)]
+pub(crate) struct Receipt(Sender<Result<(), NotDelivered>>);
+
+/// The caller's end of a receipt. The receiver is not [`Sync`] by itself.
+pub(crate) struct Outcome(Mutex<Receiver<Result<(), NotDelivered>>>);
+
+impl Receipt {
+    /// Returns a receipt and the receiver of its outcome.
+    pub(crate) fn new() -> (Self, Outcome) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(sender), Outcome(Mutex::new(receiver)))
+    }
+
+    /// Returns `true` if a caller still waits for the outcome.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.0.is_closed()
+    }
+
+    /// Reports the outcome of the message.
+    pub(crate) fn send(self, outcome: Result<(), NotDelivered>) {
+        // The send fails if the caller no longer waits.
+        let _ = self.0.send(outcome);
+    }
+}
+
+impl Outcome {
+    /// Waits for the outcome.
+    pub(crate) async fn wait(self) -> Result<(), NotDelivered> {
+        let receiver = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        receiver.await.unwrap_or(Err(NotDelivered::Closed))
+    }
+}

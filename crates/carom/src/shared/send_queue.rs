@@ -1,0 +1,380 @@
+//! Queues of messages that wait to be sent, from the application to the engine.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use carom_proto::{GroupId, SendOptions};
+use event_listener::{Event as Signal, EventListener, Listener};
+
+use super::receipt::Receipt;
+
+/// A message that waits to be sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) payload: Bytes,
+    pub(crate) options: SendOptions,
+    /// Receipt for the caller that waits for the outcome, in an ordered group.
+    pub(crate) receipt: Option<Receipt>,
+}
+
+/// SendQueue of one group's messages that wait to be sent. Large messages need one of a few places,
+/// which bounds the queue in bytes as well. Waiting publishers continue when half of the queue is
+/// free, so that not every message is a wake-up. Until then no publisher gets room, because later
+/// ones would otherwise take it from those that wait.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    content: Mutex<Content>,
+    room: Signal,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    messages: VecDeque<Outgoing>,
+    /// Number of messages ever added.
+    published: u64,
+    /// Large messages that the engine has not accepted.
+    large: usize,
+    /// Number of publishers that wait for room.
+    waiting: usize,
+    is_closed: bool,
+}
+
+/// A publisher that waits for room.
+struct Waiter<'a>(&'a SendQueue);
+
+/// Result of adding a message whose publisher may wait for room.
+enum Put {
+    /// The message is in the queue, and has this number.
+    In(u64),
+    /// There is no room. The listener is notified when there is.
+    Waits(Outgoing, EventListener),
+}
+
+/// Reason for which a message was not added.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// There is no room at present.
+    Full(Outgoing),
+    /// The queue is closed.
+    Closed,
+}
+
+/// The queue is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+/// Groups of a node with queued messages, each at most once. Publishers enter their group, and wake
+/// the driver only if the list was empty.
+#[derive(Debug, Default)]
+pub(crate) struct ReadyList {
+    groups: Mutex<Vec<GroupId>>,
+}
+
+/// `true` while a group is in the [`ReadyList`].
+#[derive(Debug, Default)]
+pub(crate) struct ReadyMark(AtomicBool);
+
+impl ReadyList {
+    /// Enters `group`. Returns `true` if the driver must be woken for it.
+    pub(crate) fn enter(&self, group: GroupId, mark: &ReadyMark) -> bool {
+        if mark.0.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let mut groups = self.lock();
+        groups.push(group);
+        groups.len() == 1
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Moves the entered groups to the end of `into`.
+    pub(crate) fn take(&self, into: &mut VecDeque<GroupId>) {
+        into.extend(self.lock().drain(..));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<GroupId>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SendQueue {
+    /// Adds a message if there is room, and returns its number. The first message has the number 1.
+    pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<u64, Refused> {
+        let mut content = self.lock();
+        if content.is_closed {
+            return Err(Refused::Closed);
+        }
+        if !content.has_room_for(&outgoing) {
+            return Err(Refused::Full(outgoing));
+        }
+        content.large += usize::from(outgoing.is_large());
+        content.messages.push_back(outgoing);
+        content.published += 1;
+        Ok(content.published)
+    }
+
+    /// Adds a message once there is room, and returns its number.
+    pub(crate) async fn put(&self, outgoing: Outgoing) -> Result<u64, Closed> {
+        let mut outgoing = match self.try_put(outgoing) {
+            Ok(number) => return Ok(number),
+            Err(Refused::Closed) => return Err(Closed),
+            Err(Refused::Full(outgoing)) => outgoing,
+        };
+        let waiter = Waiter::new(self);
+        loop {
+            match waiter.put_or_listen(outgoing)? {
+                Put::In(number) => return Ok(number),
+                Put::Waits(refused, room) => {
+                    outgoing = refused;
+                    room.await;
+                }
+            }
+        }
+    }
+
+    /// Like [`SendQueue::put`], but blocks the thread.
+    pub(crate) fn put_blocking(&self, mut outgoing: Outgoing) -> Result<u64, Closed> {
+        let waiter = Waiter::new(self);
+        loop {
+            match waiter.put_or_listen(outgoing)? {
+                Put::In(number) => return Ok(number),
+                Put::Waits(refused, room) => {
+                    outgoing = refused;
+                    room.wait();
+                }
+            }
+        }
+    }
+
+    /// Moves up to `count` of the oldest messages to the end of `into`. For each large one,
+    /// [`SendQueue::sent`] must be called later.
+    pub(crate) fn take(&self, count: usize, into: &mut VecDeque<Outgoing>) {
+        let mut content = self.lock();
+        let before = content.messages.len();
+        into.extend(content.messages.drain(..count.min(before)));
+        let after = content.messages.len();
+        drop(content);
+        if before > HALF && after <= HALF {
+            self.room.notify(usize::MAX);
+        }
+    }
+
+    /// Frees the place of a large message that the engine has accepted, or that was given up.
+    pub(crate) fn sent(&self, outgoing: &Outgoing) {
+        if outgoing.is_large() {
+            self.lock().large -= 1;
+            self.room.notify(usize::MAX);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().messages.len()
+    }
+
+    /// Closes the queue. Publishers, including waiting ones, receive an error.
+    pub(crate) fn close(&self) {
+        let mut content = self.lock();
+        content.is_closed = true;
+        // Dropping a message drops its receipt, which notifies the caller that waits for its
+        // outcome.
+        let unsent = std::mem::take(&mut content.messages);
+        drop(content);
+        drop(unsent);
+        self.room.notify(usize::MAX);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a> Waiter<'a> {
+    fn new(queue: &'a SendQueue) -> Self {
+        queue.lock().waiting += 1;
+        Self(queue)
+    }
+
+    /// Adds a message, or returns a listener for room.
+    fn put_or_listen(&self, outgoing: Outgoing) -> Result<Put, Closed> {
+        let outgoing = match self.0.try_put(outgoing) {
+            Ok(number) => return Ok(Put::In(number)),
+            Err(Refused::Closed) => return Err(Closed),
+            Err(Refused::Full(outgoing)) => outgoing,
+        };
+        // Room that was made before the listener existed does not notify it, so the queue is
+        // checked once more.
+        let room = self.0.room.listen();
+        match self.0.try_put(outgoing) {
+            Ok(number) => Ok(Put::In(number)),
+            Err(Refused::Closed) => Err(Closed),
+            Err(Refused::Full(outgoing)) => Ok(Put::Waits(outgoing, room)),
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
+impl Content {
+    fn has_room_for(&self, outgoing: &Outgoing) -> bool {
+        let has_place = !outgoing.is_large() || self.large < LARGE_MESSAGES;
+        let is_kept_free = self.waiting > 0 && self.messages.len() > HALF;
+        has_place && !is_kept_free && self.messages.len() < QUEUE_MESSAGES
+    }
+}
+
+impl Outgoing {
+    fn is_large(&self) -> bool {
+        self.payload.len() > LARGE_BYTES
+    }
+}
+
+impl ReadyMark {
+    /// Removes the mark. It must be called before the group's queue is emptied, so that later
+    /// messages enter the group again.
+    pub(crate) fn clear(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Maximum number of messages in a group's queue.
+const QUEUE_MESSAGES: usize = 1024;
+/// SendQueue length at or below which waiting publishers continue.
+const HALF: usize = QUEUE_MESSAGES / 2;
+/// Maximum number of large messages among them.
+const LARGE_MESSAGES: usize = 4;
+/// Size in bytes above which a message is large.
+const LARGE_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_message_of_the_first_group_wakes_the_driver() {
+        let (list, a, b) = (ReadyList::default(), ReadyMark::default(), ReadyMark::default());
+        assert!(list.enter(GroupId(1), &a));
+        assert!(!list.enter(GroupId(1), &a));
+        assert!(!list.enter(GroupId(2), &b));
+        let mut taken = VecDeque::new();
+        list.take(&mut taken);
+        assert_eq!(taken, [GroupId(1), GroupId(2)]);
+        assert!(!list.enter(GroupId(1), &a), "its queue has not been emptied yet");
+        a.clear();
+        assert!(list.enter(GroupId(1), &a));
+    }
+
+    fn message(bytes: usize) -> Outgoing {
+        let payload = vec![0; bytes].into();
+        Outgoing { payload, options: SendOptions::default(), receipt: None }
+    }
+
+    fn is_full_for(queue: &SendQueue, bytes: usize) -> bool {
+        matches!(queue.try_put(message(bytes)), Err(Refused::Full(_)))
+    }
+
+    #[test]
+    fn few_large_messages_wait_beside_many_small_ones() {
+        let queue = SendQueue::default();
+        for _ in 0..LARGE_MESSAGES {
+            queue.try_put(message(LARGE_BYTES + 1)).expect("there is a place");
+        }
+        assert!(is_full_for(&queue, LARGE_BYTES + 1));
+        queue.try_put(message(LARGE_BYTES)).expect("it needs no place");
+        let mut taken = VecDeque::new();
+        queue.take(1, &mut taken);
+        assert!(is_full_for(&queue, LARGE_BYTES + 1), "the engine has not got it yet");
+        queue.sent(&taken[0]);
+        queue.try_put(message(LARGE_BYTES + 1)).expect("a place is free again");
+        queue.close();
+        assert_eq!(queue.put_blocking(message(LARGE_BYTES + 1)), Err(Closed));
+    }
+
+    #[test]
+    fn a_large_message_that_finds_the_queue_full_takes_no_place() {
+        let queue = SendQueue::default();
+        (0..QUEUE_MESSAGES)
+            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
+        (0..2 * LARGE_MESSAGES).for_each(|_| assert!(is_full_for(&queue, LARGE_BYTES + 1)));
+        assert_eq!(queue.lock().large, 0);
+    }
+
+    /// Completes only if every waiting publisher is woken.
+    #[test]
+    fn publishers_that_wait_for_room_all_go_on() {
+        const EACH: usize = 20 * QUEUE_MESSAGES;
+        let queue = SendQueue::default();
+        std::thread::scope(|scope| {
+            let large = |it: usize| if it.is_multiple_of(64) { LARGE_BYTES + 1 } else { 1 };
+            for _ in 0..3 {
+                let queue = &queue;
+                let put =
+                    move |it| assert!(queue.put_blocking(message(large(it))).is_ok(), "it is open");
+                scope.spawn(move || (0..EACH).for_each(put));
+            }
+            let (mut taken, mut count) = (VecDeque::new(), 0);
+            while count < 3 * EACH {
+                queue.take(32, &mut taken);
+                count += taken.len();
+                taken.drain(..).for_each(|outgoing| queue.sent(&outgoing));
+            }
+        });
+        assert_eq!((queue.len(), queue.lock().large), (0, 0));
+    }
+
+    #[test]
+    fn who_tries_again_and_again_leaves_room_to_who_waits() {
+        does_not_starve(|queue| queue.try_put(message(1)).is_ok());
+    }
+
+    #[test]
+    fn who_begins_to_wait_later_leaves_room_to_who_waits() {
+        does_not_starve(|queue| {
+            matches!(Waiter::new(queue).put_or_listen(message(1)), Ok(Put::In(_)))
+        });
+    }
+
+    /// Completes only if the waiting publisher is not starved by others that add messages whenever
+    /// they can.
+    fn does_not_starve(put_another: impl Fn(&SendQueue) -> bool) {
+        let queue = SendQueue::default();
+        let is_over = AtomicBool::new(false);
+        (0..QUEUE_MESSAGES)
+            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                queue.put_blocking(message(2)).expect("it is open");
+                is_over.store(true, Ordering::SeqCst);
+            });
+            while queue.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            let mut taken = VecDeque::new();
+            while !is_over.load(Ordering::SeqCst) {
+                queue.take(32, &mut taken);
+                while put_another(&queue) {}
+            }
+            waiting.join().expect("it does not panic");
+        });
+        assert_eq!(queue.lock().waiting, 0);
+    }
+
+    #[test]
+    fn who_waits_for_room_is_told_that_there_will_be_none() {
+        let queue = SendQueue::default();
+        (0..QUEUE_MESSAGES)
+            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.put_blocking(message(1)));
+            queue.close();
+            assert_eq!(waiting.join().expect("it does not panic"), Err(Closed));
+        });
+    }
+}

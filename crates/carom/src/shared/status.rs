@@ -1,0 +1,229 @@
+//! The status and the counters of a node.
+
+use std::net::SocketAddr;
+
+use carom_proto::node::NodeCounters;
+use carom_proto::rmp::{self, Process, RingSight, RingView};
+use carom_proto::{GroupId, NodeId, lateral, rdcm};
+
+use super::profile::Profile;
+
+/// Snapshot of a node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// Id of the node.
+    pub id: NodeId,
+    /// Address at which other nodes reach this one.
+    pub endpoint: SocketAddr,
+    /// Name of its network interface.
+    pub interface: String,
+    /// Reason for the choice of this interface.
+    pub interface_reason: String,
+    /// `true` if the node has settled; see [`Node::settled`](crate::Node::settled).
+    pub settled: bool,
+    /// `true` if the membership service is unreachable, so that the members are those last known;
+    /// see [`Node::is_away`](crate::Node::is_away).
+    pub is_away: bool,
+    /// Size in bytes of the largest IP packet that this node sends to groups: what the paths to all
+    /// other nodes carry, as far as known.
+    pub path_mtu: u16,
+    /// Other nodes, in order of their ids.
+    pub members: Vec<MemberStatus>,
+    /// Groups that the node has joined, in order of their ids.
+    pub groups: Vec<GroupStatus>,
+    /// Counters since the start.
+    pub stats: Stats,
+    /// Sizes of the socket buffers.
+    pub buffers: Buffers,
+}
+
+impl Status {
+    /// Returns the status of a node that knows no other node yet.
+    pub(crate) fn first(id: NodeId, endpoint: SocketAddr, buffers: Buffers) -> Self {
+        Self {
+            id,
+            endpoint,
+            interface: String::new(),
+            interface_reason: String::new(),
+            settled: false,
+            is_away: false,
+            path_mtu: 0,
+            members: Vec::new(),
+            groups: Vec::new(),
+            stats: Stats::default(),
+            buffers,
+        }
+    }
+}
+
+/// Status of another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemberStatus {
+    /// Id of the other node.
+    pub node: NodeId,
+    /// Unicast address of the other node.
+    pub endpoint: SocketAddr,
+    /// Path of group messages from this node to the other.
+    pub path: MemberPath,
+    /// Size in bytes of the largest IP packet that the path was found to carry, up to the largest
+    /// that this node sends; `None` before the other node has answered a probe.
+    pub path_mtu: Option<u16>,
+}
+
+/// Path by which this node's group messages reach one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemberPath {
+    /// Multicast. The member has confirmed that it receives this node's multicast.
+    Multicast,
+    /// Unicast copies.
+    Unicast,
+    /// Not known yet. Both multicast and unicast copies are sent.
+    Unknown,
+}
+
+impl std::fmt::Display for MemberPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Multicast => "multicast",
+            Self::Unicast => "unicast",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// Status of a group that the node has joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStatus {
+    /// Name of the group.
+    pub name: String,
+    /// Id of the group.
+    pub id: GroupId,
+    /// Profile with which this node joined.
+    pub profile: Profile,
+    /// Other members, in order of their ids.
+    pub members: Vec<NodeId>,
+    /// Multicast address of the group; `None` if the node does not use multicast.
+    pub address: Option<SocketAddr>,
+    /// Ring of the group; `None` if the group is not ordered, or if this node is not in the ring
+    /// yet.
+    pub ring: Option<RingStatus>,
+    /// Number of events in the event queue, not yet received by the application.
+    pub unread: usize,
+    /// Number of events that did not fit into the event queue. Messages among them are reported as
+    /// lost, at their place.
+    pub dropped: u64,
+}
+
+/// Ring of an ordered group, as this node knows it, or as a member [reported](crate::Node::look)
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RingStatus {
+    /// View of the ring: its members in the order of their turns, and its locks with their holders
+    /// and the waiting members.
+    pub view: RingView,
+    /// Member that holds the token.
+    pub token: Process,
+    /// `true` if the ring works: it is not being reformed after a fault, and it may continue.
+    pub is_working: bool,
+}
+
+impl From<RingSight> for RingStatus {
+    fn from(sight: RingSight) -> Self {
+        let RingSight { view, token, is_working } = sight;
+        Self { view, token, is_working }
+    }
+}
+
+/// Counters since the node's start.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Counters of the lateral engine.
+    pub lateral: lateral::Counters,
+    /// Counters of the engine of ordered groups.
+    pub ordered: rmp::Counters,
+    /// Counters of the engine of bulk groups.
+    pub bulk: rdcm::Counters,
+    /// Counters of the custom engine, by name; empty without one.
+    pub guest: Vec<(&'static str, u64)>,
+    /// Counters of datagrams between the sockets and the engines.
+    pub node: NodeCounters,
+    /// Datagrams dropped on receipt by loss injection.
+    pub losses_injected: u64,
+    /// Datagrams dropped at random because the receive buffer was full.
+    pub inbox_dropped: u64,
+    /// Datagrams received, counted after segments were split, including this node's own.
+    pub datagrams_in: u64,
+    /// Bytes of received datagrams, without UDP and IP headers.
+    pub bytes_in: u64,
+    /// This node's own multicasts that the kernel looped back, and that were ignored.
+    pub own_echo: u64,
+    /// Datagrams sent. Each unicast copy counts.
+    pub datagrams_out: u64,
+    /// Bytes of sent datagrams, without UDP and IP headers.
+    pub bytes_out: u64,
+    /// System calls for sending. Fewer than the datagrams if several were sent together.
+    pub send_calls: u64,
+    /// Datagrams that the operating system refused to send.
+    pub send_errors: u64,
+    /// Refused datagrams that were larger than the MTU of the interface.
+    pub send_too_large: u64,
+    /// Datagrams sent in parts, because a path MTU decreased after they were made.
+    pub datagrams_divided: u64,
+    /// Datagrams received in parts.
+    pub datagrams_joined: u64,
+    /// Datagrams of which some parts never arrived.
+    pub datagrams_unjoined: u64,
+    /// Path MTU probes sent.
+    pub path_mtu_probes: u64,
+    /// Datagrams dropped because the socket and the queue in front of it were full.
+    pub send_dropped: u64,
+    /// Datagrams for nodes whose address is not known.
+    pub unroutable: u64,
+    /// Datagrams to members that multicast does not reach.
+    pub unicast_copies: u64,
+    /// Datagrams dropped by the kernel because a socket's receive buffer was full.
+    pub kernel_dropped: u64,
+    /// Events that did not fit into the event queues. Messages among them are reported as lost.
+    pub queue_dropped: u64,
+    /// Messages that were still queued or held back when their group was left.
+    pub publish_dropped: u64,
+    /// Path packets that could not be decoded.
+    pub path_unknown: u64,
+    /// Hellos that were not answered because too many answers were waiting.
+    pub path_answers_dropped: u64,
+    /// Path packets that name a member, but came from another address.
+    pub path_elsewhere: u64,
+    /// Datagrams withheld from nodes outside the view, because their addresses have not answered a
+    /// probe.
+    pub strangers_withheld: u64,
+    /// Multicast addresses that could not be joined.
+    pub join_failures: u64,
+    /// Joiner sockets, which hold the multicast memberships.
+    pub joiner_sockets: u64,
+    /// Connections to membership services that were established.
+    pub links_opened: u64,
+    /// Established connections that were closed by the service or by the network.
+    pub links_broken: u64,
+    /// Bytes received over connections to membership services.
+    pub link_bytes_in: u64,
+    /// Bytes sent over connections to membership services.
+    pub link_bytes_out: u64,
+}
+
+/// Sizes of the socket buffers in bytes. If sockets differ, the smallest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffers {
+    /// Requested size for receiving.
+    pub receive_asked: usize,
+    /// Granted size for receiving. If it is much smaller than requested, raise `net.core.rmem_max`.
+    pub receive_granted: usize,
+    /// Requested size for sending.
+    pub send_asked: usize,
+    /// Granted size for sending. If it is much smaller than requested, raise `net.core.wmem_max`.
+    pub send_granted: usize,
+}

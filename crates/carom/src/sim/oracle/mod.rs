@@ -1,0 +1,111 @@
+//! Membership by an oracle: the world reports the members of each group to the nodes.
+
+mod provider;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carom_proto::{GroupId, GroupSettings, JoinError, NodeId};
+use carom_sim::HostIx;
+
+pub(crate) use provider::{News, OracleLink, OracleProvider};
+
+/// Means by which the nodes of a world find each other, unless they have [static
+/// members](crate::Builder::static_members).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Membership {
+    /// Gossip, like on a real network: the nodes find each other, and detect failed nodes, by
+    /// themselves. All of this crosses the simulated network, and is affected by its faults. Choose
+    /// it to test a program under realistic membership.
+    #[default]
+    Gossip,
+    /// The world reports joins, leaves and crashes to all affected nodes, `delay` after they
+    /// happen. Nothing of this crosses the network, so that partitions change no view. A node has
+    /// settled as soon as it starts. Choose it for many nodes in many groups, and for measurements
+    /// without the traffic of a membership.
+    Oracle {
+        /// Time from a join, a leave or a crash until the other nodes know of it.
+        delay: Duration,
+    },
+}
+
+/// Members of all groups.
+pub(super) struct Oracle {
+    pub(super) delay: Duration,
+    groups: BTreeMap<GroupId, BTreeMap<NodeId, Member>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    host: HostIx,
+    settings: GroupSettings,
+    /// Number of the node's current stay in the group.
+    stay: u32,
+}
+
+impl Oracle {
+    pub(super) fn new(delay: Duration) -> Self {
+        Self { delay, groups: BTreeMap::new() }
+    }
+
+    /// Adds a node to a group. Appends the news to report, and the hosts that receive them.
+    pub(super) fn join(
+        &mut self,
+        (host, node): (HostIx, NodeId),
+        group: GroupId,
+        settings: GroupSettings,
+        stay: u32,
+        out: &mut Vec<(HostIx, News)>,
+    ) {
+        let members = self.groups.entry(group).or_default();
+        members.remove(&node);
+        if let Some((by, other)) = members.first_key_value()
+            && let Some(error) = contradiction(settings, other.settings, *by)
+        {
+            out.push((host, News::Refused { group, stay, error }));
+            return;
+        }
+        for (other, member) in &*members {
+            let endpoint = member.host.endpoint();
+            out.push((host, News::Joined { group, stay, node: *other, endpoint }));
+            let news = News::Joined { group, stay: member.stay, node, endpoint: host.endpoint() };
+            out.push((member.host, news));
+        }
+        members.insert(node, Member { host, settings, stay });
+    }
+
+    /// Removes a node from a group.
+    pub(super) fn leave(&mut self, node: NodeId, group: GroupId, out: &mut Vec<(HostIx, News)>) {
+        let Some(members) = self.groups.get_mut(&group) else { return };
+        if members.remove(&node).is_none() {
+            return;
+        }
+        out.extend(
+            members
+                .values()
+                .map(|member| (member.host, News::Left { group, stay: member.stay, node })),
+        );
+        if members.is_empty() {
+            self.groups.remove(&group);
+        }
+    }
+
+    /// Removes a crashed node. Each node that shared a group with it receives the news once.
+    pub(super) fn crash(&mut self, node: NodeId, out: &mut Vec<(HostIx, News)>) {
+        let mut told = BTreeMap::new();
+        self.groups.retain(|_, members| {
+            if members.remove(&node).is_some() {
+                told.extend(members.values().map(|member| (member.host, ())));
+            }
+            !members.is_empty()
+        });
+        out.extend(told.into_keys().map(|host| (host, News::Gone { node })));
+    }
+}
+
+fn contradiction(ours: GroupSettings, theirs: GroupSettings, by: NodeId) -> Option<JoinError> {
+    if ours.name_check != theirs.name_check {
+        return Some(JoinError::NameCollision);
+    }
+    (ours != theirs).then_some(JoinError::Contradiction { ours, theirs, by })
+}
