@@ -1,0 +1,81 @@
+//! The error of a group that could not be joined.
+
+use carom_proto::{GroupSettings, JoinError};
+
+/// Error of a group that could not be joined.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinGroupError {
+    /// The settings are out of bounds, or conflict with those of the node or of the group's
+    /// members.
+    #[error(transparent)]
+    Refused(#[from] JoinError),
+    /// Seeds were given, and no node was found through any of them.
+    #[error("no seed answered: {}", seeds.join(", "))]
+    NoSeedAnswered {
+        /// Seeds as given.
+        seeds: Vec<String>,
+    },
+    /// The membership service has not answered.
+    #[error("no answer from the membership service at {}{}", addresses.join(", "), because(why))]
+    ServiceAway {
+        /// Addresses of the service as given.
+        addresses: Vec<String>,
+        /// Reason, if it is known.
+        why: Option<String>,
+    },
+    /// The node is closed.
+    #[error("the node is closed")]
+    Closed,
+}
+
+impl JoinGroupError {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Refused(error) => refused_fix(error),
+            Self::NoSeedAnswered { .. } => {
+                "start a node there, or check address, port, firewall (UDP) and that all nodes use \
+                 the same multicast port; omit the seeds to find nodes by multicast"
+                    .into()
+            }
+            Self::ServiceAway { .. } => {
+                "start `carom control` there, or check address, port, cluster and firewall (TCP)"
+                    .into()
+            }
+            Self::Closed => "start a new node".into(),
+        }
+    }
+}
+
+fn because(why: &Option<String>) -> String {
+    why.as_ref().map(|why| format!(": {why}")).unwrap_or_default()
+}
+
+fn refused_fix(error: &JoinError) -> String {
+    match error {
+        JoinError::NameLength { .. } => {
+            format!("give a name of 1 to {} bytes", GroupSettings::MAX_NAME_BYTES)
+        }
+        JoinError::NameCharacter { .. } => "give a name of printable characters".into(),
+        JoinError::RateOfFire { .. } => "choose r from 1 to 32, such as (8,5)".into(),
+        JoinError::Partition { .. } => {
+            "choose a number of members or voters in this range, or a majority".into()
+        }
+        JoinError::TooManyGroups { .. } => {
+            "leave another group first, or join from another node".into()
+        }
+        JoinError::DifferentR { existing, .. } => {
+            format!("use r = {existing} in all groups of this node, or join from another node")
+        }
+        JoinError::NoEngine { .. } => {
+            "give the node an engine for this profile with Builder::guest".into()
+        }
+        JoinError::AlreadyJoined => "use the existing handle of the group".into(),
+        JoinError::NameCollision => "choose another name for the group".into(),
+        JoinError::Contradiction { theirs, .. } => format!("join with {theirs}"),
+        JoinError::Unserved { .. } => {
+            "check the log of the membership service, and try again".into()
+        }
+    }
+}

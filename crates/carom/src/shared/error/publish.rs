@@ -1,0 +1,127 @@
+//! Errors of messages that were not published.
+
+use bytes::Bytes;
+use carom_proto::NodeId;
+use carom_proto::rmp::Qos;
+
+/// Error of a message that was not published. No part of it was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The message is larger than [`Group::payload_limit`](crate::Group::payload_limit), or an
+    /// unreliable message in an ordered group is larger than one packet.
+    #[error("message of {bytes} bytes is too large: expected at most {limit}")]
+    TooLarge {
+        /// Size of the message in bytes.
+        bytes: usize,
+        /// Maximum size in bytes.
+        limit: usize,
+    },
+    /// The group does not offer this quality of service.
+    #[error("this group does not support quality of service '{asked}'")]
+    Qos {
+        /// Requested quality of service.
+        asked: Qos,
+    },
+    /// The group was left, its join was refused later, or its node is closed.
+    #[error("the group is closed")]
+    Closed,
+}
+
+/// Error of a message that was not accepted without waiting. No part of it was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryPublishError {
+    /// The group's outgoing queue is full.
+    #[error("the send queue is full{}", held_back(*held_back_by))]
+    Full {
+        /// Member that the group waits for, and the number of messages by which it lags; `None` if
+        /// messages are published faster than they can be sent.
+        held_back_by: Option<(NodeId, u32)>,
+        /// The message, returned to the caller.
+        payload: Bytes,
+    },
+    /// See [`PublishError::TooLarge`].
+    #[error("message of {bytes} bytes is too large: expected at most {limit}")]
+    TooLarge {
+        /// Size of the message in bytes.
+        bytes: usize,
+        /// Maximum size in bytes.
+        limit: usize,
+    },
+    /// See [`PublishError::Qos`].
+    #[error("this group does not support quality of service '{asked}'")]
+    Qos {
+        /// Requested quality of service.
+        asked: Qos,
+    },
+    /// See [`PublishError::Closed`].
+    #[error("the group is closed")]
+    Closed,
+}
+
+impl PublishError {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::TooLarge { limit, .. } => {
+                format!("split the message into parts of at most {limit} bytes")
+            }
+            Self::Qos { asked: Qos::Resilient(0) } => {
+                "request Resilient(1) to Resilient(255), or TotallyOrdered".into()
+            }
+            Self::Qos { asked: Qos::MajorityResilient } => {
+                "join with Partition::Majority or Partition::All".into()
+            }
+            Self::Qos { .. } => "join the group with an ordered profile".into(),
+            Self::Closed => "join the group again".into(),
+        }
+    }
+}
+
+impl TryPublishError {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Full { held_back_by: Some(_), .. } => {
+                "try again when that member has caught up, or use a publish call that waits".into()
+            }
+            Self::Full { held_back_by: None, .. } => "publish more slowly, or wait".into(),
+            Self::TooLarge { bytes, limit } => {
+                PublishError::TooLarge { bytes: *bytes, limit: *limit }.fix()
+            }
+            Self::Qos { asked } => PublishError::Qos { asked: *asked }.fix(),
+            Self::Closed => PublishError::Closed.fix(),
+        }
+    }
+}
+
+impl From<PublishError> for TryPublishError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::TooLarge { bytes, limit } => Self::TooLarge { bytes, limit },
+            PublishError::Qos { asked } => Self::Qos { asked },
+            PublishError::Closed => Self::Closed,
+        }
+    }
+}
+
+fn held_back(by: Option<(NodeId, u32)>) -> String {
+    by.map(|(node, behind)| {
+        let noun = if behind == 1 { "message" } else { "messages" };
+        format!(": member {node} is {behind} {noun} behind")
+    })
+    .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_message_behind_is_singular() {
+        let told = |behind| held_back(Some((NodeId(1), behind)));
+        assert!(told(1).ends_with(" is 1 message behind"), "{}", told(1));
+        assert!(told(2).ends_with(" is 2 messages behind"), "{}", told(2));
+    }
+}

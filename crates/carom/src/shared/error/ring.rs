@@ -1,0 +1,150 @@
+//! Errors of locks, requests and queries, which only ordered groups have.
+
+use std::time::Duration;
+
+use carom_proto::NodeId;
+use carom_proto::rmp::{self, Qos};
+
+/// Error of a lock that could not be acquired.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Another node holds the lock.
+    #[error("{}", refused(*holder))]
+    Refused {
+        /// Holder of the lock; `None` if the lock is free, but the group has the maximum number of
+        /// locks.
+        holder: Option<NodeId>,
+    },
+    /// Another task of this node holds the lock or waits for it.
+    #[error("this node already holds the lock or waits for it")]
+    HeldHere,
+    /// This node was removed from the ring before the lock was granted.
+    #[error("this node was removed from the ring before the lock was granted")]
+    Lost,
+    /// Too many lock requests are waiting.
+    #[error("too many lock requests: {asked} are already waiting")]
+    TooMany {
+        /// Number of waiting requests.
+        asked: usize,
+    },
+    /// The lock was not granted within this time.
+    #[error("not granted within {0:?}")]
+    Timeout(Duration),
+    /// The group is not ordered, and has no locks.
+    #[error("this group is not ordered: it has no locks")]
+    NoLocks,
+    /// The group or its node was closed.
+    #[error("the group is closed")]
+    Closed,
+}
+
+/// Error of a request without an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotAnswered {
+    /// No answer arrived within the patience of the request, or this node has left the group
+    /// meanwhile. The request may have been executed.
+    #[error("no answer in time")]
+    Unanswered,
+    /// The request was not sent.
+    #[error(transparent)]
+    Refused(#[from] rmp::RequestError),
+    /// The group is not ordered, and has no requests.
+    #[error("this group is not ordered: it does not accept requests")]
+    NoRequests,
+    /// The node is closed.
+    #[error("the node is closed")]
+    Closed,
+}
+
+/// Error of a ring query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookError {
+    /// Too many queries of this node are in progress.
+    #[error("too many ring queries: {open} are in progress")]
+    TooMany {
+        /// Number of queries in progress.
+        open: usize,
+    },
+    /// The node is closed.
+    #[error("the node is closed")]
+    Closed,
+}
+
+impl LockError {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Refused { holder: Some(_) } | Self::HeldHere | Self::Timeout(_) => {
+                "wait until it is released".into()
+            }
+            Self::Refused { holder: None } | Self::TooMany { .. } => {
+                "release other locks first, or use other groups".into()
+            }
+            Self::Lost => "request it again when this node is back in the ring".into(),
+            Self::NoLocks => "join the group with an ordered profile".into(),
+            Self::Closed => "join the group again".into(),
+        }
+    }
+}
+
+impl NotAnswered {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Unanswered => {
+                "check that a member serves the handler (`carom members`), or wait longer".into()
+            }
+            Self::Refused(rmp::RequestError::TooLarge { limit, .. }) => {
+                format!("split the request into parts of at most {limit} bytes")
+            }
+            Self::Refused(rmp::RequestError::Qos { asked: Qos::Resilient(0) }) => {
+                "request Resilient(1) to Resilient(255), or TotallyOrdered".into()
+            }
+            Self::Refused(rmp::RequestError::Qos { .. }) => {
+                "join with Partition::Majority or Partition::All".into()
+            }
+            Self::Refused(_) => "wait for the replies to earlier requests".into(),
+            Self::NoRequests => "join the group with an ordered profile".into(),
+            Self::Closed => "start a new node".into(),
+        }
+    }
+}
+
+impl LookError {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::TooMany { .. } => "wait until earlier queries have finished".into(),
+            Self::Closed => "start a new node".into(),
+        }
+    }
+}
+
+impl From<rmp::LockError> for LockError {
+    fn from(error: rmp::LockError) -> Self {
+        match error {
+            rmp::LockError::NotJoined => Self::Closed,
+            rmp::LockError::AlreadyAsked => Self::HeldHere,
+            rmp::LockError::NotAsked => Self::Lost,
+            rmp::LockError::TooMany { asked } => Self::TooMany { asked },
+        }
+    }
+}
+
+impl From<rmp::LookError> for LookError {
+    fn from(error: rmp::LookError) -> Self {
+        match error {
+            rmp::LookError::TooMany { open } => Self::TooMany { open },
+        }
+    }
+}
+
+fn refused(holder: Option<NodeId>) -> String {
+    match holder {
+        Some(node) => format!("{node} holds the lock"),
+        None => "the group has the maximum number of locks".into(),
+    }
+}

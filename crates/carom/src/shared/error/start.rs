@@ -1,0 +1,205 @@
+//! The error of a node that could not be started.
+
+use std::io;
+use std::net::IpAddr;
+
+use carom_proto::loss::Loss;
+use carom_proto::{lateral, rdcm, rmp};
+
+use super::system_text::plain;
+use crate::shared::addressing::{DEFAULT_MULTICAST_PORT, MulticastPool};
+
+/// Error of a node that could not be started. `Display` gives the cause in one line,
+/// [`StartError::fix`] the fix in another.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The requested port belongs to another socket.
+    #[error("port {port} is in use")]
+    AddressInUse {
+        /// UDP port.
+        port: u16,
+        /// `true` if it is the multicast port.
+        multicast: bool,
+    },
+    /// No interface has this name or address.
+    #[error("unknown interface {name:?}")]
+    UnknownInterface {
+        /// Requested name or address.
+        name: String,
+        /// Interfaces of this host, each as `name (address)`.
+        known: Vec<String>,
+    },
+    /// The host has no interface with an IPv4 address, not even loopback.
+    #[error("no network interface is up and has an IPv4 address")]
+    NoInterface,
+    /// The operating system does not permit the operation to this process.
+    #[error("no permission to {action}")]
+    Permission {
+        /// Operation that was not permitted.
+        action: String,
+    },
+    /// A seed is not an address, or its name does not resolve to an IPv4 address.
+    #[error("seed {seed:?}: {reason}")]
+    Seed {
+        /// Seed as given.
+        seed: String,
+        /// Reason for the refusal.
+        reason: String,
+    },
+    /// The address of a membership service is invalid, or its name does not resolve to an IPv4
+    /// address.
+    #[error("membership service {address:?}: {reason}")]
+    Control {
+        /// Address as given.
+        address: String,
+        /// Reason for the refusal.
+        reason: String,
+    },
+    /// The name of a cluster or rack is longer than 255 bytes.
+    #[error("the name {name:?} is longer than 255 bytes")]
+    LongName {
+        /// Beginning of the name.
+        name: String,
+    },
+    /// The pool is empty, or contains addresses that are not for multicast.
+    #[error("{pool} is not a pool of multicast addresses")]
+    Pool {
+        /// Pool as given.
+        pool: MulticastPool,
+    },
+    /// The multicast port is 0. All nodes share the port, so that no node can select a free one.
+    #[error("multicast port 0 is invalid: expected 1 to 65535")]
+    MulticastPort,
+    /// The injected loss has a rate outside 0 to 1, or a burst length of 0.
+    #[error("loss of {loss} is invalid")]
+    Loss {
+        /// Injected loss as given.
+        loss: Loss,
+    },
+    /// The settings of the lateral engine are invalid.
+    #[error("lateral engine: {0}")]
+    Lateral(#[from] lateral::ConfigError),
+    /// The settings of the engine of ordered groups are invalid.
+    #[error("ordered groups: {0}")]
+    Ordered(#[from] rmp::ConfigError),
+    /// The settings of the engine of bulk groups are invalid.
+    #[error("bulk groups: {0}")]
+    Bulk(#[from] rdcm::ConfigError),
+    /// The shared driver of the node has stopped.
+    #[error("the driver has stopped")]
+    DriverStopped,
+    /// The operating system refused another operation.
+    #[error("cannot {action}: {}", plain(error))]
+    System {
+        /// Operation that was attempted.
+        action: String,
+        /// Error of the operating system. It is part of the text, and therefore not a
+        /// [`source`](std::error::Error).
+        error: io::Error,
+    },
+}
+
+impl StartError {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::AddressInUse { port, multicast: false } => {
+                format!("choose another port than {port}, or omit it to use a free port")
+            }
+            Self::AddressInUse { port, multicast: true } => format!(
+                "choose another multicast port than {port} (the same for all nodes), or stop the \
+                 program that uses it (ss -ulpn 'sport = :{port}')"
+            ),
+            Self::UnknownInterface { known, .. } => format!("use one of: {}", known.join(", ")),
+            Self::NoInterface => "bring an interface up (ip link set lo up)".into(),
+            Self::Permission { .. } => {
+                "run with the required permission (ports below 1024 need CAP_NET_BIND_SERVICE), or \
+                 choose another port"
+                    .into()
+            }
+            Self::Control { .. } => "give the address as HOST:PORT, such as 10.0.0.1:7402".into(),
+            Self::LongName { .. } => "choose a shorter name".into(),
+            Self::Seed { .. } => "give each seed as HOST:PORT, such as 10.0.0.1:7400".into(),
+            Self::Pool { .. } => {
+                format!(
+                    "use addresses in 224.0.1.0 to 239.255.255.255, such as {}",
+                    MulticastPool::default()
+                )
+            }
+            Self::MulticastPort => {
+                format!("give all nodes the same port, such as {DEFAULT_MULTICAST_PORT}")
+            }
+            Self::Loss { .. } => "use a rate of 0 to 1 and bursts of at least 1 datagram".into(),
+            Self::Lateral(lateral::ConfigError::PathMtu(_)) => {
+                "raise path_mtu and the interface's MTU (ip link set dev IF mtu 1500)".into()
+            }
+            Self::Lateral(_) => "see lateral::Config for the allowed values".into(),
+            Self::Ordered(_) => "see rmp::Config for the allowed values".into(),
+            Self::Bulk(_) => "see rdcm::Config for the allowed values".into(),
+            Self::DriverStopped => "create a new driver".into(),
+            Self::System { error, .. } => match error.raw_os_error() {
+                Some(TOO_MANY_FILES) => "raise the limit of open files (ulimit -n)".into(),
+                _ => "run `carom doctor` to check this host for common causes".into(),
+            },
+        }
+    }
+
+    /// Returns the error of the operating system while `action` was attempted.
+    pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
+        let action = action.into();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission { action },
+            _ => Self::System { action, error: source },
+        }
+    }
+
+    /// Returns the error of the operating system while `port` of `address` was bound.
+    pub(crate) fn bind(address: IpAddr, port: u16, multicast: bool, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::AddressInUse { port, multicast },
+            _ => Self::system(format!("bind UDP {address}:{port}"), source),
+        }
+    }
+}
+
+/// `EMFILE` on every Unix.
+const TOO_MANY_FILES: i32 = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_and_every_fix_is_one_line() {
+        let errors = [
+            StartError::AddressInUse { port: 7400, multicast: false },
+            StartError::AddressInUse { port: 7401, multicast: true },
+            StartError::UnknownInterface { name: "x".into(), known: vec!["lo (::)".into()] },
+            StartError::NoInterface,
+            StartError::Permission { action: "bind".into() },
+            StartError::Seed { seed: "x".into(), reason: "no port".into() },
+            StartError::Control { address: "x".into(), reason: "no port".into() },
+            StartError::LongName { name: "x".into() },
+            StartError::Pool { pool: MulticastPool::default() },
+            StartError::MulticastPort,
+            StartError::Loss { loss: Loss::Uniform(2.0) },
+            StartError::Lateral(lateral::ConfigError::Stagger),
+            StartError::DriverStopped,
+            StartError::system("open a socket", io::Error::from_raw_os_error(24)),
+        ];
+        for error in errors {
+            for line in [error.to_string(), error.fix()] {
+                assert!(!line.is_empty() && !line.contains('\n') && !line.contains("  "), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_system_error_is_told_once_and_without_its_number() {
+        use std::error::Error as _;
+        let error = StartError::system("open a socket", io::Error::from_raw_os_error(24));
+        assert_eq!(error.to_string(), "cannot open a socket: too many open files");
+        assert!(error.source().is_none(), "a chain of causes would repeat it");
+    }
+}

@@ -1,0 +1,11 @@
+//! The texts of system errors.
+
+use std::io;
+
+/// Returns the text of a system error without its number, in lower case like the rest of the line.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
