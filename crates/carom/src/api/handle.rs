@@ -93,7 +93,7 @@ impl GroupHandle {
 
     /// Wakes the driver for a queued message, unless it knows of the group already.
     pub(crate) fn wake_driver(&self) {
-        if self.node.state.ready.enter(self.shared.id, &self.shared.ready) {
+        if self.node.state.ready.enter(self.shared.id, &self.shared.queue) {
             self.node.driver.wake();
         }
     }

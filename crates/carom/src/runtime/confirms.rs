@@ -4,8 +4,8 @@ use carom_proto::node::Node;
 use carom_proto::{GroupId, Safe, SeqNo, Time};
 
 use super::given_up::Covered;
-use super::group_runtime::GroupRuntime;
 use super::groups::Groups;
+use super::own_messages::OwnMessages;
 use crate::shared::commands::Reply;
 use crate::shared::error::NotSafe;
 
@@ -26,16 +26,15 @@ pub(crate) struct PendingConfirm {
 }
 
 impl Confirms {
-    /// Adds a confirmation of `message`, or of all messages that were published to the group.
+    /// Adds a confirmation of these messages of the group.
     pub(crate) fn add(
         &mut self,
-        group: &GroupRuntime,
-        message: Option<u64>,
+        group: GroupId,
+        covered: Covered,
         deadline: Time,
         reply: Reply<Result<Safe, NotSafe>>,
     ) {
-        let covered = group.covered(message);
-        self.0.push(PendingConfirm { group: group.id(), covered, up_to: None, deadline, reply });
+        self.0.push(PendingConfirm { group, covered, up_to: None, deadline, reply });
     }
 
     /// Returns the time of the next call of [`Confirms::fail_late`].
@@ -50,13 +49,14 @@ impl Confirms {
         let mut answered = Vec::new();
         for (place, confirm) in self.0.iter_mut().enumerate() {
             let Some(group) = groups.get_mut(confirm.group) else { continue };
-            if confirm.up_to.is_some() || group.taken() < confirm.covered.last {
+            let own = &mut group.own;
+            if confirm.up_to.is_some() || own.taken() < confirm.covered.last {
                 continue;
             }
-            match group.known(confirm.covered) {
+            match own.known(confirm.covered) {
                 Some(answer) => answered.push((place, answer)),
                 None => {
-                    confirm.up_to = group.last();
+                    confirm.up_to = own.last();
                     node.confirm(now, confirm.group);
                     has_queried = true;
                 }
@@ -70,7 +70,7 @@ impl Confirms {
 
     /// Answers the confirmations that `safe` covers. If this node has yielded its bulk group to
     /// another sender, it covers all that the engine was queried for.
-    pub(crate) fn on_safe(&mut self, group: &mut GroupRuntime, safe: &Safe, has_yielded: bool) {
+    pub(crate) fn on_safe(&mut self, own: &mut OwnMessages, safe: &Safe, has_yielded: bool) {
         let is_answered = |it: &mut PendingConfirm| {
             let covers = |up_to: SeqNo| has_yielded || !up_to.is_after(safe.up_to);
             it.group == safe.group && it.up_to.is_some_and(covers)
@@ -80,18 +80,17 @@ impl Confirms {
                 answered.reply.send_if_wanted(Err(NotSafe::Nobody));
                 continue;
             }
-            group.note_confirmed(answered.covered, safe);
+            own.note_confirmed(answered.covered, safe);
             answered.reply.send_if_wanted(Ok(safe.clone()));
         }
     }
 
     /// Fails the confirmations that cover messages of the group which were given up.
-    pub(crate) fn fail_given_up(&mut self, group: &mut GroupRuntime) {
-        let id = group.id();
-        let covers = |it: &mut PendingConfirm| it.group == id && group.has_given_up(it.covered);
+    pub(crate) fn fail_given_up(&mut self, group: GroupId, own: &mut OwnMessages) {
+        let covers = |it: &mut PendingConfirm| it.group == group && own.has_given_up(it.covered);
         let failed: Vec<PendingConfirm> = self.0.extract_if(.., covers).collect();
         for confirm in failed {
-            group.note_reported(confirm.covered);
+            own.note_reported(confirm.covered);
             confirm.reply.send_if_wanted(Err(NotSafe::GivenUp));
         }
     }

@@ -51,7 +51,7 @@ impl Groups {
     /// Removes a group that the application leaves. The node still receives its multicast.
     pub(crate) fn remove(&mut self, group: GroupId) -> Option<GroupRuntime> {
         let removed = self.joined.remove(&group)?;
-        self.left_unsent += removed.unsent();
+        self.left_unsent += removed.own.dropped() + removed.own.waiting() as u64;
         self.left_dropped_events += removed.dropped_events();
         self.leaving.insert(group, removed.address);
         Some(removed)
@@ -85,7 +85,7 @@ impl Groups {
     /// Returns the number of messages that were never sent. Those still queued count only in groups
     /// that were left.
     pub(crate) fn unsent(&self) -> u64 {
-        self.left_unsent + self.iter().map(GroupRuntime::dropped).sum::<u64>()
+        self.left_unsent + self.iter().map(|group| group.own.dropped()).sum::<u64>()
     }
 
     /// Returns the number of events that did not fit into their queues.

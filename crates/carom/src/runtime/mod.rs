@@ -11,6 +11,7 @@ mod group_runtime;
 mod groups;
 mod locks;
 pub(crate) mod node_runtime;
+mod own_messages;
 mod pending_joins;
 mod poll_timer;
 mod send_schedule;

@@ -9,7 +9,7 @@ use carom_proto::{GroupId, NodeId, Profile as Engine, View, ViewChange};
 use super::error::PublishError;
 use super::event_queue::EventReceiver;
 use super::profile::Profile;
-use super::send_queue::{ReadyMark, SendQueue};
+use super::send_queue::SendQueue;
 
 /// State of a group that the driver and the application share.
 #[derive(Debug)]
@@ -19,8 +19,7 @@ pub(crate) struct GroupShared {
     pub(crate) profile: Profile,
     pub(crate) limits: PayloadLimits,
     unreliable_limit: AtomicUsize,
-    pub(crate) ready: ReadyMark,
-    pub(crate) queue: SendQueue,
+    pub(crate) queue: Arc<SendQueue>,
     held_back: Mutex<Option<(NodeId, u32)>>,
     members: Mutex<View>,
 }
@@ -49,8 +48,7 @@ impl GroupShared {
             profile,
             limits,
             unreliable_limit: AtomicUsize::new(limits.unreliable),
-            ready: ReadyMark::default(),
-            queue: SendQueue::default(),
+            queue: Arc::default(),
             held_back: Mutex::new(None),
             members: Mutex::default(),
         }

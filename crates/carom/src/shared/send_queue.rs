@@ -1,8 +1,9 @@
-//! Queues of messages that wait to be sent, from the application to the engine.
+//! A group's send queue between its application and the engine, and the list of the groups whose
+//! send queues have messages.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use carom_proto::{GroupId, SendOptions};
@@ -19,14 +20,24 @@ pub(crate) struct Outgoing {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// SendQueue of one group's messages that wait to be sent. Large messages need one of a few places,
-/// which bounds the queue in bytes as well. Waiting publishers continue when half of the queue is
-/// free, so that not every message is a wake-up. Until then no publisher gets room, because later
-/// ones would otherwise take it from those that wait.
+/// The messages of one group that wait to be sent: the publishers' end. Large messages need one of
+/// a few places, which bounds the queue in bytes as well. Waiting publishers continue when half of
+/// the queue is free, so that not every message is a wake-up. Until then no publisher gets room,
+/// because later ones would otherwise take it from those that wait.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     content: Mutex<Content>,
     room: Signal,
+    /// `true` while the group is in the [`ReadyList`].
+    is_listed: AtomicBool,
+}
+
+/// The driver's end of a send queue. It takes the messages in batches, so that publishers and
+/// driver seldom contend for the lock. A message remains in it until the engine has accepted it.
+#[derive(Debug)]
+pub(crate) struct SendQueueReader {
+    queue: Arc<SendQueue>,
+    batch: VecDeque<Outgoing>,
 }
 
 #[derive(Debug, Default)]
@@ -72,14 +83,10 @@ pub(crate) struct ReadyList {
     groups: Mutex<Vec<GroupId>>,
 }
 
-/// `true` while a group is in the [`ReadyList`].
-#[derive(Debug, Default)]
-pub(crate) struct ReadyMark(AtomicBool);
-
 impl ReadyList {
-    /// Enters `group`. Returns `true` if the driver must be woken for it.
-    pub(crate) fn enter(&self, group: GroupId, mark: &ReadyMark) -> bool {
-        if mark.0.swap(true, Ordering::SeqCst) {
+    /// Enters the group with this send queue. Returns `true` if the driver must be woken for it.
+    pub(crate) fn enter(&self, group: GroupId, queue: &SendQueue) -> bool {
+        if queue.is_listed.swap(true, Ordering::SeqCst) {
             return false;
         }
         let mut groups = self.lock();
@@ -150,9 +157,8 @@ impl SendQueue {
         }
     }
 
-    /// Moves up to `count` of the oldest messages to the end of `into`. For each large one,
-    /// [`SendQueue::sent`] must be called later.
-    pub(crate) fn take(&self, count: usize, into: &mut VecDeque<Outgoing>) {
+    /// Moves up to `count` of the oldest messages to the end of `into`.
+    fn take(&self, count: usize, into: &mut VecDeque<Outgoing>) {
         let mut content = self.lock();
         let before = content.messages.len();
         into.extend(content.messages.drain(..count.min(before)));
@@ -163,32 +169,55 @@ impl SendQueue {
         }
     }
 
-    /// Frees the place of a large message that the engine has accepted, or that was given up.
-    pub(crate) fn sent(&self, outgoing: &Outgoing) {
-        if outgoing.is_large() {
-            self.lock().large -= 1;
-            self.room.notify(usize::MAX);
-        }
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SendQueueReader {
+    pub(crate) fn new(queue: Arc<SendQueue>) -> Self {
+        Self { queue, batch: VecDeque::new() }
     }
 
+    /// Returns the oldest message, and takes up to `count` messages together if there is no batch.
+    /// If there is none, the group leaves the [`ReadyList`], and the next message enters it again.
+    pub(crate) fn front(&mut self, count: usize) -> Option<&Outgoing> {
+        if self.batch.is_empty() {
+            self.queue.take(count, &mut self.batch);
+        }
+        if self.batch.is_empty() {
+            // A message that was added before the mark was cleared has not entered the group.
+            self.queue.is_listed.store(false, Ordering::SeqCst);
+            self.queue.take(count, &mut self.batch);
+        }
+        self.batch.front()
+    }
+
+    /// Removes the oldest message, which the engine has accepted, or which was given up.
+    pub(crate) fn pop(&mut self) -> Option<Outgoing> {
+        let outgoing = self.batch.pop_front()?;
+        if outgoing.is_large() {
+            self.queue.lock().large -= 1;
+            self.queue.room.notify(usize::MAX);
+        }
+        Some(outgoing)
+    }
+
+    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
-        self.lock().messages.len()
+        self.queue.lock().messages.len() + self.batch.len()
     }
 
     /// Closes the queue. Publishers, including waiting ones, receive an error.
     pub(crate) fn close(&self) {
-        let mut content = self.lock();
+        let mut content = self.queue.lock();
         content.is_closed = true;
         // Dropping a message drops its receipt, which notifies the caller that waits for its
         // outcome.
         let unsent = std::mem::take(&mut content.messages);
         drop(content);
         drop(unsent);
-        self.room.notify(usize::MAX);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.room.notify(usize::MAX);
     }
 }
 
@@ -236,17 +265,9 @@ impl Outgoing {
     }
 }
 
-impl ReadyMark {
-    /// Removes the mark. It must be called before the group's queue is emptied, so that later
-    /// messages enter the group again.
-    pub(crate) fn clear(&self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
-}
-
 /// Maximum number of messages in a group's queue.
 const QUEUE_MESSAGES: usize = 1024;
-/// SendQueue length at or below which waiting publishers continue.
+/// Length of the queue at or below which waiting publishers continue.
 const HALF: usize = QUEUE_MESSAGES / 2;
 /// Maximum number of large messages among them.
 const LARGE_MESSAGES: usize = 4;
@@ -259,7 +280,7 @@ mod tests {
 
     #[test]
     fn only_the_first_message_of_the_first_group_wakes_the_driver() {
-        let (list, a, b) = (ReadyList::default(), ReadyMark::default(), ReadyMark::default());
+        let (list, a, b) = (ReadyList::default(), SendQueue::default(), SendQueue::default());
         assert!(list.enter(GroupId(1), &a));
         assert!(!list.enter(GroupId(1), &a));
         assert!(!list.enter(GroupId(2), &b));
@@ -267,7 +288,8 @@ mod tests {
         list.take(&mut taken);
         assert_eq!(taken, [GroupId(1), GroupId(2)]);
         assert!(!list.enter(GroupId(1), &a), "its queue has not been emptied yet");
-        a.clear();
+        let a = Arc::new(a);
+        assert!(SendQueueReader::new(Arc::clone(&a)).front(1).is_none());
         assert!(list.enter(GroupId(1), &a));
     }
 
@@ -276,24 +298,28 @@ mod tests {
         Outgoing { payload, options: SendOptions::default(), receipt: None }
     }
 
+    fn queue() -> (Arc<SendQueue>, SendQueueReader) {
+        let queue = Arc::new(SendQueue::default());
+        (Arc::clone(&queue), SendQueueReader::new(queue))
+    }
+
     fn is_full_for(queue: &SendQueue, bytes: usize) -> bool {
         matches!(queue.try_put(message(bytes)), Err(Refused::Full(_)))
     }
 
     #[test]
     fn few_large_messages_wait_beside_many_small_ones() {
-        let queue = SendQueue::default();
+        let (queue, mut reader) = queue();
         for _ in 0..LARGE_MESSAGES {
             queue.try_put(message(LARGE_BYTES + 1)).expect("there is a place");
         }
         assert!(is_full_for(&queue, LARGE_BYTES + 1));
         queue.try_put(message(LARGE_BYTES)).expect("it needs no place");
-        let mut taken = VecDeque::new();
-        queue.take(1, &mut taken);
+        reader.front(1).expect("a message");
         assert!(is_full_for(&queue, LARGE_BYTES + 1), "the engine has not got it yet");
-        queue.sent(&taken[0]);
+        reader.pop().expect("a message");
         queue.try_put(message(LARGE_BYTES + 1)).expect("a place is free again");
-        queue.close();
+        reader.close();
         assert_eq!(queue.put_blocking(message(LARGE_BYTES + 1)), Err(Closed));
     }
 
@@ -310,7 +336,7 @@ mod tests {
     #[test]
     fn publishers_that_wait_for_room_all_go_on() {
         const EACH: usize = 20 * QUEUE_MESSAGES;
-        let queue = SendQueue::default();
+        let (queue, mut reader) = queue();
         std::thread::scope(|scope| {
             let large = |it: usize| if it.is_multiple_of(64) { LARGE_BYTES + 1 } else { 1 };
             for _ in 0..3 {
@@ -319,14 +345,15 @@ mod tests {
                     move |it| assert!(queue.put_blocking(message(large(it))).is_ok(), "it is open");
                 scope.spawn(move || (0..EACH).for_each(put));
             }
-            let (mut taken, mut count) = (VecDeque::new(), 0);
+            let mut count = 0;
             while count < 3 * EACH {
-                queue.take(32, &mut taken);
-                count += taken.len();
-                taken.drain(..).for_each(|outgoing| queue.sent(&outgoing));
+                if reader.front(32).is_some() {
+                    reader.pop().expect("a message");
+                    count += 1;
+                }
             }
         });
-        assert_eq!((queue.len(), queue.lock().large), (0, 0));
+        assert_eq!((reader.len(), queue.lock().large), (0, 0));
     }
 
     #[test]
@@ -368,12 +395,12 @@ mod tests {
 
     #[test]
     fn who_waits_for_room_is_told_that_there_will_be_none() {
-        let queue = SendQueue::default();
+        let (queue, reader) = queue();
         (0..QUEUE_MESSAGES)
             .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.put_blocking(message(1)));
-            queue.close();
+            reader.close();
             assert_eq!(waiting.join().expect("it does not panic"), Err(Closed));
         });
     }

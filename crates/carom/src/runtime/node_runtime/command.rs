@@ -25,7 +25,8 @@ impl<N: Network> NodeRuntime<N> {
             NodeCommand::Leave { shared } => self.leave(now, &shared),
             NodeCommand::Confirm { shared, message, timeout, reply } => {
                 if let Some(group) = self.groups.of_handle(&shared) {
-                    self.confirms.add(group, message, now + timeout, reply);
+                    let covered = group.own.covered(message);
+                    self.confirms.add(shared.id, covered, now + timeout, reply);
                 }
             }
             NodeCommand::Request { group, shared, payload, options, reply } => {

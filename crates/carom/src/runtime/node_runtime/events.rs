@@ -96,8 +96,8 @@ impl<N: Network> NodeRuntime<N> {
             // Another member sends in the bulk group, so this node's messages are given up.
             Event::Lost(Lost { sender, cause: LossCause::AnotherSender, .. }) if sender == own => {
                 if let Some(group) = self.groups.get_mut(id) {
-                    group.give_up_unconfirmed();
-                    self.confirms.fail_given_up(group);
+                    group.own.give_up_unconfirmed();
+                    self.confirms.fail_given_up(id, &mut group.own);
                 }
             }
             _ => {}
@@ -116,8 +116,8 @@ impl<N: Network> NodeRuntime<N> {
             RingNews::View(_) => group.shared.set_members(self.node.members(id)),
             RingNews::Removed { why, .. } => {
                 group.shared.set_members(self.node.members(id));
-                group.on_removed(*why);
-                self.confirms.fail_given_up(group);
+                group.own.on_removed(*why);
+                self.confirms.fail_given_up(id, &mut group.own);
             }
             RingNews::Lock(news) => {
                 let mut ring = Ring { now, group: id, engine: self.node.ordered_mut() };
@@ -185,7 +185,7 @@ impl<N: Network> NodeRuntime<N> {
         let has_yielded = group.shared.profile.is_bulk()
             && safe.up_to == self.node.bulk().before_first()
             && self.node.unconfirmed(safe.group).is_empty();
-        self.confirms.on_safe(group, safe, has_yielded);
+        self.confirms.on_safe(&mut group.own, safe, has_yielded);
     }
 
     fn answer_joins(&mut self, now: Time) {

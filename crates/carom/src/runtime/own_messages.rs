@@ -1,0 +1,212 @@
+//! The messages that this node has published to one group, from the send queue to their outcome.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use carom_proto::node::Node;
+use carom_proto::rmp::Removal;
+use carom_proto::{Safe, SendError, SeqNo, Time};
+
+use super::given_up::{Covered, GivenUp};
+use crate::shared::error::{NotDelivered, NotSafe};
+use crate::shared::group::GroupShared;
+use crate::shared::receipt::Receipt;
+use crate::shared::send_queue::SendQueueReader;
+
+/// Own messages of a group. They are numbered in the order of publishing, from 1. Each waits in the
+/// send queue until the engine accepts it, and then for its outcome: it is confirmed or given up.
+#[derive(Debug)]
+pub(crate) struct OwnMessages {
+    shared: Arc<GroupShared>,
+    queue: SendQueueReader,
+    /// Receipts of messages that are delivered at their place in the order, by sequence number.
+    awaited: BTreeMap<u32, Receipt>,
+    is_held: bool,
+    accepted: u64,
+    /// Sequence number of the last message that the engine has accepted.
+    last: Option<SeqNo>,
+    /// Number of messages that the engine has refused.
+    dropped: u64,
+    given_up: GivenUp,
+    /// Last confirmation, and the number of the last message that it covers.
+    confirmed: Option<(u64, Safe)>,
+}
+
+/// Result of sending the oldest message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// The engine has accepted the message.
+    Accepted,
+    /// The message was dropped, because the group was left before it was sent.
+    Dropped,
+    /// The message was dropped, and the application must be notified: another member sends in the
+    /// bulk group, or the topology has no place for this node.
+    Lost,
+    /// The engine does not accept the message yet.
+    Held,
+    /// There is no message.
+    Empty,
+}
+
+impl OwnMessages {
+    pub(crate) fn new(shared: Arc<GroupShared>) -> Self {
+        Self {
+            queue: SendQueueReader::new(Arc::clone(&shared.queue)),
+            shared,
+            awaited: BTreeMap::new(),
+            is_held: false,
+            accepted: 0,
+            last: None,
+            dropped: 0,
+            given_up: GivenUp::default(),
+            confirmed: None,
+        }
+    }
+
+    /// Passes the oldest message to the engine. Up to `count` messages are taken out of the send
+    /// queue together.
+    pub(crate) fn send_next(&mut self, node: &mut Node, now: Time, count: usize) -> Sent {
+        let Some(outgoing) = self.queue.front(count) else { return Sent::Empty };
+        // The engine keeps the payload only if it accepts the message. Cloning copies a reference.
+        match node.send(now, self.shared.id, outgoing.payload.clone(), outgoing.options) {
+            Ok(seqno) => {
+                self.on_accepted(seqno);
+                Sent::Accepted
+            }
+            Err(
+                error @ (SendError::HeldBack { .. }
+                | SendError::QueueFull { .. }
+                | SendError::NotReady),
+            ) => {
+                self.is_held = true;
+                if let SendError::HeldBack { by, behind } = error {
+                    self.shared.set_held_back(Some((by, behind)));
+                }
+                Sent::Held
+            }
+            // The application's call has already checked these conditions, so the group was left
+            // before the message was sent.
+            Err(SendError::NotJoined | SendError::TooLarge { .. } | SendError::Qos { .. }) => {
+                self.drop_next();
+                Sent::Dropped
+            }
+            // The other member has started to send since the message was published.
+            Err(SendError::HasSender { .. } | SendError::NoPlace) => {
+                self.drop_next();
+                Sent::Lost
+            }
+        }
+    }
+
+    fn on_accepted(&mut self, seqno: SeqNo) {
+        self.accepted += 1;
+        self.last = Some(seqno);
+        if std::mem::take(&mut self.is_held) {
+            self.shared.set_held_back(None);
+        }
+        let receipt = self.queue.pop().and_then(|outgoing| outgoing.receipt);
+        if let Some(receipt) = receipt.filter(Receipt::is_wanted) {
+            self.awaited.insert(seqno.0, receipt);
+        }
+    }
+
+    /// Gives up the oldest message, which the engine refuses.
+    fn drop_next(&mut self) {
+        self.dropped += 1;
+        self.given_up.add(self.taken(), self.taken());
+        self.queue.pop();
+    }
+
+    /// Returns the receipt of the message with this sequence number, if a caller waits for it.
+    pub(crate) fn take_receipt(&mut self, seqno: SeqNo) -> Option<Receipt> {
+        self.awaited.remove(&seqno.0)
+    }
+
+    /// Gives up the messages whose outcome will never be known, after a removal from the ring.
+    /// Later messages begin with the first sequence number again.
+    pub(crate) fn on_removed(&mut self, why: Removal) {
+        self.give_up_unconfirmed();
+        for receipt in std::mem::take(&mut self.awaited).into_values() {
+            receipt.send(Err(NotDelivered::Removed { why }));
+        }
+    }
+
+    /// Gives up the messages that were sent and will never be confirmed. Later messages begin with
+    /// the first sequence number again.
+    pub(crate) fn give_up_unconfirmed(&mut self) {
+        self.last = None;
+        self.given_up.add(self.last_confirmed() + 1, self.taken());
+    }
+
+    /// Returns the messages that a confirmation covers: `message`, or everything published so far.
+    pub(crate) fn covered(&self, message: Option<u64>) -> Covered {
+        let published = self.taken() + self.waiting() as u64;
+        message.map_or_else(|| self.given_up.covered(published), Covered::one)
+    }
+
+    pub(crate) fn has_given_up(&self, covered: Covered) -> bool {
+        self.given_up.has_any(covered)
+    }
+
+    /// Records that a confirmation of these messages has failed because some were given up.
+    pub(crate) fn note_reported(&mut self, covered: Covered) {
+        self.given_up.note_reported(covered);
+    }
+
+    /// Records that these messages, and all earlier ones that were not given up, are settled at all
+    /// members.
+    pub(crate) fn note_confirmed(&mut self, covered: Covered, safe: &Safe) {
+        if covered.last >= self.last_confirmed() && !safe.is_unconfirmed() {
+            self.confirmed = Some((covered.last, safe.clone()));
+        }
+    }
+
+    /// Returns the result for these messages, which have all left the queue, if no query of the
+    /// engine is necessary.
+    pub(crate) fn known(&mut self, covered: Covered) -> Option<Result<Safe, NotSafe>> {
+        if self.has_given_up(covered) {
+            self.note_reported(covered);
+            return Some(Err(NotSafe::GivenUp));
+        }
+        match &self.confirmed {
+            Some((last, safe)) if *last >= covered.last => return Some(Ok(safe.clone())),
+            _ if self.last.is_some() => return None,
+            _ => {}
+        }
+        // Nothing was sent.
+        let (group, up_to) = (self.shared.id, SeqNo::FIRST.minus(1));
+        let members = self.shared.members().len();
+        Some(Ok(Safe { group, up_to, members, incomplete: Vec::new() }))
+    }
+
+    /// Returns the number of messages that wait in the send queue.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Returns the number of messages that have left the send queue, whether or not the engine
+    /// accepted them.
+    pub(crate) fn taken(&self) -> u64 {
+        self.accepted + self.dropped
+    }
+
+    /// Returns the sequence number of the last message that the engine has accepted.
+    pub(crate) fn last(&self) -> Option<SeqNo> {
+        self.last
+    }
+
+    /// Returns the number of messages that the engine has refused.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Closes the send queue.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Returns the number of the last confirmed message; 0 if there is none.
+    fn last_confirmed(&self) -> u64 {
+        self.confirmed.as_ref().map_or(0, |(last, _)| *last)
+    }
+}
