@@ -255,7 +255,6 @@ impl fmt::Debug for Group {
     }
 }
 
-/// Stream of [`Group::stream`].
 struct Events<'a> {
     group: &'a Group,
     arrival: Arrival,

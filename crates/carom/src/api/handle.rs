@@ -40,7 +40,6 @@ impl NodeHandle {
         answer
     }
 
-    /// Returns a sleep of `span` on the node's clock.
     pub(crate) fn sleep(&self, span: Duration) -> Sleep {
         Sleep::new(Arc::clone(&self.driver), self.driver.now() + span)
     }

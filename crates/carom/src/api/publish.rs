@@ -46,7 +46,6 @@ pub struct Published<'a> {
 }
 
 impl<'a> Published<'a> {
-    /// Publishes a message if the queue has room.
     pub(crate) fn at_once(
         group: &'a GroupHandle,
         payload: Bytes,
@@ -62,7 +61,6 @@ impl<'a> Published<'a> {
         }
     }
 
-    /// Publishes a message once the queue has room.
     pub(crate) async fn when_room(
         group: &'a GroupHandle,
         payload: Bytes,

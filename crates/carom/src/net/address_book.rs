@@ -12,13 +12,13 @@ use super::strangers::Strangers;
 pub(crate) struct AddressBook {
     addresses: HashMap<NodeId, SocketAddr>,
     pub(crate) strangers: Strangers,
-    /// Last node that was heard, if it need not be looked up again.
-    heard: Option<(NodeId, SocketAddr)>,
+    /// Sender of the last datagram, if it need not be looked up again.
+    last_sender: Option<(NodeId, SocketAddr)>,
 }
 
 impl AddressBook {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { addresses: HashMap::new(), strangers: Strangers::new(seed), heard: None }
+        Self { addresses: HashMap::new(), strangers: Strangers::new(seed), last_sender: None }
     }
 
     /// Enters `node`. Returns `false` for an address that no node can have.
@@ -33,27 +33,27 @@ impl AddressBook {
 
     /// Handles a whole datagram of this node from `source`. Returns the nonce of the probe that
     /// must be sent now, if the node is a stranger.
-    pub(crate) fn hear(
+    pub(crate) fn on_datagram(
         &mut self,
         now: Time,
         node: NodeId,
         Endpoint(source): Endpoint,
         bytes: usize,
     ) -> Option<u32> {
-        if self.heard == Some((node, source)) || !is_usable(source) {
+        if self.last_sender == Some((node, source)) || !is_usable(source) {
             return None;
         }
         if self.addresses.contains_key(&node) || self.strangers.is_proven(node, source) {
-            self.heard = Some((node, source));
+            self.last_sender = Some((node, source));
             return None;
         }
-        self.heard = None;
-        self.strangers.hear(now, node, source, bytes)
+        self.last_sender = None;
+        self.strangers.on_datagram(now, node, source, bytes)
     }
 
     pub(crate) fn remove(&mut self, node: NodeId) {
         self.addresses.remove(&node);
-        self.heard = None;
+        self.last_sender = None;
     }
 
     pub(crate) fn address(&self, node: NodeId) -> Option<SocketAddr> {
@@ -92,23 +92,23 @@ mod tests {
     }
 
     #[test]
-    fn heard_node_can_be_answered_until_membership_knows_better() {
+    fn stranger_is_answered_at_its_source_until_the_membership_knows_it() {
         let mut book = AddressBook::new(1);
-        let hear = |book: &mut AddressBook, node, source| {
-            book.hear(Time::ZERO, NodeId(node), source, 54);
+        let receive = |book: &mut AddressBook, node, source| {
+            book.on_datagram(Time::ZERO, NodeId(node), source, 54);
         };
         let endpoint = |text: &str| Endpoint(text.parse().expect("an address"));
         let (heard, met) = (endpoint("10.0.0.1:7400"), endpoint("10.0.0.2:7400"));
-        hear(&mut book, 1, heard);
+        receive(&mut book, 1, heard);
         assert_eq!(book.address(NodeId(1)), Some(heard.0));
         assert!(book.enter(NodeId(1), met));
-        hear(&mut book, 1, heard);
+        receive(&mut book, 1, heard);
         assert_eq!(book.address(NodeId(1)), Some(met.0));
         book.remove(NodeId(1));
-        assert_eq!(book.address(NodeId(1)), None, "who has gone is not there");
-        hear(&mut book, 1, heard);
-        assert_eq!(book.address(NodeId(1)), Some(heard.0), "or is it");
-        hear(&mut book, 2, endpoint("0.0.0.0:1"));
+        assert_eq!(book.address(NodeId(1)), None, "it has left");
+        receive(&mut book, 1, heard);
+        assert_eq!(book.address(NodeId(1)), Some(heard.0), "it is a stranger again");
+        receive(&mut book, 2, endpoint("0.0.0.0:1"));
         assert_eq!(book.address(NodeId(2)), None);
     }
 }

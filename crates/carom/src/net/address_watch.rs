@@ -40,7 +40,6 @@ impl AddressWatch {
         Self { interface: interface.to_owned(), address, is_missing: false, next: None }
     }
 
-    /// Returns the time of the next check.
     pub(crate) fn due(&self) -> Option<Time> {
         self.next
     }

@@ -101,7 +101,6 @@ impl Links {
         }
     }
 
-    /// Executes the link commands of the node.
     pub(crate) fn carry(&mut self, now: Time, registry: &Registry, node: &mut Node) {
         while let Some(command) = node.poll_link() {
             let (id, result) = match command {

@@ -85,7 +85,6 @@ impl MulticastJoins {
         result
     }
 
-    /// Returns the number of sockets that hold memberships.
     pub(crate) fn sockets(&self) -> u64 {
         self.sockets.iter().filter(|holder| holder.memberships > 0).count() as u64
     }

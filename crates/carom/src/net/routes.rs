@@ -32,7 +32,6 @@ pub(crate) struct Routes {
     single: Route,
 }
 
-/// State on which routes depend.
 pub(crate) struct RouteContext<'a> {
     pub(crate) node: &'a Node,
     pub(crate) paths: &'a Paths,
@@ -63,12 +62,10 @@ impl Routes {
         }
     }
 
-    /// Returns the multicast address of `group`.
     pub(crate) fn group_address(&self, group: GroupId) -> Option<SocketAddr> {
         self.multicast_address(self.pool.address(group))
     }
 
-    /// Returns the route to `destination`.
     pub(crate) fn of(&mut self, destination: Destination, context: &RouteContext<'_>) -> &Route {
         let single = match destination {
             Destination::Group(group) => {

@@ -87,7 +87,6 @@ impl Run {
 }
 
 impl Sender {
-    /// Sets the source address of all later datagrams.
     pub(crate) fn set_source(&mut self, source: Ipv4Addr) {
         self.source = source;
     }
@@ -136,12 +135,10 @@ impl Sender {
         self.run.replace(Run { destination, segment_bytes, datagrams: 1, bytes, is_closed: false })
     }
 
-    /// Returns the last run.
     pub(crate) fn finish(&mut self) -> Option<Run> {
         self.run.take()
     }
 
-    /// Sends `run` along `route` and removes it from the buffer.
     pub(crate) fn send(&mut self, socket: &Socket, run: Run, route: &Route) -> Multicast {
         let buffer = std::mem::take(&mut self.buffer);
         let multicast = self.send_bytes(socket, run, &buffer[..run.bytes], route);
@@ -150,7 +147,6 @@ impl Sender {
         multicast
     }
 
-    /// Removes `run` from the buffer.
     pub(crate) fn take(&mut self, run: Run) -> Vec<u8> {
         self.buffer.drain(..run.bytes).collect()
     }

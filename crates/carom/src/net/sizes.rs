@@ -41,7 +41,6 @@ impl Sizes {
         mtu_at(address).unwrap_or(COMMON_MTU).min(wanted)
     }
 
-    /// Returns `true` if the interface must be checked.
     pub(crate) fn is_check_due(&self, now: Time) -> bool {
         self.next_check <= now
     }
@@ -59,7 +58,6 @@ impl Sizes {
         self.notices <= MAX_NOTICES
     }
 
-    /// Enters the counters into `stats`.
     pub(crate) fn count(&self, stats: &mut Stats) {
         stats.datagrams_divided = self.divided;
         stats.datagrams_joined = self.fragments.counters.joined;
@@ -90,7 +88,6 @@ impl Sizes {
     }
 }
 
-/// Interval of checks of the interface.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum MTU for which an interface is usable by any engine.
 const MIN_MTU: u16 = 576;

@@ -107,7 +107,6 @@ impl Sockets {
         SockRef::from(&self.unicast.io).set_multicast_if_v4(&interface)
     }
 
-    /// Returns the multicast port; `None` without multicast.
     pub(crate) fn multicast_port(&self) -> Option<u16> {
         self.multicast.as_ref()?.port().ok()
     }

@@ -46,7 +46,7 @@ impl Strangers {
 
     /// Handles a datagram of a stranger from this address. Returns the nonce of the probe that must
     /// be sent now, if any.
-    pub(crate) fn hear(
+    pub(crate) fn on_datagram(
         &mut self,
         now: Time,
         node: NodeId,
@@ -142,7 +142,7 @@ mod tests {
         let (mut sent, mut came, mut now) = (0, 0, Time::ZERO);
         for _ in 0..100 {
             came += 54;
-            let probe = strangers.hear(now, NODE, at, 54);
+            let probe = strangers.on_datagram(now, NODE, at, 54);
             sent += probe.map_or(0, |_| usize::from(LEAST_PROBE_BYTES));
             sent += if strangers.may_send(NODE, 1, 1200) { 1200 } else { 0 };
             now = now + Duration::from_millis(30);
@@ -155,16 +155,16 @@ mod tests {
     fn answer_from_the_address_with_the_nonce_lifts_the_limit() {
         let mut strangers = Strangers::new(1);
         let (at, elsewhere) = (address("10.0.0.1:7400"), address("10.0.0.2:7400"));
-        let nonce = strangers.hear(Time::ZERO, NODE, at, 54).expect("a probe");
-        assert_eq!(strangers.hear(Time::ZERO, NODE, at, 54), None, "a probe is under way");
+        let nonce = strangers.on_datagram(Time::ZERO, NODE, at, 54).expect("a probe");
+        assert_eq!(strangers.on_datagram(Time::ZERO, NODE, at, 54), None, "a probe is in flight");
         strangers.on_answer(NODE, at, nonce.wrapping_add(1));
         strangers.on_answer(NODE, elsewhere, nonce);
         assert!(!strangers.may_send(NODE, 7, 10_000));
         strangers.on_answer(NODE, at, nonce);
         assert!(strangers.may_send(NODE, 7, 10_000) && strangers.is_proven(NODE, at));
-        assert_eq!(strangers.hear(Time::ZERO, NODE, at, 54), None);
+        assert_eq!(strangers.on_datagram(Time::ZERO, NODE, at, 54), None);
         // Another address has to answer before anything but a probe is sent to it.
-        let nonce = strangers.hear(Time::ZERO, NODE, elsewhere, 54).expect("a probe");
+        let nonce = strangers.on_datagram(Time::ZERO, NODE, elsewhere, 54).expect("a probe");
         assert!(strangers.may_send(NODE, 7, 10_000) && strangers.is_proven(NODE, at));
         assert_eq!(strangers.address(NODE), Some(at));
         strangers.on_answer(NODE, elsewhere, nonce);
@@ -177,10 +177,10 @@ mod tests {
     fn strangers_are_bounded() {
         let mut strangers = Strangers::new(1);
         let at = address("10.0.0.1:7400");
-        let nonce = strangers.hear(Time::ZERO, NodeId(u64::MAX), at, 54).expect("a probe");
+        let nonce = strangers.on_datagram(Time::ZERO, NodeId(u64::MAX), at, 54).expect("a probe");
         strangers.on_answer(NodeId(u64::MAX), at, nonce);
         for node in 0..2 * MAX_STRANGERS as u64 {
-            strangers.hear(Time::ZERO, NodeId(node), at, 54);
+            strangers.on_datagram(Time::ZERO, NodeId(node), at, 54);
         }
         assert!(strangers.nodes.len() <= MAX_STRANGERS);
         assert!(strangers.is_proven(NodeId(u64::MAX), at), "others are forgotten first");

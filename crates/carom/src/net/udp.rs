@@ -51,13 +51,11 @@ pub(crate) struct UdpNetwork {
     sizes: Sizes,
 }
 
-/// Settings of the network of one node.
 pub(crate) struct UdpSettings<'a> {
     pub(crate) origin: Origin,
     pub(crate) interface: &'a Interface,
     pub(crate) path: PathChoice,
     pub(crate) pool: MulticastPool,
-    /// Injected loss.
     pub(crate) loss: Loss,
     /// Size in bytes of the largest packet that an engine wants to send.
     pub(crate) wanted_mtu: u16,
@@ -200,7 +198,7 @@ impl UdpNetwork {
                     },
                 };
                 if let Some(sender) = node.handle_datagram(now, source, whole)
-                    && let Some(nonce) = book.hear(now, sender, source, whole.len())
+                    && let Some(nonce) = book.on_datagram(now, sender, source, whole.len())
                 {
                     self.paths.probe(source, nonce);
                 }
@@ -212,7 +210,7 @@ impl UdpNetwork {
     /// receive multicast, and they send it unicast copies.
     fn listen(&mut self, address: Ipv4Addr) {
         if let Err(error) = self.joins.join(address) {
-            self.paths.stop_hearing();
+            self.paths.stop_receiving();
             let interface = &self.interface;
             self.notices.add(Notice {
                 text: format!(
@@ -230,7 +228,6 @@ impl UdpNetwork {
         self.links.receive(now, registry, node);
     }
 
-    /// Executes the node's link commands.
     pub(crate) fn carry_links(&mut self, now: Time, registry: &Registry, node: &mut Node) {
         self.links.carry(now, registry, node);
     }
@@ -251,7 +248,6 @@ impl UdpNetwork {
         }
     }
 
-    /// Sends datagrams that wait for the socket, as far as it accepts them.
     pub(crate) fn flush(&mut self) {
         self.sender.resume(&self.sockets.unicast);
     }
@@ -335,7 +331,6 @@ impl UdpNetwork {
         }
     }
 
-    /// Follows the MTU of the interface.
     fn check_interface(&mut self, now: Time) {
         let ceiling = self.sizes.check(now, self.sender.source());
         let Some(ceiling) = ceiling.filter(|it| *it != self.paths.mtu.ceiling()) else { return };
@@ -346,7 +341,6 @@ impl UdpNetwork {
         self.notice(Notice::plain(text));
     }
 
-    /// Reports the paths that carry less than this node sends.
     fn report_narrow_paths(&mut self) {
         while let Some((node, mtu)) = self.paths.mtu.pop_news() {
             let at = self.book.address(node).map_or_else(String::new, |at| format!(" at {at}"));

@@ -19,7 +19,6 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Sends a request to a group.
     pub(crate) fn request(
         &mut self,
         now: Time,
@@ -36,7 +35,6 @@ impl Calls {
         }
     }
 
-    /// Reports the answer to a request.
     pub(crate) fn on_answer(&mut self, group: GroupId, answer: rmp::Answer) {
         if let Some(reply) = self.requests.remove(&(group, answer.id.number)) {
             reply.send_if_wanted(match answer.outcome {
@@ -65,7 +63,6 @@ impl Calls {
         }
     }
 
-    /// Reports the results of ring queries.
     pub(crate) fn report_queries(&mut self, rings: &mut Rmp) {
         while let Some(looked) = rings.poll_looked() {
             let found = looked.rings.into_iter().map(RingStatus::from).collect();

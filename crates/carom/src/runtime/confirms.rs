@@ -95,14 +95,12 @@ impl Confirms {
         }
     }
 
-    /// Fails the confirmations of a group that is closed.
     pub(crate) fn close(&mut self, group: GroupId) {
         for confirm in self.0.extract_if(.., |it| it.group == group) {
             confirm.reply.send_if_wanted(Err(NotSafe::Closed));
         }
     }
 
-    /// Fails the confirmations whose time is over.
     pub(crate) fn fail_late(&mut self, now: Time, node: &Node) {
         for confirm in self.0.extract_if(.., |it| it.deadline <= now) {
             let waiting_for = node.unconfirmed(confirm.group);

@@ -55,7 +55,6 @@ impl Delivery {
         (delivery, events)
     }
 
-    /// Stages `event` for the application, or records it in the overflow.
     pub(crate) fn deliver(&mut self, event: Event) {
         if !self.overflow.is_empty() {
             self.flush();
@@ -72,13 +71,12 @@ impl Delivery {
         self.flush();
     }
 
-    /// Stages overflow events while there is room.
     pub(crate) fn flush(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
             // The application may have emptied the queue before room was requested, and would not
             // report that. The remaining events are therefore checked after the request.
             if !self.has_room_for(&event) {
-                let waiting = self.queue.ask_for_room();
+                let waiting = self.queue.request_room();
                 self.update_waiting(waiting);
                 if !self.has_room_for(&event) {
                     return self.overflow.put_back(event);
@@ -88,7 +86,6 @@ impl Delivery {
         }
     }
 
-    /// Hands the staged events over to the application.
     pub(crate) fn hand_over(&mut self) {
         if !self.staged.is_empty() {
             self.waiting = self.queue.put(&mut self.staged);
@@ -109,7 +106,6 @@ impl Delivery {
         self.queue.waiting().events + self.staged.len() + self.overflow.others.len()
     }
 
-    /// Returns the number of events that were dropped for lack of room.
     pub(crate) fn dropped(&self) -> u64 {
         self.overflow.dropped
     }

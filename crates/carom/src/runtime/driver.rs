@@ -42,14 +42,12 @@ struct Shared {
     thread_id: ThreadId,
 }
 
-/// Access to one node on a driver.
 struct ThreadHandle {
     driver: Driver,
     /// Key of the node on the thread.
     key: usize,
 }
 
-/// Command to a driver.
 enum Command {
     /// Attaches a node under this key.
     Attach { key: usize, node: Box<NodeRuntime<UdpNetwork>>, reply: SyncSender<io::Result<()>> },
@@ -182,7 +180,6 @@ impl Drop for Loop {
     }
 }
 
-/// State of the driver thread.
 struct Loop {
     poll: Poll,
     timer: PollTimer,
@@ -246,7 +243,6 @@ impl Loop {
         }
     }
 
-    /// Removes a node that has closed.
     fn remove_closed(&mut self, now: Time, key: usize) {
         let Some(node) = self.nodes.get_mut(&key) else { return };
         if let Some(reply) = node.closed(now) {
@@ -257,7 +253,6 @@ impl Loop {
         }
     }
 
-    /// Waits for a socket, a command or a timer.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let now = self.clock.now();
         let due: Option<Time> = match self.has_more_commands {
@@ -294,7 +289,7 @@ impl Loop {
                 Ok(Command::Node { key, command }) => {
                     let Some(node) = self.nodes.get_mut(&key) else { continue };
                     #[cfg(test)]
-                    assert!(!matches!(command, NodeCommand::Panic), "asked for");
+                    assert!(!matches!(command, NodeCommand::Panic), "requested by a test");
                     let now = self.clock.now();
                     node.command(now, command);
                     self.remove_closed(now, key);

@@ -17,7 +17,6 @@ pub(crate) struct GivenUp {
 pub(crate) struct Covered {
     /// Number before the first message.
     since: u64,
-    /// Number of the last message.
     pub(crate) last: u64,
     is_one: bool,
 }
@@ -61,7 +60,6 @@ impl GivenUp {
 }
 
 impl Covered {
-    /// Covers one message.
     pub(crate) fn one(number: u64) -> Self {
         Self { since: number.saturating_sub(1), last: number, is_one: true }
     }

@@ -132,7 +132,6 @@ impl GroupRuntime {
         self.changed_backlog()
     }
 
-    /// Hands the events of a turn over to the application.
     pub(crate) fn hand_over(&mut self) {
         self.delivery.hand_over();
         self.delivered.drain(..).for_each(|receipt| receipt.send(Ok(())));
@@ -146,7 +145,6 @@ impl GroupRuntime {
         self.delivery.deliver(Event::Ring(RingEvent { group: self.id(), news }));
     }
 
-    /// Returns the number of events that were dropped for lack of room in the event queue.
     pub(crate) fn dropped_events(&self) -> u64 {
         self.delivery.dropped()
     }

@@ -68,12 +68,10 @@ impl Groups {
         self.leaving.remove(&group)
     }
 
-    /// Records that a group has events to hand over.
     pub(crate) fn mark_fresh(&mut self, group: GroupId) {
         self.fresh.insert(group);
     }
 
-    /// Hands the new events of all groups over to the application.
     pub(crate) fn hand_over(&mut self) {
         while let Some(group) = self.fresh.pop_first() {
             if let Some(group) = self.joined.get_mut(&group) {
@@ -88,7 +86,6 @@ impl Groups {
         self.left_unsent + self.iter().map(|group| group.own.dropped()).sum::<u64>()
     }
 
-    /// Returns the number of events that did not fit into their queues.
     pub(crate) fn dropped_events(&self) -> u64 {
         self.left_dropped_events + self.iter().map(GroupRuntime::dropped_events).sum::<u64>()
     }

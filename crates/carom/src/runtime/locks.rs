@@ -31,7 +31,6 @@ struct Holder {
     _lost: Sender<()>,
 }
 
-/// The ring in which a group's locks are kept.
 pub(crate) struct Ring<'a> {
     pub(crate) now: Time,
     pub(crate) group: GroupId,
@@ -87,7 +86,6 @@ impl LockTable {
         }
     }
 
-    /// Handles a change of a lock in the ring.
     pub(crate) fn on_change(&mut self, ring: &mut Ring<'_>, news: LockNews) {
         let name = news.name;
         let Some(local) = self.by_name.get_mut(&name) else { return };
@@ -150,7 +148,6 @@ fn refuse(reply: Reply<Result<LockGrant, LockError>>, error: LockError) {
     reply.send_if_wanted(Err(error));
 }
 
-/// Maximum number of tasks of one node that wait for one lock.
 const MAX_WAITING: usize = 1024;
 
 #[cfg(test)]
@@ -175,11 +172,11 @@ mod tests {
         locks.request(ring, LOCK, true, reply);
         let change = LockChange::Granted { fence: Timestamp(5) };
         locks.on_change(ring, LockNews { name: LOCK, change });
-        answer.try_recv().expect("it is told").expect("it is granted")
+        answer.try_recv().expect("a reply").expect("it is granted")
     }
 
     #[test]
-    fn lost_lock_does_not_release_its_successor_of_equal_number() {
+    fn lost_lock_does_not_release_a_later_grant() {
         let now = Time(1_000_000_000);
         let mut locks = LockTable::default();
         let (mut engine, mut later) = (engine(now), engine(now));

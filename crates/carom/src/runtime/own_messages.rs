@@ -179,7 +179,6 @@ impl OwnMessages {
         Some(Ok(Safe { group, up_to, members, incomplete: Vec::new() }))
     }
 
-    /// Returns the number of messages that wait in the send queue.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
@@ -195,12 +194,10 @@ impl OwnMessages {
         self.last
     }
 
-    /// Returns the number of messages that the engine has refused.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Closes the send queue.
     pub(crate) fn close(&self) {
         self.queue.close();
     }

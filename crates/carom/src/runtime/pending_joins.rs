@@ -40,7 +40,6 @@ pub(crate) struct PendingJoins {
 }
 
 impl PendingJoin {
-    /// Fails the join.
     pub(crate) fn refuse(self, error: JoinGroupError) {
         self.reply.send_if_wanted(Err(error));
     }
@@ -97,14 +96,12 @@ impl PendingJoins {
         }
     }
 
-    /// Marks the join of `group` as changed.
     pub(crate) fn note_change(&mut self, group: GroupId) {
         if self.by_group.contains_key(&group) {
             self.changed.insert(group);
         }
     }
 
-    /// Marks all joins as changed.
     pub(crate) fn note_change_of_all(&mut self) {
         self.changed.extend(self.by_group.keys());
     }

@@ -118,9 +118,7 @@ fn is_usable(address: u32) -> bool {
     (FIRST_USABLE..=LAST_USABLE).contains(&address)
 }
 
-/// Default UDP port for unicast.
 pub(crate) const DEFAULT_PORT: u16 = 7400;
-/// Default UDP port for multicast.
 pub(crate) const DEFAULT_MULTICAST_PORT: u16 = 7401;
 const DEFAULT_HELLO: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 1);
 /// 224.0.0.x is for protocols of the local link, and is flooded by every switch.

@@ -86,7 +86,7 @@ impl EventSender {
 
     /// Requests a notification of room. Returns the amount of waiting events. The notification
     /// comes with the event that leaves at most `enough_room` waiting.
-    pub(crate) fn ask_for_room(&self) -> Waiting {
+    pub(crate) fn request_room(&self) -> Waiting {
         let mut content = self.0.lock();
         content.is_room_wanted = true;
         content.waiting()
@@ -115,8 +115,8 @@ impl EventReceiver {
         if content.events.is_empty() {
             content.events.shrink_to(KEPT_EVENTS);
         }
-        let is_told = content.is_room_wanted && content.waiting().is_within(self.0.enough_room);
-        if !is_told {
+        let is_notified = content.is_room_wanted && content.waiting().is_within(self.0.enough_room);
+        if !is_notified {
             return Found::Event(event, Room::NotWanted);
         }
         content.is_room_wanted = false;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_who_wait_each_is_woken_for_an_event_of_a_batch() {
+    fn each_waiting_task_is_woken_for_an_event_of_a_batch() {
         let (sender, receiver) = event_queue(ROOM);
         thread::scope(|scope| {
             let takers: Vec<_> = (0..4).map(|_| scope.spawn(|| receiver.next_blocking())).collect();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_who_wait_both_are_woken_by_two_batches_of_one() {
+    fn two_batches_of_one_event_wake_both_waiting_tasks() {
         for _ in 0..2000 {
             let (sender, receiver) = event_queue(ROOM);
             thread::scope(|scope| {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_not_polled_keeps_no_wake_up_from_others() {
+    fn stream_that_is_not_polled_keeps_no_wake_up_from_others() {
         let (sender, receiver) = event_queue(ROOM);
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut idle = Arrival::default();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waiting_leaves_the_wake_up_to_another() {
+    fn task_that_stops_waiting_passes_its_wake_up_on() {
         let (sender, receiver) = event_queue(ROOM);
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut first = receiver.next();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_wait_hear_of_the_end_after_what_was_put_in_before() {
+    fn all_waiting_tasks_see_the_end_after_the_earlier_events() {
         let (sender, receiver) = event_queue(ROOM);
         thread::scope(|scope| {
             let takers: Vec<_> = (0..3).map(|_| scope.spawn(|| receiver.next_blocking())).collect();
@@ -325,10 +325,10 @@ mod tests {
     }
 
     #[test]
-    fn room_is_told_once_for_each_time_that_it_was_asked_for() {
+    fn room_is_reported_once_for_each_request() {
         let (sender, receiver) = event_queue(ROOM);
         put(&sender, 0..4);
-        assert_eq!(sender.ask_for_room(), Waiting { events: 4, bytes: 0 });
+        assert_eq!(sender.request_room(), Waiting { events: 4, bytes: 0 });
         let rooms = (0..4).map(|_| match receiver.take() {
             Found::Event(_, room) => room,
             found => panic!("{found:?}"),

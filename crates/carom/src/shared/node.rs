@@ -46,7 +46,6 @@ impl NodeState {
         self.first_status.id
     }
 
-    /// Returns the current endpoint of the node, which can change.
     pub(crate) fn endpoint(&self) -> SocketAddr {
         *self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,7 +67,6 @@ impl NodeState {
         self.is_settled.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until the node has settled or is closed.
     pub(crate) async fn settling(&self) {
         // The channel never carries a value. It only closes.
         let _ = self.settling.recv().await;

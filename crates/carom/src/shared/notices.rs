@@ -54,7 +54,6 @@ impl NoticeLog {
     }
 }
 
-/// Maximum number of notices that are kept.
 const MAX_NOTICES: usize = 256;
 
 #[cfg(test)]

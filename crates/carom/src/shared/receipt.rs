@@ -14,7 +14,6 @@ pub(crate) struct Receipt(Sender<Result<(), NotDelivered>>);
 pub(crate) struct Outcome(Mutex<Receiver<Result<(), NotDelivered>>>);
 
 impl Receipt {
-    /// Returns a receipt and the receiver of its outcome.
     pub(crate) fn new() -> (Self, Outcome) {
         let (sender, receiver) = oneshot::channel();
         (Self(sender), Outcome(Mutex::new(receiver)))
@@ -25,7 +24,6 @@ impl Receipt {
         !self.0.is_closed()
     }
 
-    /// Reports the outcome of the message.
     pub(crate) fn send(self, outcome: Result<(), NotDelivered>) {
         // The send fails if the caller no longer waits.
         let _ = self.0.send(outcome);
@@ -33,7 +31,6 @@ impl Receipt {
 }
 
 impl Outcome {
-    /// Waits for the outcome.
     pub(crate) async fn wait(self) -> Result<(), NotDelivered> {
         let receiver = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         receiver.await.unwrap_or(Err(NotDelivered::Closed))

@@ -52,7 +52,6 @@ struct Content {
     is_closed: bool,
 }
 
-/// A publisher that waits for room.
 struct Waiter<'a>(&'a SendQueue);
 
 /// Result of adding a message whose publisher may wait for room.
@@ -98,7 +97,6 @@ impl ReadyList {
         self.lock().is_empty()
     }
 
-    /// Moves the entered groups to the end of `into`.
     pub(crate) fn take(&self, into: &mut VecDeque<GroupId>) {
         into.extend(self.lock().drain(..));
     }
@@ -124,7 +122,6 @@ impl SendQueue {
         Ok(content.published)
     }
 
-    /// Adds a message once there is room, and returns its number.
     pub(crate) async fn put(&self, outgoing: Outgoing) -> Result<u64, Closed> {
         let mut outgoing = match self.try_put(outgoing) {
             Ok(number) => return Ok(number),
@@ -203,7 +200,6 @@ impl SendQueueReader {
         Some(outgoing)
     }
 
-    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().messages.len() + self.batch.len()
     }
@@ -265,7 +261,6 @@ impl Outgoing {
     }
 }
 
-/// Maximum number of messages in a group's queue.
 const QUEUE_MESSAGES: usize = 1024;
 /// Length of the queue at or below which waiting publishers continue.
 const HALF: usize = QUEUE_MESSAGES / 2;
@@ -316,7 +311,7 @@ mod tests {
         assert!(is_full_for(&queue, LARGE_BYTES + 1));
         queue.try_put(message(LARGE_BYTES)).expect("it needs no place");
         reader.front(1).expect("a message");
-        assert!(is_full_for(&queue, LARGE_BYTES + 1), "the engine has not got it yet");
+        assert!(is_full_for(&queue, LARGE_BYTES + 1), "the engine has not accepted it yet");
         reader.pop().expect("a message");
         queue.try_put(message(LARGE_BYTES + 1)).expect("a place is free again");
         reader.close();
@@ -334,7 +329,7 @@ mod tests {
 
     /// Completes only if every waiting publisher is woken.
     #[test]
-    fn publishers_that_wait_for_room_all_go_on() {
+    fn all_publishers_that_wait_for_room_continue() {
         const EACH: usize = 20 * QUEUE_MESSAGES;
         let (queue, mut reader) = queue();
         std::thread::scope(|scope| {
@@ -357,12 +352,12 @@ mod tests {
     }
 
     #[test]
-    fn who_tries_again_and_again_leaves_room_to_who_waits() {
+    fn repeated_attempts_leave_room_to_a_waiting_publisher() {
         does_not_starve(|queue| queue.try_put(message(1)).is_ok());
     }
 
     #[test]
-    fn who_begins_to_wait_later_leaves_room_to_who_waits() {
+    fn later_publisher_leaves_room_to_a_waiting_one() {
         does_not_starve(|queue| {
             matches!(Waiter::new(queue).put_or_listen(message(1)), Ok(Put::In(_)))
         });
@@ -394,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_is_told_that_there_will_be_none() {
+    fn waiting_publisher_fails_when_the_queue_closes() {
         let (queue, reader) = queue();
         (0..QUEUE_MESSAGES)
             .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));

@@ -39,7 +39,6 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns the status of a node that knows no other node yet.
     pub(crate) fn first(id: NodeId, endpoint: SocketAddr, buffers: Buffers) -> Self {
         Self {
             id,

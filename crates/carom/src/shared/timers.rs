@@ -24,7 +24,6 @@ struct Timers {
 pub(crate) struct TimerKey(Time, u64);
 
 impl TimerQueue {
-    /// Returns the time of the earliest timer.
     pub(crate) fn next(&self) -> Option<Time> {
         self.lock().wakers.first_key_value().map(|(key, _)| key.0)
     }
@@ -60,7 +59,6 @@ impl TimerQueue {
         drop(removed);
     }
 
-    /// Wakes all tasks that are due by `now`.
     pub(crate) fn wake_due(&self, now: Time) {
         let due = {
             let timers = &mut *self.lock();

@@ -29,17 +29,16 @@ struct Task {
     host: HostIx,
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
-    bell: Arc<Bell>,
+    task_waker: Arc<TaskWaker>,
 }
 
 /// Tasks that were woken, each at most once.
 #[derive(Default)]
 struct Ready(Mutex<VecDeque<TaskId>>);
 
-/// Waker of a task.
-pub(super) struct Bell {
+pub(super) struct TaskWaker {
     task: TaskId,
-    has_rung: AtomicBool,
+    is_woken: AtomicBool,
     ready: Arc<Ready>,
 }
 
@@ -56,18 +55,18 @@ impl Executor {
 
     /// Adds a task that is ready to run.
     pub(super) fn spawn(&mut self, host: HostIx, future: Pin<Box<dyn Future<Output = ()>>>) {
-        let bell = self.bell();
-        let waker = Waker::from(Arc::clone(&bell));
-        self.tasks.insert(bell.task, Task { host, future, waker, bell });
+        let task_waker = self.new_task();
+        let waker = Waker::from(Arc::clone(&task_waker));
+        self.tasks.insert(task_waker.task, Task { host, future, waker, task_waker });
     }
 
-    /// Returns a bell that has rung once, for a task that is not stored here.
-    pub(super) fn bell(&mut self) -> Arc<Bell> {
+    /// Returns the waker of a new task that is ready to run and not stored here.
+    pub(super) fn new_task(&mut self) -> Arc<TaskWaker> {
         self.next += 1;
         let (task, ready) = (TaskId(self.next), Arc::clone(&self.ready));
-        let bell = Arc::new(Bell { task, has_rung: AtomicBool::new(false), ready });
-        Waker::from(Arc::clone(&bell)).wake();
-        bell
+        let waker = Arc::new(TaskWaker { task, is_woken: AtomicBool::new(false), ready });
+        Waker::from(Arc::clone(&waker)).wake();
+        waker
     }
 
     /// Returns the task that was woken first.
@@ -96,7 +95,7 @@ impl Executor {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         self.history.write_u64(now.0);
         self.history.write_u64(id.0);
-        task.bell.has_rung.store(false, Ordering::SeqCst);
+        task.task_waker.reset();
         let mut context = Context::from_waker(&task.waker);
         if let Poll::Ready(()) = task.future.as_mut().poll(&mut context) {
             self.tasks.remove(&id);
@@ -120,24 +119,24 @@ impl Executor {
     }
 }
 
-impl Bell {
+impl TaskWaker {
     pub(super) fn task(&self) -> TaskId {
         self.task
     }
 
     /// Marks the task as about to be polled, so that it can be woken again.
-    pub(super) fn answer(&self) {
-        self.has_rung.store(false, Ordering::SeqCst);
+    pub(super) fn reset(&self) {
+        self.is_woken.store(false, Ordering::SeqCst);
     }
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.has_rung.swap(true, Ordering::SeqCst) {
+        if !self.is_woken.swap(true, Ordering::SeqCst) {
             let mut ready = self.ready.0.lock().unwrap_or_else(PoisonError::into_inner);
             ready.push_back(self.task);
         }

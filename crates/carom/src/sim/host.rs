@@ -80,7 +80,6 @@ impl Host {
 }
 
 impl Reservation {
-    /// Attaches the node to the world.
     pub(crate) fn attach(self, id: NodeId, machine: SimMachine) -> WorldHandle {
         let Host { switchboard, ix, .. } = self.host;
         switchboard.call(Call::Attach(ix, self.lease, id, Box::new(machine)));

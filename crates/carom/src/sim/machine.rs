@@ -21,7 +21,6 @@ pub(crate) struct SimMachine {
     has_ended: bool,
 }
 
-/// Order of the world to a node.
 pub(crate) enum Order {
     /// Executes a command of a handle.
     Command(NodeCommand),
@@ -52,7 +51,7 @@ impl SimMachine {
 
     fn on_news(&mut self, news: News) {
         if let Some(oracle) = &self.oracle {
-            OracleLink::lock(oracle).heard.push_back(news);
+            OracleLink::lock(oracle).news.push_back(news);
         }
     }
 }

@@ -67,7 +67,6 @@ impl Default for Troubles {
     }
 }
 
-/// Troubles in progress.
 struct Under<'a> {
     world: &'a mut World,
     rng: Rng,
@@ -76,7 +75,6 @@ struct Under<'a> {
     down: BTreeSet<HostIx>,
 }
 
-/// End of a trouble.
 enum Relief {
     Restart(HostIx),
     Fault(Fault),
@@ -106,7 +104,6 @@ impl Under<'_> {
         self.world.now() + gap.max(Duration::from_micros(1))
     }
 
-    /// Advances the time, and ends the troubles that are due.
     fn run_to(&mut self, end: Time) {
         while let Some(place) = self.first_end().filter(|place| self.ends[*place].0 <= end) {
             let (at, relief) = self.ends.remove(place);

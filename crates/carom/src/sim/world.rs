@@ -216,11 +216,11 @@ impl World {
     /// The future runs on no host, so that no crash and no pause affects it.
     pub fn block_on<F: Future>(&mut self, limit: Duration, future: F) -> Option<F::Output> {
         let end = self.now() + limit;
-        let bell = self.executor.bell();
-        let (task, waker) = (bell.task(), Waker::from(Arc::clone(&bell)));
+        let task_waker = self.executor.new_task();
+        let (task, waker) = (task_waker.task(), Waker::from(Arc::clone(&task_waker)));
         let (mut future, mut output) = (pin!(future), None);
         let mut poll = || {
-            bell.answer();
+            task_waker.reset();
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             match polled {
                 Poll::Ready(done) => output = Some(done),
@@ -270,7 +270,7 @@ impl World {
             let happened = self.network.next_at().is_some_and(|next| next < now);
             assert!(!happened, "the network's agenda comes first");
             self.network.run_until(now, &mut |happening| {
-                unreachable!("{} told {:?} in between", happening.host, happening.event)
+                unreachable!("{} has reported {:?} in between", happening.host, happening.event)
             });
         }
     }

@@ -109,7 +109,6 @@ pub enum Fault {
 }
 
 impl TopologyFileError {
-    /// Returns an error that concerns no single line.
     pub(super) fn whole(fault: Fault) -> Self {
         Self { line: None, fault }
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::fault::{Fault, TopologyFileError};
-use super::stand::Stands;
+use super::placement::Placement;
 
 /// Contents of a topology file.
 #[derive(Debug, Deserialize)]
@@ -72,7 +72,7 @@ impl File {
     pub(super) fn topology(
         &self,
         lines: &Lines<'_>,
-    ) -> Result<(Topology, Stands), TopologyFileError> {
+    ) -> Result<(Topology, Placement), TopologyFileError> {
         if self.hosts.is_empty() && self.racks.values().all(Vec::is_empty) {
             return Err(TopologyFileError::whole(Fault::NoHosts));
         }
@@ -121,13 +121,13 @@ impl File {
         lines: &Lines<'_>,
         line: usize,
         generated: Result<Topology, TopologyError>,
-    ) -> Result<(Topology, Stands), TopologyFileError> {
+    ) -> Result<(Topology, Placement), TopologyFileError> {
         if self.is_mixed() {
             return Err(TopologyFileError::at(line, Fault::Mixed));
         }
         let topology =
             generated.map_err(|error| TopologyFileError::at(line, Fault::Shape(error)))?;
-        let mut stands = Stands::new(line);
+        let mut placement = Placement::new(line);
         let all: BTreeMap<&str, Vertex> =
             (0..topology.hosts()).map(|it| (topology.name(Vertex(it)), Vertex(it))).collect();
         for (name, node) in &self.hosts {
@@ -136,27 +136,26 @@ impl File {
                 let fault = Fault::NoSuchHost { name: name.get_ref().clone(), hosts: ends };
                 return Err(TopologyFileError::at(lines.of(name.span()), fault));
             };
-            stands.name(name.get_ref(), lines.of(name.span()), *vertex)?;
-            stands.place(node.get_ref(), lines.of(node.span()), *vertex);
+            placement.name(name.get_ref(), lines.of(name.span()), *vertex)?;
+            placement.place(node.get_ref(), lines.of(node.span()), *vertex);
         }
-        Ok((topology, stands))
+        Ok((topology, placement))
     }
 
-    /// Builds the topology from the switches, racks, hosts and links of the file.
-    fn build(&self, lines: &Lines<'_>) -> Result<(Topology, Stands), TopologyFileError> {
+    fn build(&self, lines: &Lines<'_>) -> Result<(Topology, Placement), TopologyFileError> {
         let nodes = self.racks.values().flatten().map(|node| (node, node));
         let hosts: Vec<_> = nodes.chain(&self.hosts).collect();
         let switches: Vec<_> = self.racks.keys().chain(&self.switches).collect();
-        let mut stands = Stands::new(1);
+        let mut placement = Placement::new(1);
         let mut names = Vec::new();
         for (name, node) in &hosts {
             let vertex = Vertex(names.len() as u32);
-            stands.name(name.get_ref(), lines.of(name.span()), vertex)?;
-            stands.place(node.get_ref(), lines.of(node.span()), vertex);
+            placement.name(name.get_ref(), lines.of(name.span()), vertex)?;
+            placement.place(node.get_ref(), lines.of(node.span()), vertex);
             names.push(name.get_ref().clone());
         }
         for name in &switches {
-            stands.name(name.get_ref(), lines.of(name.span()), Vertex(names.len() as u32))?;
+            placement.name(name.get_ref(), lines.of(name.span()), Vertex(names.len() as u32))?;
             names.push(name.get_ref().clone());
         }
         // Racks without any other description are placed below one switch.
@@ -165,23 +164,22 @@ impl File {
         names.extend(core.map(|_| CORE.to_owned()));
         let below = names.split_off(hosts.len());
         let mut topology = Topology::new(names, below, self.hosts_forward)
-            .map_err(|error| stands.wrong_shape(error))?;
-        for [a, b] in self.ends(lines, &stands, core)? {
-            topology.link(a, b).map_err(|error| stands.wrong_shape(error))?;
+            .map_err(|error| placement.wrong_shape(error))?;
+        for [a, b] in self.ends(lines, &placement, core)? {
+            topology.link(a, b).map_err(|error| placement.wrong_shape(error))?;
         }
-        Ok((topology, stands))
+        Ok((topology, placement))
     }
 
-    /// Returns the ends of all links.
     fn ends(
         &self,
         lines: &Lines<'_>,
-        stands: &Stands,
+        placement: &Placement,
         core: Option<Vertex>,
     ) -> Result<Vec<[Vertex; 2]>, TopologyFileError> {
         let vertex = |name: &Spanned<String>| {
             let unknown = || Fault::Unknown { name: name.get_ref().clone() };
-            let found = stands.vertex(name.get_ref());
+            let found = placement.vertex(name.get_ref());
             found.ok_or_else(|| TopologyFileError::at(lines.of(name.span()), unknown()))
         };
         let mut ends = Vec::new();

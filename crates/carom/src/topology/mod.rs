@@ -21,7 +21,7 @@
 
 mod fault;
 mod file;
-mod stand;
+mod placement;
 
 use std::fs::File as Reading;
 use std::io::Read as _;
@@ -33,7 +33,7 @@ use serde::Deserialize as _;
 
 pub use self::fault::{Fault, TopologyFileError};
 use self::file::{File, Lines};
-use self::stand::Stands;
+use self::placement::Placement;
 
 /// Reads the network that a file describes. Host names in it are resolved.
 ///
@@ -58,24 +58,23 @@ pub fn parse(text: &str) -> Result<Network, TopologyFileError> {
     let lines = Lines(text);
     let deserializer = toml::Deserializer::parse(text).map_err(|error| lines.refused(&error))?;
     let file = File::deserialize(deserializer).map_err(|error| lines.refused(&error))?;
-    let (topology, stands) = file.topology(&lines)?;
-    stands.check_connected(&topology)?;
-    let hosts = stands.hosts()?;
-    with_visitors(topology, hosts, &stands)
+    let (topology, placement) = file.topology(&lines)?;
+    placement.check_connected(&topology)?;
+    let hosts = placement.hosts()?;
+    with_visitors(topology, hosts, &placement)
 }
 
 /// Adds places for nodes that the file does not name.
 fn with_visitors(
     topology: Topology,
     hosts: Hosts,
-    stands: &Stands,
+    placement: &Placement,
 ) -> Result<Network, TopologyFileError> {
-    stands.check_links(&topology, MAX_PORTS - 1)?;
-    let topology = topology.with_visitors().map_err(|error| stands.wrong_shape(error))?;
+    placement.check_links(&topology, MAX_PORTS - 1)?;
+    let topology = topology.with_visitors().map_err(|error| placement.wrong_shape(error))?;
     Ok(Network::Known { topology: Box::new(topology), hosts })
 }
 
-/// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]

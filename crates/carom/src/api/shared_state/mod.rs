@@ -95,12 +95,12 @@ struct Sharing {
     /// Place of the incoming state, number of its pieces received so far, and their bytes.
     pieces: Option<(Place, u32, BytesMut)>,
     /// Messages ordered since the first cut, kept until the state has arrived.
-    since: VecDeque<Message>,
+    kept: VecDeque<Message>,
     /// Places at which a transfer may have begun since this member waits.
     cuts: VecDeque<Cut>,
     /// Size of the kept messages in bytes.
-    since_bytes: usize,
-    /// Maximum of `since_bytes`.
+    kept_bytes: usize,
+    /// Maximum of `kept_bytes`.
     limit_bytes: usize,
     /// `true` after more was ordered than could be kept: the group has ended here.
     is_over: bool,
@@ -157,7 +157,7 @@ impl SharedState {
         let sharing = Sharing {
             is_founder,
             is_alone: is_founder,
-            limit_bytes: SINCE_BYTES,
+            limit_bytes: MAX_KEPT_BYTES,
             ..Sharing::default()
         };
         let sharing = Mutex::new(sharing);
@@ -294,16 +294,16 @@ impl Sharing {
         if self.cuts.is_empty() {
             return;
         }
-        self.since_bytes += size_of::<Message>() + message.payload.len();
-        self.since.push_back(message);
-        if self.since_bytes > self.limit_bytes {
+        self.kept_bytes += size_of::<Message>() + message.payload.len();
+        self.kept.push_back(message);
+        if self.kept_bytes > self.limit_bytes {
             self.give_up();
         }
     }
 
     /// Ends the group here: more was ordered than this member keeps.
     fn give_up(&mut self) {
-        let (messages, bytes) = (self.since.len(), self.since_bytes);
+        let (messages, bytes) = (self.kept.len(), self.kept_bytes);
         *self =
             Self { actions: std::mem::take(&mut self.actions), is_over: true, ..Self::default() };
         self.actions.push_back(Shared::NotGiven { messages, bytes });
@@ -338,8 +338,8 @@ impl Sharing {
         };
         (self.has_state, self.must_report) = (true, false);
         self.actions.push_back(Shared::Take(pieces.freeze()));
-        self.actions.extend(self.since.drain(..).map(Shared::Message));
-        self.since_bytes = 0;
+        self.actions.extend(self.kept.drain(..).map(Shared::Message));
+        self.kept_bytes = 0;
         let cut = self.cuts.pop_front();
         self.cuts.clear();
         self.on_given(&cut.map(|cut| cut.members).unwrap_or_default(), end, own);
@@ -348,7 +348,7 @@ impl Sharing {
     /// Adds a place as of which the state may be given.
     fn cut(&mut self, place: Place) {
         let members = self.members.clone();
-        self.cuts.push_back(Cut { place, kept: self.since.len(), members });
+        self.cuts.push_back(Cut { place, kept: self.kept.len(), members });
         if self.cuts.len() > MAX_CUTS {
             self.give_up();
         }
@@ -359,8 +359,8 @@ impl Sharing {
     fn forget_before(&mut self, number: usize) {
         self.cuts.drain(..number);
         let before = self.cuts.front().map_or(0, |cut| cut.kept);
-        for message in self.since.drain(..before) {
-            self.since_bytes -= size_of::<Message>() + message.payload.len();
+        for message in self.kept.drain(..before) {
+            self.kept_bytes -= size_of::<Message>() + message.payload.len();
         }
         self.cuts.iter_mut().for_each(|cut| cut.kept -= before);
     }
@@ -407,7 +407,7 @@ impl Sharing {
         }
         let is_new = self.lacking.insert(sender);
         if is_new && self.members.iter().all(|member| self.lacking.contains(&member.node)) {
-            (self.since, self.since_bytes, self.pieces) = (VecDeque::new(), 0, None);
+            (self.kept, self.kept_bytes, self.pieces) = (VecDeque::new(), 0, None);
             self.cuts.clear();
             self.actions.push_back(Shared::NoHolder);
         }
@@ -477,4 +477,4 @@ fn take_head(from: &mut Bytes) -> Option<(Place, u32)> {
 }
 
 /// Default of the maximum size of messages kept during a transfer.
-const SINCE_BYTES: usize = 256 << 20;
+const MAX_KEPT_BYTES: usize = 256 << 20;

@@ -25,7 +25,7 @@ impl Ring {
     }
 
     fn add(&mut self, node: u64, is_founder: bool) {
-        let limit_bytes = SINCE_BYTES;
+        let limit_bytes = MAX_KEPT_BYTES;
         let sharing =
             Sharing { is_founder, is_alone: is_founder, limit_bytes, ..Sharing::default() };
         self.sharings.push((NodeId(node), sharing, Vec::new()));

@@ -67,7 +67,7 @@ struct Peer {
     /// Path of this node's multicast to the peer.
     path: MemberPath,
     /// Time of the last hello of the peer, if one arrived and the peer relies on multicast.
-    heard: Option<Time>,
+    hello_at: Option<Time>,
     /// Number of remaining reports to the peer that its hellos no longer arrive.
     complaints: u8,
 }
@@ -100,10 +100,9 @@ impl Paths {
         }
     }
 
-    /// Adds `node`.
     pub(crate) fn meet(&mut self, now: Time, node: NodeId) {
         let path = if self.says_hello { MemberPath::Unknown } else { MemberPath::Unicast };
-        let peer = Peer { met: now, path, heard: None, complaints: 0 };
+        let peer = Peer { met: now, path, hello_at: None, complaints: 0 };
         if node == self.own || self.peers.contains_key(&node) {
             return;
         }
@@ -115,7 +114,6 @@ impl Paths {
         self.next_hello = Some(soonest.max(now));
     }
 
-    /// Removes `node`.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.has_changed |= self.peers.remove(&node).is_some();
         self.mtu.part(node);
@@ -124,7 +122,6 @@ impl Paths {
         }
     }
 
-    /// Returns the path of group messages to `node`.
     pub(crate) fn path(&self, node: NodeId) -> MemberPath {
         self.peers.get(&node).map_or(MemberPath::Unknown, |peer| peer.path)
     }
@@ -136,7 +133,6 @@ impl Paths {
         self.peers.iter().filter_map(unreached).collect()
     }
 
-    /// Returns `true` if the path to every member is decided.
     pub(crate) fn are_known(&self) -> bool {
         self.peers.values().all(|peer| peer.path != MemberPath::Unknown)
     }
@@ -157,10 +153,10 @@ impl Paths {
 
     /// Reports to all members that this node does not receive all multicast, so that they send it
     /// copies.
-    pub(crate) fn stop_hearing(&mut self) {
+    pub(crate) fn stop_receiving(&mut self) {
         self.is_deaf = true;
         for peer in self.peers.values_mut() {
-            if peer.heard.take().is_some() {
+            if peer.hello_at.take().is_some() {
                 peer.complaints = COMPLAINTS;
             }
         }
@@ -207,7 +203,6 @@ impl Paths {
         self.answer(Destination::Endpoint(endpoint), probe);
     }
 
-    /// Advances the time to `now`.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         self.mtu.handle_timeout(now);
         if self.next_hello.is_none_or(|due| due > now) {
@@ -226,7 +221,6 @@ impl Paths {
         self.next_hello = Some(now + gap);
     }
 
-    /// Appends the next datagram to `out`.
     pub(crate) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         if let Some((destination, packet)) = self.answers.pop_front() {
             packet.encode(self.origin, out);
@@ -252,7 +246,6 @@ impl Paths {
         hello.into_iter().chain(probe).min_by_key(|wakeup| wakeup.at)
     }
 
-    /// Enters the counters into `stats`.
     pub(crate) fn count(&self, stats: &mut Stats) {
         stats.path_mtu_probes = self.mtu.probes_sent;
         stats.path_unknown = self.counters.unknown;
@@ -273,8 +266,8 @@ impl Paths {
         }
         if let Some(peer) = self.peers.get_mut(&sender) {
             peer.complaints = 0;
-            if peer.heard.is_some() || asked.contains(&self.own) {
-                peer.heard = Some(now);
+            if peer.hello_at.is_some() || asked.contains(&self.own) {
+                peer.hello_at = Some(now);
             }
         }
         if asked.contains(&self.own) {
@@ -308,8 +301,8 @@ impl Paths {
     fn complain(&mut self, now: Time) {
         let mut complaints = Vec::new();
         for (node, peer) in &mut self.peers {
-            if peer.heard.is_some_and(|heard| now.since(heard) >= SILENCE) {
-                peer.heard = None;
+            if peer.hello_at.is_some_and(|at| now.since(at) >= SILENCE) {
+                peer.hello_at = None;
                 peer.complaints = COMPLAINTS;
             }
             if peer.complaints > 0 {
@@ -460,7 +453,7 @@ mod tests {
     fn a_node_that_cannot_hear_everything_is_sent_copies() {
         let mut pair = Pair::new([true, true]);
         pair.run(Duration::from_secs(1));
-        pair.nodes[1].stop_hearing();
+        pair.nodes[1].stop_receiving();
         pair.run(Duration::from_secs(3));
         assert_eq!(pair.paths(), [MemberPath::Unicast, MemberPath::Multicast]);
     }

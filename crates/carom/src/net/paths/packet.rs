@@ -66,13 +66,11 @@ pub(crate) struct Part {
     pub(crate) id: u32,
     /// Position of the bytes in the datagram.
     pub(crate) offset: u16,
-    /// Size of the datagram in bytes.
     pub(crate) total: u16,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Packet {
-    /// Appends the datagram to `out`.
     pub(crate) fn encode(&self, origin: impl Into<Origin>, out: &mut Vec<u8>) {
         let (kind, sequence) = match self {
             Self::Hello { sequence, .. } => (HELLO, sequence),
@@ -108,7 +106,6 @@ impl Packet {
         seal(out, start);
     }
 
-    /// Decodes a datagram into its sender and the packet.
     pub(crate) fn decode(datagram: &[u8]) -> Result<(NodeId, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Path {
@@ -170,7 +167,6 @@ fn node(bytes: &[u8]) -> Result<NodeId, DecodeError> {
 /// Size of the smallest probe in bytes. It exceeds that of its answer, so that a forged probe gains
 /// nothing.
 pub(crate) const LEAST_PROBE_BYTES: u16 = 64;
-/// Bytes of a part in addition to those of the datagram.
 pub(crate) const PART_OVERHEAD: usize = HEADER_BYTES + 8;
 
 const HELLO: u8 = 1;

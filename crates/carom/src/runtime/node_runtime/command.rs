@@ -17,7 +17,6 @@ use crate::shared::profile::Profile;
 use crate::shared::status::{MemberStatus, RingStatus, Stats, Status};
 
 impl<N: Network> NodeRuntime<N> {
-    /// Executes a command of a handle.
     pub(crate) fn command(&mut self, now: Time, command: NodeCommand) {
         self.is_called = true;
         match command {

@@ -14,7 +14,6 @@ use crate::shared::error::JoinGroupError;
 use crate::shared::notices::Notice;
 
 impl<N: Network> NodeRuntime<N> {
-    /// Passes all events of the node to their receivers.
     pub(super) fn dispatch_events(&mut self, now: Time) {
         while let Some(event) = self.node.poll_event() {
             self.on_event(now, event);

@@ -50,7 +50,6 @@ pub(crate) struct NodeRuntime<N> {
     is_called: bool,
 }
 
-/// Specification of a node that is about to run.
 pub(crate) struct NodeSpec {
     pub(crate) lateral: lateral::Config,
     pub(crate) ordered: rmp::Config,
@@ -167,7 +166,6 @@ impl<N: Network> NodeRuntime<N> {
         }
     }
 
-    /// Adopts `endpoint` as the node's new endpoint.
     fn on_move(&mut self, now: Time, endpoint: SocketAddr) {
         self.state.set_endpoint(endpoint);
         if !self.node.set_endpoint(now, Endpoint(endpoint)) {
@@ -226,12 +224,10 @@ impl NodeRuntime<UdpNetwork> {
         self.dispatch_events(now);
     }
 
-    /// Sends datagrams that wait for the socket, as far as it accepts them.
     pub(crate) fn flush(&mut self) {
         self.network.flush();
     }
 
-    /// Does all pending work of the node.
     pub(crate) fn turn(&mut self, clock: &Clock, buffer: &mut RecvBuffer, registry: &Registry) {
         self.is_called = false;
         self.network.receive(buffer);

@@ -29,7 +29,6 @@ pub enum Membership {
     },
 }
 
-/// Members of all groups.
 pub(super) struct Oracle {
     pub(super) delay: Duration,
     groups: BTreeMap<GroupId, BTreeMap<NodeId, Member>>,
@@ -74,7 +73,6 @@ impl Oracle {
         members.insert(node, Member { host, settings, stay });
     }
 
-    /// Removes a node from a group.
     pub(super) fn leave(&mut self, node: NodeId, group: GroupId, out: &mut Vec<(HostIx, News)>) {
         let Some(members) = self.groups.get_mut(&group) else { return };
         if members.remove(&node).is_none() {
@@ -92,14 +90,14 @@ impl Oracle {
 
     /// Removes a crashed node. Each node that shared a group with it receives the news once.
     pub(super) fn crash(&mut self, node: NodeId, out: &mut Vec<(HostIx, News)>) {
-        let mut told = BTreeMap::new();
+        let mut notified = BTreeMap::new();
         self.groups.retain(|_, members| {
             if members.remove(&node).is_some() {
-                told.extend(members.values().map(|member| (member.host, ())));
+                notified.extend(members.values().map(|member| (member.host, ())));
             }
             !members.is_empty()
         });
-        out.extend(told.into_keys().map(|host| (host, News::Gone { node })));
+        out.extend(notified.into_keys().map(|host| (host, News::Gone { node })));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::sim::report::Report;
 /// node.
 #[derive(Debug, Default)]
 pub(crate) struct OracleLink {
-    pub(crate) heard: VecDeque<News>,
+    pub(crate) news: VecDeque<News>,
     pub(crate) reports: VecDeque<Report>,
 }
 
@@ -33,7 +33,6 @@ pub(crate) enum News {
     Refused { group: GroupId, stay: u32, error: JoinError },
 }
 
-/// Membership provider that follows the oracle.
 pub(crate) struct OracleProvider {
     oracle: Arc<Mutex<OracleLink>>,
     groups: BTreeMap<GroupId, Group>,
@@ -50,7 +49,6 @@ struct Group {
 }
 
 impl OracleLink {
-    /// Locks the queues, which the world and the node's membership share.
     pub(crate) fn lock(oracle: &Mutex<Self>) -> MutexGuard<'_, Self> {
         oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,7 +70,7 @@ impl OracleProvider {
         OracleLink::lock(&self.oracle).reports.push_back(report);
     }
 
-    fn hear(&mut self, news: News) {
+    fn on_news(&mut self, news: News) {
         self.news += 1;
         match news {
             News::Joined { group, stay, node, endpoint } if self.is_meant(group, stay) => {
@@ -156,8 +154,8 @@ impl Membership for OracleProvider {
 
     fn handle_timeout(&mut self, _now: Time) {
         loop {
-            let Some(news) = OracleLink::lock(&self.oracle).heard.pop_front() else { break };
-            self.hear(news);
+            let Some(news) = OracleLink::lock(&self.oracle).news.pop_front() else { break };
+            self.on_news(news);
         }
     }
 
@@ -171,7 +169,7 @@ impl Membership for OracleProvider {
 
     /// Returns an immediate wake-up if there is unhandled news.
     fn poll_timeout(&self) -> Option<Wakeup> {
-        let is_due = !self.events.is_empty() || !OracleLink::lock(&self.oracle).heard.is_empty();
+        let is_due = !self.events.is_empty() || !OracleLink::lock(&self.oracle).news.is_empty();
         is_due.then_some(Wakeup { at: Time::ZERO, reason: "news of the oracle" })
     }
 

@@ -11,23 +11,21 @@ use super::fault::{Fault, TopologyFileError};
 use crate::net::seeds;
 
 /// Names and nodes of a file.
-pub(super) struct Stands {
+pub(super) struct Placement {
     /// Line that describes the network as a whole.
     line: usize,
     names: BTreeMap<String, Named>,
     /// Lines of the names, by vertex.
     lines: BTreeMap<Vertex, usize>,
-    nodes: Vec<Stand>,
+    nodes: Vec<PlacedNode>,
 }
 
-/// Named switch or host.
 struct Named {
     line: usize,
     vertex: Vertex,
 }
 
-/// Node at a host.
-struct Stand {
+struct PlacedNode {
     node: String,
     line: usize,
     host: Vertex,
@@ -40,12 +38,11 @@ enum Key {
     Address(IpAddr, Option<u16>),
 }
 
-impl Stands {
+impl Placement {
     pub(super) fn new(line: usize) -> Self {
         Self { line, names: BTreeMap::new(), lines: BTreeMap::new(), nodes: Vec::new() }
     }
 
-    /// Adds the name of a switch or host.
     pub(super) fn name(
         &mut self,
         name: &str,
@@ -61,17 +58,14 @@ impl Stands {
         Ok(())
     }
 
-    /// Places a node at a host.
     pub(super) fn place(&mut self, node: &str, line: usize, host: Vertex) {
-        self.nodes.push(Stand { node: node.to_owned(), line, host });
+        self.nodes.push(PlacedNode { node: node.to_owned(), line, host });
     }
 
-    /// Returns the switch or host with this name.
     pub(super) fn vertex(&self, name: &str) -> Option<Vertex> {
         self.names.get(name).map(|named| named.vertex)
     }
 
-    /// Returns the error of an impossible topology.
     pub(super) fn wrong_shape(&self, error: TopologyError) -> TopologyFileError {
         TopologyFileError::at(self.line, Fault::Shape(error))
     }
@@ -83,7 +77,7 @@ impl Stands {
     pub(super) fn hosts(&self) -> Result<Hosts, TopologyFileError> {
         let mut hosts = Hosts::default();
         let mut seen: BTreeMap<Key, usize> = BTreeMap::new();
-        for Stand { node, line, host } in &self.nodes {
+        for PlacedNode { node, line, host } in &self.nodes {
             let fault = |reason| Fault::Node { node: node.clone(), reason };
             let keys = keys(node).map_err(|it| TopologyFileError::at(*line, fault(it)))?;
             for key in keys {
