@@ -16,8 +16,7 @@ use std::collections::VecDeque;
 
 use carom_proto::Time;
 
-use crate::crossing::transmission_time;
-use crate::packets::PacketIx;
+use crate::ids::PacketIx;
 
 /// A cable that hosts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +29,17 @@ pub struct Ethernet {
     pub queue_bytes: u64,
 }
 
-/// The number of a shared cable in its topology.
-pub(crate) type CableIx = u32;
-
 /// Returns the bytes on the wire of a datagram, including the headers of Ethernet, IPv4 and UDP and
 /// the gap.
 pub(crate) fn bytes_on_the_wire(datagram_bytes: usize) -> u64 {
     let carried = (IP_AND_UDP_BYTES + datagram_bytes as u64).max(LEAST_CARRIED_BYTES);
     PREAMBLE_BYTES + HEADER_AND_CHECK_BYTES + carried + GAP_BYTES
+}
+
+/// Returns the time that `bytes` take at `bits_per_second`.
+pub(crate) fn transmission_time(bytes: u64, bits_per_second: u64) -> Duration {
+    let nanos = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(bits_per_second.max(1));
+    Duration::from_nanos(nanos as u64)
 }
 
 const IP_AND_UDP_BYTES: u64 = 28;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use carom_proto::Rng;
 use carom_proto::loss::Loss;
 
-use crate::HostIx;
+use crate::ids::HostIx;
 use crate::topology::Place;
 
 /// A fault that begins or ends. A crash and a restart are [`World::kill`](crate::World::kill) and

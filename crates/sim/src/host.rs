@@ -1,19 +1,14 @@
 //! One host: its machine, receive buffer, clock and processor.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use carom_proto::loss::{Loss, LossInjector};
-use carom_proto::{Endpoint, GroupId, NodeId, Rng, Time};
+use carom_proto::{GroupId, NodeId, Rng, Time};
 
 use crate::clock::Clock;
-use crate::packets::PacketIx;
-
-/// The number of a host in its world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostIx(pub u32);
+use crate::ids::PacketIx;
+use crate::machine::Machine;
 
 /// A host and its machine.
 pub(crate) struct Host<M> {
@@ -80,8 +75,24 @@ impl<M> Host<M> {
         self.is_paused = self.tenant.is_some();
     }
 
+    /// Begins to process the next waiting datagram, if the processor is free. Returns the time when
+    /// it is done.
+    pub(crate) fn begin_service(&mut self, now: Time) -> Option<Time> {
+        let begins = !self.is_serving && !self.is_paused && !self.waiting.is_empty();
+        self.is_serving |= begins;
+        begins.then(|| now + self.service_time())
+    }
+
+    /// Ends the processing of the next waiting datagram for this incarnation, and returns the
+    /// datagram. Returns `None` if the machine is gone or paused.
+    pub(crate) fn end_service(&mut self, incarnation: u32) -> Option<PacketIx> {
+        let is_its = self.incarnation == incarnation && self.is_serving;
+        self.is_serving &= !is_its;
+        (is_its && !self.is_paused).then(|| self.waiting.pop_front())?
+    }
+
     /// Returns the processing time of the next datagram.
-    pub(crate) fn service_time(&self) -> Duration {
+    fn service_time(&self) -> Duration {
         self.cost + self.slowness
     }
 
@@ -97,42 +108,13 @@ impl<M> Host<M> {
     }
 }
 
-impl HostIx {
-    /// Returns the host's address: 10.x.y.z, port 7400.
-    pub fn endpoint(self) -> Endpoint {
-        let [_, x, y, z] = (self.0 + 1).to_be_bytes();
-        Endpoint(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, x, y, z)), PORT))
-    }
-
-    /// Returns the host at `endpoint`, if that is an address of a simulated host.
-    pub(crate) fn at(endpoint: Endpoint) -> Option<Self> {
-        let SocketAddr::V4(address) = endpoint.0 else { return None };
-        let [ten, x, y, z] = address.ip().octets();
-        let number = u32::from_be_bytes([0, x, y, z]);
-        (ten == 10 && address.port() == PORT && number > 0).then(|| Self(number - 1))
-    }
-}
-
-impl fmt::Display for HostIx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "h{}", self.0)
-    }
-}
-
-/// The UDP port of every simulated node.
-pub(crate) const PORT: u16 = 7400;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_is_found_at_its_address() {
-        for number in [0, 1, 254, 255, 70_000] {
-            let host = HostIx(number);
-            assert_eq!(HostIx::at(host.endpoint()), Some(host));
-        }
-        assert_eq!(HostIx(0).endpoint().to_string(), "10.0.0.1:7400");
-        assert_eq!(HostIx::at(Endpoint("10.0.0.1:80".parse().expect("an address"))), None);
+impl<M: Machine> Host<M> {
+    /// Returns the time of the machine's next timer, if it must be scheduled.
+    pub(crate) fn next_wake(&mut self, now: Time) -> Option<Time> {
+        let wakeup = self.tenant.as_ref()?.machine.poll_timeout()?;
+        let at = self.clock.when(wakeup.at).max(now);
+        let is_earlier = at < self.wake && !self.is_paused;
+        is_earlier.then(|| self.wake = at)?;
+        Some(at)
     }
 }

@@ -5,40 +5,38 @@
 //! with delay, bandwidth and queues. It does not depend on any protocol. The same seed and the same
 //! calls give the same history, byte for byte.
 
-mod agenda;
-pub mod bulk;
-pub mod checkers;
 mod clock;
-mod cluster;
-pub mod control;
+mod connections;
 mod counters;
-mod crossing;
+mod eavesdropper;
 mod ethernet;
+mod event_queue;
 mod faults;
-pub mod fuzz;
-mod history;
+mod history_hash;
 mod host;
-mod links;
+mod ids;
+mod link_queue;
 mod machine;
 mod member;
 mod network;
-pub mod ordered;
-mod overheard;
 mod packets;
 mod roster;
+pub mod scenario;
 mod topology;
 mod trace;
 mod tree;
 mod world;
 
-pub use agenda::Agenda;
 pub use counters::{Counters, PerClass};
-pub use crossing::{Background, Traffic};
+pub use eavesdropper::Eavesdropper;
 pub use ethernet::Ethernet;
+pub use event_queue::EventQueue;
 pub use faults::{Disturbance, Fault};
-pub use host::HostIx;
-pub use machine::{Command, GroupMember, Machine};
+pub use ids::HostIx;
+pub use link_queue::{Background, Traffic};
+pub use machine::{Command, GroupMember, Happening, Machine};
 pub use member::{Member, Notice};
+pub use network::Network;
 pub use roster::Roster;
 pub use topology::{Jitter, Link, Place, Topology};
-pub use world::{Happening, Lossy, Scheduled, World, WorldConfig};
+pub use world::{Lossy, Scheduled, World, WorldConfig};

@@ -7,6 +7,8 @@ use carom_proto::{
     Transmit, ViewChange, Wakeup,
 };
 
+use crate::ids::HostIx;
+
 /// A state machine under the [engine contract](carom_proto::engine), driven by the world: an engine
 /// alone, or a whole node.
 ///
@@ -20,16 +22,18 @@ pub trait Machine {
     type Event;
 
     /// Handles a request of the application.
-    fn handle_command(&mut self, now: Time, command: Self::Command);
+    fn handle_command(&mut self, _now: Time, _command: Self::Command) {}
 
     /// Handles a datagram that has arrived.
-    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]);
+    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
 
     /// Handles the passage of time.
-    fn handle_timeout(&mut self, now: Time);
+    fn handle_timeout(&mut self, _now: Time) {}
 
     /// Appends the next datagram to `out`, and returns its destination.
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
+    fn poll_transmit(&mut self, _out: &mut Vec<u8>) -> Option<Transmit> {
+        None
+    }
 
     /// Returns `true` if this machine accepts connections.
     fn listens(&self) -> bool {
@@ -49,16 +53,31 @@ pub trait Machine {
     }
 
     /// Returns the next event.
-    fn poll_event(&mut self) -> Option<Self::Event>;
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        None
+    }
 
     /// Returns the time of the next call of [`Machine::handle_timeout`], and its reason.
-    fn poll_timeout(&self) -> Option<Wakeup>;
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        None
+    }
 
     /// Asserts the machine's invariants.
     ///
     /// # Panics
     /// Panics if an invariant is violated, which is a bug in the machine.
-    fn check(&self);
+    fn check(&self) {}
+}
+
+/// An event of a machine, with its time and host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Happening<E> {
+    /// World time of the event.
+    pub at: Time,
+    /// Host of the machine that reported the event.
+    pub host: HostIx,
+    /// The reported event.
+    pub event: E,
 }
 
 /// A machine that joins groups and accepts view changes.

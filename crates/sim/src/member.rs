@@ -1,5 +1,7 @@
 //! An engine with its source of views.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use bytes::Bytes;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::{Membership, MembershipEvent};
@@ -9,7 +11,6 @@ use carom_proto::{
     Destination, Endpoint, Engine, Event, GroupId, GroupSettings, Hops, JoinError, NodeId,
     SendError, SendOptions, SeqNo, Time, Transmit, View, ViewChange, ViewChangeKind, Wakeup,
 };
-use std::collections::{BTreeMap, VecDeque};
 
 use crate::machine::{Command, GroupMember, Machine};
 
@@ -139,7 +140,7 @@ impl<E: Engine + ?Sized> Member<E> {
     }
 
     /// Forwards the engine's events, which then precede the next notice.
-    fn tell_what_the_engine_told(&mut self) {
+    fn forward_engine_events(&mut self) {
         while let Some(event) = self.engine.poll_event() {
             self.notices.push_back(Notice::Event(event));
         }
@@ -160,7 +161,7 @@ impl<E: Engine + ?Sized> Member<E> {
                 MembershipEvent::View(change) => self.on_view(now, change),
                 MembershipEvent::Refused(group, why) => {
                     self.views.remove(&group);
-                    self.tell_what_the_engine_told();
+                    self.forward_engine_events();
                     self.engine.leave(now, group);
                     self.notices.push_back(Notice::Refused(group, why));
                 }

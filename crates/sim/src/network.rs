@@ -6,17 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use carom_proto::loss::Loss;
-use carom_proto::rdcm::tree::MulticastTree;
 use carom_proto::{GroupId, IdMap, Rng, Time};
 
-use crate::HostIx;
-use crate::crossing::{Background, Crossing, LinkState, Load, Traffic, transmission_time};
-use crate::ethernet::{Cable, CableIx, Frame};
-use crate::topology::{LinkIx, NO_LINK, Place, Topology};
-use crate::tree::{Tree, Version};
+use crate::ethernet::{Cable, Frame, transmission_time};
+use crate::ids::{CableIx, HostIx, LinkIx};
+use crate::link_queue::{Background, Crossing, LinkState, Load, Traffic};
+use crate::topology::{NO_LINK, Place, Topology};
+use crate::tree::{Goal, Tree, Version};
 
 /// State of the links, and the subscribers of each group.
-pub(crate) struct Network {
+pub struct Network {
     topology: Topology,
     links: Vec<LinkState>,
     cables: Vec<Cable>,
@@ -33,18 +32,21 @@ pub(crate) struct Network {
     rng: Rng,
 }
 
-/// Receivers of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Goal {
-    Host(HostIx),
-    Group(GroupId),
-    Everyone,
-}
-
 #[derive(Debug, Default)]
 struct Listeners {
     hosts: Vec<HostIx>,
     version: u32,
+}
+
+/// Point from which a datagram continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hop {
+    /// The host that sends it.
+    Source,
+    /// The link of this branch, as reported by [`Onward::Queue`].
+    Link(u32),
+    /// The end of the shared cable of this branch, see [`Network::contend`].
+    PastCable(u32),
 }
 
 /// Outcome of sending or forwarding a datagram.
@@ -81,7 +83,6 @@ impl Network {
         &self.topology
     }
 
-    /// Subscribes `host` to the multicasts of `group` from now on.
     pub(crate) fn subscribe(&mut self, host: HostIx, group: GroupId) {
         let listeners = self.groups.get_or_insert_with(group, Listeners::default);
         if let Err(place) = listeners.hosts.binary_search(&host) {
@@ -98,8 +99,12 @@ impl Network {
         }
     }
 
-    /// Disables or enables the receipt of multicast at `host`.
-    pub(crate) fn set_deaf(&mut self, host: HostIx, is_deaf: bool) {
+    /// Disables or enables the receipt of multicast at a host.
+    ///
+    /// Without multicast, datagrams to a group that the host has subscribed to reach it as unicast
+    /// copies, as when a driver replaces multicast. Datagrams sent along the
+    /// [tree](carom_proto::Destination::Tree) of a group do not.
+    pub fn set_deaf(&mut self, host: HostIx, is_deaf: bool) {
         let has_changed = if is_deaf { self.deaf.insert(host) } else { self.deaf.remove(&host) };
         self.ways += u32::from(has_changed);
     }
@@ -110,27 +115,25 @@ impl Network {
         listeners.iter().copied().filter(|host| self.deaf.contains(host)).collect()
     }
 
-    /// Routes the multicasts of the tree's sender to `group` along the links of this tree, even if
-    /// they are dead. A subscriber receives them if the tree passes through its host.
+    /// Routes what `sender` multicasts to `group` from now on along these directed links, even if
+    /// they are dead. `links` are their numbers, see [`Topology`].
+    ///
+    /// Datagrams in flight stay on their previous links. A subscriber receives the multicast if a
+    /// link leads to its host; others count as [unreachable](crate::Counters::unreachable).
+    /// Without such a tree multicasts take the shortest paths.
     ///
     /// # Panics
-    /// Panics if one of its links is not in the topology.
-    pub(crate) fn set_tree(&mut self, group: GroupId, tree: &MulticastTree) {
-        let vertices = tree.upwards().into_iter();
-        let links = vertices.filter_map(|vertex| {
-            let above = tree.above(vertex)?;
-            let link = self.topology.link_of(above.link, above.vertex, vertex);
-            Some(link.unwrap_or_else(|| {
-                panic!("link {} of the tree is not in the topology", above.link.0)
-            }))
-        });
-        let links = links.collect();
-        self.set_trees.insert((group, HostIx(tree.sender().0)), links);
+    /// Panics if one of the links is not in the topology.
+    pub fn set_tree(&mut self, group: GroupId, sender: HostIx, links: Vec<u32>) {
+        for link in &links {
+            assert!((*link as usize) < self.links.len(), "link {link} is not in the topology");
+        }
+        self.set_trees.insert((group, sender), links);
         self.ways += 1;
     }
 
     /// Routes what `sender` multicasts to `group` along the shortest paths again.
-    pub(crate) fn clear_tree(&mut self, group: GroupId, sender: HostIx) {
+    pub fn clear_tree(&mut self, group: GroupId, sender: HostIx) {
         self.set_trees.remove(&(group, sender));
         self.ways += 1;
     }
@@ -153,8 +156,12 @@ impl Network {
         self.links.iter_mut().for_each(|link| link.set_loss(loss, rng.next_u64()));
     }
 
-    /// Begins a background flow on the link between two places.
-    pub(crate) fn add_flow(&mut self, from: Place, to: Place, flow: Background) {
+    /// Adds a flow of background datagrams to the link from one place to another. They have no
+    /// receiver, and use the link's bandwidth. Of several such links the first is used.
+    ///
+    /// # Panics
+    /// Panics if there is no such link, or if it has no bandwidth limit.
+    pub fn add_background(&mut self, from: Place, to: Place, flow: Background) {
         let links = self.topology.links_from(from, to);
         let link = *links.first().unwrap_or_else(|| panic!("no link from {from:?} to {to:?}"));
         let limit = self.topology.edges()[link as usize].link.bandwidth;
@@ -187,33 +194,30 @@ impl Network {
         if let Some(tree) = known {
             return Arc::clone(tree);
         }
-        let tree = Arc::new(self.grow(source, goal, version));
+        let tree = Arc::new(self.build_tree(source, goal, version));
         self.trees.insert((source, goal), Arc::clone(&tree));
         tree
     }
 
-    /// Sends a datagram into `tree`, and reports the outcomes to `onward`.
+    /// Sends a datagram along `tree` from this point on, and reports the outcomes to `onward`.
     pub(crate) fn send(
         &mut self,
         now: Time,
         tree: &Tree,
+        from: Hop,
         load: Load,
         onward: &mut impl FnMut(Onward),
     ) {
-        self.forward(now, now, tree, tree.roots.clone(), load, onward);
-    }
-
-    /// Continues with a datagram that reaches the link of `branch`, as reported by
-    /// [`Onward::Queue`].
-    pub(crate) fn send_on(
-        &mut self,
-        now: Time,
-        tree: &Tree,
-        branch: u32,
-        load: Load,
-        onward: &mut impl FnMut(Onward),
-    ) {
-        self.forward(now, now, tree, branch..branch + 1, load, onward);
+        let branches = match from {
+            Hop::Source => tree.roots.clone(),
+            Hop::Link(branch) => branch..branch + 1,
+            Hop::PastCable(branch) => {
+                let branch = &tree.branches[branch as usize];
+                self.links[branch.link as usize].count(load);
+                branch.children.clone()
+            }
+        };
+        self.forward(now, now, tree, branches, load, onward);
     }
 
     /// Queues a frame for the shared cable of its branch. Returns `None` if the interface's queue
@@ -236,21 +240,6 @@ impl Network {
     pub(crate) fn pass(&mut self, now: Time, cable: CableIx) -> (Option<Frame>, Option<Time>) {
         let cable = &mut self.cables[cable as usize];
         (cable.end(), cable.begin(now))
-    }
-
-    /// Continues with a datagram that has passed the shared cable of `branch`, and reports the
-    /// outcomes to `onward`.
-    pub(crate) fn send_behind(
-        &mut self,
-        now: Time,
-        tree: &Tree,
-        branch: u32,
-        load: Load,
-        onward: &mut impl FnMut(Onward),
-    ) {
-        let branch = &tree.branches[branch as usize];
-        self.links[branch.link as usize].count(load);
-        self.forward(now, now, tree, branch.children.clone(), load, onward);
     }
 
     /// Returns the time that the next bytes of a stream take from one host to another, on idle
@@ -320,7 +309,7 @@ impl Network {
 
     /// Builds the tree from the links set for it, or else from the links between the source and
     /// each receiver.
-    fn grow(&mut self, source: HostIx, goal: Goal, version: Version) -> Tree {
+    fn build_tree(&mut self, source: HostIx, goal: Goal, version: Version) -> Tree {
         self.find_routes(source);
         let (edges, routes) = (self.topology.edges(), self.routes_of(source));
         let receivers: Vec<HostIx> = match goal {
@@ -379,7 +368,7 @@ mod tests {
     fn arrivals(network: &mut Network, source: u32, goal: Goal) -> Vec<(u64, u32)> {
         let tree = network.tree(HostIx(source), goal);
         let mut found = Vec::new();
-        network.send(Time(0), &tree, load(100), &mut |onward| match onward {
+        network.send(Time(0), &tree, Hop::Source, load(100), &mut |onward| match onward {
             Onward::Arrive(at, host) => found.push((at.0 / 1000, host.0)),
             other => panic!("{other:?}"),
         });
@@ -426,12 +415,12 @@ mod tests {
         let mut next = Vec::new();
         for may_be_lost in [true, false] {
             let load = Load { may_be_lost, ..load(100) };
-            network.send(Time(0), &tree, load, &mut |onward| next.push(onward));
+            network.send(Time(0), &tree, Hop::Source, load, &mut |onward| next.push(onward));
         }
         assert_eq!(next, [Onward::Lost, Onward::Arrive(Time(50_000), HostIx(1))]);
         next.clear();
         network.set_loss(Loss::None, 7);
-        network.send(Time(0), &tree, load(100), &mut |onward| next.push(onward));
+        network.send(Time(0), &tree, Hop::Source, load(100), &mut |onward| next.push(onward));
         assert!(!next.contains(&Onward::Lost), "the link goes on losing: {next:?}");
     }
 
@@ -442,15 +431,15 @@ mod tests {
         let mut network = Network::new(Topology::rack(2, 1, far, slow), 1);
         let tree = network.tree(HostIx(0), Goal::Host(HostIx(1)));
         let mut next = Vec::new();
-        network.send(Time(0), &tree, load(1000), &mut |onward| next.push(onward));
+        network.send(Time(0), &tree, Hop::Source, load(1000), &mut |onward| next.push(onward));
         let Onward::Queue(at, branch) = next[0] else { panic!("{next:?}") };
         assert_eq!(at, Time(500_000), "the uplink comes later than now");
         next.clear();
-        network.send_on(at, &tree, branch, load(1000), &mut |onward| next.push(onward));
+        network.send(at, &tree, Hop::Link(branch), load(1000), &mut |onward| next.push(onward));
         let Onward::Queue(at, branch) = next[0] else { panic!("{next:?}") };
         assert_eq!(at, Time(1_500_000), "a millisecond at 8 Mbit/s");
         next.clear();
-        network.send_on(at, &tree, branch, load(1000), &mut |onward| next.push(onward));
+        network.send(at, &tree, Hop::Link(branch), load(1000), &mut |onward| next.push(onward));
         assert_eq!(next, [Onward::Arrive(Time(3_000_000), HostIx(1))]);
     }
 }

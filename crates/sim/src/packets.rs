@@ -4,12 +4,8 @@ use std::sync::Arc;
 
 use carom_proto::Class;
 
-use crate::HostIx;
-use crate::network::Goal;
-use crate::tree::Tree;
-
-/// The number of a datagram in flight.
-pub(crate) type PacketIx = u32;
+use crate::ids::{HostIx, PacketIx};
+use crate::tree::{Goal, Tree};
 
 /// Slots for datagrams. A slot and its memory are reused when its last holder has released it.
 #[derive(Debug, Default)]

@@ -19,9 +19,9 @@ pub struct Roster {
     members: BTreeMap<GroupId, BTreeMap<HostIx, NodeId>>,
     settings: BTreeMap<GroupId, GroupSettings>,
     delay: Duration,
-    told: BTreeMap<HostIx, Time>,
+    reported: BTreeMap<HostIx, Time>,
     /// Scheduled reports to each member about a group.
-    untold: BTreeMap<(HostIx, GroupId), Vec<Scheduled>>,
+    pending: BTreeMap<(HostIx, GroupId), Vec<Scheduled>>,
     versions: BTreeMap<(HostIx, GroupId), u32>,
     rng: Rng,
 }
@@ -34,8 +34,8 @@ impl Roster {
             members: BTreeMap::new(),
             settings: BTreeMap::new(),
             delay,
-            told: BTreeMap::new(),
-            untold: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            pending: BTreeMap::new(),
             versions: BTreeMap::new(),
             rng: Rng::new(seed),
         }
@@ -78,9 +78,9 @@ impl Roster {
         members.insert(host, newcomer);
         for (other, old) in others {
             self.inform(world, other, Command::Met(newcomer, host.endpoint()));
-            self.tell(world, other, group, newcomer, ViewChangeKind::Joined);
+            self.report(world, other, group, newcomer, ViewChangeKind::Joined);
             self.inform(world, host, Command::Met(old, other.endpoint()));
-            self.tell(world, host, group, old, ViewChangeKind::Joined);
+            self.report(world, host, group, old, ViewChangeKind::Joined);
         }
         Ok(())
     }
@@ -91,11 +91,11 @@ impl Roster {
         let Some(id) = member else { return };
         world.command(host, Command::Leave(group).into());
         // No report of this membership may reach the next one.
-        let untold = self.untold.remove(&(host, group)).unwrap_or_default();
-        untold.into_iter().for_each(|news| world.cancel(news));
+        let pending = self.pending.remove(&(host, group)).unwrap_or_default();
+        pending.into_iter().for_each(|news| world.cancel(news));
         world.unsubscribe(host, group);
         for other in self.members(group).collect::<Vec<_>>() {
-            self.tell(world, other, group, id, ViewChangeKind::Left);
+            self.report(world, other, group, id, ViewChangeKind::Left);
         }
     }
 
@@ -116,15 +116,15 @@ impl Roster {
         host: HostIx,
     ) -> Vec<GroupId> {
         let groups = self.groups_of(host);
-        self.told.remove(&host);
+        self.reported.remove(&host);
         let mut known = BTreeSet::new();
         for group in &groups {
             let member = self.members.get_mut(group).and_then(|hosts| hosts.remove(&host));
             let Some(id) = member else { continue };
             self.versions.remove(&(host, *group));
-            self.untold.remove(&(host, *group));
+            self.pending.remove(&(host, *group));
             for other in self.members(*group).collect::<Vec<_>>() {
-                self.tell(world, other, *group, id, ViewChangeKind::Failed);
+                self.report(world, other, *group, id, ViewChangeKind::Failed);
                 known.insert((other, id));
             }
         }
@@ -136,15 +136,15 @@ impl Roster {
 
     /// Reports to the engine on `host` that the one on `other` has failed, although it has not.
     pub fn suspect<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
-        self.tell_of_all(world, host, other, ViewChangeKind::Failed);
+        self.report_in_all(world, host, other, ViewChangeKind::Failed);
     }
 
     /// Reports to the engine on `host` that the one on `other` is online after all.
     pub fn trust<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
-        self.tell_of_all(world, host, other, ViewChangeKind::Joined);
+        self.report_in_all(world, host, other, ViewChangeKind::Joined);
     }
 
-    fn tell_of_all<M: GroupMember>(
+    fn report_in_all<M: GroupMember>(
         &mut self,
         world: &mut World<M>,
         host: HostIx,
@@ -154,7 +154,7 @@ impl Roster {
         let Some(id) = world.node_id(other).filter(|_| host != other) else { return };
         for group in self.groups_of(other) {
             if self.members.get(&group).is_some_and(|hosts| hosts.contains_key(&host)) {
-                self.tell(world, host, group, id, kind);
+                self.report(world, host, group, id, kind);
             }
         }
     }
@@ -162,13 +162,13 @@ impl Roster {
     /// Reports the address of a node, or that the node is gone, to the engine on `host`. It is not
     /// reported before the pending view changes.
     fn inform<M: GroupMember>(&self, world: &mut World<M>, host: HostIx, news: Command) {
-        match self.told.get(&host).filter(|_| !self.delay.is_zero()) {
+        match self.reported.get(&host).filter(|_| !self.delay.is_zero()) {
             Some(last) => _ = world.command_at(*last, host, news.into()),
             None => world.command(host, news.into()),
         }
     }
 
-    fn tell<M: GroupMember>(
+    fn report<M: GroupMember>(
         &mut self,
         world: &mut World<M>,
         host: HostIx,
@@ -185,9 +185,9 @@ impl Roster {
         }
         let delay = self.delay.as_nanos() as f64 * self.rng.fraction();
         let at = world.now() + Duration::from_nanos(delay as u64);
-        let last = self.told.entry(host).or_default();
+        let last = self.reported.entry(host).or_default();
         *last = at.max(*last);
         let news = world.command_at(*last, host, Command::View(change).into());
-        self.untold.entry((host, group)).or_default().push(news);
+        self.pending.entry((host, group)).or_default().push(news);
     }
 }

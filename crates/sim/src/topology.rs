@@ -5,8 +5,8 @@ use core::time::Duration;
 use carom_proto::Rng;
 use carom_proto::loss::Loss;
 
-use crate::HostIx;
-use crate::ethernet::{CableIx, Ethernet};
+use crate::ethernet::Ethernet;
+use crate::ids::{CableIx, HostIx, LinkIx, NodeIx};
 
 /// One direction of a cable.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,17 +37,18 @@ pub enum Jitter {
 
 /// Hosts, switches and directed links.
 ///
-/// Routes are shortest in hops. Of equal ones the first connected link is used, or, in a
-/// [cluster](Topology::cluster), one that differs from host to host. Both choices are the same in
-/// every run.
+/// Routes are shortest in hops. Of equal ones the first connected link is used, or one that differs
+/// from host to host, see [`Topology::with_spread_routes`]. Both choices are the same in every run.
+///
+/// Directed links are numbered in the order in which they were connected.
 #[derive(Clone, Debug)]
 pub struct Topology {
     hosts: u32,
     nodes: u32,
     /// `true` if hosts forward datagrams for others.
-    pub(crate) hosts_forward: bool,
+    hosts_forward: bool,
     /// `true` if hosts choose differently among paths of equal length.
-    pub(crate) spreads_routes: bool,
+    spreads_routes: bool,
     links: Vec<Edge>,
     cables: Vec<Ethernet>,
     /// Outgoing links of each node, in the order in which they were connected.
@@ -63,11 +64,6 @@ pub(crate) struct Edge {
     /// The shared cable that it leads over.
     pub(crate) cable: Option<CableIx>,
 }
-
-/// The number of a host or switch. Hosts come first.
-pub(crate) type NodeIx = u32;
-/// The number of a directed link.
-pub(crate) type LinkIx = u32;
 
 /// A host or a switch of a [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -192,7 +188,18 @@ impl Topology {
         Self::rack(switches, hosts_per_switch, host_link, uplink)
     }
 
-    /// Connects two places by `link` in each direction.
+    /// Lets hosts forward datagrams for others.
+    pub fn with_forwarding_hosts(self) -> Self {
+        Self { hosts_forward: true, ..self }
+    }
+
+    /// Lets sources choose differently among paths of equal length, as switches spread flows, to
+    /// avoid a link that is on the path of every source.
+    pub fn with_spread_routes(self) -> Self {
+        Self { spreads_routes: true, ..self }
+    }
+
+    /// Connects two places by `link` in each direction, first from `a` to `b`.
     ///
     /// # Panics
     /// Panics if one of the places does not exist.
@@ -221,7 +228,25 @@ impl Topology {
         (0..self.hosts).map(HostIx)
     }
 
-    pub(crate) fn is_host(&self, node: NodeIx) -> bool {
+    /// Returns the numbers of the links from one host to another, the last one first, or `None` if
+    /// there is no path.
+    pub fn route(&self, from: HostIx, to: HostIx) -> Option<Vec<u32>> {
+        let routes = self.routes_from(from.0, |_| true);
+        let (mut node, mut links) = (to.0, Vec::new());
+        while node != from.0 {
+            let link = Some(routes[node as usize]).filter(|link| *link != NO_LINK)?;
+            links.push(link);
+            node = self.links[link as usize].tail;
+        }
+        Some(links)
+    }
+
+    /// Returns the places that each directed link leads from and to.
+    pub fn links(&self) -> impl Iterator<Item = [Place; 2]> {
+        self.links.iter().map(|edge| [self.place(edge.tail), self.place(edge.head)])
+    }
+
+    fn is_host(&self, node: NodeIx) -> bool {
         node < self.hosts
     }
 
@@ -258,7 +283,7 @@ impl Topology {
                     }
                 } else if self.spreads_routes
                     && hops[head as usize] == steps
-                    && liking(source, *link) > liking(source, *known)
+                    && preference(source, *link) > preference(source, *known)
                 {
                     *known = *link;
                 }
@@ -285,7 +310,6 @@ impl Topology {
         leaving.filter(|link| self.links[*link as usize].head == head).collect()
     }
 
-    /// Returns the place of a node.
     pub(crate) fn place(&self, node: NodeIx) -> Place {
         if self.is_host(node) { Place::Host(node) } else { Place::Switch(node - self.hosts) }
     }
@@ -308,7 +332,7 @@ impl Topology {
 /// Returns a source's preference for a link. Of paths of equal length a source takes the one that
 /// it prefers, as switches choose by a hash of the addresses. The mixing is that of SplitMix64 (G.
 /// Steele, D. Lea, C. Flood, OOPSLA 2014).
-fn liking(source: NodeIx, link: LinkIx) -> u64 {
+fn preference(source: NodeIx, link: LinkIx) -> u64 {
     let mut mixed = (u64::from(source) << 32 | u64::from(link)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -9,9 +9,8 @@ use std::io::{self, Write};
 
 use carom_proto::{Endpoint, GroupId, Time};
 
-use crate::HostIx;
-use crate::host::PORT;
-use crate::network::Goal;
+use crate::ids::{HostIx, PORT};
+use crate::tree::Goal;
 
 /// A capture in progress.
 pub(crate) struct Trace {

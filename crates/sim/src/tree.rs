@@ -2,8 +2,18 @@
 
 use core::ops::Range;
 
-use crate::HostIx;
-use crate::topology::{Edge, LinkIx, NodeIx};
+use carom_proto::GroupId;
+
+use crate::ids::{HostIx, LinkIx, NodeIx};
+use crate::topology::Edge;
+
+/// Receivers of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Goal {
+    Host(HostIx),
+    Group(GroupId),
+    Everyone,
+}
 
 /// The links that carry a datagram from one host to its receivers, each once. The children of a
 /// branch are contiguous, after it.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use carom_proto::{Class, Destination, Endpoint, GroupId, NodeId, Time, Transmit, Wakeup};
+use carom_proto::{Class, Destination, Endpoint, GroupId, NodeId, Time, Transmit};
 use carom_sim::{Ethernet, Happening, HostIx, Machine, Topology, World, WorldConfig};
 
 const GROUP: GroupId = GroupId(9);
@@ -24,8 +24,6 @@ impl Machine for Talker {
         self.1.push_back(source);
     }
 
-    fn handle_timeout(&mut self, _now: Time) {}
-
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (destination, bytes) = self.0.pop_front()?;
         out.resize(bytes, 0);
@@ -35,12 +33,6 @@ impl Machine for Talker {
     fn poll_event(&mut self) -> Option<Endpoint> {
         self.1.pop_front()
     }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        None
-    }
-
-    fn check(&self) {}
 }
 
 fn world(ethernet: Ethernet) -> World<Talker> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carom_proto::loss::Loss;
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
-use carom_proto::{Endpoint, NodeId, Rng, Time, Transmit, Wakeup};
+use carom_proto::{Endpoint, NodeId, Rng, Time, Transmit};
 use carom_sim::{Fault, HostIx, Link, Machine, Topology, World, WorldConfig};
 
 /// A machine that executes commands on connections, and records their events.
@@ -59,10 +59,6 @@ impl Machine for Talker {
 
     fn handle_command(&mut self, _now: Time, _command: ()) {}
 
-    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
-
-    fn handle_timeout(&mut self, _now: Time) {}
-
     fn poll_transmit(&mut self, _out: &mut Vec<u8>) -> Option<Transmit> {
         None
     }
@@ -92,16 +88,6 @@ impl Machine for Talker {
     fn poll_link(&mut self) -> Option<LinkCommand> {
         (!self.commands.is_empty()).then(|| self.commands.remove(0))
     }
-
-    fn poll_event(&mut self) -> Option<()> {
-        None
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        None
-    }
-
-    fn check(&self) {}
 }
 
 const A: HostIx = HostIx(0);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_proto::{Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
+use carom_proto::{Destination, Endpoint, NodeId, Time, Transmit};
 use carom_sim::{Fault, HostIx, Link, Machine, Place, Topology, World, WorldConfig};
 
 /// A machine that records its calls, and sends datagrams on command.
@@ -39,16 +39,6 @@ impl Machine for Recorder {
         out.extend_from_slice(b"hello");
         Some(Transmit { destination, class: carom_proto::Class::Data })
     }
-
-    fn poll_event(&mut self) -> Option<()> {
-        None
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        None
-    }
-
-    fn check(&self) {}
 }
 
 const HOST: HostIx = HostIx(0);

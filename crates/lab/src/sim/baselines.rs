@@ -1,5 +1,6 @@
-//! Protocols that Carom is compared with, as subjects of the fuzzer.
+//! Suites of the protocols that Carom is compared with.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use carom_baselines::Timeouts;
@@ -11,88 +12,41 @@ use carom_baselines::lbrm::{self, Lbrm};
 use carom_baselines::rmtp::{self, Rmtp};
 use carom_baselines::srm::{self, Srm};
 use carom_baselines::tmtp::{self, Tmtp};
-use carom_proto::{Engine, GroupSettings, NodeId, Origin, Profile, Rng};
-use carom_sim::fuzz::{OwedFrom, Setup, Subject};
+use carom_conformance::lateral::{EngineSuite, OwedFrom, Setup};
+use carom_conformance::one_of;
+use carom_proto::{Engine, NodeId, Origin, Profile, Rng};
 
-use super::subjects::one_of;
-
-/// Returns all baseline protocols.
-pub(super) fn all() -> Vec<Box<dyn Subject>> {
-    vec![
-        Box::new(Baseline { name: "srm", draw: draw_srm }),
-        Box::new(Baseline { name: "bimodal", draw: draw_bimodal }),
-        Box::new(Baseline { name: "fec", draw: draw_fec }),
-        Box::new(Baseline { name: "ack", draw: draw_ack }),
-        Box::new(Baseline { name: "rmtp", draw: draw_rmtp }),
-        Box::new(Baseline { name: "lbrm", draw: draw_lbrm }),
-        Box::new(Baseline { name: "tmtp", draw: draw_tmtp }),
+/// Returns the suites of all baseline protocols.
+pub(super) fn all() -> [EngineSuite; 7] {
+    [
+        EngineSuite { name: "srm", set_up: draw_srm },
+        EngineSuite { name: "bimodal", set_up: draw_bimodal },
+        EngineSuite { name: "fec", set_up: draw_fec },
+        EngineSuite { name: "ack", set_up: draw_ack },
+        EngineSuite { name: "rmtp", set_up: draw_rmtp },
+        EngineSuite { name: "lbrm", set_up: draw_lbrm },
+        EngineSuite { name: "tmtp", set_up: draw_tmtp },
     ]
 }
 
-/// Protocol, and the function that draws its settings.
-struct Baseline {
-    name: &'static str,
-    draw: fn(&mut Rng) -> Drawn,
-}
-
-/// Drawn settings of a protocol.
-struct Drawn {
-    text: String,
-    make: Box<dyn Fn(NodeId, u64) -> Box<dyn Engine>>,
+/// Returns the settings of a baseline protocol with engines that `make` creates. Every one gives up
+/// eventually, in its own way, and reports the loss.
+fn setup<C: Clone + Debug + 'static, E: Engine + 'static>(
+    config: &C,
     limit_bytes: usize,
-    patience: Duration,
-}
-
-impl Subject for Baseline {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn set_up(&self, rng: &mut Rng) -> Box<dyn Setup> {
-        Box::new((self.draw)(rng))
-    }
-}
-
-impl Setup for Drawn {
-    fn describe(&self) -> String {
-        self.text.clone()
-    }
-
-    fn group(&self, name: &str) -> GroupSettings {
-        GroupSettings::new(name, Profile::Guest)
-    }
-
-    fn engine(&self, origin: Origin, seed: u64) -> Box<dyn Engine> {
-        (self.make)(origin.node, seed)
-    }
-
-    fn limit_bytes(&self) -> usize {
-        self.limit_bytes
-    }
-
-    fn owed_from(&self) -> OwedFrom {
-        OwedFrom::FirstHeard
-    }
-
-    /// Every baseline protocol gives up eventually, in its own way, and reports the loss.
-    fn delivers_all(&self) -> bool {
-        false
-    }
-
-    fn patience(&self) -> Duration {
-        self.patience
-    }
-
-    fn broken_promise(&self, _: &[(&'static str, u64)]) -> Option<String> {
-        None
-    }
-
-    fn confirms(&self) -> bool {
-        false
+    make: impl Fn(NodeId, C, u64) -> E + 'static,
+) -> Setup {
+    let engines = config.clone();
+    let engine = move |origin: Origin, seed| make(origin.node, engines.clone(), seed);
+    Setup {
+        owed_from: OwedFrom::FirstHeard,
+        delivers_all: false,
+        confirms: false,
+        ..Setup::new(format!("{config:?}"), Profile::Guest, engine, limit_bytes)
     }
 }
 
-fn draw_srm(rng: &mut Rng) -> Drawn {
+fn draw_srm(rng: &mut Rng) -> Setup {
     let presets =
         [srm::Config::ns2_fixed(), srm::Config::ns2_adaptive(), srm::Config::datacenter()];
     let config = srm::Config {
@@ -100,12 +54,10 @@ fn draw_srm(rng: &mut Rng) -> Drawn {
         give_up_after: Duration::from_secs(8),
         ..one_of(rng, &presets)
     };
-    let (text, limit_bytes) = (format!("{config:?}"), config.retain_bytes);
-    let make = move |id, seed| Box::new(Srm::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
+    setup(&config, config.retain_bytes, Srm::new)
 }
 
-fn draw_bimodal(rng: &mut Rng) -> Drawn {
+fn draw_bimodal(rng: &mut Rng) -> Setup {
     let config = bimodal::Config {
         max_history: one_of(rng, &[16_384, 50]),
         retransmissions_per_round: one_of(rng, &[100, 5]),
@@ -113,12 +65,10 @@ fn draw_bimodal(rng: &mut Rng) -> Drawn {
     };
     // Each of up to four groups has a history. `MOST_BYTES` includes the overhead of a message.
     let limit_bytes = 4 * config.max_history * MOST_BYTES;
-    let text = format!("{config:?}");
-    let make = move |id, seed| Box::new(Bimodal::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
+    setup(&config, limit_bytes, Bimodal::new)
 }
 
-fn draw_fec(rng: &mut Rng) -> Drawn {
+fn draw_fec(rng: &mut Rng) -> Setup {
     let config = fec::Config {
         r: one_of(rng, &[1, 4, 8]),
         c: one_of(rng, &[0, 1, 5]),
@@ -131,25 +81,21 @@ fn draw_fec(rng: &mut Rng) -> Drawn {
     // stream.
     let shards = usize::from(config.r) + usize::from(config.c);
     let sets = 4 * (1 + MOST_STREAMS * config.max_sets) * shards * MOST_BYTES;
-    let (text, limit_bytes) = (format!("{config:?}"), config.retain_bytes + sets);
-    let make =
-        move |id, seed| Box::new(SenderFec::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
+    let limit_bytes = config.retain_bytes + sets;
+    setup(&config, limit_bytes, SenderFec::new)
 }
 
-fn draw_ack(rng: &mut Rng) -> Drawn {
+fn draw_ack(rng: &mut Rng) -> Setup {
     let config = ack::Config {
         window: one_of(rng, &[1024, 8, 1]),
         max_retransmissions: one_of(rng, &[10, 3]),
         give_up_after: Duration::from_secs(8),
         ..ack::Config::default()
     };
-    let (text, limit_bytes) = (format!("{config:?}"), 4 * config.window * MOST_BYTES);
+    let limit_bytes = 4 * config.window * MOST_BYTES;
     // The sender waits for a member during all retransmissions, each after the longest timeout.
     let patience = config.timeouts.most * (config.max_retransmissions + 1);
-    let make =
-        move |id, seed| Box::new(AckTimeout::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes, patience }
+    Setup { patience, ..setup(&config, limit_bytes, AckTimeout::new) }
 }
 
 /// Draws the settings that protocols with domains have in common: a hierarchy with one head, with
@@ -167,7 +113,7 @@ fn draw_domains(rng: &mut Rng) -> DomainConfig {
     }
 }
 
-fn draw_rmtp(rng: &mut Rng) -> Drawn {
+fn draw_rmtp(rng: &mut Rng) -> Setup {
     let config = rmtp::Config {
         domains: draw_domains(rng),
         repair_by: one_of(rng, &[RepairBy::FewerLinks, RepairBy::Threshold(0)]),
@@ -176,13 +122,12 @@ fn draw_rmtp(rng: &mut Rng) -> Drawn {
         slow_after: one_of(rng, &[Duration::from_secs(5), Duration::from_secs(1)]),
         ..rmtp::Config::default()
     };
-    let (text, limit_bytes) = (format!("{config:?}"), config.domains.retain_bytes);
+    let limit_bytes = config.domains.retain_bytes;
     let patience = config.slow_after + Duration::from_secs(1);
-    let make = move |id, seed| Box::new(Rmtp::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes, patience }
+    Setup { patience, ..setup(&config, limit_bytes, Rmtp::new) }
 }
 
-fn draw_lbrm(rng: &mut Rng) -> Drawn {
+fn draw_lbrm(rng: &mut Rng) -> Setup {
     let defaults = lbrm::Config::default();
     let long = Duration::from_millis(200);
     let long = Timeouts { initial: long, least: long, ..defaults.nack_timeouts };
@@ -192,12 +137,11 @@ fn draw_lbrm(rng: &mut Rng) -> Drawn {
         nack_timeouts: one_of(rng, &[defaults.nack_timeouts, long]),
         ..defaults
     };
-    let (text, limit_bytes) = (format!("{config:?}"), config.domains.retain_bytes);
-    let make = move |id, seed| Box::new(Lbrm::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
+    let limit_bytes = config.domains.retain_bytes;
+    setup(&config, limit_bytes, Lbrm::new)
 }
 
-fn draw_tmtp(rng: &mut Rng) -> Drawn {
+fn draw_tmtp(rng: &mut Rng) -> Setup {
     let config = tmtp::Config {
         domains: draw_domains(rng),
         nack_spread: one_of(rng, &[Duration::from_millis(2), Duration::ZERO]),
@@ -205,14 +149,11 @@ fn draw_tmtp(rng: &mut Rng) -> Drawn {
         slow_after: one_of(rng, &[Duration::from_secs(5), Duration::from_secs(1)]),
         ..tmtp::Config::default()
     };
-    let (text, limit_bytes) = (format!("{config:?}"), config.domains.retain_bytes);
+    let limit_bytes = config.domains.retain_bytes;
     let patience = config.slow_after + config.retransmit_after + Duration::from_secs(1);
-    let make = move |id, seed| Box::new(Tmtp::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes, patience }
+    Setup { patience, ..setup(&config, limit_bytes, Tmtp::new) }
 }
 
-/// For protocols whose senders do not wait for receivers.
-const NONE_HELD_BACK: Duration = Duration::ZERO;
 /// Maximum cost of keeping a message of the scenarios, with its overhead.
 const MOST_BYTES: usize = 1400;
 /// Maximum number of senders in a group of a scenario: hosts, and hosts that returned with a new
@@ -222,14 +163,14 @@ const MOST_STREAMS: usize = 60;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_sim::fuzz;
+    use carom_sim::scenario::Suite as _;
 
     /// A burst of losses on a link lasted longer than the time after which losses are given up.
     #[test]
     fn seeds_that_failed_with_long_bursts_of_losses_hold() {
-        let subject = Baseline { name: "fec", draw: draw_fec };
+        let suite = EngineSuite { name: "fec", set_up: draw_fec };
         for seed in [660_000_196, 660_000_406, 660_000_893] {
-            let found = fuzz::run_seed(&subject, seed).failure.map(|it| it.violations);
+            let found = suite.run_seed(seed).failure.map(|it| it.violations);
             assert!(found.is_none(), "seed {seed}: {found:#?}");
         }
     }

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use carom_sim::fuzz::{Failure, Outcome as Run};
+use carom_sim::scenario::{AnySuite, Failure, Outcome as Run};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output};
 use serde::Serialize;
 
-use super::subjects::{self, Game};
+use super::suites;
 
 /// Search for a seed under which an engine breaks a guarantee
 ///
@@ -77,7 +77,7 @@ struct Failed {
 /// # Errors
 /// Fails if the protocol is unknown, the seeds exceed 64 bits, or the capture cannot be written.
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
-    let game = subjects::named(&args.protocol).map_err(|names| {
+    let suite = suites::named(&args.protocol).map_err(|names| {
         let cause = format!("unknown protocol '{}'", args.protocol);
         CliError::new(cause, format!("give one of {}", names.join(", ")))
     })?;
@@ -92,12 +92,12 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     // bury that.
     std::panic::set_hook(Box::new(|_| {}));
     if let Some(path) = &args.trace {
-        trace(&game, args.from, path)?;
+        trace(&*suite, args.from, path)?;
     }
     let start = Instant::now();
-    let runs = play_all(&game, args, interrupt);
+    let runs = play_all(&*suite, args, interrupt);
     let _ = std::panic::take_hook();
-    let report = Report::new(args, game.name(), runs, start.elapsed());
+    let report = Report::new(args, suite.name(), runs, start.elapsed());
     if args.json {
         output::json(&report)?;
     } else {
@@ -106,20 +106,20 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::of(!report.failures.is_empty()))
 }
 
-fn trace(game: &Game, seed: u64, path: &PathBuf) -> Result<(), CliError> {
+fn trace(suite: &dyn AnySuite, seed: u64, path: &PathBuf) -> Result<(), CliError> {
     let tried = format!("--trace {}", path.display());
     let not_written = |error: std::io::Error| {
         let cause = format!("{tried}: {}", carom_terminal::plain(&error));
         CliError::new(cause, "give a writable file")
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
-    let play = || game.trace(seed, Box::new(file));
+    let play = || suite.trace(seed, Box::new(file));
     // A panic is reported with the findings. The packets up to the panic are in the file, because
     // dropping the writer flushes it.
     catch_unwind(AssertUnwindSafe(play)).unwrap_or(Ok(())).map_err(not_written)
 }
 
-fn play_all(game: &Game, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Run> {
+fn play_all(suite: &dyn AnySuite, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Run> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let (end, next) = (args.from + args.seeds, AtomicU64::new(args.from));
     let runs = Mutex::new(BTreeMap::new());
@@ -130,7 +130,7 @@ fn play_all(game: &Game, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Ru
             if seed >= end {
                 break;
             }
-            let run = game.run_seed(seed);
+            let run = suite.run_seed(seed);
             failures.fetch_add(u64::from(run.failure.is_some()), Ordering::Relaxed);
             runs.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, run);
         }
@@ -245,62 +245,13 @@ const EXAMPLE: &str = "Examples:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::{Engine, GroupSettings, Origin, Rng};
-    use carom_sim::fuzz::{OwedFrom, Setup, Subject};
+    use carom_conformance::lateral::{EngineSuite, LATERAL, Setup};
+    use carom_proto::Rng;
 
-    use crate::sim::subjects::LateralSubject;
-
-    /// Protocol whose check of promises panics, like an engine with a broken invariant.
-    struct Broken(LateralSubject);
-
-    struct BrokenSetup(Box<dyn Setup>);
-
-    impl Subject for Broken {
-        fn name(&self) -> &'static str {
-            "broken"
-        }
-
-        fn set_up(&self, rng: &mut Rng) -> Box<dyn Setup> {
-            Box::new(BrokenSetup(self.0.set_up(rng)))
-        }
-    }
-
-    impl Setup for BrokenSetup {
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-
-        fn group(&self, name: &str) -> GroupSettings {
-            self.0.group(name)
-        }
-
-        fn engine(&self, origin: Origin, seed: u64) -> Box<dyn Engine> {
-            self.0.engine(origin, seed)
-        }
-
-        fn limit_bytes(&self) -> usize {
-            self.0.limit_bytes()
-        }
-
-        fn owed_from(&self) -> OwedFrom {
-            self.0.owed_from()
-        }
-
-        fn delivers_all(&self) -> bool {
-            self.0.delivers_all()
-        }
-
-        fn broken_promise(&self, _: &[(&'static str, u64)]) -> Option<String> {
-            panic!("an invariant is broken")
-        }
-
-        fn patience(&self) -> Duration {
-            self.0.patience()
-        }
-
-        fn confirms(&self) -> bool {
-            self.0.confirms()
-        }
+    /// Sets up engines whose check of promises panics, like an engine with a broken invariant.
+    fn broken(rng: &mut Rng) -> Setup {
+        let setup = (LATERAL.set_up)(rng);
+        Setup { broken_promise: Box::new(|_| panic!("an invariant is broken")), ..setup }
     }
 
     #[test]
@@ -311,8 +262,8 @@ mod tests {
     #[test]
     fn the_capture_of_a_seed_that_panics_holds_what_led_to_it() {
         let path = std::env::temp_dir().join(format!("carom-broken-{}", std::process::id()));
-        let game = Game::Engines(Box::new(Broken(LateralSubject)));
-        assert!(trace(&game, 7, &path).is_ok(), "it can be written");
+        let suite = EngineSuite { name: "broken", set_up: broken };
+        assert!(trace(&suite, 7, &path).is_ok(), "it can be written");
         let bytes = std::fs::read(&path).expect("it was written");
         std::fs::remove_file(&path).expect("it is ours");
         assert!(bytes.len() > 10_000, "{} bytes", bytes.len());

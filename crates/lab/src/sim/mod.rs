@@ -2,7 +2,7 @@
 
 mod baselines;
 mod fuzz;
-mod subjects;
+mod suites;
 
 use carom_terminal::{CliError, Outcome};
 use clap::Subcommand;

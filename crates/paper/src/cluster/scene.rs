@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use carom_conformance::rdcm::cluster;
 use carom_proto::rdcm::topology::{LinkId, Vertex};
 use carom_proto::rdcm::tree::MulticastTree;
 use carom_proto::{
     Event, GroupId, GroupSettings, SendError, SendOptions, Time, ViewChange, ViewChangeKind,
 };
-use carom_sim::{Happening, HostIx, Topology, World, WorldConfig};
+use carom_sim::{Happening, HostIx, World, WorldConfig};
 
 use super::plane::{GROUP, Plane, node_of};
 use super::protocol::{Maker, Protocol};
@@ -48,7 +49,7 @@ fn keep_to_the_tree(
     for (group, listeners) in listeners {
         for from in listeners {
             let (tree, _) = MulticastTree::shortest(&plane.cluster, &others, *from, listeners);
-            world.set_tree(*group, &tree);
+            cluster::set_tree(world, &plane.cluster, *group, &tree);
         }
     }
 }
@@ -70,7 +71,7 @@ fn introduce(world: &mut World<Rider>, protocol: Protocol, host: u32, members: &
 impl Scene {
     /// Starts engines of `protocol` on all members, with each other in their views.
     pub(crate) fn new(mut plane: Plane, protocol: Protocol, is_tallied: bool) -> Self {
-        let topology = Topology::cluster(&plane.cluster, |link| plane.link(link));
+        let topology = cluster::topology(&plane.cluster, |link| plane.link(link));
         let config = WorldConfig {
             hashes_history: false,
             checks: false,
@@ -96,7 +97,7 @@ impl Scene {
         for host in &members {
             introduce(&mut world, protocol, *host, &members);
         }
-        world.set_tree(GROUP, &plane.tree);
+        cluster::set_tree(&mut world, &plane.cluster, GROUP, &plane.tree);
         let payload = Bytes::from(vec![0x5A; plane.setting.payload_bytes]);
         let idle_at = world.now();
         Self { world, plane, payload, idle_at, given_bytes: 0, trees: 0 }
@@ -122,7 +123,7 @@ impl Scene {
         let sender = self.world.machine(HostIx(self.plane.sender()));
         let tree = sender.and_then(Rider::tree).filter(|tree| **tree != self.plane.tree).cloned();
         if let Some(tree) = tree {
-            self.world.set_tree(GROUP, &tree);
+            cluster::set_tree(&mut self.world, &self.plane.cluster, GROUP, &tree);
             self.plane.tree = tree;
             self.trees += 1;
         }

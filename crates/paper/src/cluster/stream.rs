@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use carom_conformance::rdcm::cluster::place;
 use carom_proto::rdcm::topology::Vertex;
 use carom_proto::{Class, Event, Time};
-use carom_sim::{Background, Fault, HostIx, Place};
+use carom_sim::{Background, Fault, HostIx};
 
 use super::plane::Setting;
 use super::protocol::Protocol;
@@ -200,12 +201,12 @@ impl Streaming<'_> {
                 let begin = self.scene.world.now();
                 let (datagram_bytes, end) = (BACKGROUND_BYTES, begin + lasts);
                 let flow = Background { bits_per_second, datagram_bytes, begin, end };
-                let [from, to] = [from, to].map(|end| Place::of(cluster, end));
-                self.scene.world.add_background(from, to, flow);
+                let [from, to] = [from, to].map(|end| place(cluster, end));
+                self.scene.world.network().add_background(from, to, flow);
             }
             Happens::Cut { to } => {
                 let link = self.link_to(to);
-                let [from, to] = [link.0, link.1].map(|end| Place::of(cluster, end));
+                let [from, to] = [link.0, link.1].map(|end| place(cluster, end));
                 self.scene.world.apply(&Fault::CutLink(from, to));
                 self.dead.push(link);
             }

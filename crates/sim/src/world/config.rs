@@ -63,12 +63,3 @@ impl WorldConfig {
         }
     }
 }
-
-impl Lossy {
-    pub(super) fn concerns(self, class: Class) -> bool {
-        match self {
-            Self::Everything => true,
-            Self::Only(only) => only == class,
-        }
-    }
-}

@@ -9,17 +9,29 @@ use crate::tree::{Manifest, Source, Tree};
 
 /// Folder of each crate, and the workspace crates that its product code may import. Tests may
 /// import more (`[dev-dependencies]`), but not a crate of `LEAVES`.
-const ARROWS: [Arrow; 13] = [
+const ARROWS: [Arrow; 14] = [
     Arrow { name: "carom-proto", folder: "proto", imports: &[] },
     Arrow { name: "carom-baselines", folder: "baselines", imports: &["carom-proto"] },
     Arrow { name: "carom-files", folder: "files", imports: &[] },
     Arrow { name: "carom-sim", folder: "sim", imports: &["carom-proto"] },
+    Arrow {
+        name: "carom-conformance",
+        folder: "conformance",
+        imports: &["carom-proto", "carom-sim"],
+    },
     Arrow { name: "carom", folder: "carom", imports: &["carom-proto", "carom-sim"] },
     Arrow { name: "carom-terminal", folder: "terminal", imports: &["carom-proto"] },
     Arrow {
         name: "carom-paper",
         folder: "paper",
-        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim", "carom-terminal"],
+        imports: &[
+            "carom",
+            "carom-proto",
+            "carom-baselines",
+            "carom-sim",
+            "carom-conformance",
+            "carom-terminal",
+        ],
     },
     Arrow { name: "carom-control", folder: "control", imports: &["carom-proto"] },
     Arrow {
@@ -30,7 +42,14 @@ const ARROWS: [Arrow; 13] = [
     Arrow {
         name: "carom-lab",
         folder: "lab",
-        imports: &["carom-proto", "carom-baselines", "carom-sim", "carom-paper", "carom-terminal"],
+        imports: &[
+            "carom-proto",
+            "carom-baselines",
+            "carom-sim",
+            "carom-conformance",
+            "carom-paper",
+            "carom-terminal",
+        ],
     },
     Arrow {
         name: "carom-bench",

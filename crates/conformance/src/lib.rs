@@ -1,0 +1,30 @@
+//! Scenarios and checkers that every protocol must pass, in the worlds of [`carom_sim`].
+//!
+//! | suite | engines |
+//! |---|---|
+//! | [`lateral`] | any engine with unordered groups: the lateral engines, and the baselines |
+//! | [`rmp`] | token rings |
+//! | [`rdcm`] | bulk groups |
+//!
+//! Each suite draws the [scenario](carom_sim::scenario) of a seed: first faults of all kinds, then
+//! a healed world in which the group must recover. Its checkers examine the record of the run.
+//! [`providers`] has the membership service that members can get their views from.
+
+mod draft;
+mod draw;
+mod harness;
+pub mod lateral;
+mod memory;
+mod participants;
+pub mod providers;
+pub mod rdcm;
+mod recovery;
+pub mod rmp;
+mod seeds;
+mod step;
+
+pub use draw::one_of;
+pub use harness::Record;
+pub use memory::MemoryUse;
+pub use participants::{Participants, Views};
+pub use step::{Forgery, Kind, Step};

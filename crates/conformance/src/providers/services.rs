@@ -1,0 +1,431 @@
+//! The control processes of a world, and the exchange between them and their store.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use carom_proto::membership::service::frame::Owners;
+use carom_proto::membership::service::{
+    Commit, CommitFailure, CommitId, Detector, DetectorConfig, ServerConfig,
+};
+use carom_proto::{Endpoint, GroupId, NodeId, Rng, Time};
+use carom_sim::{EventQueue, Happening, HostIx, Machine, World};
+
+use super::process::{Process, ProcessEvent, StoreReport};
+use super::resident::{Resident, ResidentCommand};
+use super::store::Store;
+
+/// Configuration of a membership service.
+#[derive(Clone, Debug)]
+pub struct ServicesConfig {
+    /// Settings of every control process.
+    pub server: ServerConfig,
+    /// Hosts of the control processes, one for each. At least one.
+    pub hosts: Vec<HostIx>,
+    /// Place of the store in the network, from which processes can be partitioned. `None` if there
+    /// is one process, with its store in the same machine.
+    pub store_at: Option<HostIx>,
+    /// One-way delay between processes and store.
+    pub store_delay: Duration,
+    /// Time for which a process that the store does not hear keeps its partitions. Has no effect
+    /// with a single process.
+    pub lease: Duration,
+}
+
+/// A membership service, driven together with its [`World`].
+pub struct Services {
+    config: ServicesConfig,
+    store: Store,
+    places: Vec<Place>,
+    /// Leases of processes at the store.
+    leases: BTreeMap<u64, Lease>,
+    queue: EventQueue<Op>,
+    lives: u64,
+    /// Joins that were acknowledged although they were not in the store.
+    unstored: Vec<(GroupId, NodeId)>,
+    rng: Rng,
+}
+
+/// A host for a control process.
+#[derive(Debug, Default)]
+struct Place {
+    /// Number of the process that runs there.
+    life: Option<u64>,
+    /// Reports of the store to it, with their earliest times.
+    reports: VecDeque<(Time, StoreReport)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    place: usize,
+    until: Time,
+}
+
+/// A scheduled operation between processes and store.
+#[derive(Clone, Debug)]
+enum Op {
+    /// A commit reaches the store.
+    Commit { place: usize, life: u64, term: u64, commit: Commit },
+    /// Its answer reaches the process.
+    Answer { place: usize, life: u64, id: CommitId, result: Result<(), CommitFailure> },
+    /// Reports reach the process.
+    Reports(usize),
+    /// Leases are renewed, or expire.
+    Renew,
+}
+
+impl Services {
+    /// Creates a service without running processes.
+    ///
+    /// # Panics
+    /// Panics if there is no host, or if there are several without a shared store.
+    pub fn new(config: ServicesConfig, seed: u64) -> Self {
+        let is_one = config.hosts.len() == 1;
+        assert!(
+            is_one || config.store_at.is_some() && !config.hosts.is_empty(),
+            "store_at is required unless there is one host"
+        );
+        let mut queue = EventQueue::new();
+        if config.store_at.is_some() {
+            queue.add(Time::ZERO, Op::Renew);
+        }
+        Self {
+            store: Store::new(config.server.partitions),
+            places: config.hosts.iter().map(|_| Place::default()).collect(),
+            leases: BTreeMap::new(),
+            queue,
+            lives: 0,
+            unstored: Vec::new(),
+            rng: Rng::new(seed),
+            config,
+        }
+    }
+
+    /// Returns the number of processes, running or not.
+    pub fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Returns the addresses of the processes.
+    pub fn addresses(&self) -> Vec<Endpoint> {
+        self.config.hosts.iter().map(|host| host.endpoint()).collect()
+    }
+
+    /// Returns the store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Returns the store, to inject failures.
+    pub fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// Returns the next join that was acknowledged although it was not in the store.
+    pub fn next_unstored(&mut self) -> Option<(GroupId, NodeId)> {
+        self.unstored.pop()
+    }
+
+    /// Returns `true` if the process with this number runs.
+    pub fn runs(&self, which: usize) -> bool {
+        self.places[which].life.is_some()
+    }
+
+    /// Starts a process, unless it runs.
+    pub fn start<M: Machine>(&mut self, world: &mut World<Resident<M>>, which: usize) {
+        if self.runs(which) {
+            return;
+        }
+        self.lives += 1;
+        let (life, host) = (self.lives, self.config.hosts[which]);
+        let process = Process::new(self.config.server.clone(), self.rng.next_u64());
+        world.spawn(host, NodeId(FIRST_ID + life), Resident::Process(Box::new(process)));
+        self.places[which].life = Some(life);
+        if self.config.store_at.is_none() {
+            // Only one process can have the store open.
+            for partition in 0..self.store.partitions() {
+                self.give(world, partition, which, life);
+            }
+        }
+        let until = world.now() + self.config.lease;
+        self.leases.insert(life, Lease { place: which, until });
+        self.publish_owners(world);
+    }
+
+    /// Kills a process at once.
+    pub fn kill<M: Machine>(&mut self, world: &mut World<Resident<M>>, which: usize) {
+        self.places[which].life = None;
+        self.places[which].reports.clear();
+        world.kill(self.config.hosts[which]);
+    }
+
+    /// Starts the failure detector of a rack on `host`.
+    pub fn start_detector<M: Machine>(
+        &mut self,
+        world: &mut World<Resident<M>>,
+        host: HostIx,
+        config: DetectorConfig,
+    ) {
+        self.lives += 1;
+        let id = NodeId(FIRST_ID + self.lives);
+        let seed = self.rng.next_u64();
+        let detector = Detector::new(id, host.endpoint(), config, seed);
+        world.spawn(host, id, Resident::Detector(Box::new(detector)));
+    }
+
+    /// Handles an event of a control process.
+    pub fn handle_event(&mut self, at: Time, host: HostIx, event: ProcessEvent) {
+        let place = self.config.hosts.iter().position(|it| *it == host);
+        let place = place.expect("control processes run where they were started");
+        let Some(life) = self.places[place].life else { return };
+        match event {
+            ProcessEvent::Commit { commit, term } => {
+                let arrives = at + self.config.store_delay;
+                self.queue.add(arrives, Op::Commit { place, life, term, commit });
+            }
+            ProcessEvent::Acknowledged { group, node } => {
+                // A process that was deposed while it was paused acknowledges what it had stored
+                // before. The member may have left since.
+                let is_stored = match self.store.owns(life, group) {
+                    true => self.store.is_member(group, node),
+                    false => self.store.was_member(group, node),
+                };
+                if !is_stored {
+                    self.unstored.push((group, node));
+                }
+            }
+        }
+    }
+
+    /// Returns the time of the next operation.
+    pub fn next_at(&self) -> Option<Time> {
+        self.queue.next_at()
+    }
+
+    /// Executes the operations that are due.
+    pub fn run<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
+        while self.queue.next_at().is_some_and(|at| at <= world.now()) {
+            let Some((_, op)) = self.queue.pop() else { return };
+            match op {
+                Op::Commit { place, life, term, commit } => {
+                    self.on_commit(world, (place, life), term, &commit);
+                }
+                Op::Answer { place, life, id, result } => {
+                    self.on_answer(world, (place, life), id, result);
+                }
+                Op::Reports(place) => self.on_reports(world, place),
+                Op::Renew => self.on_renew(world),
+            }
+        }
+    }
+
+    /// Executes the next operation, or the next event of the world, if it is due by `end`. Passes
+    /// the events of machines to `on_event`.
+    pub fn step<M: Machine>(
+        &mut self,
+        world: &mut World<Resident<M>>,
+        end: Time,
+        on_event: &mut impl FnMut(Happening<<Resident<M> as Machine>::Event>),
+    ) -> bool {
+        let (own, others) = (self.next_at(), world.next_at());
+        let Some(next) = own.into_iter().chain(others).min().filter(|next| *next <= end) else {
+            return false;
+        };
+        if others.is_some_and(|at| at <= next) {
+            world.step();
+        } else {
+            world.run_until(next, on_event);
+            self.run(world);
+        }
+        true
+    }
+
+    fn on_commit<M: Machine>(
+        &mut self,
+        world: &World<Resident<M>>,
+        (place, life): (usize, u64),
+        term: u64,
+        commit: &Commit,
+    ) {
+        let id = commit.id;
+        let (delay, result) = if self.is_cut_off(world, place) {
+            (STORE_TIMEOUT, Err(CommitFailure::Unknown))
+        } else {
+            let result = self.store.commit(life, term, commit, &mut self.rng);
+            (self.config.store_delay, result)
+        };
+        self.queue.add(world.now() + delay, Op::Answer { place, life, id, result });
+    }
+
+    fn on_answer<M: Machine>(
+        &mut self,
+        world: &mut World<Resident<M>>,
+        (place, life): (usize, u64),
+        id: CommitId,
+        result: Result<(), CommitFailure>,
+    ) {
+        if self.places[place].life != Some(life) {
+            return;
+        }
+        let is_from_store = result != Err(CommitFailure::Unknown);
+        if is_from_store && self.is_cut_off(world, place) {
+            let result = Err(CommitFailure::Unknown);
+            let at = world.now() + STORE_TIMEOUT;
+            return self.queue.add(at, Op::Answer { place, life, id, result });
+        }
+        world.command(
+            self.config.hosts[place],
+            ResidentCommand::Process(StoreReport::Answer(id, result)),
+        );
+    }
+
+    /// Delivers reports to a process in order. They wait while the process is partitioned from the
+    /// store.
+    fn on_reports<M: Machine>(&mut self, world: &mut World<Resident<M>>, place: usize) {
+        while let Some((at, _)) = self.places[place].reports.front() {
+            let again = world.now() + REPORT_RETRY;
+            if *at > world.now() || self.is_cut_off(world, place) {
+                return self.queue.add((*at).max(again), Op::Reports(place));
+            }
+            if let Some((_, report)) = self.places[place].reports.pop_front() {
+                world.command(self.config.hosts[place], ResidentCommand::Process(report));
+            }
+        }
+    }
+
+    /// Renews the leases of processes that the store hears, and reassigns the partitions of the
+    /// others.
+    fn on_renew<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
+        let now = world.now();
+        self.queue.add(now + self.config.lease / 10, Op::Renew);
+        for place in 0..self.places.len() {
+            let Some(life) = self.places[place].life else { continue };
+            if !world.is_paused(self.config.hosts[place]) && !self.is_cut_off(world, place) {
+                self.leases.insert(life, Lease { place, until: now + self.config.lease });
+            }
+        }
+        let ended = self.leases.iter().filter(|(_, lease)| lease.until < now);
+        let ended: Vec<(u64, usize)> = ended.map(|(life, lease)| (*life, lease.place)).collect();
+        let mut has_changed = false;
+        for (life, place) in ended {
+            self.leases.remove(&life);
+            for partition in self.store.release(life) {
+                has_changed = true;
+                if self.places[place].life == Some(life) {
+                    self.report(now, place, StoreReport::Disown(partition));
+                }
+            }
+        }
+        has_changed |= self.share(world);
+        if has_changed {
+            self.publish_owners(world);
+        }
+    }
+
+    /// Assigns partitions that have no owner, or whose owner has not noticed them. Sometimes moves
+    /// a partition from the process with the most to that with the fewest.
+    fn share<M: Machine>(&mut self, world: &World<Resident<M>>) -> bool {
+        let mut has_changed = false;
+        for partition in 0..self.store.partitions() {
+            let (to, life) = match self.store.owner(partition) {
+                None => match self.leases.iter().min_by_key(|(life, _)| self.load(**life)) {
+                    Some((life, lease)) => (lease.place, *life),
+                    None => return has_changed,
+                },
+                Some(owner) if self.is_unaware(world, partition, owner) => {
+                    (self.leases[&owner].place, owner)
+                }
+                Some(owner) => {
+                    let fewest = self.leases.iter().min_by_key(|(life, _)| self.load(**life));
+                    let Some((life, lease)) = fewest else { continue };
+                    let (life, to) = (*life, lease.place);
+                    let is_uneven = self.load(owner) >= self.load(life) + 2;
+                    if !is_uneven || !self.rng.chance(MOVES) {
+                        continue;
+                    }
+                    let from = self.leases.get(&owner).map(|lease| lease.place);
+                    if let Some(from) = from.filter(|from| self.places[*from].life == Some(owner)) {
+                        self.report(world.now(), from, StoreReport::Disown(partition));
+                    }
+                    (to, life)
+                }
+            };
+            self.give(world, partition, to, life);
+            has_changed = true;
+        }
+        has_changed
+    }
+
+    fn load(&self, life: u64) -> usize {
+        self.store.owned().filter(|(_, owner)| *owner == life).count()
+    }
+
+    /// Returns `true` if the process owns the partition in the store, but not by its own account.
+    fn is_unaware<M: Machine>(
+        &self,
+        world: &World<Resident<M>>,
+        partition: u16,
+        owner: u64,
+    ) -> bool {
+        let Some(lease) = self.leases.get(&owner) else { return false };
+        let place = &self.places[lease.place];
+        let host = self.config.hosts[lease.place];
+        let process = world.machine(host).and_then(Resident::process);
+        let is_quiet = place.reports.is_empty() && !world.is_paused(host);
+        let is_owned = process.is_none_or(|process| process.server().is_owned(partition));
+        place.life == Some(owner) && is_quiet && !is_owned
+    }
+
+    /// Gives the partition to this process.
+    fn give<M: Machine>(
+        &mut self,
+        world: &World<Resident<M>>,
+        partition: u16,
+        place: usize,
+        life: u64,
+    ) {
+        let term = self.store.give(partition, life);
+        let state = self.store.state(partition).clone();
+        if self.places[place].life == Some(life) {
+            self.report(world.now(), place, StoreReport::Own { partition, term, state });
+        }
+    }
+
+    fn publish_owners<M: Machine>(&mut self, world: &World<Resident<M>>) {
+        let address = |life: &u64| {
+            let place = self.places.iter().position(|place| place.life == Some(*life));
+            let place = place.or_else(|| self.leases.get(life).map(|lease| lease.place))?;
+            Some(self.config.hosts[place].endpoint())
+        };
+        let owned = self.store.owned();
+        let owned = owned.filter_map(|(partition, life)| Some((partition, address(&life)?)));
+        let owners = Owners { partitions: self.store.partitions(), owned: owned.collect() };
+        for place in 0..self.places.len() {
+            if self.places[place].life.is_some() {
+                self.report(world.now(), place, StoreReport::Owners(owners.clone()));
+            }
+        }
+    }
+
+    fn report(&mut self, now: Time, place: usize, report: StoreReport) {
+        let at = now + self.config.store_delay;
+        if self.places[place].reports.is_empty() {
+            self.queue.add(at, Op::Reports(place));
+        }
+        self.places[place].reports.push_back((at, report));
+    }
+
+    fn is_cut_off<M: Machine>(&self, world: &World<Resident<M>>, place: usize) -> bool {
+        let host = self.config.hosts[place];
+        let is_cut = |store| world.is_cut_off(host, store) || world.is_cut_off(store, host);
+        self.config.store_at.is_some_and(is_cut)
+    }
+}
+
+/// First id of processes and detectors. Those of nodes are smaller.
+const FIRST_ID: u64 = 1 << 48;
+/// Time without an answer of the store after which a process reports the outcome as unknown.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval of attempts to deliver reports to a partitioned process.
+const REPORT_RETRY: Duration = Duration::from_millis(100);
+/// Probability of moving a partition when leases are renewed and the processes have unequal shares.
+const MOVES: f64 = 0.05;

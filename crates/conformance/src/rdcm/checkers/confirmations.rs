@@ -1,0 +1,58 @@
+//! The rule that confirmed messages are at every receiver that was neither evicted nor named.
+
+use std::collections::BTreeSet;
+
+use carom_proto::{NodeId, Safe, Time};
+use carom_sim::scenario::Violation;
+
+use super::order;
+use crate::rdcm::history::{Account, History, Stream, StreamId};
+
+const RULE: &str = "confirmed messages are delivered";
+
+pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+    for (id, stream) in &history.streams {
+        let mut named = BTreeSet::new();
+        for (at, safe) in &stream.confirmed {
+            named.extend(safe.incomplete.iter().map(|(node, _)| *node));
+            let owed = history
+                .accounts
+                .iter()
+                .filter(|account| is_owed(account, stream, *at) && !named.contains(&account.node));
+            owed.for_each(|account| check_account(history, *id, account, *at, safe, found));
+            check_members(*id, stream, safe, found);
+        }
+    }
+}
+
+/// Returns `true` if the member was owed the whole stream and has not paused receipt.
+pub(super) fn is_owed(account: &Account, stream: &Stream, at: Time) -> bool {
+    stream.is_owed_to(account)
+        && account.spans(stream.begun, at)
+        && !account.has_held
+        && !stream.has_left_behind(account.node, at)
+}
+
+fn check_account(
+    history: &History,
+    id: StreamId,
+    account: &Account,
+    at: Time,
+    safe: &Safe,
+    found: &mut Vec<Violation>,
+) {
+    let up_to = u64::from(safe.up_to.0);
+    let had = order::had(history, account, id, at).unwrap_or(0);
+    if had <= up_to {
+        let what = format!("{account}: {id} is confirmed to {up_to}, but received to {had}");
+        found.push(Violation::new(RULE, what));
+    }
+}
+
+fn check_members(id: StreamId, stream: &Stream, safe: &Safe, found: &mut Vec<Violation>) {
+    let named: BTreeSet<NodeId> = safe.incomplete.iter().map(|(node, _)| *node).collect();
+    if named.len() < safe.incomplete.len() || !stream.asked.contains(&(u64::from(safe.up_to.0) + 1))
+    {
+        found.push(Violation::new(RULE, format!("{id}: invalid confirmation {safe:?}")));
+    }
+}

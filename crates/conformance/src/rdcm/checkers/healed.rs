@@ -1,0 +1,47 @@
+//! The rule that, once the faults have ended, there is one sender and all members receive
+//! everything.
+
+use carom_sim::scenario::Violation;
+
+use super::order;
+use crate::rdcm::history::{FinalState, History, Position};
+
+const RULE: &str = "complete recovery";
+
+pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+    let mut complain = |what: String| found.push(Violation::new(RULE, what));
+    history.refused.iter().for_each(|what| complain(what.clone()));
+    let healed = match &history.outcome {
+        Some(Ok(healed)) => healed,
+        Some(Err(who)) => return complain(format!("no member can send: {who}")),
+        None => return,
+    };
+    let FinalState { sender, senders, receivers, unconfirmed, waiting, .. } = healed;
+    if senders != &[*sender] {
+        complain(format!("the senders are {senders:?} instead of only node {sender}"));
+    }
+    if *waiting > 0 {
+        complain(format!("{waiting} bytes are not taken by applications"));
+    }
+    if !unconfirmed.is_empty() {
+        complain(format!("node {sender} has no full confirmation from {unconfirmed:?}"));
+    }
+    let Some(end) = history.end_of(*sender) else {
+        return complain(format!("node {sender} has sent nothing"));
+    };
+    for node in receivers {
+        let position = order::position(history, *node);
+        if position != Position::At(end) {
+            complain(format!("node {node} is at {position:?}, but the end is {end:?}"));
+        }
+    }
+    let stream = &history.streams[&end.stream];
+    if let Some(asked) = stream.unanswered() {
+        complain(format!("{}: no confirmation up to {asked}", end.stream));
+    }
+    if let Some((_, safe)) = stream.confirmed.last()
+        && safe.members != receivers.len()
+    {
+        complain(format!("{safe:?}, but there are {} receivers", receivers.len()));
+    }
+}

@@ -1,0 +1,53 @@
+//! Theorem 1: each receiver is in one leaf ring and at most one proxy ring, and therefore serves at
+//! most two others. The seats of all receivers match.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::NodeId;
+use carom_proto::rdcm::packet::Seat;
+use carom_sim::scenario::Violation;
+
+use crate::rdcm::history::{FinalState, History};
+
+const RULE: &str = "rings are closed, and no receiver serves more than two";
+
+pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+    let Some(Ok(healed)) = &history.outcome else { return };
+    let FinalState { receivers, places, .. } = healed;
+    let mut rings: BTreeMap<u32, BTreeMap<NodeId, Seat>> = BTreeMap::new();
+    for (node, place) in places {
+        let seats = [Some(place.leaf), place.proxy];
+        let mut names = BTreeSet::new();
+        for seat in seats.into_iter().flatten() {
+            rings.entry(seat.ring).or_default().insert(*node, seat);
+            if !names.insert(seat.ring) {
+                found.push(Violation::new(
+                    RULE,
+                    format!("node {node} is twice in ring {}", seat.ring),
+                ));
+            }
+        }
+    }
+    for node in receivers.iter().filter(|node| !places.contains_key(node)) {
+        found.push(Violation::new(RULE, format!("node {node} has no place")));
+    }
+    for (ring, seats) in &rings {
+        if !is_closed(seats) {
+            found.push(Violation::new(RULE, format!("ring {ring} is not closed: {seats:?}")));
+        }
+    }
+}
+
+/// Returns `true` if the successors lead around the whole ring.
+fn is_closed(seats: &BTreeMap<NodeId, Seat>) -> bool {
+    let Some((first, _)) = seats.first_key_value() else { return true };
+    let (mut node, mut seen) = (*first, BTreeSet::new());
+    while let Some(seat) = seats.get(&node).filter(|_| seen.insert(node)) {
+        let fits = seats.get(&seat.successor).is_some_and(|next| next.predecessor == node);
+        if !fits {
+            return false;
+        }
+        node = seat.successor;
+    }
+    node == *first && seen.len() == seats.len()
+}

@@ -1,0 +1,52 @@
+//! Hosts that multicast does not reach. Nodes learn of them with a delay.
+
+use std::collections::BTreeSet;
+
+use carom_proto::NodeId;
+use carom_proto::rdcm::Rdcm;
+use carom_sim::HostIx;
+
+use super::history::History;
+use super::settings::Settings;
+use crate::harness::Harness;
+
+/// Hosts that receive no multicast, and those of which the nodes know it.
+#[derive(Debug, Default)]
+pub(super) struct MulticastReach {
+    deaf: BTreeSet<HostIx>,
+    known_deaf: BTreeSet<HostIx>,
+}
+
+impl MulticastReach {
+    /// Disables or enables multicast to a host. Nodes do not learn it here.
+    pub(super) fn set_deaf(
+        &mut self,
+        harness: &mut Harness<Rdcm, History>,
+        host: HostIx,
+        is_deaf: bool,
+    ) {
+        harness.world.network().set_deaf(host, is_deaf);
+        match is_deaf {
+            true => self.deaf.insert(host),
+            false => self.deaf.remove(&host),
+        };
+    }
+
+    /// Reports to all nodes which hosts multicast does not reach now.
+    pub(super) fn report(&mut self, harness: &mut Harness<Rdcm, History>, settings: &Settings) {
+        self.known_deaf.clone_from(&self.deaf);
+        settings.hosts.iter().for_each(|host| self.report_to(harness, settings, *host));
+    }
+
+    /// Reports to the node on a host which nodes are known not to receive multicast.
+    pub(super) fn report_to(
+        &self,
+        harness: &mut Harness<Rdcm, History>,
+        settings: &Settings,
+        host: HostIx,
+    ) {
+        let ids = self.known_deaf.iter().flat_map(|host| settings.ids(*host));
+        let unreached: BTreeSet<NodeId> = ids.collect();
+        harness.with(host, |member, now| member.engine_mut().set_unreached(now, unreached));
+    }
+}

@@ -1,0 +1,343 @@
+//! Runner of a scenario of a bulk group, first with faults and then healed, which records its
+//! history.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use carom_proto::loss::Loss;
+use carom_proto::rdcm::Rdcm;
+use carom_proto::rdcm::topology::LinkId;
+use carom_proto::{Engine as _, GroupId, GroupSettings, NodeId, Profile, Rng, Time};
+use carom_sim::scenario::{Runner, Violation};
+use carom_sim::{Disturbance, Fault, HostIx, Member, World, WorldConfig};
+
+use super::applications::Applications;
+use super::checkers;
+use super::cluster;
+use super::forgery::{self, Origin};
+use super::history::History;
+use super::links::Links;
+use super::multicast_reach::MulticastReach;
+use super::scenario::{Hosts, Step};
+use super::settings::{LIVES, Settings};
+use crate::harness::{Harness, Kit, NodeIds, Start};
+use crate::providers::Resident;
+
+/// A scenario in progress.
+pub struct BulkRunner {
+    pub(super) settings: Settings,
+    pub(super) harness: Harness<Rdcm, History>,
+    pub(super) group: GroupId,
+    pub(super) applications: Applications,
+    links: Links,
+    reach: MulticastReach,
+    /// Hosts whose node was killed without a report to the others.
+    unreported: BTreeSet<HostIx>,
+}
+
+impl Kit<Rdcm> for Settings {
+    fn engine(&self, start: &Start, seed: u64) -> Box<Rdcm> {
+        Box::new(Rdcm::new(start.origin, self.config_of(start.host, start.life), seed))
+    }
+
+    fn group(&self, _name: &str) -> GroupSettings {
+        GroupSettings::new(NAME, Profile::Bulk)
+    }
+}
+
+impl BulkRunner {
+    pub(super) fn new(seed: u64, hosts: &Hosts) -> Self {
+        let settings = Settings::of_seed(seed);
+        let cluster = settings.shape.cluster();
+        let mut rng = Rng::new(seed ^ 0xb071);
+        let config = WorldConfig {
+            loss: hosts.loss,
+            receive_buffer: settings.receive_buffer,
+            ..WorldConfig::new(cluster::topology(&cluster, |_| settings.link), rng.next_u64())
+        };
+        let (kit, ids) = (settings.clone(), settings.clone());
+        let ids = NodeIds::new(settings.keeps_ids, seed, move |host, life| ids.id(host, life));
+        let over_within = hosts.delay + settings.config.linger + STEP;
+        let history = History::new(over_within, settings.config.first_number);
+        let group = GroupId::of_name(NAME);
+        let mut runner = Self {
+            harness: Harness::new(config, hosts.delay, kit, ids, history, rng),
+            group,
+            applications: Applications::new(group, &settings.config),
+            links: Links::new(cluster),
+            reach: MulticastReach::default(),
+            unreported: BTreeSet::new(),
+            settings,
+        };
+        for host in &runner.settings.deaf {
+            runner.reach.set_deaf(&mut runner.harness, *host, true);
+        }
+        runner.learn_paths();
+        hosts.all.iter().for_each(|host| runner.start(*host));
+        runner
+    }
+
+    pub(super) fn id(&self, host: HostIx) -> Option<NodeId> {
+        self.harness.world.node_id(host)
+    }
+
+    pub(super) fn engine(&self, host: HostIx) -> Option<&Rdcm> {
+        Some(self.harness.member(host)?.engine())
+    }
+
+    /// Returns the hosts that are in the group and alive.
+    pub(super) fn members(&self) -> Vec<HostIx> {
+        let hosts = self.settings.hosts.iter().copied();
+        hosts.filter(|host| self.harness.is_in(*host, self.group)).collect()
+    }
+
+    /// Returns the current sender. Of several it is the one with the smallest id.
+    pub(super) fn sender(&self) -> Option<HostIx> {
+        self.senders().into_iter().min_by_key(|host| self.id(*host))
+    }
+
+    /// Returns all members that consider themselves the sender.
+    pub(super) fn senders(&self) -> Vec<HostIx> {
+        let sends =
+            |host: &HostIx| self.engine(*host).is_some_and(|it| it.tree(self.group).is_some());
+        self.members().into_iter().filter(sends).collect()
+    }
+
+    /// Returns the sender, or else a member that could begin to send.
+    fn speaker(&self) -> Option<HostIx> {
+        let can_begin = |host: &HostIx| {
+            self.harness.can_use(*host, self.group)
+                && self.engine(*host).is_some_and(|it| it.sender(self.group).is_none())
+        };
+        self.sender().or_else(|| self.members().into_iter().find(can_begin))
+    }
+
+    /// Starts a new node on a host.
+    fn start(&mut self, host: HostIx) {
+        self.harness.start(host);
+        self.reach.report_to(&mut self.harness, &self.settings, host);
+    }
+
+    fn join(&mut self, host: HostIx) {
+        if self.harness.join(host, self.group) {
+            self.applications.start(host);
+        }
+    }
+
+    fn leave(&mut self, host: HostIx) {
+        if self.harness.leave(host, self.group) {
+            self.applications.end(host);
+        }
+    }
+
+    fn kill(&mut self, host: HostIx) {
+        if self.harness.is_alive(host) {
+            self.harness.kill(host);
+            self.applications.end(host);
+            self.unreported.insert(host);
+        }
+    }
+
+    fn report(&mut self, host: HostIx) {
+        if self.unreported.remove(&host) {
+            self.harness.report_failed(host);
+        }
+    }
+
+    fn restart(&mut self, host: HostIx) {
+        let is_gone = !self.harness.is_alive(host) && !self.unreported.contains(&host);
+        if is_gone && self.harness.lives(host) < LIVES {
+            self.start(host);
+            self.join(host);
+        }
+    }
+
+    /// Kills and starts a node without a report to the others, which learn it from its incarnation.
+    fn bounce(&mut self, host: HostIx) {
+        if self.harness.is_in(host, self.group) && self.harness.lives(host) < LIVES {
+            self.harness.kill(host);
+            self.applications.end(host);
+            self.start(host);
+            self.join(host);
+        }
+    }
+
+    fn hold(&mut self, host: HostIx, is_held: bool) {
+        if self.harness.is_in(host, self.group) {
+            let (node, group) = (self.harness.id(host), self.group);
+            self.harness.record.held(node);
+            self.harness.with(host, |member, now| member.engine_mut().hold(now, group, is_held));
+        }
+    }
+
+    fn cut_link(&mut self, is_of_tree: bool, number: usize) {
+        let tree = self.sender().and_then(|host| self.engine(host)?.tree(self.group));
+        let links: Vec<LinkId> = match tree.filter(|_| is_of_tree && self.settings.is_known) {
+            Some(tree) => tree.links().collect(),
+            None => self.links.all(),
+        };
+        if links.is_empty() {
+            return;
+        }
+        if let Some(fault) = self.links.cut(links[number % links.len()]) {
+            self.harness.world.apply(&fault);
+        }
+    }
+
+    fn mend_links(&mut self) {
+        self.links.mend().iter().for_each(|fault| self.harness.world.apply(fault));
+    }
+
+    fn learn_paths(&mut self) {
+        self.reach.report(&mut self.harness, &self.settings);
+    }
+
+    /// Delivers a forged packet to a host.
+    fn forge(&mut self, to: HostIx, draw: u64) {
+        let group = self.group;
+        let can_use = self.harness.can_use(to, group);
+        let Some(sender) = self.sender().filter(|_| can_use) else { return };
+        let engine = self.engine(sender).expect("it sends");
+        let (stream, receivers) = (engine.stream(group), engine.receivers(group));
+        let others: Vec<HostIx> = self.members().into_iter().filter(|host| *host != to).collect();
+        let nodes: Vec<NodeId> = receivers.into_iter().map(|(node, _)| node).collect();
+        // A place from a former start of the sender does not count in this stream.
+        let follows =
+            |it: &&Rdcm| it.sender(group) == self.id(sender) && it.stream(group) == stream;
+        let receiver = self.engine(to).filter(follows);
+        let place = receiver.and_then(|engine| engine.place(group)).cloned();
+        let (mut rng, id) = (Rng::new(draw), self.harness.id(to));
+        let Some((packet, origin)) = forgery::forged(&mut rng, id, place, &nodes, others.len())
+        else {
+            return;
+        };
+        let from = match origin {
+            Origin::Sender => sender,
+            Origin::Member(index) => others[index],
+        };
+        let mut datagram = Vec::new();
+        packet.encode(group, self.harness.origin(from), stream, &mut datagram);
+        self.harness.with(to, |member, now| member.engine_mut().handle_datagram(now, &datagram));
+    }
+
+    /// Lets the application on a host publish a message.
+    pub(super) fn publish(&mut self, host: HostIx, bytes: usize) {
+        self.applications.publish(&mut self.harness, host, bytes);
+    }
+
+    /// Requests confirmation of what the application on a host has sent.
+    pub(super) fn confirm(&mut self, host: HostIx) {
+        let group = self.group;
+        if self.harness.can_use(host, group) {
+            self.harness.take_events();
+            self.harness.record.asked_to_confirm(self.harness.id(host));
+            self.harness.with(host, |member, now| member.engine_mut().confirm(now, group));
+            self.harness.take_events();
+        }
+    }
+
+    /// Ends all remaining faults.
+    pub(super) fn end_faults(&mut self) {
+        self.harness.world.apply(&Fault::Heal);
+        self.harness.world.apply(&Fault::Disturb(Disturbance::default()));
+        self.mend_links();
+        self.learn_paths();
+        for host in self.settings.hosts.clone() {
+            self.report(host);
+            self.hold(host, false);
+            self.harness.world.apply(&Fault::Slow(host, Duration::ZERO));
+            self.harness.world.apply(&Fault::Resume(host));
+        }
+    }
+
+    /// Replaces the loss model of every host.
+    pub(super) fn lose(&mut self, loss: Loss) {
+        for host in &self.settings.hosts {
+            self.harness.world.apply(&Fault::Loss(*host, loss));
+        }
+    }
+
+    /// Makes the network forward along the trees that the senders' managers have computed.
+    fn follow_trees(&mut self) {
+        if !self.settings.is_known {
+            return;
+        }
+        for host in self.senders() {
+            let tree = self.engine(host).and_then(|engine| engine.tree(self.group));
+            if let Some(tree) = tree.filter(|tree| !self.links.carry(host, tree)).cloned() {
+                self.links.follow(&mut self.harness.world, self.group, host, tree);
+            }
+        }
+    }
+}
+
+impl Runner for BulkRunner {
+    type Step = Step;
+    type Record = History;
+    type Machine = Resident<Member<Rdcm>>;
+
+    fn world(&mut self) -> &mut World<Self::Machine> {
+        &mut self.harness.world
+    }
+
+    fn run_until(&mut self, end: Time) {
+        let limit = self.settings.limit_bytes();
+        while self.harness.world.now() < end {
+            self.applications.feed_all(&mut self.harness);
+            self.harness.take_events();
+            self.follow_trees();
+            self.harness.run_until(end.min(self.harness.world.now() + STEP));
+            for host in &self.settings.hosts {
+                if let Some(member) = self.harness.member(*host) {
+                    let bytes = member.engine().held_bytes();
+                    self.harness.record.memory.note(bytes, limit);
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, step: &Step) {
+        match step {
+            Step::Join(host) => self.join(*host),
+            Step::Leave(host) => self.leave(*host),
+            Step::Kill(host) => self.kill(*host),
+            Step::Report(host) => self.report(*host),
+            Step::Restart(host) => self.restart(*host),
+            Step::Bounce(host) => self.bounce(*host),
+            Step::Fault(fault) => self.harness.world.apply(fault),
+            Step::CutLink { is_of_tree, number } => self.cut_link(*is_of_tree, *number),
+            Step::MendLinks => self.mend_links(),
+            Step::Send { host, count, bytes } => {
+                if let Some(host) = host.or_else(|| self.speaker()) {
+                    (0..*count).for_each(|_| self.publish(host, *bytes));
+                }
+            }
+            Step::Confirm => self.sender().into_iter().for_each(|host| self.confirm(host)),
+            Step::Hold(host, is_held) => self.hold(*host, *is_held),
+            Step::Deafen(host, is_deaf) => {
+                self.reach.set_deaf(&mut self.harness, *host, *is_deaf);
+            }
+            Step::LearnPaths => self.learn_paths(),
+            Step::Forge { to, draw } => self.forge(*to, *draw),
+            Step::SenderLeaves => self.sender().into_iter().for_each(|host| self.leave(host)),
+            Step::SenderDies => self.sender().into_iter().for_each(|host| self.kill(host)),
+        }
+        self.harness.take_events();
+    }
+
+    fn recover(&mut self) {
+        self.heal();
+    }
+
+    fn violations(&self) -> Vec<Violation> {
+        checkers::all(&self.harness.record)
+    }
+
+    fn into_record(self) -> History {
+        self.harness.record
+    }
+}
+
+const NAME: &str = "images";
+/// Interval at which applications publish and the network adopts new trees.
+const STEP: Duration = Duration::from_millis(1);

@@ -1,0 +1,41 @@
+//! The rule that every request of a live caller gets one answer.
+//!
+//! The answer is the handler's reply if the request names a handler, otherwise an acknowledgment,
+//! or, after a bounded time, a report that there is none.
+
+use bytes::Bytes;
+use carom_proto::rmp::Outcome;
+use carom_sim::scenario::Violation;
+
+use crate::rmp::history::{History, Request};
+
+const RULE: &str = "one answer to each request";
+
+/// Returns the reply of a run's handlers to this payload.
+pub fn reply_to(payload: &Bytes) -> Bytes {
+    payload.iter().map(|byte| !byte).collect()
+}
+
+pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+    for ((group, id), request) in &history.requests {
+        let is_open = request.answers.is_empty();
+        let may_be_open = history.final_states.is_empty() || history.is_caller_dead(*id, request);
+        if request.answers.len() > 1 || (is_open && !may_be_open) {
+            let what = format!("{id:?} in {group} got the answers {:?}", request.answers);
+            found.push(Violation::new(RULE, what));
+        }
+        for outcome in request.answers.iter().filter(|outcome| !is_right(request, outcome)) {
+            let what = format!("{id:?} in {group} got the wrong answer {outcome:?}");
+            found.push(Violation::new(RULE, what));
+        }
+    }
+}
+
+fn is_right(request: &Request, outcome: &Outcome) -> bool {
+    let Some(asked) = &request.payload else { return false };
+    match outcome {
+        Outcome::Reply { payload, .. } => request.has_handler && *payload == reply_to(asked),
+        Outcome::Acknowledged => !request.has_handler,
+        Outcome::Unanswered => true,
+    }
+}

@@ -1,0 +1,116 @@
+//! Tests of the rules for electorates.
+
+use super::*;
+
+/// Only voters count toward the quorum of a future ring.
+#[test]
+fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
+    let electorate = Partition::QuorumOf(3);
+    let (held, alone) = (ring(FIRST, &[A, B, D], electorate), ring(SECOND, &[C], electorate));
+    let rules = |is_voter| {
+        let mut run = Run::of(electorate, &[]);
+        let inside = |node, view: &RingView| FinalState {
+            group: GROUP,
+            node,
+            view: Some(view.clone()),
+            is_voter: true,
+            is_minority: false,
+        };
+        let outside = FinalState { view: None, is_voter, ..inside(NodeId(5), &alone) };
+        run.history.note_states(vec![inside(A, &held), inside(C, &alone), outside]);
+        run.rules()
+    };
+    assert_eq!(rules(true), ["one ring after recovery"]);
+    assert_eq!(rules(false), [""; 0]);
+}
+
+#[test]
+fn ring_that_waits_for_a_member_that_left_is_found() {
+    let rules = |are_all_heard| {
+        let mut run = Run::of(Partition::Majority, &[]);
+        let two = ring(SECOND, &[A, B], Partition::Majority);
+        for node in [A, B] {
+            run.tell(node, [view(&two, &[C])]);
+        }
+        run.history.died(run.now, C);
+        run.history.left(run.now, B, GROUP);
+        if are_all_heard {
+            run.history.all_are_heard();
+        }
+        let (view, is_voter, is_minority) = (Some(two), true, true);
+        let alone = FinalState { group: GROUP, node: A, view, is_voter, is_minority };
+        run.history.note_states(vec![alone]);
+        run.rules()
+    };
+    assert_eq!(rules(true), ["one ring after recovery"]);
+    assert_eq!(rules(false), [""; 0], "B may have left while A did not hear it");
+}
+
+#[test]
+fn report_of_a_minority_holds_until_the_next_view() {
+    let rules = |continues| {
+        let mut run = Run::of(Partition::Majority, &[]);
+        let two = ring(SECOND, &[A, B], Partition::Majority);
+        for node in [A, B] {
+            run.tell(node, [news(RingNews::Minority { members: 3, needed: 2, voters: None })]);
+            if continues {
+                run.tell(node, [view(&two, &[C])]);
+            }
+        }
+        run.history.died(run.now, C);
+        let view = Some(ring(FIRST, &[A, B, C], Partition::Majority));
+        let state = FinalState { group: GROUP, node: A, view, is_voter: true, is_minority: false };
+        run.history.note_states(vec![state.clone(), FinalState { node: B, ..state }]);
+        run.rules()
+    };
+    assert_eq!(rules(true), ["one ring after recovery"]);
+    assert_eq!(rules(false), [""; 0], "C may have continued with what A and B accepted");
+}
+
+/// Creates a run in which A and B are each alone in a ring that has ordered a message.
+fn parted(electorate: Partition, forced: bool) -> Run {
+    let mut run = Run { history: History::default(), now: Time(1) };
+    for (ix, node) in [A, B].into_iter().enumerate() {
+        run.history.joined(run.now, node, GROUP);
+        let epoch = Epoch { version: 1, creator: process(node) };
+        let mut alone = ring(epoch, &[node], electorate);
+        (alone.origin, alone.is_forced) = (epoch, forced);
+        let number = ix as u64 + 1;
+        let (qos, seqno) = (Qos::TotallyOrdered, SeqNo(number as u32));
+        let (at, payload) = (run.now, payload(number));
+        let sent = Sent { group: GROUP, sender: node, life: 0, seqno, qos, at, payload };
+        run.history.sent(number, sent);
+        let Event::Message(own) = message(number) else { panic!("it is a message") };
+        let own = Event::Message(Message { sender: node, ..own });
+        run.tell(node, [view(&alone, &[]), own]);
+    }
+    run
+}
+
+#[test]
+fn rings_of_one_electorate_that_both_work_are_found() {
+    let rules = parted(Partition::QuorumOf(3), false).rules();
+    assert!(rules.contains(&"no work without a quorum"), "{rules:?}");
+    assert!(rules.contains(&"one ring per electorate"), "{rules:?}");
+    // An electorate that is too small for its voters.
+    let rules = parted(Partition::QuorumOf(1), false).rules();
+    assert_eq!(rules, ["one ring per electorate"]);
+}
+
+#[test]
+fn rings_without_an_electorate_and_forced_ones_may_work_apart() {
+    assert_eq!(parted(Partition::Majority, false).rules(), [""; 0]);
+    assert_eq!(parted(Partition::QuorumOf(3), true).rules(), [""; 0]);
+}
+
+#[test]
+fn a_lock_that_is_granted_without_a_quorum_is_found() {
+    let mut run = Run { history: History::default(), now: Time(1) };
+    run.history.joined(run.now, A, GROUP);
+    let mut alone = ring(FIRST, &[A], Partition::QuorumOf(3));
+    let lock = LockName(9);
+    alone.locks.ask(lock, process(A));
+    let granted = LockNews { name: lock, change: LockChange::Granted { fence: Timestamp(3) } };
+    run.tell(A, [view(&alone, &[]), news(RingNews::Lock(granted))]);
+    assert_eq!(run.rules(), ["no work without a quorum"]);
+}

@@ -1,0 +1,40 @@
+//! The rule that all members that receive a view receive the same view, which follows from the one
+//! before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::rmp::{Epoch, Process, RingView};
+use carom_sim::scenario::Violation;
+
+use crate::rmp::history::{Account, name};
+
+const RULE: &str = "views agree";
+
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    let mut known: BTreeMap<(Epoch, u32), &RingView> = BTreeMap::new();
+    for account in accounts {
+        for view in account.periods.iter().map(|period| &period.event.view) {
+            let first = *known.entry((view.epoch, view.version)).or_insert(view);
+            if first != view {
+                let what = format!(
+                    "{account}: {} is {view:?}, but {first:?} at another member",
+                    name(view)
+                );
+                found.push(Violation::new(RULE, what));
+            }
+        }
+        for pair in account.periods.windows(2) {
+            let (before, event) = (&pair[0].event.view, pair[1].event);
+            let gone: BTreeSet<Process> = event.left.iter().chain(&event.failed).copied().collect();
+            let rest = before.processes().filter(|process| !gone.contains(process));
+            let expected: BTreeSet<Process> = rest.chain(event.joined.iter().copied()).collect();
+            let members: BTreeSet<Process> = event.view.processes().collect();
+            let is_next =
+                event.view.epoch != before.epoch || event.view.version == before.version + 1;
+            if expected != members || !is_next || event.view.origin != before.origin {
+                let what = format!("{account}: {} was followed by {event:?}", name(before));
+                found.push(Violation::new(RULE, what));
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The steps of a scenario, and the kinds of faults.
+
+use core::fmt::{self, Debug, Display};
+
+use carom_proto::GroupId;
+use carom_proto::membership::service::CommitFailure;
+use carom_sim::{Fault, HostIx};
+
+/// One step of a scenario whose applications perform actions of type `A`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step<A> {
+    /// The host joins the group, unless it is in it.
+    Join(HostIx, GroupId),
+    /// The host leaves the group, if it is in it.
+    Leave(HostIx, GroupId),
+    /// The host is killed.
+    Crash(HostIx),
+    /// The node on the host announces that it stops, and stops.
+    Stop(HostIx),
+    /// A host that is down restarts in its former groups, as another node or as another start of
+    /// the same node.
+    Restart(HostIx),
+    /// A host is killed and restarts before its failure is reported.
+    Bounce(HostIx),
+    /// The failure of the second host is falsely reported to the first.
+    Suspect(HostIx, HostIx),
+    /// The false report to the first host about the second is withdrawn.
+    Trust(HostIx, HostIx),
+    /// A fault begins or ends.
+    Fault(Fault),
+    /// An attacker sends this number of datagrams to the host.
+    Forge(HostIx, u32, Forgery),
+    /// A control process is killed.
+    KillProcess(u32),
+    /// A control process is started, unless it runs.
+    StartProcess(u32),
+    /// The service's store fails in this way from now on, and loses this share of its answers.
+    Store(Option<CommitFailure>, f64),
+    /// An action of an application.
+    Act(A),
+}
+
+/// A kind of forged datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgery {
+    /// A recently overheard datagram, unchanged.
+    Replay,
+    /// A recently overheard datagram with changed bytes or another length.
+    Mutation,
+    /// A valid header with a random body.
+    Garbage,
+    /// A datagram that the protocol's suite crafts from an overheard one.
+    Crafted,
+    /// Gossip about the sender of an overheard datagram, or about nodes that do not exist.
+    Gossip,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A host is killed for good.
+    Crash,
+    /// A host is killed and restarted.
+    Restart,
+    /// A host is paused for a while.
+    Pause,
+    /// Some hosts are partitioned from the others for a while.
+    Partition,
+    /// Datagrams of some hosts do not reach some others for a while.
+    OneWay,
+    /// Datagrams are delayed, duplicated or damaged for a while.
+    Disturb,
+    /// A host loses many datagrams for a while.
+    Loss,
+    /// A host's clock is stepped.
+    Clock,
+    /// A host is slow for a while.
+    Slow,
+    /// A host falsely considers another failed for a while.
+    Suspicion,
+    /// A host leaves a group and joins it again.
+    Churn,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 11] = [
+        Self::Crash,
+        Self::Restart,
+        Self::Pause,
+        Self::Partition,
+        Self::OneWay,
+        Self::Disturb,
+        Self::Loss,
+        Self::Clock,
+        Self::Slow,
+        Self::Suspicion,
+        Self::Churn,
+    ];
+}
+
+impl<A> Step<A> {
+    /// Returns `true` if it can prevent a node from receiving or answering a query.
+    pub(crate) fn can_silence(&self) -> bool {
+        match self {
+            Self::Crash(_) | Self::Stop(_) | Self::Restart(_) | Self::Bounce(_) => true,
+            Self::Suspect(..) | Self::KillProcess(_) | Self::Leave(..) => true,
+            Self::Fault(Fault::Heal | Fault::Resume(_) | Fault::Disturb(_)) => false,
+            Self::Fault(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the kind of forged datagrams, if the step sends some.
+    pub(crate) fn forgery(&self) -> Option<Forgery> {
+        match self {
+            Self::Forge(.., forgery) => Some(*forgery),
+            _ => None,
+        }
+    }
+}
+
+impl<A: Debug> Display for Step<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Act(action) => write!(f, "{action:?}"),
+            step => write!(f, "{step:?}"),
+        }
+    }
+}
+
+impl Forgery {
+    /// The kinds from which every scenario under attack draws.
+    pub(crate) const COMMON: [Self; 4] =
+        [Self::Replay, Self::Mutation, Self::Garbage, Self::Crafted];
+
+    /// Returns `true` if members may accept it as genuine. Without keys, changed data cannot be
+    /// distinguished from original data.
+    pub fn can_deceive(self) -> bool {
+        self == Self::Mutation
+    }
+}

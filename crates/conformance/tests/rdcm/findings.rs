@@ -1,0 +1,209 @@
+//! Bugs of the engine that scenarios from seeds have revealed.
+
+use core::time::Duration;
+
+use carom_conformance::rdcm::BulkSuite;
+use carom_proto::SendError;
+use carom_proto::rdcm::topology::Topology as Cluster;
+use carom_sim::scenario::Suite as _;
+use carom_sim::{Fault, HostIx};
+
+use super::net::{Net, Setup};
+
+#[test]
+fn seeds_that_have_found_something_find_nothing_any_more() {
+    let found = [
+        (141, "a repair of the stream of a sender that is gone was taken for one of the next"),
+        (238, "the same, of two senders that began at once"),
+        (112, "what came late of a dead sender kept everybody from sending"),
+        (161, "who joined in the middle of a message was not heard"),
+        (241, "who was left behind before it had a place never got one"),
+        (854, "two senders that were cut off from each other never heard of each other"),
+        (2570, "what was sent when nobody received was paid for when somebody did"),
+        (
+            836,
+            "what came late of a sender that had left kept everybody from sending when it was back",
+        ),
+        (
+            202,
+            "who was stopped took its sender for gone, and got the stream again from the beginning",
+        ),
+        (435, "a receiver waited for a sender that had given way"),
+        (605, "who took its sender for gone was let in when much was sent already"),
+        (863, "who had followed one that had given way was let in after the last message"),
+        (9813, "the same, of one that had left"),
+        (10_843, "the same, of one that had given way long before"),
+        (4981, "who was stopped took its sender for gone when it wanted to send itself"),
+        (6218, "receivers waited for a sender that had left and joined again"),
+        (9914, "the same, of one that was stopped meanwhile"),
+        (8103, "what was lost of one sender was counted for another"),
+        (8926, "places were looked at while they changed"),
+        (660_001_140, "what was lost of one stream was counted for the one before, by the checker"),
+        (
+            660_001_889,
+            "who had followed another sender got the first one's stream from the beginning",
+        ),
+        (661_005_148, "who kept packets for a child that had gone was never let in again"),
+        (661_008_363, "a node took the place of the one that had been at its address before"),
+        (661_017_054, "who was cut off followed another sender"),
+        (780_001_684, "a receiver that had slowed the others down was out for minutes"),
+        (780_006_782, "the same, though it had done so a few times in seconds only"),
+        (376, "a restarted receiver kept a place that was meant for its former start"),
+        (780_008_121, "a receiver that had ended the stream asked for what was released"),
+        (831_001_313, "a loss of one stream was counted for a later one, by the checker"),
+        (831_003_690, "a gap released while a successor was silent held up all that followed"),
+        (833_000_139, "a place that was corrected for a forged report hid all reports after it"),
+        (833_000_256, "a forged report kept the true one from being answered"),
+        (
+            840_003_940,
+            "a loss of a whole later stream was counted for the one before, by the checker",
+        ),
+        (840_034_593, "the same"),
+        (840_037_387, "a sender that had stood still took that time for its round trip for good"),
+        (840_039_922, "a restarted receiver was owed what its former start was, by the checker"),
+        (840_054_663, "the same"),
+        (840_030_847, "the last words were said before the sender knew of a restarted receiver"),
+        (840_034_760, "the same"),
+        (870_001_061, "receivers waited for the former start of a sender that was restarted"),
+        (870_010_832, "a place of a later epoch, told for a forged report, was never replaced"),
+        (871_003_271, "who had joined a stream late did not count as following it, by the checker"),
+        (871_013_303, "who left at the time of a confirmation was owed it, by the checker"),
+        (1_100_083_012, "who was left behind before its first place was not told what it missed"),
+        (2_361_048_477, "an end was looked for before it was repeated, by the checker"),
+        (4947, "who had been left behind and had all was not among those who had confirmed"),
+    ];
+    for (seed, what) in found {
+        let run = BulkSuite.run_seed(seed);
+        let failure = run.failure.map(|failure| failure.violations);
+        assert!(failure.is_none(), "seed {seed}, {what}: {failure:?}");
+    }
+}
+
+#[test]
+fn a_sender_without_receivers_has_its_messages_confirmed() {
+    let mut setup = Setup::rack(1, 1);
+    setup.config.rate = Some(1_000_000);
+    let mut net = Net::new(setup, &[0]);
+    let group = net.group;
+    net.to_send = 50;
+    net.run(1);
+    net.with(0, |engine, now| carom_proto::Engine::confirm(engine, now, group));
+    net.run(1500);
+    let [safe] = &net.safe[..] else { panic!("{:?}", net.safe) };
+    assert_eq!((safe.up_to.0, safe.members), (150, 0));
+}
+
+#[test]
+fn joiner_in_mid_message_gets_the_next_one() {
+    let mut setup = Setup::rack(3, 1);
+    setup.config.rate = Some(1_000_000);
+    setup.message_bytes = 60_000;
+    let mut net = Net::new(setup, &[0, 1]);
+    net.to_send = 30;
+    net.run(250);
+    net.start(2);
+    net.run_until_all_have(&[1, 2], 4000);
+    net.assert_whole(&[1]);
+    assert!(net.slow.is_empty(), "{:?}", net.slow);
+}
+
+#[test]
+fn receiver_cut_off_at_the_start_is_admitted_later() {
+    for is_known in [false, true] {
+        let mut setup = Setup::rack(3, 1);
+        setup.cluster = Cluster::racks(&[3]).expect("a rack");
+        setup.is_known = is_known;
+        let mut net = Net::new(setup, &[0, 1, 2]);
+        net.world.apply(&Fault::Partition(vec![HostIx(2)]));
+        net.to_send = 10;
+        net.run(2000);
+        net.world.apply(&Fault::Heal);
+        net.run(1500);
+        net.to_send = 20;
+        net.run_until_all_have(&[1, 2], 1000);
+        assert_eq!(net.log(2).got, (10..20).collect::<Vec<u64>>());
+    }
+}
+
+#[test]
+fn receiver_misled_about_its_sender_resumes_after_its_losses() {
+    let mut setup = Setup::rack(3, 1);
+    setup.config.rate = Some(1_000_000);
+    setup.config.linger = Duration::ZERO;
+    let mut net = Net::new(setup, &[0, 1, 2]);
+    net.to_send = 50;
+    net.run(50);
+    net.suspect(1, 0, true);
+    net.run(10);
+    assert!(net.engine(1).place(net.group).is_none(), "it should have lost its place");
+    net.suspect(1, 0, false);
+    net.run_until_all_have(&[1, 2], 1000);
+    // A message is three packets, the first of them number 1.
+    let log = net.log(1);
+    let is_lost = |index: &u64| {
+        let numbers = 3 * *index as u32 + 1..3 * *index as u32 + 4;
+        log.lost.iter().any(|it| numbers.start <= it.last.0 && it.first.0 < numbers.end)
+    };
+    assert_eq!(log.got, (0..50).filter(|index| !is_lost(index)).collect::<Vec<u64>>());
+    assert!((1..50).contains(&log.lost.len()), "{:?}", log.lost);
+    net.assert_whole(&[2]);
+    assert_eq!(net.slow, []);
+}
+
+#[test]
+fn last_receiver_resumes_after_a_message_that_is_kept_nowhere() {
+    let mut setup = Setup::rack(2, 1);
+    setup.config.rate = Some(1_000_000);
+    setup.config.linger = Duration::ZERO;
+    // A message takes 200 ms.
+    setup.config.window_packets = 1 << 10;
+    setup.config.message_bytes = 1 << 18;
+    setup.message_bytes = 200_000;
+    let message = 200_000_u64.div_ceil(setup.config.fragment_bytes() as u64);
+    let mut net = Net::new(setup, &[0, 1]);
+    net.to_send = 5;
+    net.run(300);
+    net.suspect(1, 0, true);
+    net.run(5);
+    assert!(net.engine(1).place(net.group).is_none(), "it should have lost its place");
+    net.suspect(1, 0, false);
+    net.run(2000);
+    let log = net.log(1);
+    let lost = log.lost.iter().map(|it| u64::from(it.first.0)..u64::from(it.last.0) + 1);
+    let lost: Vec<u64> = lost.flatten().collect();
+    assert_eq!(lost, (message + 1..=2 * message).collect::<Vec<u64>>(), "{:?}", log.lost);
+    assert_eq!(log.got, [0, 2, 3, 4]);
+    assert_eq!(net.slow, [], "the sender keeps all that it still asks for");
+}
+
+#[test]
+fn new_sender_is_followed_at_once_after_the_former_rejoins() {
+    let mut net = Net::new(Setup::rack(4, 1), &[0, 1, 2]);
+    net.to_send = 1;
+    net.run_until_all_have(&[1, 2], 1000);
+    net.leave(0);
+    net.run(5);
+    net.join(0);
+    net.start(3);
+    net.run(5);
+    net.try_send(3, 1).expect("nobody sends");
+    net.run(100);
+    for host in [1, 2] {
+        assert_eq!(net.log(host).got, [0, 1], "host {host}");
+    }
+}
+
+#[test]
+fn paused_receiver_does_not_consider_its_sender_gone() {
+    let mut net = Net::new(Setup::rack(3, 1), &[0, 1, 2]);
+    net.to_send = 10;
+    net.run_until_all_have(&[1, 2], 1000);
+    net.world.apply(&Fault::Pause(HostIx(2)));
+    net.run(3000);
+    net.world.apply(&Fault::Resume(HostIx(2)));
+    for _ in 0..3 {
+        let refused = net.try_send(2, 0);
+        assert_eq!(refused, Err(SendError::HasSender { sender: Net::id(0) }));
+        net.run(1);
+    }
+}

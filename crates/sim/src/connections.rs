@@ -1,0 +1,260 @@
+//! Connections between machines: ordered, reliable streams of bytes, like those of TCP.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use carom_proto::Time;
+use carom_proto::membership::link::{LinkEnd, LinkId};
+
+use crate::ids::HostIx;
+
+/// All connections of a world.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    all: BTreeMap<ConnectionIx, Connection>,
+    /// The ends in use by machines, by their hosts and numbers.
+    ends: BTreeMap<(HostIx, LinkId), (ConnectionIx, Side)>,
+    next: u64,
+}
+
+/// The number of a connection in its world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionIx(u64);
+
+/// One of the two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Side {
+    Opener,
+    Acceptor,
+}
+
+/// A connection, from the request to open it until both machines have closed it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    ends: [End; 2],
+    /// Pieces that each side has sent.
+    pipes: [Pipe; 2],
+}
+
+/// One end of a connection, and the segments that have arrived there.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) host: HostIx,
+    pub(crate) state: EndState,
+    /// Pieces that its machine has not read because it is paused.
+    pub(crate) unread: VecDeque<Segment>,
+    pub(crate) unread_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndState {
+    /// No machine has accepted it.
+    Unknown,
+    /// In use by the machine, under this number.
+    Known(LinkId),
+    /// The machine has closed it, has received its end, or is gone.
+    Gone,
+}
+
+/// Pieces in flight in one direction, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    /// The segments, each with its earliest time of arrival.
+    queue: VecDeque<(Time, Segment)>,
+    bytes: usize,
+    last: Time,
+    /// Time of the first of the failed attempts since the last success.
+    failing_since: Option<Time>,
+    pause: Duration,
+    /// `true` if the next attempt is scheduled.
+    pub(crate) is_due: bool,
+}
+
+/// A unit of transport on a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Segment {
+    /// Request to open the connection.
+    Open,
+    /// Acceptance of the connection.
+    Opened,
+    /// Bytes from the other machine.
+    Bytes(Vec<u8>),
+    /// End of the connection, for this reason.
+    End(LinkEnd),
+}
+
+impl Connections {
+    /// Adds a connection that the machine on `from` calls `id`.
+    pub(crate) fn add(&mut self, from: HostIx, id: LinkId, to: HostIx) -> ConnectionIx {
+        let ix = ConnectionIx(self.next);
+        self.next += 1;
+        let ends = [End::new(from, EndState::Known(id)), End::new(to, EndState::Unknown)];
+        self.all.insert(ix, Connection { ends, pipes: [Pipe::default(), Pipe::default()] });
+        self.ends.insert((from, id), (ix, Side::Opener));
+        ix
+    }
+
+    /// Accepts the connection at its other end, and returns its number there.
+    pub(crate) fn accept(&mut self, ix: ConnectionIx) -> Option<LinkId> {
+        let end = self.all.get_mut(&ix)?.end_mut(Side::Acceptor);
+        // Disjoint from the numbers that machines choose for the connections that they open.
+        let id = LinkId(1 << 32 | ix.0);
+        end.state = EndState::Known(id);
+        self.ends.insert((end.host, id), (ix, Side::Acceptor));
+        Some(id)
+    }
+
+    pub(crate) fn get_mut(&mut self, ix: ConnectionIx) -> Option<&mut Connection> {
+        self.all.get_mut(&ix)
+    }
+
+    pub(crate) fn find(&self, host: HostIx, id: LinkId) -> Option<(ConnectionIx, Side)> {
+        self.ends.get(&(host, id)).copied()
+    }
+
+    /// Returns the ends in use by the machine on `host`.
+    pub(crate) fn at(&self, host: HostIx) -> Vec<(ConnectionIx, Side)> {
+        let of_host = (host, LinkId(0))..=(host, LinkId(u64::MAX));
+        self.ends.range(of_host).map(|(_, end)| *end).collect()
+    }
+
+    /// Returns the number of connections that the machine on `host` has opened and not closed.
+    pub(crate) fn opened_by(&self, host: HostIx) -> usize {
+        self.at(host).iter().filter(|(_, side)| *side == Side::Opener).count()
+    }
+
+    /// Closes this end of the connection. The connection is removed unless its other end is still
+    /// in use.
+    pub(crate) fn end(&mut self, ix: ConnectionIx, side: Side) {
+        let Some(connection) = self.all.get_mut(&ix) else { return };
+        let end = connection.end_mut(side);
+        if let EndState::Known(id) = end.state {
+            self.ends.remove(&(end.host, id));
+        }
+        end.state = EndState::Gone;
+        end.unread.clear();
+        end.unread_bytes = 0;
+        if !matches!(connection.end_mut(side.other()).state, EndState::Known(_)) {
+            self.all.remove(&ix);
+        }
+    }
+}
+
+impl Side {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Opener => Self::Acceptor,
+            Self::Acceptor => Self::Opener,
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn end_mut(&mut self, side: Side) -> &mut End {
+        &mut self.ends[side as usize]
+    }
+
+    /// Returns the segments sent by this side.
+    pub(crate) fn pipe_mut(&mut self, side: Side) -> &mut Pipe {
+        &mut self.pipes[side as usize]
+    }
+
+    pub(crate) fn host(&self, side: Side) -> HostIx {
+        self.ends[side as usize].host
+    }
+
+    /// Returns `true` if the request to open it has not arrived.
+    pub(crate) fn is_unheard_of(&self) -> bool {
+        let pipe = &self.pipes[Side::Opener as usize];
+        matches!(pipe.queue.front(), Some((_, Segment::Open)))
+    }
+}
+
+impl End {
+    fn new(host: HostIx, state: EndState) -> Self {
+        Self { host, state, unread: VecDeque::new(), unread_bytes: 0 }
+    }
+
+    /// Adds a segment that has arrived, to be read in order.
+    pub(crate) fn receive(&mut self, segment: Segment) {
+        self.unread_bytes += segment.bytes();
+        self.unread.push_back(segment);
+    }
+
+    pub(crate) fn next_unread(&mut self) -> Option<Segment> {
+        let segment = self.unread.pop_front()?;
+        self.unread_bytes -= segment.bytes();
+        Some(segment)
+    }
+}
+
+impl Pipe {
+    /// Adds a segment that can arrive at `at`, but not before the segments sent before it.
+    pub(crate) fn push(&mut self, at: Time, segment: Segment) {
+        self.last = at.max(self.last);
+        self.bytes += segment.bytes();
+        self.queue.push_back((self.last, segment));
+    }
+
+    /// Returns `true` if `bytes` more would exceed `limit`.
+    pub(crate) fn is_full_with(&self, bytes: usize, limit: usize) -> bool {
+        self.bytes + bytes > limit
+    }
+
+    /// Returns the earliest time of arrival of the next segment.
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        self.queue.front().map(|(at, _)| *at)
+    }
+
+    /// Takes the next segment that could have arrived by `now`.
+    pub(crate) fn next_by(&mut self, now: Time) -> Option<Segment> {
+        self.next_at().filter(|at| *at <= now)?;
+        let (_, segment) = self.queue.pop_front()?;
+        self.bytes -= segment.bytes();
+        Some(segment)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+        self.bytes = 0;
+    }
+
+    /// Records a failed attempt. Returns the time of the next one, after a pause that doubles each
+    /// time, or `None` if attempts have failed for [`BREAK_AFTER`].
+    pub(crate) fn fail(&mut self, now: Time) -> Option<Time> {
+        let since = *self.failing_since.get_or_insert(now);
+        let pause = self.pause.max(FIRST_PAUSE);
+        self.pause = (2 * pause).min(LAST_PAUSE);
+        (now.since(since) < BREAK_AFTER).then(|| now + pause)
+    }
+
+    pub(crate) fn succeed(&mut self) {
+        (self.failing_since, self.pause) = (None, Duration::ZERO);
+    }
+}
+
+impl Segment {
+    /// Returns the bytes of the machines in this segment.
+    pub(crate) fn payload(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Open | Self::Opened | Self::End(_) => &[],
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.payload().len()
+    }
+}
+
+/// Maximum number of connections that one machine can have opened at a time, as in a node's driver.
+pub(crate) const MAX_OPENED: usize = 14;
+/// Maximum bytes that the host of a paused machine receives for it. More bytes wait at the sender.
+pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
+/// First pause before a retransmission: the shortest of TCP on Linux.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// Longest such pause. That of TCP grows to minutes, but nodes give up a silent connection long
+/// before.
+const LAST_PAUSE: Duration = Duration::from_millis(1600);
+/// Time without a successful attempt after which a connection breaks.
+const BREAK_AFTER: Duration = Duration::from_secs(12);

@@ -1,0 +1,86 @@
+//! Time, schedule, partitions and records, which all parts of a world share.
+
+use carom_proto::{Class, Time};
+
+use super::config::Lossy;
+use crate::connections::{ConnectionIx, Side};
+use crate::counters::Counters;
+use crate::event_queue::EventQueue;
+use crate::faults::Cuts;
+use crate::history_hash::HistoryHash;
+use crate::ids::{CableIx, HostIx, PacketIx};
+
+/// Time, schedule, partitions and records of a world.
+pub(super) struct Context {
+    pub(super) now: Time,
+    pub(super) queue: EventQueue<Due>,
+    pub(super) counters: Counters,
+    pub(super) cuts: Cuts,
+    pub(super) history: Option<HistoryHash>,
+    lossy: Lossy,
+}
+
+/// A scheduled event.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Due {
+    Arrival(HostIx, PacketIx),
+    /// A datagram reaches a link where it must queue.
+    Link(PacketIx, u32),
+    /// A frame has left its shared cable.
+    Cable(CableIx),
+    /// A host's processor has finished a datagram.
+    Service(HostIx, u32),
+    Wake(HostIx),
+    /// Data queued on one side of a connection may reach the other side.
+    Stream(ConnectionIx, Side),
+    /// One side of a connection has data to read.
+    Read(ConnectionIx, Side),
+    Command(HostIx, u32, u64),
+}
+
+/// A kind of event in the history.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Spawned = 1,
+    Killed,
+    Sent,
+    Delivered,
+    Woken,
+    Linked,
+}
+
+impl Context {
+    pub(super) fn new(lossy: Lossy, hashes_history: bool) -> Self {
+        Self {
+            now: BEGINNING,
+            queue: EventQueue::new(),
+            counters: Counters::default(),
+            cuts: Cuts::default(),
+            history: hashes_history.then(HistoryHash::new),
+            lossy,
+        }
+    }
+
+    /// Adds an event to the history.
+    pub(super) fn note(&mut self, kind: Kind, host: HostIx, bytes: &[u8]) {
+        if let Some(history) = &mut self.history {
+            history.add(self.now, kind as u8, host, bytes);
+        }
+    }
+
+    /// Schedules an event.
+    pub(super) fn schedule(&mut self, at: Time, due: Due) {
+        self.queue.add(at, due);
+    }
+
+    /// Returns `true` if loss models apply to datagrams of this class.
+    pub(super) fn may_lose(&self, class: Class) -> bool {
+        match self.lossy {
+            Lossy::Everything => true,
+            Lossy::Only(only) => only == class,
+        }
+    }
+}
+
+/// Time at which a world begins: late enough that engines can subtract from it.
+const BEGINNING: Time = Time(1_000_000_000);

@@ -1,0 +1,496 @@
+//! The world: hosts, the network between them, and virtual time.
+
+mod commands;
+mod config;
+mod context;
+mod delivery;
+mod hosts;
+mod tcp_links;
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+use carom_proto::loss::LossInjector;
+use carom_proto::membership::link::LinkEvent;
+use carom_proto::{Destination, GroupId, NodeId, Rng, Time, Transmit};
+
+use self::commands::Commands;
+pub use self::commands::Scheduled;
+pub use self::config::{Lossy, WorldConfig};
+use self::context::{Context, Due, Kind};
+use self::delivery::Delivery;
+use self::hosts::Hosts;
+use self::tcp_links::{Arrived, Environment, TcpLinks};
+use crate::connections::{ConnectionIx, Segment, Side};
+use crate::counters::Counters;
+use crate::eavesdropper::Eavesdropper;
+use crate::faults::Fault;
+use crate::history_hash::HistoryHash;
+use crate::host::{Host, Tenant};
+use crate::ids::{HostIx, PacketIx};
+use crate::link_queue::Traffic;
+use crate::machine::{Happening, Machine};
+use crate::network::{Hop, Network};
+use crate::topology::{Place, Topology};
+
+/// Machines on the hosts of a network, in virtual time.
+///
+/// The same seed and the same calls give the same history. Time does not pass between calls:
+/// [`World::run_until`] advances it, and [`World::step`] processes the next scheduled event.
+pub struct World<M: Machine> {
+    cx: Context,
+    delivery: Delivery,
+    links: TcpLinks,
+    hosts: Hosts<M>,
+    commands: Commands<M::Command>,
+    events: VecDeque<Happening<M::Event>>,
+    checks: bool,
+    buffer: Vec<u8>,
+    /// Timer calls of machines since time last advanced.
+    idle_calls: u32,
+}
+
+impl<M: Machine> World<M> {
+    /// Creates a world of empty hosts, whose time begins one second after its epoch.
+    ///
+    /// # Panics
+    /// Panics if `receive_buffer` is zero.
+    pub fn new(config: WorldConfig) -> Self {
+        assert!(config.receive_buffer > 0, "receive_buffer must be at least 1");
+        let mut rng = Rng::new(config.seed);
+        let network_seed = rng.next_u64();
+        let (loss, capacity) = (config.loss, config.receive_buffer);
+        let host = |_| Host::new(loss, capacity, config.cpu_per_datagram, &mut rng);
+        let hosts = config.topology.all_hosts().map(host).collect();
+        Self {
+            cx: Context::new(config.lossy, config.hashes_history),
+            delivery: Delivery::new(config.topology, network_seed, rng),
+            links: TcpLinks::new(config.link_buffer, network_seed ^ 0x7c9),
+            hosts: Hosts::new(hosts),
+            commands: Commands::new(),
+            events: VecDeque::new(),
+            checks: config.checks,
+            buffer: Vec::new(),
+            idle_calls: 0,
+        }
+    }
+
+    /// Returns the world's time.
+    pub fn now(&self) -> Time {
+        self.cx.now
+    }
+
+    /// Returns the topology.
+    pub fn topology(&self) -> &Topology {
+        self.delivery.network.topology()
+    }
+
+    /// Returns the counters of the network's traffic so far.
+    pub fn counters(&self) -> &Counters {
+        &self.cx.counters
+    }
+
+    /// Returns the number of datagrams in flight.
+    pub fn in_flight(&self) -> usize {
+        self.delivery.in_flight()
+    }
+
+    /// Returns a hash of everything that has happened, or 0 unless [`WorldConfig::hashes_history`]
+    /// is set.
+    pub fn history(&self) -> u64 {
+        self.cx.history.as_ref().map_or(0, HistoryHash::hash)
+    }
+
+    /// Captures every packet from now on, as pcapng.
+    pub fn trace_to(&mut self, out: Box<dyn Write + Send>) {
+        self.delivery.trace_to(out);
+    }
+
+    /// Ends the capture.
+    ///
+    /// # Errors
+    /// Returns the first error in writing the capture.
+    pub fn end_trace(&mut self) -> io::Result<()> {
+        self.delivery.end_trace()
+    }
+
+    /// Returns the datagrams that an attacker on the network has heard.
+    pub fn eavesdropper(&mut self) -> &mut Eavesdropper {
+        &mut self.delivery.eavesdropper
+    }
+
+    /// Returns the network, to control its links.
+    pub fn network(&mut self) -> &mut Network {
+        &mut self.delivery.network
+    }
+
+    /// Returns the traffic of each direction of each link so far, with the places that it leads
+    /// from and to.
+    pub fn traffic(&mut self) -> impl Iterator<Item = (Place, Place, &Traffic)> + use<'_, M> {
+        self.delivery.network.traffic(self.cx.now)
+    }
+
+    /// Returns the total traffic of all links so far. A datagram counts once for each link.
+    ///
+    /// The path to a shared cable, and the paths from it to the hosts, count as separate links.
+    pub fn footprint(&mut self) -> Traffic {
+        let mut sum = Traffic::default();
+        self.traffic().for_each(|(_, _, traffic)| sum.add(traffic));
+        sum
+    }
+
+    /// Places a machine on a host, and kills the machine that ran there before. Other machines
+    /// reach it under `id`.
+    ///
+    /// # Panics
+    /// Panics if the host does not exist, or if the id was used before.
+    pub fn spawn(&mut self, host: HostIx, id: NodeId, machine: M) {
+        self.kill(host);
+        self.hosts.place(host, id, machine);
+        self.cx.note(Kind::Spawned, host, &id.0.to_be_bytes());
+        self.with(host, |machine, now| machine.handle_timeout(now));
+    }
+
+    /// Kills the machine of a host at once, as by SIGKILL, ends its subscriptions, and returns it.
+    pub fn kill(&mut self, host: HostIx) -> Option<M> {
+        let tenant = self.hosts.remove(host)?;
+        let place = &mut self.hosts[host];
+        (place.is_serving, place.is_paused, place.wake) = (false, false, Time::MAX);
+        let waiting = std::mem::take(&mut place.waiting);
+        let held = std::mem::take(&mut place.held_commands);
+        for group in std::mem::take(&mut place.groups) {
+            self.delivery.network.unsubscribe(host, group);
+        }
+        self.cx.counters.nobody_there += waiting.len() as u64;
+        waiting.into_iter().for_each(|packet| self.delivery.release(packet));
+        for number in held {
+            self.commands.take(number);
+            self.cx.counters.commands_missed += 1;
+        }
+        let (links, mut env) = self.links_and_environment();
+        links.break_at(&mut env, host);
+        self.cx.note(Kind::Killed, host, &tenant.id.0.to_be_bytes());
+        Some(tenant.machine)
+    }
+
+    /// Returns the machine on a host.
+    pub fn machine(&self, host: HostIx) -> Option<&M> {
+        self.hosts[host].tenant.as_ref().map(|tenant| &tenant.machine)
+    }
+
+    /// Returns the id of the machine on a host.
+    pub fn node_id(&self, host: HostIx) -> Option<NodeId> {
+        self.hosts[host].tenant.as_ref().map(|tenant| tenant.id)
+    }
+
+    /// Returns `true` if the host is paused.
+    pub fn is_paused(&self, host: HostIx) -> bool {
+        self.hosts[host].is_paused
+    }
+
+    /// Returns `true` if a partition blocks datagrams from `from` to `to`.
+    pub fn is_cut_off(&self, from: HostIx, to: HostIx) -> bool {
+        self.cx.cuts.between(from, to)
+    }
+
+    /// Subscribes `host` to the multicasts of `group` from now on.
+    pub fn subscribe(&mut self, host: HostIx, group: GroupId) {
+        self.delivery.network.subscribe(host, group);
+        self.hosts[host].groups.insert(group);
+    }
+
+    /// Ends the subscription of `host` to `group`.
+    pub fn unsubscribe(&mut self, host: HostIx, group: GroupId) {
+        self.delivery.network.unsubscribe(host, group);
+        self.hosts[host].groups.remove(&group);
+    }
+
+    /// Calls the machine on `host` with its local time, and sends the datagrams that result.
+    /// Returns `None` if the host has no machine.
+    pub fn with<R>(&mut self, host: HostIx, call: impl FnOnce(&mut M, Time) -> R) -> Option<R> {
+        let place = self.hosts.get_mut(host)?;
+        let tenant = place.tenant.as_mut()?;
+        let result = call(&mut tenant.machine, place.clock.show(self.cx.now));
+        self.drain(host);
+        Some(result)
+    }
+
+    /// Gives the machine on `host` a command now, or when the host resumes if it is paused.
+    pub fn command(&mut self, host: HostIx, command: M::Command) {
+        if self.is_paused(host) {
+            let number = self.commands.add(command);
+            self.hosts[host].held_commands.push(number);
+            return;
+        }
+        self.with(host, |machine, now| machine.handle_command(now, command));
+    }
+
+    /// Schedules a command for the machine that is on `host` now.
+    ///
+    /// The command is dropped and counted if that machine is gone when it is due.
+    pub fn command_at(&mut self, at: Time, host: HostIx, command: M::Command) -> Scheduled {
+        let number = self.commands.add(command);
+        let incarnation = self.hosts[host].incarnation;
+        self.cx.schedule(at.max(self.cx.now), Due::Command(host, incarnation, number));
+        Scheduled(number)
+    }
+
+    /// Cancels a scheduled command, if it has not been executed.
+    pub fn cancel(&mut self, command: Scheduled) {
+        self.commands.take(command.0);
+    }
+
+    /// Begins or ends a fault.
+    ///
+    /// # Panics
+    /// Panics if it names a host or a link that does not exist.
+    pub fn apply(&mut self, fault: &Fault) {
+        match fault {
+            Fault::Pause(host) => self.hosts[*host].pause(),
+            Fault::Resume(host) => self.resume(*host),
+            Fault::Partition(hosts) => self.cx.cuts.partition(hosts.clone()),
+            Fault::OneWay(from, to) => self.cx.cuts.one_way(from.clone(), to.clone()),
+            Fault::Heal => self.cx.cuts.heal(),
+            Fault::CutLink(a, b) => self.delivery.network.set_dead(*a, *b, true),
+            Fault::MendLink(a, b) => self.delivery.network.set_dead(*a, *b, false),
+            Fault::Disturb(disturbance) => self.delivery.disturbance = *disturbance,
+            Fault::Loss(host, loss) => {
+                let seed = self.delivery.draw_seed();
+                self.hosts[*host].loss = LossInjector::new(*loss, seed);
+            }
+            Fault::LinkLoss(loss) => self.delivery.set_link_loss(*loss),
+            Fault::ClockStep(host, by_ns) => {
+                self.hosts[*host].clock.step(*by_ns);
+                self.hosts.schedule_wake(&mut self.cx, *host);
+            }
+            Fault::Slow(host, extra) => self.hosts[*host].slowness = *extra,
+        }
+    }
+
+    /// Returns the time of the next scheduled event.
+    pub fn next_at(&self) -> Option<Time> {
+        self.cx.queue.next_at()
+    }
+
+    /// Processes the next scheduled event. Returns `false` if there is none.
+    pub fn step(&mut self) -> bool {
+        let Some((at, due)) = self.cx.queue.pop() else { return false };
+        if at > self.cx.now {
+            (self.cx.now, self.idle_calls) = (at, 0);
+        }
+        match due {
+            Due::Arrival(host, packet) => self.on_arrival(host, packet),
+            Due::Link(packet, branch) => {
+                self.delivery.forward(&mut self.cx, packet, Hop::Link(branch));
+            }
+            Due::Cable(cable) => self.delivery.on_cable(&mut self.cx, cable),
+            Due::Service(host, incarnation) => {
+                if let Some(number) = self.hosts[host].end_service(incarnation) {
+                    self.deliver(host, number);
+                    self.hosts.serve_next(&mut self.cx, host);
+                }
+            }
+            Due::Wake(host) => self.on_wake(host),
+            Due::Stream(link, side) => self.on_stream(link, side),
+            Due::Read(link, side) => self.read_link(link, side),
+            Due::Command(host, incarnation, number) => self.on_command(host, incarnation, number),
+        }
+        true
+    }
+
+    /// Takes the next event that a machine has reported.
+    pub fn poll_event(&mut self) -> Option<Happening<M::Event>> {
+        self.events.pop_front()
+    }
+
+    /// Advances time to `end`, and passes every event to `on_event`.
+    pub fn run_until(&mut self, end: Time, on_event: &mut impl FnMut(Happening<M::Event>)) {
+        loop {
+            while let Some(happening) = self.events.pop_front() {
+                on_event(happening);
+            }
+            if self.next_at().is_none_or(|at| at > end) {
+                break;
+            }
+            self.step();
+        }
+        self.cx.now = self.cx.now.max(end);
+    }
+
+    /// Advances time by `span`, and passes every event to `on_event`.
+    pub fn run_for(&mut self, span: Duration, on_event: &mut impl FnMut(Happening<M::Event>)) {
+        self.run_until(self.now() + span, on_event);
+    }
+
+    fn resume(&mut self, host: HostIx) {
+        let place = &mut self.hosts[host];
+        if !std::mem::take(&mut place.is_paused) {
+            return;
+        }
+        let held = std::mem::take(&mut place.held_commands);
+        let incarnation = place.incarnation;
+        place.wake = Time::MAX;
+        // At once, so that no command that is due now overtakes a held one.
+        for number in held {
+            self.on_command(host, incarnation, number);
+        }
+        self.hosts.serve_next(&mut self.cx, host);
+        for (ix, side) in self.links.at(host) {
+            self.read_link(ix, side);
+            self.links.schedule(&mut self.cx, ix, side.other());
+        }
+        self.hosts.schedule_wake(&mut self.cx, host);
+    }
+
+    fn on_wake(&mut self, ix: HostIx) {
+        let now = self.cx.now;
+        let host = &mut self.hosts[ix];
+        // An earlier timer has replaced this one, or the host schedules one when it resumes.
+        if host.wake != now || host.is_paused {
+            return;
+        }
+        host.wake = Time::MAX;
+        let local = host.clock.show(now);
+        let Some(tenant) = &mut host.tenant else { return };
+        let Some(wakeup) = tenant.machine.poll_timeout() else { return };
+        if wakeup.at > local {
+            self.hosts.schedule_wake(&mut self.cx, ix);
+            return;
+        }
+        tenant.machine.handle_timeout(local);
+        self.idle_calls += 1;
+        let is_live = self.idle_calls < MAX_IDLE_CALLS;
+        assert!(is_live, "{ix} requests endless wakeups: {}", wakeup.reason);
+        self.cx.note(Kind::Woken, ix, &[]);
+        self.drain(ix);
+    }
+
+    fn on_command(&mut self, ix: HostIx, incarnation: u32, number: u64) {
+        let host = &mut self.hosts[ix];
+        let is_there = host.incarnation == incarnation && host.tenant.is_some();
+        if is_there && host.is_paused {
+            host.held_commands.push(number);
+            return;
+        }
+        match self.commands.take(number) {
+            Some(command) if is_there => self.command(ix, command),
+            Some(_) => self.cx.counters.commands_missed += 1,
+            None => {}
+        }
+    }
+
+    fn on_arrival(&mut self, ix: HostIx, number: PacketIx) {
+        let packet = self.delivery.packet(number);
+        let (source, class) = (packet.source, packet.class);
+        let fate = self.hosts.refusal(&mut self.cx, source, class, ix);
+        self.delivery.capture(self.cx.now, ix, number, false, fate);
+        if fate.is_some() {
+            self.delivery.release(number);
+        } else if self.hosts[ix].is_busy() {
+            if let Some(victim) = self.hosts[ix].wait(number) {
+                self.cx.counters.buffer_full += 1;
+                self.delivery.release(victim);
+            }
+            self.hosts.serve_next(&mut self.cx, ix);
+        } else {
+            self.deliver(ix, number);
+        }
+    }
+
+    fn deliver(&mut self, ix: HostIx, number: PacketIx) {
+        let packet = self.delivery.packet(number);
+        self.cx.counters.delivered.add(packet.class, packet.bytes.len());
+        self.cx.note(Kind::Delivered, ix, &packet.bytes);
+        let host = &mut self.hosts[ix];
+        if let Some(tenant) = &mut host.tenant {
+            let local = host.clock.show(self.cx.now);
+            tenant.machine.handle_datagram(local, packet.source.endpoint(), &packet.bytes);
+        }
+        self.delivery.release(number);
+        self.drain(ix);
+    }
+
+    fn on_stream(&mut self, ix: ConnectionIx, side: Side) {
+        let (links, mut env) = self.links_and_environment();
+        if let Some(reader) = links.deliver(&mut env, ix, side) {
+            self.read_link(ix, reader);
+            self.links.schedule(&mut self.cx, ix, side);
+        }
+    }
+
+    /// Passes the machine at this end the segments that have arrived, unless it is paused.
+    fn read_link(&mut self, ix: ConnectionIx, side: Side) {
+        while let Some(arrived) = self.links.read(&mut self.cx, &self.hosts, ix, side) {
+            let Arrived { host: at, link, from, segment } = arrived;
+            let host = &mut self.hosts[at];
+            let now = host.clock.show(self.cx.now);
+            if let Some(Tenant { machine, .. }) = &mut host.tenant {
+                match &segment {
+                    Segment::Open => machine.handle_accepted(now, link, from.endpoint()),
+                    Segment::Opened => machine.handle_link(now, link, LinkEvent::Opened),
+                    Segment::Bytes(bytes) => {
+                        machine.handle_link(now, link, LinkEvent::Received(bytes));
+                    }
+                    Segment::End(why) => {
+                        machine.handle_link(now, link, LinkEvent::Closed { why: *why });
+                    }
+                }
+            }
+            self.drain(at);
+        }
+    }
+
+    fn links_and_environment(&mut self) -> (&mut TcpLinks, Environment<'_, M>) {
+        let (cx, network) = (&mut self.cx, &mut self.delivery.network);
+        (&mut self.links, Environment { cx, network, hosts: &mut self.hosts })
+    }
+
+    fn send(&mut self, source: HostIx, transmit: Transmit, datagram: &[u8]) {
+        let Transmit { destination, class } = transmit;
+        self.cx.counters.sent.add(class, datagram.len());
+        let Some(goal) = self.hosts.goal(destination) else {
+            self.cx.counters.unknown_destination.add(class, datagram.len());
+            self.delivery.eavesdropper.add_stray(datagram);
+            return;
+        };
+        self.delivery.send(&mut self.cx, source, goal, class, datagram);
+        if let Destination::Group(group) = destination {
+            self.delivery.send_to_deaf(&mut self.cx, source, group, class, datagram);
+        }
+    }
+
+    /// Sends what a machine has queued, collects its events, and schedules its next timer. Follows
+    /// every call of a machine.
+    fn drain(&mut self, ix: HostIx) {
+        self.cx.counters.steps += 1;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        loop {
+            buffer.clear();
+            let Some(tenant) = &mut self.hosts[ix].tenant else { break };
+            let Some(transmit) = tenant.machine.poll_transmit(&mut buffer) else { break };
+            self.send(ix, transmit, &buffer);
+        }
+        self.buffer = buffer;
+        while let Some(command) =
+            self.hosts[ix].tenant.as_mut().and_then(|it| it.machine.poll_link())
+        {
+            let (links, mut env) = self.links_and_environment();
+            links.execute(&mut env, ix, command);
+        }
+        let now = self.cx.now;
+        if let Some(tenant) = &mut self.hosts[ix].tenant {
+            while let Some(event) = tenant.machine.poll_event() {
+                self.events.push_back(Happening { at: now, host: ix, event });
+            }
+            if self.checks {
+                tenant.machine.check();
+            }
+        }
+        self.hosts.schedule_wake(&mut self.cx, ix);
+    }
+}
+
+/// Maximum number of timer calls of machines while time does not advance. Reaching it means a
+/// livelock.
+const MAX_IDLE_CALLS: u32 = 100_000;
