@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn stranger_is_answered_at_its_source_until_the_membership_knows_it() {
+    fn stranger_is_answered_at_its_source_until_membership_knows_it() {
         let mut book = AddressBook::new(1);
         let receive = |book: &mut AddressBook, node, source| {
             book.on_datagram(Time::ZERO, NodeId(node), source, 54);

@@ -24,7 +24,7 @@ pub(super) struct Applications {
 
 impl Applications {
     pub(super) fn new(group: GroupId, config: &Config) -> Self {
-        let (message_bytes, packet_bytes) = (config.message_bytes, config.piece_bytes());
+        let (message_bytes, packet_bytes) = (config.message_bytes, config.fragment_bytes());
         Self { group, message_bytes, packet_bytes, waiting: BTreeMap::new() }
     }
 
