@@ -26,7 +26,7 @@ pub enum Fault {
     /// Failure of the links between two places, in both directions.
     ///
     /// Datagrams that reach a dead link are dropped. This continues on trees that were
-    /// [set](crate::World::set_tree) until others are set. All other routes avoid dead links at
+    /// [set](crate::Network::set_tree) until others are set. All other routes avoid dead links at
     /// once, as routing does when it has noticed. A link still carries the datagrams that it has
     /// accepted.
     CutLink(Place, Place),

@@ -56,10 +56,10 @@
 //!
 //! # Methods beyond the engine trait
 //!
-//! Beyond those of [`Engine`], members use [`Rmp::join_with`], [`Rmp::lock`], [`Rmp::try_lock`],
-//! [`Rmp::unlock`], [`Rmp::request`] and [`Rmp::reply`]. Their results arrive as [`RingNews`].
-//! [`Rmp::look`] queries the rings of a group from outside, and [`Rmp::poll_looked`] returns the
-//! result.
+//! Beyond those of [`Engine`](crate::Engine), members use [`Rmp::join_with`], [`Rmp::lock`],
+//! [`Rmp::try_lock`], [`Rmp::unlock`], [`Rmp::request`] and [`Rmp::reply`]. Their results arrive as
+//! [`RingNews`]. [`Rmp::look`] queries the rings of a group from outside, and
+//! [`Rmp::poll_looked`] returns the result.
 //!
 //! ```
 //! use carom_proto::rmp::{
