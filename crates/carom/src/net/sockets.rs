@@ -176,12 +176,12 @@ fn set_up(
 ) -> Result<Socket, StartError> {
     let failed = |error| StartError::system("set up a UDP socket", error);
     options(&raw).map_err(failed)?;
-    let receive = grant_receive(&raw, RECEIVE_BYTES).map_err(failed)?;
-    let send = grant_send(&raw, SEND_BYTES).map_err(failed)?;
+    let receive = grant_receive(&raw, Buffers::RECEIVE_REQUEST).map_err(failed)?;
+    let send = grant_send(&raw, Buffers::SEND_REQUEST).map_err(failed)?;
     *buffers = Buffers {
-        receive_asked: RECEIVE_BYTES,
+        receive_asked: Buffers::RECEIVE_REQUEST,
         receive_granted: lesser(buffers.receive_granted, receive),
-        send_asked: SEND_BYTES,
+        send_asked: Buffers::SEND_REQUEST,
         send_granted: lesser(buffers.send_granted, send),
     };
     Socket::new(raw).map_err(failed)
@@ -232,11 +232,6 @@ fn drops_of(fd: RawFd) -> Option<u64> {
 
 /// Multicast remains in the local network: no router forwards it.
 const MULTICAST_TTL: u32 = 1;
-/// A datagram of 1 KiB uses 2304 bytes of the doubled buffer, which therefore holds about 3600.
-const RECEIVE_BYTES: usize = 4 << 20;
-/// A datagram in the kernel's buffer waits behind everything else of this node: 17 ms at 1 Gbit/s.
-/// With a larger buffer, many queueing disciplines would drop datagrams.
-const SEND_BYTES: usize = 1 << 20;
 /// Linux doubles the requested size to account for its own overhead, and reports the doubled size.
 const KERNEL_FACTOR: usize = if cfg!(target_os = "linux") { 2 } else { 1 };
 const INODE_COLUMN: usize = 9;
@@ -266,7 +261,7 @@ mod tests {
         let sockets = Sockets::open(bindings).expect("sockets");
         let other = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let flood = vec![0; 60_000];
-        let enough = 4 * RECEIVE_BYTES / flood.len();
+        let enough = 4 * Buffers::RECEIVE_REQUEST / flood.len();
         for _ in 0..enough {
             other.send_to(&flood, sockets.endpoint).expect("sent");
         }

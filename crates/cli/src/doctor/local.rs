@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use carom::{Interface, RateOfFire, lateral};
+use carom::{Buffers, Interface, RateOfFire, lateral};
 use carom_terminal::{CliError, plain};
 
 use super::finding::{Finding, Findings};
@@ -145,8 +145,8 @@ fn of_mtu(name: &str, mtu: Option<u16>) -> Option<Finding> {
 
 fn of_buffer(buffer: Buffer) -> Finding {
     let (check, asked, sysctl) = match buffer {
-        Buffer::Receive => ("receive buffer", RECEIVE_BYTES, "net.core.rmem_max"),
-        Buffer::Send => ("send buffer", SEND_BYTES, "net.core.wmem_max"),
+        Buffer::Receive => ("receive buffer", Buffers::RECEIVE_REQUEST, "net.core.rmem_max"),
+        Buffer::Send => ("send buffer", Buffers::SEND_REQUEST, "net.core.wmem_max"),
     };
     match probe::granted(buffer, asked) {
         Ok(granted) => judge_buffer(check, asked, granted, sysctl),
@@ -213,9 +213,6 @@ fn read(path: &str) -> String {
 const MEMBERSHIPS: &str = "/proc/sys/net/ipv4/igmp_max_memberships";
 /// Group of the probes. It is outside the pool of group addresses, so that no node receives them.
 const PROBE_GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 254);
-/// Buffer sizes that a node requests.
-const RECEIVE_BYTES: usize = 4 << 20;
-const SEND_BYTES: usize = 2 << 20;
 /// Lower bound for a receive or send buffer. It holds about 50 packets of 1 KiB, fewer than arrive
 /// during a short pause of the process.
 const HURTING_BYTES: usize = 64 << 10;
