@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use carom_proto::rmp::packet::Packet;
-use carom_proto::rmp::{Config, LockName, Partition, Rmp};
+use carom_proto::rmp::{Config, LockName, Quorum, Rmp};
 use carom_proto::wire::{self, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
 use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Time};
 use libfuzzer_sys::fuzz_target;
@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn give_to_member(header: Header, packet: &Packet) {
     let (group, mut now) = (GroupId(5), Time(1_000_000_000));
     let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
-    let profile = Profile::Ordered(Partition::AtLeast(1));
+    let profile = Profile::Ordered(Quorum::AtLeast(1));
     engine.join(now, group, GroupSettings { profile, name_check: 0 }).expect("it is new to it");
     while engine.view(group).is_none() {
         now = engine.poll_timeout().expect("it asks again").at;

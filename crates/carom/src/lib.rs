@@ -68,11 +68,11 @@ pub use carom_proto::lateral;
 pub use carom_proto::loss::Loss;
 pub use carom_proto::node::NodeCounters;
 pub use carom_proto::rdcm;
-pub use carom_proto::rmp::{self, Partition, Qos, Removal, RingEvent, RingNews};
+pub use carom_proto::rmp::{self, Qos, Quorum, Removal, RingEvent, RingNews};
 pub use carom_proto::{
-    Engine, Event, GroupId, GroupSettings, How, Incarnation, JoinError, Limiting, LossCause, Lost,
-    Message, NodeId, Origin, RateOfFire, Safe, SendOptions, SeqNo, Slow, Time, ViewChange,
-    ViewChangeKind,
+    Confirmed, Engine, Event, GroupId, GroupSettings, How, Incarnation, JoinError, Limiting,
+    LossCause, Lost, Message, NodeId, Origin, RateOfFire, SendOptions, SeqNo, Slow, Time,
+    ViewChange, ViewChangeKind,
 };
 pub use net::interfaces::Interface;
 #[cfg(fuzzing)]
@@ -82,7 +82,7 @@ pub use runtime::driver::Driver;
 pub use shared::addressing::{MulticastPool, PathChoice, PoolParseError};
 pub use shared::commands::Answered;
 pub use shared::error::{
-    JoinGroupError, LockError, LookError, NotAnswered, NotDelivered, NotSafe, PublishError,
+    ConfirmError, DeliveryError, JoinGroupError, LockError, LookError, PublishError, RequestError,
     StartError, Timeout, TryPublishError,
 };
 pub use shared::notices::Notice;

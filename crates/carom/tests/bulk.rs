@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use carom::{
-    Builder, Bytes, Event, Group, Loss, LossCause, Node, NotSafe, PathChoice, Profile, rdcm,
+    Builder, Bytes, ConfirmError, Event, Group, Loss, LossCause, Node, PathChoice, Profile, rdcm,
 };
 use network::{PATIENCE, multicast_port, on_loopback, wait_for};
 
@@ -151,7 +151,7 @@ fn second_sender_is_refused() {
         }
     }
     let refused = groups[1].confirm(PATIENCE).expect_err("nobody has it");
-    assert_eq!(refused, NotSafe::GivenUp);
+    assert_eq!(refused, ConfirmError::GivenUp);
     groups[0].confirm(PATIENCE).expect("the first one goes on");
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carom::rmp::{ReplyError, RequestId, RequestOptions};
 use carom::sim::{Fault, Link, Topology, World, WorldConfig};
-use carom::{Group, LockError, Loss, Node, NotAnswered, NotSafe, Profile};
+use carom::{ConfirmError, Group, LockError, Loss, Node, Profile, RequestError};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -185,9 +185,9 @@ fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
             nodes[0].sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(stale.lock("a").await.err(), Some(LockError::Closed));
-        assert_eq!(stale.confirm_async(Duration::from_secs(5)).await, Err(NotSafe::Closed));
+        assert_eq!(stale.confirm_async(Duration::from_secs(5)).await, Err(ConfirmError::Closed));
         let asked = stale.request("x", RequestOptions::default()).await;
-        assert_eq!(asked, Err(NotAnswered::Closed));
+        assert_eq!(asked, Err(RequestError::Closed));
         let id = RequestId { caller: nodes[1].id(), number: 1 };
         assert_eq!(stale.reply(id, "x").await, Err(ReplyError::NotJoined));
         drop(other.try_lock("a").await.expect("nobody has it"));

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use carom::{
-    Bytes, Driver, Event, Group, Loss, LossCause, MemberPath, Message, Node, NodeId, NotDelivered,
-    NotSafe, PathChoice, Profile, PublishError, RateOfFire, TryPublishError, lateral,
+    Bytes, ConfirmError, DeliveryError, Driver, Event, Group, Loss, LossCause, MemberPath, Message,
+    Node, NodeId, PathChoice, Profile, PublishError, RateOfFire, TryPublishError, lateral,
 };
 use futures_core::Stream;
 use network::{PATIENCE, beside_an_absent_member, members, multicast_port, on_loopback, wait_for};
@@ -163,8 +163,8 @@ fn message_without_other_members_is_not_delivered_nor_safe() {
     let group = join(&node);
     assert_eq!(group.confirm(PATIENCE).expect("nothing was published").members, 0);
     let published = group.publish("into the void").expect("published");
-    assert_eq!(published.delivered_timeout(PATIENCE), Err(NotDelivered::Nobody));
-    assert_eq!(group.confirm(PATIENCE), Err(NotSafe::Nobody));
+    assert_eq!(published.delivered_timeout(PATIENCE), Err(DeliveryError::Nobody));
+    assert_eq!(group.confirm(PATIENCE), Err(ConfirmError::Nobody));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn confirmed_messages_stay_safe_after_members_leave() {
     wait_for(&nodes[0], "nobody else in the group", |_| sender.members().is_empty());
     assert_eq!(sender.confirm(PATIENCE), Ok(safe));
     sender.publish("twice").expect("published");
-    assert_eq!(sender.confirm(PATIENCE), Err(NotSafe::Nobody));
+    assert_eq!(sender.confirm(PATIENCE), Err(ConfirmError::Nobody));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn timed_out_confirmation_names_the_missing_members() {
     assert_eq!(nothing.members, 1);
     group.publish("into the void").expect("published");
     let error = group.confirm(Duration::from_millis(50)).expect_err("nobody is there");
-    assert_eq!(error, NotSafe::Timeout { waiting_for: vec![absent] });
+    assert_eq!(error, ConfirmError::Timeout { waiting_for: vec![absent] });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carom::rmp::{Handler, ReplyError, RequestId, RequestOptions};
 use carom::sim::{Link, Topology, World, WorldConfig};
-use carom::{Answered, Event, Group, Loss, Node, NotAnswered, Profile, RingNews};
+use carom::{Answered, Event, Group, Loss, Node, Profile, RequestError, RingNews};
 use network::{multicast_port, on_loopback};
 use pollster::block_on;
 
@@ -44,7 +44,7 @@ async fn serve(group: Group, log: impl Fn(&str)) {
     }
 }
 
-fn text(answered: Result<Answered, NotAnswered>) -> String {
+fn text(answered: Result<Answered, RequestError>) -> String {
     match answered.expect("an answer") {
         Answered::Reply { payload, .. } => String::from_utf8(payload.to_vec()).expect("text"),
         Answered::Acknowledged => panic!("a handler was named"),
@@ -120,10 +120,10 @@ fn request_to_all_is_acknowledged_and_an_unserved_one_ends() {
             stranger.request("quotes", "anybody?", options).await,
             stranger.request("no such group", "anybody?", options).await,
         ] {
-            assert_eq!(asked, Err(NotAnswered::Unanswered));
+            assert_eq!(asked, Err(RequestError::Unanswered));
         }
         let unordered = member.join_async("b", Profile::time_critical()).await.expect("a group");
-        assert_eq!(unordered.request("x", options).await, Err(NotAnswered::NoRequests));
+        assert_eq!(unordered.request("x", options).await, Err(RequestError::NoRequests));
         let id = RequestId { caller: stranger.id(), number: 77 };
         assert_eq!(unordered.reply(id, "x").await, Err(ReplyError::NotJoined));
     };

@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use carom::{
-    Driver, Event, JoinGroupError, Node, NodeId, NotSafe, Profile, PublishError, StartError,
+    ConfirmError, Driver, Event, JoinGroupError, Node, NodeId, Profile, PublishError, StartError,
 };
 use network::{PATIENCE, beside_an_absent_member, multicast_port, on_loopback};
 
@@ -60,7 +60,7 @@ fn closing_a_node_ends_its_groups() {
         assert_eq!(receiver.join().expect("it ends"), None);
     });
     assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
-    assert_eq!(group.confirm(PATIENCE), Err(NotSafe::Closed));
+    assert_eq!(group.confirm(PATIENCE), Err(ConfirmError::Closed));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use carom_proto::rdcm::packet::{self as bulk, Packet as Bulk};
 use carom_proto::rdcm::sack_set::SackSet;
 use carom_proto::rmp::packet::{self as ring, Packet as Ordered};
 use carom_proto::rmp::{
-    Data, Epoch, ListChange, ListChangeKind, LockName, Member, Partition, Process, Qos, Round, Run,
+    Data, Epoch, ListChange, ListChangeKind, LockName, Member, Process, Qos, Quorum, Round, Run,
     Timestamp, What,
 };
 use carom_proto::{GroupId, Incarnation, Origin, PacketId, SeqNo};
@@ -147,12 +147,8 @@ impl Stranger {
     /// Returns requests and replies of members, joiners and callers.
     fn requests(&self) -> Vec<Ordered> {
         let (epoch, process) = (self.epoch, self.process());
-        let member = Member {
-            process,
-            partition: Partition::Majority,
-            is_multicast: false,
-            is_voter: false,
-        };
+        let member =
+            Member { process, quorum: Quorum::Majority, is_multicast: false, is_voter: false };
         let name_check = GroupId::name_check("bank");
         let kinds = [
             ListChangeKind::Leave,

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use carom::rmp::{Handler, RequestOptions};
-use carom::{Answered, Node, NotAnswered};
+use carom::{Answered, Node, RequestError};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, output, units};
 
@@ -49,14 +49,14 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let node = args.node.start(args.node.builder(), interrupt)?;
     let mut was_anybody_there = false;
     let answered = args.ask(&node, request, interrupt, &mut was_anybody_there);
-    let is_unanswered = matches!(answered, Ok(Err(NotAnswered::Unanswered)));
+    let is_unanswered = matches!(answered, Ok(Err(RequestError::Unanswered)));
     let is_nobody_there = is_unanswered && args.is_nobody_there(&node, interrupt)?;
     node.close();
     match answered? {
         Ok(Answered::Reply { payload, .. }) => args.write(&payload),
         Ok(Answered::Acknowledged) => Ok(Outcome::Fine),
         // Another node may have been in the group and left since.
-        Err(NotAnswered::Unanswered) if is_nobody_there => {
+        Err(RequestError::Unanswered) if is_nobody_there => {
             let done = match was_anybody_there {
                 true => " now: the request may have been executed",
                 false => ": the request was not executed",
@@ -64,7 +64,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
             output::say(format_args!("group {} has no members{done}", args.group));
             Ok(Outcome::Code(UNANSWERED))
         }
-        Err(error @ NotAnswered::Unanswered) => {
+        Err(error @ RequestError::Unanswered) => {
             let (handler, name) = (args.handler.number(), &args.group);
             output::say(format_args!(
                 "handler {handler} of {name}: {error}; the request may have been executed"
@@ -84,7 +84,7 @@ impl Args {
         request: Vec<u8>,
         interrupt: &Interrupt,
         was_anybody_there: &mut bool,
-    ) -> Result<Result<Answered, NotAnswered>, CliError> {
+    ) -> Result<Result<Answered, RequestError>, CliError> {
         let (handler, patience) = (Some(self.handler), Some(self.timeout));
         let options = RequestOptions { handler, patience, ..RequestOptions::default() };
         let asked = node.request(&self.group, request, options);

@@ -184,7 +184,7 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     let fix = match error {
         JoinGroupError::Refused(JoinError::Contradiction { theirs, .. }) => {
             let flags = match theirs.profile {
-                Engine::Ordered(partition) => quorum::flags(partition),
+                Engine::Ordered(quorum) => quorum::flags(quorum),
                 Engine::TimeCritical(RateOfFire { r, c }) => format!("--rate-of-fire {r},{c}"),
                 other => format!("profile {other}"),
             };

@@ -1,6 +1,6 @@
 //! `carom pub`: standard input, published to the members of a group.
 
-mod confirmed;
+mod confirmation;
 mod pace;
 mod promises;
 mod source;
@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use carom::{
-    Event, Group, Node, NotSafe, Qos, RateOfFire, SendOptions, TryPublishError, ViewChangeKind,
+    ConfirmError, Event, Group, Node, Qos, RateOfFire, SendOptions, TryPublishError, ViewChangeKind,
 };
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output, units};
@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::frames::Framing;
 use crate::node::{self, NodeArgs, ServiceWatch};
 use crate::ring::{self, Limit, OrderedArgs, Part, RingWatch};
-use confirmed::Confirmed;
+use confirmation::Confirmation;
 use pace::Pace;
 use promises::{Order, Promises, Resilience};
 use source::{Item, Source};
@@ -363,7 +363,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// Waits until the guarantees of all messages are met, for at most `--linger`.
-    fn await_promises(&self, qos: Qos) -> Result<Confirmed, CliError> {
+    fn await_promises(&self, qos: Qos) -> Result<Confirmation, CliError> {
         let deadline = Instant::now() + self.args.linger;
         loop {
             self.drop_events()?;
@@ -372,7 +372,7 @@ impl<'a> Publisher<'a> {
             if open == 0 || is_interrupted || Instant::now() >= deadline {
                 let members = self.group.members().len();
                 let stand = self.promises.borrow().stand(qos, members, is_interrupted);
-                return Ok(Confirmed::Ordered(stand));
+                return Ok(Confirmation::Ordered(stand));
             }
             self.interrupt.wait(TICK);
         }
@@ -380,7 +380,7 @@ impl<'a> Publisher<'a> {
 
     /// Waits until all messages are confirmed, for at most `--linger`. The wait is divided into
     /// short steps, so that Ctrl-C takes effect. One last step follows after Ctrl-C.
-    fn confirm(&self) -> Result<Confirmed, CliError> {
+    fn confirm(&self) -> Result<Confirmation, CliError> {
         if let Some(qos) = self.qos {
             return self.await_promises(qos);
         }
@@ -392,19 +392,21 @@ impl<'a> Publisher<'a> {
             match self.group.confirm(left.min(CONFIRM_STEP)) {
                 Ok(safe) if safe.members > 0 || !safe.incomplete.is_empty() => {
                     self.drop_events()?;
-                    return Ok(Confirmed::Safe(safe));
+                    return Ok(Confirmation::Confirmed(safe));
                 }
                 // The engine counts a member that left with everything as a confirmation.
-                Ok(_) | Err(NotSafe::Nobody) => {
+                Ok(_) | Err(ConfirmError::Nobody) => {
                     self.drop_events()?;
                     return Ok(match (self.left.get(), self.failed.get()) {
-                        (0, 0) if self.args.wait_for == 0 => Confirmed::Alone,
-                        (0, 1..) => Confirmed::AllFailed,
-                        _ => Confirmed::AllLeft,
+                        (0, 0) if self.args.wait_for == 0 => Confirmation::Alone,
+                        (0, 1..) => Confirmation::AllFailed,
+                        _ => Confirmation::AllLeft,
                     });
                 }
-                Err(_) if is_interrupted => return Ok(Confirmed::NotAwaited),
-                Err(not_safe) if left <= CONFIRM_STEP => return Ok(Confirmed::NotSafe(not_safe)),
+                Err(_) if is_interrupted => return Ok(Confirmation::NotAwaited),
+                Err(not_safe) if left <= CONFIRM_STEP => {
+                    return Ok(Confirmation::ConfirmError(not_safe));
+                }
                 Err(_) => {}
             }
         }
@@ -412,7 +414,7 @@ impl<'a> Publisher<'a> {
 
     /// Returns the outcome. An interrupted run is a success only if messages were sent and all of
     /// them are safe.
-    fn outcome(&self, confirmed: &Confirmed) -> Outcome {
+    fn outcome(&self, confirmed: &Confirmation) -> Outcome {
         let is_sent = self.messages > 0;
         match confirmed.is_finding() && is_sent {
             true => Outcome::Finding,
@@ -424,7 +426,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// Prints the result on standard error, and as JSON with `--json`.
-    fn summary(&self, confirmed: &Confirmed) -> Result<(), CliError> {
+    fn summary(&self, confirmed: &Confirmation) -> Result<(), CliError> {
         let seconds = self.took.as_secs_f64();
         let rate = if seconds > 0.0 { self.messages as f64 / seconds } else { 0.0 };
         let messages = self.messages;
@@ -453,7 +455,7 @@ impl<'a> Publisher<'a> {
                 "incomplete": incomplete,
                 "service_away": self.node.is_away(),
             });
-            if let Confirmed::Ordered(kept) = confirmed {
+            if let Confirmation::Ordered(kept) = confirmed {
                 object["qos"] = kept.qos.to_string().into();
                 object["delivered"] = kept.kept.into();
                 object["in_doubt"] = kept.in_doubt.into();

@@ -1,23 +1,23 @@
-//! Flags for the partition of a ring that continues after a fault: `--quorum` and `--quorum-of`.
+//! Flags for the quorum of a ring that continues after a fault: `--quorum` and `--quorum-of`.
 
-use carom::Partition;
+use carom::Quorum;
 use carom_terminal::units::UnitError;
 
 /// Parses the value of `--quorum`: `majority`, `all`, or a number of members.
 ///
 /// # Errors
 /// Fails if the text is something else, or the number is out of range.
-pub(crate) fn parse(text: &str) -> Result<Partition, UnitError> {
+pub(crate) fn parse(text: &str) -> Result<Quorum, UnitError> {
     match text {
-        "majority" => Ok(Partition::Majority),
-        "all" => Ok(Partition::All),
+        "majority" => Ok(Quorum::Majority),
+        "all" => Ok(Quorum::All),
         _ => match text.parse() {
-            Ok(least @ 1..=Partition::MAX_AT_LEAST) => Ok(Partition::AtLeast(least)),
+            Ok(least @ 1..=Quorum::MAX_AT_LEAST) => Ok(Quorum::AtLeast(least)),
             _ => Err(UnitError {
                 cause: format!("quorum '{text}' is invalid: expected majority, all, or a number"),
                 fix: format!(
                     "give majority, all, or a number of members from 1 to {}",
-                    Partition::MAX_AT_LEAST
+                    Quorum::MAX_AT_LEAST
                 ),
             }),
         },
@@ -25,12 +25,12 @@ pub(crate) fn parse(text: &str) -> Result<Partition, UnitError> {
 }
 
 /// Returns the flags with which the members of a group joined.
-pub(crate) fn flags(partition: Partition) -> String {
-    match partition {
-        Partition::Majority => "--ordered".to_owned(),
-        Partition::All => "--ordered --quorum all".to_owned(),
-        Partition::AtLeast(least) => format!("--ordered --quorum {least}"),
-        Partition::QuorumOf(voters) => format!("--ordered --quorum-of {voters}"),
+pub(crate) fn flags(quorum: Quorum) -> String {
+    match quorum {
+        Quorum::Majority => "--ordered".to_owned(),
+        Quorum::All => "--ordered --quorum all".to_owned(),
+        Quorum::AtLeast(least) => format!("--ordered --quorum {least}"),
+        Quorum::QuorumOf(voters) => format!("--ordered --quorum-of {voters}"),
     }
 }
 
@@ -41,9 +41,9 @@ mod tests {
 
     #[test]
     fn a_quorum_is_a_majority_all_or_a_number_of_members() {
-        assert_eq!(parse("majority"), Ok(Partition::Majority));
-        assert_eq!(parse("all"), Ok(Partition::All));
-        assert_eq!(parse("3"), Ok(Partition::AtLeast(3)));
+        assert_eq!(parse("majority"), Ok(Quorum::Majority));
+        assert_eq!(parse("all"), Ok(Quorum::All));
+        assert_eq!(parse("3"), Ok(Quorum::AtLeast(3)));
         for wrong in ["0", "-1", "half", "", "70000"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
@@ -53,8 +53,8 @@ mod tests {
     fn flag_and_library_take_the_same_numbers_of_members() {
         for least in 0..=u16::MAX {
             let is_flag_valid = parse(&least.to_string()).is_ok();
-            assert_eq!(is_flag_valid, Partition::AtLeast(least).validate().is_ok(), "{least}");
+            assert_eq!(is_flag_valid, Quorum::AtLeast(least).validate().is_ok(), "{least}");
         }
-        assert_eq!(usize::from(Partition::MAX_AT_LEAST), RingView::MAX_MEMBERS);
+        assert_eq!(usize::from(Quorum::MAX_AT_LEAST), RingView::MAX_MEMBERS);
     }
 }

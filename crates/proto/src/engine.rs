@@ -100,7 +100,7 @@ pub trait Engine: Send {
 
     /// Requests confirmation that the members of `group` have everything that was sent so far.
     ///
-    /// [`Event::Safe`] is the answer. Has no effect if the node is not in the group.
+    /// [`Event::Confirmed`] is the answer. Has no effect if the node is not in the group.
     fn confirm(&mut self, now: Time, group: GroupId);
 
     /// Processes a datagram that was received.
@@ -280,7 +280,7 @@ pub enum Event {
     /// A receiver of this node's bulk stream that slows down the others.
     Limiting(Limiting),
     /// Confirmation of this node's messages, the answer to [`Engine::confirm`].
-    Safe(Safe),
+    Confirmed(Confirmed),
     /// A change of an ordered group's ring, reported at its position among the messages.
     Ring(RingEvent),
 }
@@ -294,7 +294,7 @@ impl Event {
             Self::View(change) => change.group,
             Self::Slow(slow) => slow.group,
             Self::Limiting(limiting) => limiting.group,
-            Self::Safe(safe) => safe.group,
+            Self::Confirmed(confirmed) => confirmed.group,
             Self::Ring(event) => event.group,
         }
     }
@@ -417,7 +417,7 @@ pub struct Slow {
 
 /// Result of [`Engine::confirm`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Safe {
+pub struct Confirmed {
     /// Group of the messages.
     pub group: GroupId,
     /// Last confirmed sequence number. All messages of this node up to it are settled at every
@@ -427,7 +427,7 @@ pub struct Safe {
     ///
     /// It includes members that left with all messages since the last confirmation. It excludes
     /// members that joined after the last of these messages. It is 0 if there was no member: see
-    /// [`Safe::is_unconfirmed`].
+    /// [`Confirmed::is_unconfirmed`].
     pub members: usize,
     /// Members that lost some of the messages, with the number of packets that each lost. Includes
     /// members that have left since.

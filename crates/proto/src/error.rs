@@ -1,6 +1,6 @@
 //! Errors caused by the caller: refused joins and messages.
 
-use crate::rmp::{Partition, Qos};
+use crate::rmp::{Qos, Quorum};
 use crate::{GroupSettings, NodeId, Profile, RateOfFire};
 
 /// Reason why a join failed.
@@ -21,15 +21,15 @@ pub enum JoinError {
         /// Requested rate-of-fire.
         given: RateOfFire,
     },
-    /// The partition, or the electorate, is out of bounds.
+    /// The quorum, or the electorate, is out of bounds.
     #[error(
-        "partition {given:?} is invalid: expected 1 to {} members, or 1 to {} voters",
-        Partition::MAX_AT_LEAST,
-        Partition::MAX_ELECTORATE
+        "quorum {given:?} is invalid: expected 1 to {} members, or 1 to {} voters",
+        Quorum::MAX_AT_LEAST,
+        Quorum::MAX_ELECTORATE
     )]
-    Partition {
-        /// Requested partition.
-        given: Partition,
+    Quorum {
+        /// Requested quorum.
+        given: Quorum,
     },
     /// The node is in the maximum number of groups of its membership provider.
     #[error("this node is already in {limit} groups, the maximum of its membership")]

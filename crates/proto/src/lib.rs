@@ -32,7 +32,7 @@ mod view;
 pub mod wire;
 
 pub use engine::{
-    Class, Destination, Engine, Event, Hops, How, LOOK_AHEAD, LossCause, Lost, Message, Safe,
+    Class, Confirmed, Destination, Engine, Event, Hops, How, LOOK_AHEAD, LossCause, Lost, Message,
     SendOptions, Slow, Transmit, Wakeup,
 };
 pub use error::{JoinError, SendError, Unserved};

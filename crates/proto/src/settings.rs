@@ -5,7 +5,7 @@ use core::fmt;
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::rmp::Partition;
+use crate::rmp::Quorum;
 use crate::wire::DecodeError;
 use crate::{GroupId, JoinError};
 
@@ -25,7 +25,7 @@ pub enum Profile {
     /// The lateral engine (Ricochet, Slingshot).
     TimeCritical(RateOfFire),
     /// The token ring (RMP), with its quorum policy after a fault.
-    Ordered(Partition),
+    Ordered(Quorum),
     /// Bulk delivery (RDCM).
     Bulk,
     /// An engine from outside this crate, which the node was
@@ -50,7 +50,7 @@ pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
 
 /// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
 ///
-/// `r` and `c` are 0 for bulk delivery and guests. An ordered group has [`Partition::to_wire`] in
+/// `r` and `c` are 0 for bulk delivery and guests. An ordered group has [`Quorum::to_wire`] in
 /// their place.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -105,7 +105,7 @@ impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimeCritical(rate) => write!(f, "time-critical {rate}"),
-            Self::Ordered(partition) => write!(f, "ordered ({partition})"),
+            Self::Ordered(quorum) => write!(f, "ordered ({quorum})"),
             Self::Bulk => f.write_str("bulk"),
             Self::Guest => f.write_str("guest"),
         }
@@ -149,8 +149,8 @@ impl GroupSettings {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (profile, r, c) = match self.profile {
             Profile::TimeCritical(RateOfFire { r, c }) => (TIME_CRITICAL, r, c),
-            Profile::Ordered(partition) => {
-                let [high, low] = partition.to_wire().to_be_bytes();
+            Profile::Ordered(quorum) => {
+                let [high, low] = quorum.to_wire().to_be_bytes();
                 (ORDERED, high, low)
             }
             Profile::Bulk => (BULK, 0, 0),
@@ -174,8 +174,8 @@ impl GroupSettings {
                 Profile::TimeCritical(rate)
             }
             ORDERED => {
-                let partition = Partition::from_wire(u16::from_be_bytes([raw.r, raw.c]));
-                Profile::Ordered(partition.ok_or(DecodeError::Value)?)
+                let quorum = Quorum::from_wire(u16::from_be_bytes([raw.r, raw.c]));
+                Profile::Ordered(quorum.ok_or(DecodeError::Value)?)
             }
             BULK if (raw.r, raw.c) == (0, 0) => Profile::Bulk,
             GUEST if (raw.r, raw.c) == (0, 0) => Profile::Guest,
@@ -219,13 +219,13 @@ mod tests {
         }
 
         #[test]
-        fn an_ordered_group_says_how_many_must_remain(partition: u16, name in ".*") {
+        fn an_ordered_group_says_how_many_must_remain(quorum: u16, name in ".*") {
             let settings = |it| GroupSettings::new(&name, Profile::Ordered(it));
             let mut bytes = Vec::new();
-            settings(Partition::All).encode(&mut bytes);
-            bytes[1..3].copy_from_slice(&partition.to_be_bytes());
+            settings(Quorum::All).encode(&mut bytes);
+            bytes[1..3].copy_from_slice(&quorum.to_be_bytes());
             let decoded = GroupSettings::decode(&bytes).map(|(settings, _)| settings);
-            prop_assert_eq!(decoded.ok(), Partition::from_wire(partition).map(settings));
+            prop_assert_eq!(decoded.ok(), Quorum::from_wire(quorum).map(settings));
         }
 
         #[test]

@@ -78,7 +78,7 @@ impl FromIterator<NodeId> for View {
     }
 }
 
-impl crate::Safe {
+impl crate::Confirmed {
     /// Returns `true` if there was no member that could confirm.
     ///
     /// Nothing is pending then, but no member is known to have the messages.

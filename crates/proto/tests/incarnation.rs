@@ -10,7 +10,7 @@ use carom_proto::lateral;
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::{Node, NodeEvent};
-use carom_proto::rmp::Partition;
+use carom_proto::rmp::Quorum;
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::*;
 
@@ -30,7 +30,7 @@ fn every_datagram_of_a_node_carries_its_incarnation() {
     let mut now = Time(1_000_000_000);
     let profiles = [
         Profile::TimeCritical(RateOfFire::default()),
-        Profile::Ordered(Partition::Majority),
+        Profile::Ordered(Quorum::Majority),
         Profile::Bulk,
     ];
     let mut groups = Vec::new();
@@ -157,7 +157,7 @@ fn acknowledgement_from_another_address_makes_nothing_safe() {
     let mut is_safe = |source: Endpoint| {
         arrive(&mut here, source, &acks);
         let mut all = std::iter::from_fn(|| here.poll_event());
-        all.any(|event| matches!(event, NodeEvent::Group(Event::Safe(_))))
+        all.any(|event| matches!(event, NodeEvent::Group(Event::Confirmed(_))))
     };
     assert!(!acks.is_empty());
     assert!(!is_safe(endpoint(9)), "somebody else said so");

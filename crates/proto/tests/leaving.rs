@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::{LEAVE_WITHIN, Node, NodeEvent};
-use carom_proto::rmp::Partition;
+use carom_proto::rmp::Quorum;
 use carom_proto::{
     Destination, Endpoint, Event, GroupId, JoinError, NodeId, Profile, RateOfFire, SendOptions,
     Time, Transmit, lateral,
@@ -64,7 +64,7 @@ impl Pair {
 #[test]
 fn refused_rejoin_still_reports_the_left_group_as_out() {
     let mut pair = Pair::new();
-    let profile = Profile::Ordered(Partition::Majority);
+    let profile = Profile::Ordered(Quorum::Majority);
     let now = pair.now;
     let [group, _] = std::array::from_fn(|place| {
         pair.nodes[place].join(now, "accounts", profile).expect("an ordered group")

@@ -33,8 +33,8 @@ mod window;
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::{
-    Destination, Event, GroupId, How, LossCause, NodeId, Origin, PacketId, Safe, SendError, SeqNo,
-    Slow, Timers, ViewChange, ViewChangeKind, Wakeup,
+    Confirmed, Destination, Event, GroupId, How, LossCause, NodeId, Origin, PacketId, SendError,
+    SeqNo, Slow, Timers, ViewChange, ViewChangeKind, Wakeup,
 };
 
 pub use self::config::Config;
@@ -62,7 +62,7 @@ struct Member {
     /// Members that the sender does not wait for, or did not until recently.
     slow: BTreeMap<NodeId, Lag>,
     /// Losses of each other member: the number last received from it, and the number last included
-    /// in [`Event::Safe`].
+    /// in [`Event::Confirmed`].
     losses: BTreeMap<NodeId, Losses>,
     /// Last sequence number of the pending confirmation request.
     confirm: Option<SeqNo>,
@@ -235,7 +235,7 @@ impl AckTimeout {
             }
         }
         let (members, incomplete) = (joined.view.members().len(), incomplete.into_iter().collect());
-        cx.reception.push_event(Event::Safe(Safe { group, up_to, members, incomplete }));
+        cx.reception.push_event(Event::Confirmed(Confirmed { group, up_to, members, incomplete }));
     }
 
     /// Processes an acknowledgment from a lagging member.

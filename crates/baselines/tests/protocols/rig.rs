@@ -33,7 +33,7 @@ pub(crate) struct Host {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) messages: Vec<Message>,
     pub(crate) lost: Vec<Lost>,
-    pub(crate) safe: Vec<Safe>,
+    pub(crate) safe: Vec<Confirmed>,
     pub(crate) slow: Vec<Slow>,
     groups: BTreeSet<GroupId>,
     alive: bool,
@@ -310,7 +310,7 @@ impl Host {
         match event {
             Event::Message(message) => self.messages.push(message),
             Event::Lost(lost) => self.lost.push(lost),
-            Event::Safe(safe) => self.safe.push(safe),
+            Event::Confirmed(safe) => self.safe.push(safe),
             Event::Slow(slow) => self.slow.push(slow),
             other => panic!("the engine gave {other:?}"),
         }

@@ -6,14 +6,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::{Event, GroupId, NodeId, Safe, SendOptions};
+use carom_proto::{Confirmed, Event, GroupId, NodeId, SendOptions};
 use futures_core::Stream;
 
 use super::blocking::within;
 use super::handle::{GroupHandle, NodeHandle};
 use super::publish::Published;
 use crate::shared::commands::NodeCommand;
-use crate::shared::error::{NotSafe, PublishError, Timeout, TryPublishError};
+use crate::shared::error::{ConfirmError, PublishError, Timeout, TryPublishError};
 use crate::shared::event_queue::{Arrival, EventReceiver, Found, Room};
 use crate::shared::group::GroupParts;
 use crate::shared::sleep::before;
@@ -192,7 +192,7 @@ impl Group {
 
     /// Blocks until everything that was published here so far is settled at all members.
     ///
-    /// A message is settled at a member that has it, or knows that it lost it; [`Safe::incomplete`]
+    /// A message is settled at a member that has it, or knows that it lost it; [`Confirmed::incomplete`]
     /// lists the members that lost messages. If nothing was published, the call returns at once.
     ///
     /// Messages that were given up are never confirmed: those of a bulk group's sender that has
@@ -209,19 +209,19 @@ impl Group {
     /// # Panics
     /// On a simulated node: see [`Group::confirm_async`].
     #[track_caller]
-    pub fn confirm(&self, timeout: Duration) -> Result<Safe, NotSafe> {
+    pub fn confirm(&self, timeout: Duration) -> Result<Confirmed, ConfirmError> {
         self.handle.node.must_not_block("Group::confirm", "confirm_async");
         let answer = self.handle.confirm(None, timeout);
-        answer.recv_blocking().unwrap_or(Err(NotSafe::Closed))
+        answer.recv_blocking().unwrap_or(Err(ConfirmError::Closed))
     }
 
     /// Like [`Group::confirm`], but on any async runtime.
     ///
     /// # Errors
     /// See [`Group::confirm`].
-    pub async fn confirm_async(&self, timeout: Duration) -> Result<Safe, NotSafe> {
+    pub async fn confirm_async(&self, timeout: Duration) -> Result<Confirmed, ConfirmError> {
         let answer = self.handle.confirm(None, timeout);
-        answer.recv().await.unwrap_or(Err(NotSafe::Closed))
+        answer.recv().await.unwrap_or(Err(ConfirmError::Closed))
     }
 
     /// Leaves the group.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_channel::Receiver;
 use bytes::Bytes;
-use carom_proto::{Safe, SendOptions};
+use carom_proto::{Confirmed, SendOptions};
 
 use crate::shared::commands::{NodeCommand, Reply};
 use crate::shared::driver_handle::DriverHandle;
-use crate::shared::error::{NotSafe, PublishError};
+use crate::shared::error::{ConfirmError, PublishError};
 use crate::shared::group::GroupShared;
 use crate::shared::node::NodeState;
 use crate::shared::receipt::{Outcome, Receipt};
@@ -68,7 +68,7 @@ impl GroupHandle {
         &self,
         message: Option<u64>,
         timeout: Duration,
-    ) -> Receiver<Result<Safe, NotSafe>> {
+    ) -> Receiver<Result<Confirmed, ConfirmError>> {
         let shared = self.shared();
         self.node.call(|reply| NodeCommand::Confirm { shared, message, timeout, reply })
     }

@@ -38,11 +38,11 @@ impl Lock<'_> {
     ///
     /// The numbers start again with a new ring: after all members were gone at once, or when this
     /// node has given up its own ring for a larger one ([`Removal::Merged`]). Rings that were
-    /// formed separately, and parts that continue separately ([`Partition::AtLeast`]), number their
+    /// formed separately, and parts that continue separately ([`Quorum::AtLeast`]), number their
     /// grants independently.
     ///
     /// [`Removal::Merged`]: crate::Removal::Merged
-    /// [`Partition::AtLeast`]: crate::Partition::AtLeast
+    /// [`Quorum::AtLeast`]: crate::Quorum::AtLeast
     pub fn fence(&self) -> u64 {
         self.grant.fence.0
     }

@@ -222,7 +222,7 @@ impl fmt::Debug for Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::error::{NotSafe, PublishError};
+    use crate::shared::error::{ConfirmError, PublishError};
     use std::task::{Context, Waker};
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         // The thread closes the queues of its groups one after another.
         while group.publish("too late").is_ok() {}
         assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
-        assert_eq!(group.confirm(Duration::MAX), Err(NotSafe::Closed));
+        assert_eq!(group.confirm(Duration::MAX), Err(ConfirmError::Closed));
         let again = node.join("others", Profile::time_critical());
         assert!(matches!(again, Err(JoinGroupError::Closed)));
         assert_eq!(node.status().id, node.id());

@@ -8,7 +8,7 @@ use carom_proto::SendOptions;
 
 use super::blocking::within;
 use super::handle::GroupHandle;
-use crate::shared::error::{NotDelivered, NotSafe, PublishError, TryPublishError};
+use crate::shared::error::{ConfirmError, DeliveryError, PublishError, TryPublishError};
 use crate::shared::receipt::Outcome;
 use crate::shared::send_queue::{Outgoing, Refused};
 use crate::shared::sleep::before;
@@ -35,8 +35,8 @@ impl From<Deadline> for SendOptions {
 ///   this node, too, has delivered the message, at its place and with the requested resilience.
 /// * In other groups it is fulfilled when all members have the message, or know that they lost it,
 ///   as with [`Group::confirm`](crate::Group::confirm). Without any other member it fails:
-///   [`NotDelivered::Nobody`]. It also fails for a message that a bulk group has given up:
-///   [`NotDelivered::GivenUp`].
+///   [`DeliveryError::Nobody`]. It also fails for a message that a bulk group has given up:
+///   [`DeliveryError::GivenUp`].
 pub struct Published<'a> {
     group: &'a GroupHandle,
     /// Number of the message, in the order of publishing.
@@ -101,15 +101,15 @@ impl<'a> Published<'a> {
     /// # Errors
     /// The guarantee will not be fulfilled, or its outcome can no longer be determined. In groups
     /// that are not ordered, also if members have lost messages.
-    pub async fn delivered(self) -> Result<(), NotDelivered> {
+    pub async fn delivered(self) -> Result<(), DeliveryError> {
         if let Some(outcome) = self.outcome {
             return outcome.wait().await;
         }
         let answer = self.group.confirm(Some(self.number), Duration::MAX);
-        let safe = answer.recv().await.unwrap_or(Err(NotSafe::Closed))?;
-        match safe.incomplete.is_empty() {
+        let confirmed = answer.recv().await.unwrap_or(Err(ConfirmError::Closed))?;
+        match confirmed.incomplete.is_empty() {
             true => Ok(()),
-            false => Err(NotDelivered::Incomplete { lost_by: safe.incomplete }),
+            false => Err(DeliveryError::Incomplete { lost_by: confirmed.incomplete }),
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a> Published<'a> {
     /// # Panics
     /// On a simulated node: see [`Published::delivered`].
     #[track_caller]
-    pub fn delivered_blocking(self) -> Result<(), NotDelivered> {
+    pub fn delivered_blocking(self) -> Result<(), DeliveryError> {
         self.delivered_timeout(Duration::MAX)
     }
 
@@ -133,18 +133,18 @@ impl<'a> Published<'a> {
     /// # Panics
     /// On a simulated node: see [`Published::delivered_timeout_async`].
     #[track_caller]
-    pub fn delivered_timeout(self, timeout: Duration) -> Result<(), NotDelivered> {
+    pub fn delivered_timeout(self, timeout: Duration) -> Result<(), DeliveryError> {
         self.group.node.must_not_block("Published::delivered_timeout", "delivered_timeout_async");
-        within(timeout, self.delivered()).unwrap_or(Err(NotDelivered::Timeout(timeout)))
+        within(timeout, self.delivered()).unwrap_or(Err(DeliveryError::Timeout(timeout)))
     }
 
     /// Like [`Published::delivered`], but for at most `timeout` of the node's clock.
     ///
     /// # Errors
     /// See [`Published::delivered`]; also if `timeout` has passed.
-    pub async fn delivered_timeout_async(self, timeout: Duration) -> Result<(), NotDelivered> {
+    pub async fn delivered_timeout_async(self, timeout: Duration) -> Result<(), DeliveryError> {
         let sleep = self.group.node.sleep(timeout);
-        before(sleep, self.delivered()).await.unwrap_or(Err(NotDelivered::Timeout(timeout)))
+        before(sleep, self.delivered()).await.unwrap_or(Err(DeliveryError::Timeout(timeout)))
     }
 }
 

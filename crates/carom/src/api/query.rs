@@ -10,7 +10,7 @@ use super::blocking::wait;
 use super::node::Node;
 use super::rpc::answer;
 use crate::shared::commands::{Answered, NodeCommand};
-use crate::shared::error::{LookError, NotAnswered};
+use crate::shared::error::{LookError, RequestError};
 use crate::shared::status::RingStatus;
 
 impl Node {
@@ -24,7 +24,7 @@ impl Node {
         group: &str,
         payload: impl Into<Bytes>,
         options: impl Into<RequestOptions>,
-    ) -> Result<Answered, NotAnswered> {
+    ) -> Result<Answered, RequestError> {
         let group = GroupId::of_name(group);
         let (shared, payload, options) = (None, payload.into(), options.into());
         let request = |reply| NodeCommand::Request { group, shared, payload, options, reply };
@@ -44,7 +44,7 @@ impl Node {
         group: &str,
         payload: impl Into<Bytes>,
         options: impl Into<RequestOptions>,
-    ) -> Result<Answered, NotAnswered> {
+    ) -> Result<Answered, RequestError> {
         self.handle().must_not_block("Node::request_blocking", "request");
         wait(self.request(group, payload, options))
     }

@@ -7,7 +7,7 @@ use carom_proto::rmp::{ReplyError, RequestId, RequestOptions};
 use super::blocking::wait;
 use super::group::Group;
 use crate::shared::commands::{Answered, NodeCommand};
-use crate::shared::error::NotAnswered;
+use crate::shared::error::RequestError;
 
 impl Group {
     /// Sends a request to the group and waits for the answer, on any async runtime.
@@ -26,9 +26,9 @@ impl Group {
         &self,
         payload: impl Into<Bytes>,
         options: impl Into<RequestOptions>,
-    ) -> Result<Answered, NotAnswered> {
+    ) -> Result<Answered, RequestError> {
         if !self.handle().shared.profile.is_ordered() {
-            return Err(NotAnswered::NoRequests);
+            return Err(RequestError::NoRequests);
         }
         let (group, shared) = (self.id(), Some(self.handle().shared()));
         let (payload, options) = (payload.into(), options.into());
@@ -48,7 +48,7 @@ impl Group {
         &self,
         payload: impl Into<Bytes>,
         options: impl Into<RequestOptions>,
-    ) -> Result<Answered, NotAnswered> {
+    ) -> Result<Answered, RequestError> {
         self.handle().node.must_not_block("Group::request_blocking", "request");
         wait(self.request(payload, options))
     }
@@ -92,7 +92,7 @@ impl Group {
 
 /// Returns the answer to a request.
 pub(crate) async fn answer(
-    answer: Receiver<Result<Answered, NotAnswered>>,
-) -> Result<Answered, NotAnswered> {
-    answer.recv().await.unwrap_or(Err(NotAnswered::Closed))
+    answer: Receiver<Result<Answered, RequestError>>,
+) -> Result<Answered, RequestError> {
+    answer.recv().await.unwrap_or(Err(RequestError::Closed))
 }

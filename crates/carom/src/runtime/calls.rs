@@ -7,14 +7,14 @@ use carom_proto::rmp::{self, LookId, LookOptions, Outcome, RequestOptions, Rmp};
 use carom_proto::{GroupId, Time};
 
 use crate::shared::commands::{Answered, Reply};
-use crate::shared::error::{LookError, NotAnswered};
+use crate::shared::error::{LookError, RequestError};
 use crate::shared::status::RingStatus;
 
 /// Calls of a node in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     /// Callers of requests, by group and number of the request.
-    requests: BTreeMap<(GroupId, u32), Reply<Result<Answered, NotAnswered>>>,
+    requests: BTreeMap<(GroupId, u32), Reply<Result<Answered, RequestError>>>,
     queries: BTreeMap<LookId, Reply<Result<Vec<RingStatus>, LookError>>>,
 }
 
@@ -25,7 +25,7 @@ impl Calls {
         rings: &mut Rmp,
         group: GroupId,
         (payload, options): (Bytes, RequestOptions),
-        reply: Reply<Result<Answered, NotAnswered>>,
+        reply: Reply<Result<Answered, RequestError>>,
     ) {
         match rings.request(now, group, payload, options) {
             Ok(id) => {
@@ -40,7 +40,7 @@ impl Calls {
             reply.send_if_wanted(match answer.outcome {
                 Outcome::Reply { by, payload } => Ok(Answered::Reply { by, payload }),
                 Outcome::Acknowledged => Ok(Answered::Acknowledged),
-                Outcome::Unanswered => Err(NotAnswered::Unanswered),
+                Outcome::Unanswered => Err(RequestError::Unanswered),
             });
         }
     }

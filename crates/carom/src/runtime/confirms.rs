@@ -1,13 +1,13 @@
 //! Confirmations that callers wait for.
 
 use carom_proto::node::Node;
-use carom_proto::{GroupId, Safe, SeqNo, Time};
+use carom_proto::{Confirmed, GroupId, SeqNo, Time};
 
 use super::given_up::Covered;
 use super::groups::Groups;
 use super::own_messages::OwnMessages;
 use crate::shared::commands::Reply;
-use crate::shared::error::NotSafe;
+use crate::shared::error::ConfirmError;
 
 /// Pending confirmations of a node.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct PendingConfirm {
     /// Last message that was sent when the engine was queried.
     up_to: Option<SeqNo>,
     deadline: Time,
-    reply: Reply<Result<Safe, NotSafe>>,
+    reply: Reply<Result<Confirmed, ConfirmError>>,
 }
 
 impl Confirms {
@@ -32,7 +32,7 @@ impl Confirms {
         group: GroupId,
         covered: Covered,
         deadline: Time,
-        reply: Reply<Result<Safe, NotSafe>>,
+        reply: Reply<Result<Confirmed, ConfirmError>>,
     ) {
         self.0.push(PendingConfirm { group, covered, up_to: None, deadline, reply });
     }
@@ -70,18 +70,23 @@ impl Confirms {
 
     /// Answers the confirmations that `safe` covers. If this node has yielded its bulk group to
     /// another sender, it covers all that the engine was queried for.
-    pub(crate) fn on_safe(&mut self, own: &mut OwnMessages, safe: &Safe, has_yielded: bool) {
+    pub(crate) fn on_confirmed(
+        &mut self,
+        own: &mut OwnMessages,
+        confirmed: &Confirmed,
+        has_yielded: bool,
+    ) {
         let is_answered = |it: &mut PendingConfirm| {
-            let covers = |up_to: SeqNo| has_yielded || !up_to.is_after(safe.up_to);
-            it.group == safe.group && it.up_to.is_some_and(covers)
+            let covers = |up_to: SeqNo| has_yielded || !up_to.is_after(confirmed.up_to);
+            it.group == confirmed.group && it.up_to.is_some_and(covers)
         };
         for answered in self.0.extract_if(.., is_answered) {
-            if safe.is_unconfirmed() && safe.incomplete.is_empty() {
-                answered.reply.send_if_wanted(Err(NotSafe::Nobody));
+            if confirmed.is_unconfirmed() && confirmed.incomplete.is_empty() {
+                answered.reply.send_if_wanted(Err(ConfirmError::Nobody));
                 continue;
             }
-            own.note_confirmed(answered.covered, safe);
-            answered.reply.send_if_wanted(Ok(safe.clone()));
+            own.note_confirmed(answered.covered, confirmed);
+            answered.reply.send_if_wanted(Ok(confirmed.clone()));
         }
     }
 
@@ -91,20 +96,20 @@ impl Confirms {
         let failed: Vec<PendingConfirm> = self.0.extract_if(.., covers).collect();
         for confirm in failed {
             own.note_reported(confirm.covered);
-            confirm.reply.send_if_wanted(Err(NotSafe::GivenUp));
+            confirm.reply.send_if_wanted(Err(ConfirmError::GivenUp));
         }
     }
 
     pub(crate) fn close(&mut self, group: GroupId) {
         for confirm in self.0.extract_if(.., |it| it.group == group) {
-            confirm.reply.send_if_wanted(Err(NotSafe::Closed));
+            confirm.reply.send_if_wanted(Err(ConfirmError::Closed));
         }
     }
 
     pub(crate) fn fail_late(&mut self, now: Time, node: &Node) {
         for confirm in self.0.extract_if(.., |it| it.deadline <= now) {
             let waiting_for = node.unconfirmed(confirm.group);
-            confirm.reply.send_if_wanted(Err(NotSafe::Timeout { waiting_for }));
+            confirm.reply.send_if_wanted(Err(ConfirmError::Timeout { waiting_for }));
         }
     }
 }

@@ -153,7 +153,7 @@ const MAX_WAITING: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::rmp::{Config, Partition, Timestamp};
+    use carom_proto::rmp::{Config, Quorum, Timestamp};
     use carom_proto::{Engine, GroupSettings, NodeId, Profile};
 
     const GROUP: GroupId = GroupId(1);
@@ -162,7 +162,7 @@ mod tests {
     /// Returns the engine of a ring of one, to which locks are requested. Its grants are made up.
     fn engine(now: Time) -> Rmp {
         let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
-        let settings = GroupSettings::new("jobs", Profile::Ordered(Partition::Majority));
+        let settings = GroupSettings::new("jobs", Profile::Ordered(Quorum::Majority));
         engine.join(now, GROUP, settings).expect("an ordered group");
         engine
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use carom_proto::node::Node;
 use carom_proto::rmp::Removal;
-use carom_proto::{Safe, SendError, SeqNo, Time};
+use carom_proto::{Confirmed, SendError, SeqNo, Time};
 
 use super::given_up::{Covered, GivenUp};
-use crate::shared::error::{NotDelivered, NotSafe};
+use crate::shared::error::{ConfirmError, DeliveryError};
 use crate::shared::group::GroupShared;
 use crate::shared::receipt::Receipt;
 use crate::shared::send_queue::SendQueueReader;
@@ -29,7 +29,7 @@ pub(crate) struct OwnMessages {
     dropped: u64,
     given_up: GivenUp,
     /// Last confirmation, and the number of the last message that it covers.
-    confirmed: Option<(u64, Safe)>,
+    confirmed: Option<(u64, Confirmed)>,
 }
 
 /// Result of sending the oldest message.
@@ -127,7 +127,7 @@ impl OwnMessages {
     pub(crate) fn on_removed(&mut self, why: Removal) {
         self.give_up_unconfirmed();
         for receipt in std::mem::take(&mut self.awaited).into_values() {
-            receipt.send(Err(NotDelivered::Removed { why }));
+            receipt.send(Err(DeliveryError::Removed { why }));
         }
     }
 
@@ -155,28 +155,28 @@ impl OwnMessages {
 
     /// Records that these messages, and all earlier ones that were not given up, are settled at all
     /// members.
-    pub(crate) fn note_confirmed(&mut self, covered: Covered, safe: &Safe) {
-        if covered.last >= self.last_confirmed() && !safe.is_unconfirmed() {
-            self.confirmed = Some((covered.last, safe.clone()));
+    pub(crate) fn note_confirmed(&mut self, covered: Covered, confirmed: &Confirmed) {
+        if covered.last >= self.last_confirmed() && !confirmed.is_unconfirmed() {
+            self.confirmed = Some((covered.last, confirmed.clone()));
         }
     }
 
     /// Returns the result for these messages, which have all left the queue, if no query of the
     /// engine is necessary.
-    pub(crate) fn known(&mut self, covered: Covered) -> Option<Result<Safe, NotSafe>> {
+    pub(crate) fn known(&mut self, covered: Covered) -> Option<Result<Confirmed, ConfirmError>> {
         if self.has_given_up(covered) {
             self.note_reported(covered);
-            return Some(Err(NotSafe::GivenUp));
+            return Some(Err(ConfirmError::GivenUp));
         }
         match &self.confirmed {
-            Some((last, safe)) if *last >= covered.last => return Some(Ok(safe.clone())),
+            Some((last, confirmed)) if *last >= covered.last => return Some(Ok(confirmed.clone())),
             _ if self.last.is_some() => return None,
             _ => {}
         }
         // Nothing was sent.
         let (group, up_to) = (self.shared.id, SeqNo::FIRST.minus(1));
         let members = self.shared.members().len();
-        Some(Ok(Safe { group, up_to, members, incomplete: Vec::new() }))
+        Some(Ok(Confirmed { group, up_to, members, incomplete: Vec::new() }))
     }
 
     pub(crate) fn waiting(&self) -> usize {

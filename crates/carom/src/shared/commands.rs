@@ -8,9 +8,9 @@ use bytes::Bytes;
 use carom_proto::rmp::{
     Epoch, LockName, LookOptions, ReplyError, RequestId, RequestOptions, Timestamp,
 };
-use carom_proto::{GroupId, NodeId, Safe};
+use carom_proto::{Confirmed, GroupId, NodeId};
 
-use super::error::{JoinGroupError, LockError, LookError, NotAnswered, NotSafe};
+use super::error::{ConfirmError, JoinGroupError, LockError, LookError, RequestError};
 use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::{RingStatus, Status};
@@ -29,7 +29,7 @@ pub(crate) enum NodeCommand {
         /// Number of the message; `None` for all that were published.
         message: Option<u64>,
         timeout: Duration,
-        reply: Reply<Result<Safe, NotSafe>>,
+        reply: Reply<Result<Confirmed, ConfirmError>>,
     },
     /// Sends a request to a group: as a member with this handle, or from outside the group.
     Request {
@@ -37,7 +37,7 @@ pub(crate) enum NodeCommand {
         shared: Option<Arc<GroupShared>>,
         payload: Bytes,
         options: RequestOptions,
-        reply: Reply<Result<Answered, NotAnswered>>,
+        reply: Reply<Result<Answered, RequestError>>,
     },
     /// Replies to a request.
     Reply {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{Qos, Quorum};
 use carom_proto::{GroupId, NodeId, Profile as Engine, View, ViewChange};
 
 use super::error::PublishError;
@@ -56,14 +56,14 @@ impl GroupShared {
 
     /// Returns the maximum size in bytes of a message with this quality of service.
     pub(crate) fn limit(&self, qos: Option<Qos>) -> Result<usize, PublishError> {
-        let partition = match self.profile.settings() {
-            Engine::Ordered(partition) => Some(partition),
+        let quorum = match self.profile.settings() {
+            Engine::Ordered(quorum) => Some(quorum),
             _ => None,
         };
-        match (qos, partition) {
+        match (qos, quorum) {
             (Some(Qos::Unreliable), Some(_)) => Ok(self.unreliable_limit.load(Relaxed)),
             (Some(asked @ Qos::Resilient(0)), Some(_))
-            | (Some(asked @ Qos::MajorityResilient), Some(Partition::AtLeast(_)))
+            | (Some(asked @ Qos::MajorityResilient), Some(Quorum::AtLeast(_)))
             | (Some(asked), None) => Err(PublishError::Qos { asked }),
             _ => Ok(self.limits.message),
         }

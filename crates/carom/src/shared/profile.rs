@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use carom_proto::rmp::Partition;
+use carom_proto::rmp::Quorum;
 use carom_proto::{self as proto, RateOfFire};
 
 /// Engine of a group, with the settings on which all its members must agree.
@@ -41,21 +41,21 @@ impl Profile {
     ///
     /// Each message has its own [`Qos`](crate::Qos). The members form a ring, whose changes are
     /// reported as [`RingEvent`](crate::RingEvent). After a fault the part with a majority of the
-    /// members continues, unless [`Profile::partition`] is set.
+    /// members continues, unless [`Profile::quorum`] is set.
     pub fn ordered() -> Self {
-        Self::of(proto::Profile::Ordered(Partition::Majority))
+        Self::of(proto::Profile::Ordered(Quorum::Majority))
     }
 
     /// Sets which part of the ring continues after a fault. It must be the same on all members.
     ///
-    /// The profile becomes ordered. With [`Partition::AtLeast`] two parts can continue side by
+    /// The profile becomes ordered. With [`Quorum::AtLeast`] two parts can continue side by
     /// side, each with its own order, until they merge.
     #[must_use]
-    pub fn partition(self, partition: Partition) -> Self {
-        Self { settings: proto::Profile::Ordered(partition), ..self }
+    pub fn quorum(self, quorum: Quorum) -> Self {
+        Self { settings: proto::Profile::Ordered(quorum), ..self }
     }
 
-    /// Sets the number of voters of the group, 1 to [`Partition::MAX_ELECTORATE`]. It must be the
+    /// Sets the number of voters of the group, 1 to [`Quorum::MAX_ELECTORATE`]. It must be the
     /// same on all members.
     ///
     /// While fewer than a majority of the voters are in the ring, nothing is ordered, acknowledged
@@ -68,7 +68,7 @@ impl Profile {
     /// and leave in any number.
     #[must_use]
     pub fn quorum_of(self, voters: u16) -> Self {
-        self.partition(Partition::QuorumOf(voters))
+        self.quorum(Quorum::QuorumOf(voters))
     }
 
     /// Sets whether this node is a voter of [`Profile::quorum_of`] or a client. Default: `true`, a
@@ -83,9 +83,9 @@ impl Profile {
 
     /// Returns the number of voters that must be in the ring for it to work; `None` without an
     /// electorate.
-    pub fn quorum(self) -> Option<usize> {
+    pub fn required_voters(self) -> Option<usize> {
         match self.settings {
-            proto::Profile::Ordered(partition) => partition.quorum(),
+            proto::Profile::Ordered(quorum) => quorum.required_voters(),
             _ => None,
         }
     }

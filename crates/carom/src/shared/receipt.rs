@@ -4,14 +4,14 @@ use std::sync::{Mutex, PoisonError};
 
 use oneshot::{Receiver, Sender};
 
-use super::error::NotDelivered;
+use super::error::DeliveryError;
 
 /// Sender of a message's outcome.
 #[derive(Debug)]
-pub(crate) struct Receipt(Sender<Result<(), NotDelivered>>);
+pub(crate) struct Receipt(Sender<Result<(), DeliveryError>>);
 
 /// The caller's end of a receipt. The receiver is not [`Sync`] by itself.
-pub(crate) struct Outcome(Mutex<Receiver<Result<(), NotDelivered>>>);
+pub(crate) struct Outcome(Mutex<Receiver<Result<(), DeliveryError>>>);
 
 impl Receipt {
     pub(crate) fn new() -> (Self, Outcome) {
@@ -24,15 +24,15 @@ impl Receipt {
         !self.0.is_closed()
     }
 
-    pub(crate) fn send(self, outcome: Result<(), NotDelivered>) {
+    pub(crate) fn send(self, outcome: Result<(), DeliveryError>) {
         // The send fails if the caller no longer waits.
         let _ = self.0.send(outcome);
     }
 }
 
 impl Outcome {
-    pub(crate) async fn wait(self) -> Result<(), NotDelivered> {
+    pub(crate) async fn wait(self) -> Result<(), DeliveryError> {
         let receiver = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        receiver.await.unwrap_or(Err(NotDelivered::Closed))
+        receiver.await.unwrap_or(Err(DeliveryError::Closed))
     }
 }

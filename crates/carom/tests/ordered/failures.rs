@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use carom::sim::Fault;
-use carom::{Event, Loss, Node, NotDelivered, Profile, PublishError, Qos, Removal, RingNews};
+use carom::{DeliveryError, Event, Loss, Node, Profile, PublishError, Qos, Removal, RingNews};
 
 use crate::{PATIENCE, join_all, news, start, text, until, world};
 
@@ -35,7 +35,7 @@ fn majority_continues_and_minority_reports_that_it_may_not() {
         assert_eq!(needed.await, (2, 2));
         let held = groups[0].publish_async("to nobody").await.expect("it is kept");
         let told = held.delivered_timeout_async(Duration::from_secs(5)).await;
-        assert_eq!(told, Err(NotDelivered::Timeout(Duration::from_secs(5))));
+        assert_eq!(told, Err(DeliveryError::Timeout(Duration::from_secs(5))));
     };
     world.block_on(PATIENCE, program).expect("in time");
 }
@@ -60,7 +60,7 @@ fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
             };
             let (why, unsent) = until(&groups[3], removed).await;
             assert!(unsent.is_some(), "one message is not known to have come anywhere");
-            assert_eq!(cut_off.delivered().await, Err(NotDelivered::Removed { why }));
+            assert_eq!(cut_off.delivered().await, Err(DeliveryError::Removed { why }));
             if !rejoins {
                 assert_eq!(groups[3].recv().await, None);
                 let late = groups[3].publish("too late").err();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use carom::sim::Fault;
 use carom::{
-    Event, Group, JoinError, JoinGroupError, Loss, Node, NotSafe, Partition, Profile, PublishError,
-    Qos, RingNews, TryPublishError,
+    ConfirmError, Event, Group, JoinError, JoinGroupError, Loss, Node, Profile, PublishError, Qos,
+    Quorum, RingNews, TryPublishError,
 };
 
 use crate::{PATIENCE, join_all, start, text, until, world};
@@ -63,7 +63,7 @@ fn confirmation_succeeds_under_load_or_names_missing_members() {
     world.apply(&Fault::Partition(vec![world.host(0).ix()]));
     let limit = Duration::from_secs(3);
     let told = world.block_on(PATIENCE, groups[0].confirm_async(limit)).expect("in time");
-    let Err(NotSafe::Timeout { mut waiting_for }) = told else { panic!("{told:?}") };
+    let Err(ConfirmError::Timeout { mut waiting_for }) = told else { panic!("{told:?}") };
     waiting_for.sort_unstable();
     let mut others = [nodes[1].id(), nodes[2].id()];
     others.sort_unstable();
@@ -115,7 +115,7 @@ fn promise_beyond_the_group_is_refused_at_once() {
         let refused = unordered.try_publish_with("x", asked).err();
         assert_eq!(refused, Some(TryPublishError::Qos { asked }));
 
-        let any = Profile::ordered().partition(Partition::AtLeast(1));
+        let any = Profile::ordered().quorum(Quorum::AtLeast(1));
         let group = a.join_async("accounts", any).await.expect("a group");
         let asked = Qos::MajorityResilient;
         let refused = group.publish_with_async("x", asked).await.err();

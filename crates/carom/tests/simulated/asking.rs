@@ -5,7 +5,8 @@ use std::time::Duration;
 use carom::rmp::{Handler, LockName, RequestOptions};
 use carom::sim::World;
 use carom::{
-    Answered, Event, Group, LockError, Node, NodeId, NotAnswered, Profile, Qos, RingEvent, RingNews,
+    Answered, Event, Group, LockError, Node, NodeId, Profile, Qos, RequestError, RingEvent,
+    RingNews,
 };
 use proptest::prelude::*;
 
@@ -96,10 +97,10 @@ proptest! {
                 prop_assert!(handler.is_some() && by == ids[1]);
                 prop_assert_eq!(payload.len(), bytes);
             }
-            Some(Err(NotAnswered::Unanswered)) => {
+            Some(Err(RequestError::Unanswered)) => {
                 prop_assert!(is_hurried || !is_served || is_dropped);
             }
-            Some(Err(error @ NotAnswered::Refused(_))) => {
+            Some(Err(error @ RequestError::Refused(_))) => {
                 let is_invalid = qos == Some(Qos::Resilient(0));
                 prop_assert!(is_invalid || bytes >= 1400, "{error}");
                 prop_assert!(!error.to_string().is_empty() && !error.fix().is_empty());

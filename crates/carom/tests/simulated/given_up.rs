@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use carom::sim::{Fault, World};
 use carom::{
-    Event, Group, LossCause, Node, NodeId, NotDelivered, NotSafe, Profile, RingEvent, RingNews,
+    ConfirmError, DeliveryError, Event, Group, LossCause, Node, NodeId, Profile, RingEvent,
+    RingNews,
 };
 
 use crate::{PATIENCE, config};
@@ -49,14 +50,14 @@ fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
             _ => false,
         };
         until(second, is_lost).await;
-        assert_eq!(early.delivered().await, Err(NotDelivered::GivenUp));
+        assert_eq!(early.delivered().await, Err(DeliveryError::GivenUp));
         for _ in 0..2 {
-            assert_eq!(second.confirm_async(PATIENCE).await, Err(NotSafe::GivenUp));
+            assert_eq!(second.confirm_async(PATIENCE).await, Err(ConfirmError::GivenUp));
         }
-        assert_eq!(late.delivered().await, Err(NotDelivered::GivenUp));
+        assert_eq!(late.delivered().await, Err(DeliveryError::GivenUp));
         let refused = second.publish("the other still sends").expect("it is taken");
-        assert_eq!(refused.delivered().await, Err(NotDelivered::GivenUp));
-        assert_eq!(second.confirm_async(PATIENCE).await, Err(NotSafe::GivenUp));
+        assert_eq!(refused.delivered().await, Err(DeliveryError::GivenUp));
+        assert_eq!(second.confirm_async(PATIENCE).await, Err(ConfirmError::GivenUp));
         assert_eq!(first.confirm_async(PATIENCE).await.expect("all have it").members, 2);
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -113,7 +114,7 @@ fn ordered_messages_of_a_removed_member_are_not_safe_later() {
             nodes[3].sleep(Duration::from_millis(5)).await;
         }
         for _ in 0..2 {
-            assert_eq!(group.confirm_async(PATIENCE).await, Err(NotSafe::GivenUp));
+            assert_eq!(group.confirm_async(PATIENCE).await, Err(ConfirmError::GivenUp));
         }
         drop(group.publish_async("back again").await.expect("published"));
         let safe = group.confirm_async(PATIENCE).await.expect("what is new is confirmed");

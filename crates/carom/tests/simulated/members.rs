@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carom::sim::{Host, Membership, PerClass, World};
-use carom::{JoinGroupError, Node, NodeId, NotSafe, Profile, StartError};
+use carom::{ConfirmError, JoinGroupError, Node, NodeId, Profile, StartError};
 
 use crate::{PATIENCE, config, join, messages, start};
 
@@ -104,7 +104,7 @@ fn late_members_do_not_confirm_messages_not_sent_to_them() {
             (early, first.confirm_async(PATIENCE).await.expect("confirmed"))
         };
         let (early, late) = world.block_on(PATIENCE, confirmed).expect("in time");
-        assert_eq!(early, Err(NotSafe::Nobody), "{profile:?}");
+        assert_eq!(early, Err(ConfirmError::Nobody), "{profile:?}");
         assert_eq!(late.members, 1, "{profile:?}");
     }
 }
@@ -135,5 +135,5 @@ fn reformation_does_not_make_a_member_one_that_was_sent_all() {
         }
         first.confirm_async(PATIENCE).await
     };
-    assert_eq!(world.block_on(PATIENCE, confirmed).expect("in time"), Err(NotSafe::Nobody));
+    assert_eq!(world.block_on(PATIENCE, confirmed).expect("in time"), Err(ConfirmError::Nobody));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carom::sim::{Fault, Membership, World};
-use carom::{JoinGroupError, Node, NotSafe, Profile, PublishError, StartError};
+use carom::{ConfirmError, JoinGroupError, Node, Profile, PublishError, StartError};
 use pollster::block_on;
 
 use crate::{PATIENCE, config, join, join_with, start};
@@ -29,7 +29,7 @@ fn handles_that_outlive_their_host_find_the_node_closed() {
     block_on(async {
         assert_eq!(group.recv().await, None);
         successor.sleep(PATIENCE).await;
-        assert_eq!(group.confirm_async(PATIENCE).await, Err(NotSafe::Closed));
+        assert_eq!(group.confirm_async(PATIENCE).await, Err(ConfirmError::Closed));
     });
 }
 

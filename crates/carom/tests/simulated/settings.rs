@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use carom::sim::World;
 use carom::{
-    Event, Group, JoinGroupError, Loss, MulticastPool, Node, NodeId, Partition, Profile,
-    PublishError, Qos, RingEvent, RingNews, SendOptions, StartError,
+    Event, Group, JoinGroupError, Loss, MulticastPool, Node, NodeId, Profile, PublishError, Qos,
+    Quorum, RingEvent, RingNews, SendOptions, StartError,
 };
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ use crate::{PATIENCE, cases, config, start};
 #[derive(Clone, Copy, Debug)]
 struct Drawn {
     profile: Profile,
-    partition: Option<Partition>,
+    quorum: Option<Quorum>,
     /// `true` for each of the two nodes that is a voter.
     voters: [bool; 2],
 }
@@ -29,7 +29,7 @@ impl Drawn {
 
     /// Returns the outcome of valid settings.
     fn fate(self) -> Fate {
-        let Some(Partition::QuorumOf(electorate)) = self.partition else { return Fate::Works };
+        let Some(Quorum::QuorumOf(electorate)) = self.quorum else { return Fate::Works };
         let voters = self.voters.into_iter().filter(|it| *it).count();
         let needed = usize::from(electorate) / 2 + 1;
         match voters {
@@ -52,15 +52,15 @@ enum Fate {
     IsFull,
 }
 
-fn partitions() -> impl Strategy<Value = Partition> {
-    let most = Partition::MAX_AT_LEAST;
+fn quorums() -> impl Strategy<Value = Quorum> {
+    let most = Quorum::MAX_AT_LEAST;
     let odd =
         prop_oneof![6 => 0..4_u16, 1 => Just(most), 1 => Just(most + 1), 1 => any::<u16>()].boxed();
     prop_oneof![
-        odd.clone().prop_map(Partition::AtLeast),
-        odd.prop_map(Partition::QuorumOf),
-        Just(Partition::Majority),
-        Just(Partition::All)
+        odd.clone().prop_map(Quorum::AtLeast),
+        odd.prop_map(Quorum::QuorumOf),
+        Just(Quorum::Majority),
+        Just(Quorum::All)
     ]
 }
 
@@ -73,12 +73,12 @@ fn profiles() -> impl Strategy<Value = Drawn> {
     ];
     let settings = prop_oneof![
         2 => plain.prop_map(|profile| (profile, None)),
-        3 => partitions().prop_map(|it| (Profile::ordered().partition(it), Some(it))),
+        3 => quorums().prop_map(|it| (Profile::ordered().quorum(it), Some(it))),
     ];
     (settings, any::<[bool; 2]>(), any::<bool>()).prop_map(
-        |((profile, partition), voters, rejoins)| Drawn {
+        |((profile, quorum), voters, rejoins)| Drawn {
             profile: profile.rejoin(rejoins),
-            partition,
+            quorum,
             voters,
         },
     )
@@ -177,15 +177,17 @@ async fn until_told(node: &Node, groups: [&Group; 2], is_it: impl Fn(&RingNews) 
 
 /// Asserts that the ring, as one member reports it, has the settings of both members.
 async fn assert_ring(drawn: Drawn, of: [&Node; 2], at: &Node) {
-    let Some(partition) = drawn.partition else { return };
+    let Some(quorum) = drawn.quorum else { return };
     let mut groups = at.status_async().await.groups;
-    groups.retain(|group| group.profile.quorum() == drawn.profile.quorum() && group.name != "fine");
+    groups.retain(|group| {
+        group.profile.required_voters() == drawn.profile.required_voters() && group.name != "fine"
+    });
     let ring = groups[0].ring.as_ref().expect("it has ordered a message");
-    let has_electorate = matches!(partition, Partition::QuorumOf(_));
+    let has_electorate = matches!(quorum, Quorum::QuorumOf(_));
     for (node, is_voter) in of.into_iter().zip(drawn.voters) {
         let member = ring.view.members.iter().find(|member| member.process.node == node.id());
         let member = member.expect("it is a member");
-        assert_eq!(member.partition, partition);
+        assert_eq!(member.quorum, quorum);
         assert!(member.is_voter == is_voter || !has_electorate, "{member:?}");
     }
 }
@@ -333,8 +335,8 @@ proptest! {
 fn values_the_wire_cannot_carry_are_refused_with_the_range() {
     let mut world = World::new(config(1, 78));
     let [node] = start(&world);
-    for least in [0, Partition::MAX_AT_LEAST + 1, u16::MAX] {
-        let profile = Profile::ordered().partition(Partition::AtLeast(least));
+    for least in [0, Quorum::MAX_AT_LEAST + 1, u16::MAX] {
+        let profile = Profile::ordered().quorum(Quorum::AtLeast(least));
         let refused = world.block_on(PATIENCE, join(&node, "prices", profile));
         let Err(error) = refused.expect("at once") else { panic!("{least} is accepted") };
         let error = error.to_string();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use carom::{NotDelivered, Published, Qos};
+use carom::{DeliveryError, Published, Qos};
 use carom_terminal::counted;
 use carom_terminal::units::UnitError;
 
@@ -18,7 +18,7 @@ pub(super) struct Promises<'a> {
 }
 
 /// Future outcome of one message.
-struct Promise<'a>(Pin<Box<dyn Future<Output = Result<(), NotDelivered>> + 'a>>);
+struct Promise<'a>(Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + 'a>>);
 
 /// State of the guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

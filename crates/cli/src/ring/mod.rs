@@ -7,7 +7,7 @@ pub(crate) mod verb;
 
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Node, Partition, Profile};
+use carom::{Event, Group, Node, Profile, Quorum};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, counted, output};
 
@@ -34,11 +34,11 @@ pub(crate) struct RingArgs {
     /// Members that a partition of the ring needs to continue after a fault, the same at all
     /// members: majority, all, or N (every partition of at least N members) [default: majority]
     #[arg(long, value_name = "QUORUM", value_parser = quorum::parse, allow_hyphen_values = true)]
-    quorum: Option<Partition>,
+    quorum: Option<Quorum>,
     /// Number of voters in the group, the same at all members. Nothing is ordered, acknowledged, or
     /// locked while fewer than a majority of them are in the ring, even at startup
     #[arg(long, value_name = "N", conflicts_with = "quorum", allow_hyphen_values = true)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_ELECTORATE)))]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Quorum::MAX_ELECTORATE)))]
     quorum_of: Option<u16>,
     /// Count this member among the voters of --quorum-of [default: sub and serve are voters]
     #[arg(long, requires = "quorum_of", conflicts_with = "client")]
@@ -72,7 +72,7 @@ impl OrderedArgs {
 
     /// Returns `true` if messages can be guaranteed to be held by a majority.
     pub(crate) fn has_majorities(&self) -> bool {
-        !matches!(self.ring.quorum, Some(Partition::AtLeast(_)))
+        !matches!(self.ring.quorum, Some(Quorum::AtLeast(_)))
     }
 
     /// Prints a warning, without an electorate, about the limits of a majority.
@@ -84,12 +84,12 @@ impl OrderedArgs {
 impl RingArgs {
     /// Returns the profile of the group.
     pub(crate) fn profile(&self, part: Part) -> Profile {
-        let partition = match self.quorum_of {
-            Some(voters) => Partition::QuorumOf(voters),
-            None => self.quorum.unwrap_or(Partition::Majority),
+        let quorum = match self.quorum_of {
+            Some(voters) => Quorum::QuorumOf(voters),
+            None => self.quorum.unwrap_or(Quorum::Majority),
         };
         let is_voter = self.voter || (part == Part::Voter && !self.client);
-        Profile::ordered().partition(partition).voter(is_voter)
+        Profile::ordered().quorum(quorum).voter(is_voter)
     }
 
     /// Prints a warning, without an electorate, about what cannot be guaranteed.
@@ -153,7 +153,7 @@ pub(crate) fn join_within(
         if started.elapsed() >= TELL_AFTER && !std::mem::replace(&mut told, true) {
             output::say(format_args!(
                 "{}",
-                waiting(group, joined.members().len(), profile.quorum())
+                waiting(group, joined.members().len(), profile.required_voters())
             ));
         }
         if give_up.is_some_and(|at| Instant::now() >= at) {
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn a_group_is_ordered_as_soon_as_one_flag_says_so() {
         assert_eq!(OrderedArgs::default().profile(Part::Voter), None);
-        let ring = RingArgs { quorum: Some(Partition::All), ..RingArgs::default() };
+        let ring = RingArgs { quorum: Some(Quorum::All), ..RingArgs::default() };
         let args = OrderedArgs { ring, ..OrderedArgs::default() };
-        let all = Profile::ordered().partition(Partition::All);
+        let all = Profile::ordered().quorum(Quorum::All);
         assert_eq!(args.profile(Part::Voter), Some(all));
         let args = OrderedArgs { no_rejoin: true, ..OrderedArgs::default() };
         assert_eq!(args.profile(Part::Voter), Some(Profile::ordered().rejoin(false)));

@@ -212,7 +212,7 @@ pub(crate) fn view(view: &RingView) -> Value {
 /// Returns the number of voters that the ring needs to work. Without an electorate, it is the
 /// number of members that the ring needs to continue after a fault.
 pub(crate) fn needed(view: &RingView) -> usize {
-    view.quorum().unwrap_or_else(|| view.least())
+    view.required_voters().unwrap_or_else(|| view.least())
 }
 
 /// Describes a ring with too few voters.
@@ -239,7 +239,7 @@ fn in_doubt(first: SeqNo, last: SeqNo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom::Partition;
+    use carom::Quorum;
     use carom::rmp::{Member, Timestamp};
 
     fn process(node: u64) -> Process {
@@ -247,8 +247,8 @@ mod tests {
     }
 
     fn event(joined: &[u64], failed: &[u64]) -> RingNews {
-        let partition = Partition::Majority;
-        let founder = Member { process: process(1), partition, is_multicast: true, is_voter: true };
+        let quorum = Quorum::Majority;
+        let founder = Member { process: process(1), quorum, is_multicast: true, is_voter: true };
         let view = RingView::founded_by(founder, 0);
         let all = |nodes: &[u64]| nodes.iter().map(|node| process(*node)).collect();
         let (joined, left, failed) = (all(joined), Vec::new(), all(failed));

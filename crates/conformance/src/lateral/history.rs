@@ -4,7 +4,7 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::{
-    Event, GroupId, Lost, Message, NodeId, PacketId, Safe, SeqNo, Time, ViewChangeKind,
+    Confirmed, Event, GroupId, Lost, Message, NodeId, PacketId, SeqNo, Time, ViewChangeKind,
 };
 
 use crate::harness::Record;
@@ -285,7 +285,7 @@ impl History {
 
     /// Checks a confirmation that a node has received. It can only be compared with what members
     /// received where the protocol owes them the same messages.
-    fn safe(&mut self, start: Start, safe: &Safe) {
+    fn safe(&mut self, start: Start, safe: &Confirmed) {
         let up_to = self.place(start, safe.group, safe.up_to);
         if let Some(awaited) = self.awaited.get_mut(&(start.node, safe.group)) {
             awaited.is_there |= awaited.up_to.is_none_or(|place| place <= up_to);
@@ -345,7 +345,7 @@ impl Record for History {
                     self.gone.insert((receiver, change.group, known), now);
                 }
             }
-            Event::Safe(safe) => self.safe(receiver, &safe),
+            Event::Confirmed(safe) => self.safe(receiver, &safe),
             _ => {}
         }
     }

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use carom_proto::rdcm::packet::Place;
 use carom_proto::{
-    Event, GroupId, Lost, Message, NodeId, Safe, SendError, SeqNo, Time, ViewChange, ViewChangeKind,
+    Confirmed, Event, GroupId, Lost, Message, NodeId, SendError, SeqNo, Time, ViewChange,
+    ViewChangeKind,
 };
 
 use crate::harness::Record;
@@ -87,7 +88,7 @@ pub(super) struct Stream {
     pub(super) end: u64,
     /// Ends up to which confirmation was requested.
     pub(super) asked: Vec<u64>,
-    pub(super) confirmed: Vec<(Time, Safe)>,
+    pub(super) confirmed: Vec<(Time, Confirmed)>,
     pub(super) left_behind: Vec<(Time, NodeId)>,
     /// Loss that was reported to the sender when it yielded to another.
     pub(super) given_up: Option<Lost>,
@@ -312,11 +313,12 @@ impl Record for History {
                 }
                 return;
             }
-            Event::Safe(safe) => {
-                let safe = Safe { up_to: self.counted_from_one(safe.up_to), ..safe };
+            Event::Confirmed(confirmed) => {
+                let confirmed =
+                    Confirmed { up_to: self.counted_from_one(confirmed.up_to), ..confirmed };
                 // A member that does not send has nothing to be confirmed.
-                if let Some(stream) = self.last_stream(node).filter(|_| safe.up_to.0 > 0) {
-                    stream.confirmed.push((now, safe));
+                if let Some(stream) = self.last_stream(node).filter(|_| confirmed.up_to.0 > 0) {
+                    stream.confirmed.push((now, confirmed));
                 }
                 return;
             }
@@ -332,8 +334,9 @@ impl Record for History {
 impl Stream {
     /// Returns an end up to which confirmation was requested and has not arrived.
     pub(super) fn unanswered(&self) -> Option<u64> {
-        let is_answered =
-            |end: &u64| self.confirmed.iter().any(|(_, safe)| u64::from(safe.up_to.0) + 1 == *end);
+        let is_answered = |end: &u64| {
+            self.confirmed.iter().any(|(_, confirmed)| u64::from(confirmed.up_to.0) + 1 == *end)
+        };
         self.asked.iter().copied().find(|end| !is_answered(end))
     }
 

@@ -45,13 +45,13 @@ impl Suite for RingSuite {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::rmp::Partition;
+    use carom_proto::rmp::Quorum;
 
     #[test]
     fn electorates_hold_whatever_happens() {
         let has_electorate = |seed: &u64| {
             let hosts = scenario(*seed).participants.hosts;
-            matches!(Settings::of_seed(*seed, hosts).partition, Partition::QuorumOf(_))
+            matches!(Settings::of_seed(*seed, hosts).quorum, Quorum::QuorumOf(_))
         };
         let seeds: Vec<u64> = (0..400).filter(has_electorate).take(60).collect();
         assert_eq!(seeds.len(), 60);

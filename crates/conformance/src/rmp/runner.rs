@@ -41,7 +41,7 @@ impl Kit<Rmp> for Settings {
     }
 
     fn group(&self, name: &str) -> GroupSettings {
-        GroupSettings::new(name, Profile::Ordered(self.partition))
+        GroupSettings::new(name, Profile::Ordered(self.quorum))
     }
 }
 

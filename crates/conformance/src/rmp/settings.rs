@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use carom_proto::rmp::{Config, Partition};
+use carom_proto::rmp::{Config, Quorum};
 use carom_proto::{NodeId, Rng, SeqNo};
 
 use crate::draw::one_of;
@@ -14,8 +14,8 @@ use crate::step::Kind;
 /// Settings that all members of a scenario have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Smallest partition that continues, or the electorate.
-    pub(crate) partition: Partition,
+    /// Smallest quorum that continues, or the electorate.
+    pub(crate) quorum: Quorum,
     hosts: u32,
     /// Number of hosts, the last ones, that join as clients of the electorate.
     clients: u32,
@@ -28,22 +28,22 @@ impl Settings {
     pub(crate) fn of_seed(seed: u64, hosts: u32) -> Self {
         let mut rng = Rng::new(seed ^ 0x5e77_1465);
         let partitions = [
-            Partition::AtLeast(1),
-            Partition::AtLeast(1),
-            Partition::AtLeast(2),
-            Partition::Majority,
-            Partition::Majority,
-            Partition::Majority,
-            Partition::All,
+            Quorum::AtLeast(1),
+            Quorum::AtLeast(1),
+            Quorum::AtLeast(2),
+            Quorum::Majority,
+            Quorum::Majority,
+            Quorum::Majority,
+            Quorum::All,
         ];
-        let partition = one_of(&mut rng, &partitions);
+        let quorum = one_of(&mut rng, &partitions);
         let config = Config { first_number: draw_first_number(seed), ..draw_config(&mut rng) };
         if !rng.chance(0.3) {
-            return Self { partition, hosts, clients: 0, config };
+            return Self { quorum, hosts, clients: 0, config };
         }
         let clients = rng.below(hosts as usize / 2 + 1) as u32;
-        let partition = Partition::QuorumOf((hosts - clients) as u16);
-        Self { partition, hosts, clients, config }
+        let quorum = Quorum::QuorumOf((hosts - clients) as u16);
+        Self { quorum, hosts, clients, config }
     }
 
     /// Returns `true` if the process of this id is a voter. A restarted host is another process.
@@ -130,7 +130,7 @@ fn draw_first_number(seed: u64) -> SeqNo {
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} clients, {:?}", self.partition, self.clients, self.config)
+        write!(f, "{}, {} clients, {:?}", self.quorum, self.clients, self.config)
     }
 }
 

@@ -45,7 +45,7 @@
 
 use std::collections::BTreeSet;
 
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{Qos, Quorum};
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 
 mod calm;
@@ -62,7 +62,7 @@ use self::rings::{Budget, MEMBERS, Reached, Rings, Scenario};
 fn three() -> Scenario {
     Scenario {
         members: 3,
-        partition: Partition::Majority,
+        quorum: Quorum::Majority,
         tries: 0,
         sends: Vec::new(),
         is_unordered: false,
@@ -189,7 +189,7 @@ fn one_ring_continues_under_suspicions_and_early_timeouts() {
 #[test]
 fn two_rings_are_found_if_a_minority_may_continue() {
     let may = Budget { cuts: 1, suspicions: 2, timeouts: 2, ..Budget::default() };
-    let scenario = Scenario { partition: Partition::AtLeast(1), may, ..three() };
+    let scenario = Scenario { quorum: Quorum::AtLeast(1), may, ..three() };
     assert!(finds(scenario, rules::ONE_RING));
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::rmp::packet::Packet;
-use carom_proto::rmp::{Config, Partition, Qos, Rmp, Round, What};
+use carom_proto::rmp::{Config, Qos, Quorum, Rmp, Round, What};
 use carom_proto::wire::Header;
 use carom_proto::{
     Destination, Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions, SeqNo,
@@ -17,7 +17,7 @@ pub(crate) const GROUP: GroupId = GroupId(7);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// Parts of a ring that may continue.
-    pub(crate) partition: Partition,
+    pub(crate) quorum: Quorum,
     /// Number of timeouts without an answer before a member is suspected.
     pub(crate) tries: u32,
     /// Member with a fault, and the fault.
@@ -137,7 +137,7 @@ impl Replica {
         let (engine, now) = (&mut self.engine, &mut self.now);
         match input {
             Input::Join => {
-                let settings = GroupSettings::new("model", Profile::Ordered(self.terms.partition));
+                let settings = GroupSettings::new("model", Profile::Ordered(self.terms.quorum));
                 engine.join(*now, GROUP, settings).expect("it is not in it");
                 notes.push(Note::Joined);
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carom_proto::Destination;
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{Qos, Quorum};
 use stateright::{Model, Property};
 
 use super::calm;
@@ -20,7 +20,7 @@ pub(crate) struct Scenario {
     /// Number of members in the initial ring.
     pub(crate) members: usize,
     /// Parts of a ring that may continue.
-    pub(crate) partition: Partition,
+    pub(crate) quorum: Quorum,
     /// Number of timeouts without an answer before a member is suspected.
     pub(crate) tries: u32,
     /// Messages that may be sent, with their senders and qualities of service.
@@ -108,8 +108,8 @@ pub(crate) struct Reached(
 impl Rings {
     /// Creates the model of a scenario, which must reach these conditions.
     pub(crate) fn of(scenario: Scenario, reached: &[Reached]) -> Self {
-        let Scenario { partition, tries, flaw, .. } = scenario;
-        let mut histories = Histories::new(Terms { partition, tries, flaw });
+        let Scenario { quorum, tries, flaw, .. } = scenario;
+        let mut histories = Histories::new(Terms { quorum, tries, flaw });
         let members = [0, 1, 2].map(|member| histories.fresh(member));
         let start = State {
             members,

@@ -42,7 +42,7 @@ pub(crate) struct Net {
     pub(crate) logs: BTreeMap<HostIx, Log>,
     pub(crate) slow: Vec<Slow>,
     pub(crate) limiting: Vec<Limiting>,
-    pub(crate) safe: Vec<carom_proto::Safe>,
+    pub(crate) safe: Vec<carom_proto::Confirmed>,
 }
 
 /// The events of an application.
@@ -235,7 +235,7 @@ impl Net {
                 }
                 Notice::Event(Event::Slow(event)) => slow.push(event),
                 Notice::Event(Event::Limiting(event)) => limiting.push(event),
-                Notice::Event(Event::Safe(event)) => safe.push(event),
+                Notice::Event(Event::Confirmed(event)) => safe.push(event),
                 Notice::Event(_) | Notice::Refused(..) => {}
             });
         }

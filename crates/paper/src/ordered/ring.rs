@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::{Config, Partition, Qos, RingView, Rmp};
+use carom_proto::rmp::{Config, Qos, Quorum, RingView, Rmp};
 use carom_proto::{
     Engine as _, Event, GroupId, GroupSettings, Message, NodeId, Profile, Rng, SendOptions, Time,
 };
@@ -95,7 +95,7 @@ impl Setting {
 
 impl Ring {
     fn let_in(&mut self, member: u32, ends: Ends<'_>) -> Option<()> {
-        let profile = Profile::Ordered(Partition::Majority);
+        let profile = Profile::Ordered(Quorum::Majority);
         let settings = GroupSettings { profile, name_check: 0 };
         self.world.subscribe(HostIx(member), GROUP);
         self.world.command(HostIx(member), Command::Join(GROUP, settings));

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use carom_proto::rmp::{Config, Partition, Qos, Rmp};
+use carom_proto::rmp::{Config, Qos, Quorum, Rmp};
 use carom_proto::*;
 
 /// Size of a message in bytes.
@@ -40,7 +40,7 @@ impl Ring {
             payload: vec![0x5A; PAYLOAD_BYTES].into(),
         };
         for number in 0..members {
-            let profile = Profile::Ordered(Partition::Majority);
+            let profile = Profile::Ordered(Quorum::Majority);
             let settings = GroupSettings { profile, name_check: 0 };
             ring.engines[number].join(ring.now, GROUP, settings).expect("it is not in the group");
             ring.drain(number);

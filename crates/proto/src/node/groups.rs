@@ -101,8 +101,8 @@ impl Node {
     ) -> Result<(), JoinError> {
         let profile = settings.profile;
         let stage = match profile {
-            Profile::Ordered(partition) => {
-                partition.validate()?;
+            Profile::Ordered(quorum) => {
+                quorum.validate()?;
                 Stage::Seeking
             }
             Profile::TimeCritical(_) | Profile::Bulk | Profile::Guest => {

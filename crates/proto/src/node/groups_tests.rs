@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::membership::Membership;
-use crate::rmp::Partition;
+use crate::rmp::Quorum;
 use crate::{Endpoint, Transmit, Wakeup, lateral};
 
 /// A membership that settles at [`SETTLED_AT`], in all groups at once or in each separately. It
@@ -72,7 +72,7 @@ fn questions(groups: u64, is_by_group: bool) -> u64 {
     let config = lateral::Config::default();
     let mut node = Node::new(NodeId(1), config, Box::new(membership), 7);
     for number in 0..groups {
-        let (at, profile) = (Time(number), Profile::Ordered(Partition::Majority));
+        let (at, profile) = (Time(number), Profile::Ordered(Quorum::Majority));
         node.join(at, &format!("group {number}"), profile).expect("it is new");
         node.handle_timeout(at);
     }
@@ -80,7 +80,7 @@ fn questions(groups: u64, is_by_group: bool) -> u64 {
     assert_eq!(begun(&node), 0, "before the membership is settled");
     node.handle_timeout(SETTLED_AT);
     assert_eq!((begun(&node), node.seeking.len()), (groups as usize, 0));
-    let (late, profile) = ("joined later", Profile::Ordered(Partition::Majority));
+    let (late, profile) = ("joined later", Profile::Ordered(Quorum::Majority));
     let group = node.join(SETTLED_AT, late, profile).expect("it is new");
     assert_eq!(node.groups[&group].stage, Stage::In);
     questions.load(Ordering::Relaxed)

@@ -10,7 +10,7 @@ use super::epoch;
 use super::packet::{Packet, Place, Report, Way};
 use super::receiver::{EndedStream, EndedStreams, Receiver};
 use super::sender::{Farewells, ManagerEvent, Sender};
-use crate::{Event, GroupId, Hops, LossCause, NodeId, Safe, SendError, SeqNo, Time};
+use crate::{Confirmed, Event, GroupId, Hops, LossCause, NodeId, SendError, SeqNo, Time};
 
 /// A group that this node has joined.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Group {
     pub(super) fn confirm(&mut self, cx: &mut Context<'_>) {
         match &mut self.role {
             Role::Sender(sender) => sender.confirm(cx),
-            Role::Waiting | Role::Receiver(_) => cx.events.push_back(Event::Safe(Safe {
+            Role::Waiting | Role::Receiver(_) => cx.events.push_back(Event::Confirmed(Confirmed {
                 group: cx.group,
                 up_to: cx.config.first_number.minus(1),
                 members: self.members.len(),

@@ -120,10 +120,10 @@ impl Rmp {
         settings: GroupSettings,
         options: JoinOptions,
     ) -> Result<(), JoinError> {
-        let Profile::Ordered(partition) = settings.profile else {
+        let Profile::Ordered(quorum) = settings.profile else {
             return Err(JoinError::NoEngine { profile: settings.profile });
         };
-        partition.validate()?;
+        quorum.validate()?;
         if self.is_in(group) {
             return Err(JoinError::AlreadyJoined);
         }
@@ -131,7 +131,7 @@ impl Rmp {
         let me = Process { node: self.id, life: self.lives };
         let JoinOptions { rejoin, is_multicast, via, is_voter } = options;
         let name_check = settings.name_check;
-        let terms = Terms { partition, rejoin, is_multicast, via, is_voter, name_check };
+        let terms = Terms { quorum, rejoin, is_multicast, via, is_voter, name_check };
         let client = match self.groups.remove(&group) {
             // The node called the group before. Its requests are a member's from now on.
             Some(Slot { group: Group::Guest(guest), .. }) => guest.into_client(),

@@ -55,7 +55,7 @@ pub enum RingNews {
         /// The event is repeated whenever the number changes.
         voters: Option<usize>,
     },
-    /// The [electorate](super::Partition::QuorumOf) of the group has all its voters. This node is
+    /// The [electorate](super::Quorum::QuorumOf) of the group has all its voters. This node is
     /// not admitted as another voter until one of them is gone, and keeps requesting it.
     ElectorateFull {
         /// Number of voters of the ring.
@@ -77,7 +77,7 @@ pub enum RingNews {
         /// Number of places in the order that were not delivered here. Views and ACKs have places
         /// too, so this is at least the number of missed messages. `None` if the number is not
         /// known, because this ring does not continue the order of the former one, or may not
-        /// continue it with [`Partition::AtLeast`](super::Partition::AtLeast).
+        /// continue it with [`Quorum::AtLeast`](super::Quorum::AtLeast).
         missed: Option<u64>,
     },
 }

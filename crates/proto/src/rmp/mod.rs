@@ -63,12 +63,12 @@
 //!
 //! ```
 //! use carom_proto::rmp::{
-//!     Config, Handler, LockChange, LockName, Outcome, Partition, RequestOptions, RingNews, Rmp,
+//!     Config, Handler, LockChange, LockName, Outcome, Quorum, RequestOptions, RingNews, Rmp,
 //! };
 //! use carom_proto::*;
 //!
 //! let (group, mut now) = (GroupId::of_name("accounts"), Time(1_000_000_000));
-//! let settings = GroupSettings::new("accounts", Profile::Ordered(Partition::Majority));
+//! let settings = GroupSettings::new("accounts", Profile::Ordered(Quorum::Majority));
 //! let mut alice = Rmp::new(NodeId(1), Config::default(), 42);
 //! alice.join(now, group, settings)?;
 //! alice.lock(now, group, LockName::of_name("month's end"))?;
@@ -147,6 +147,6 @@ pub use self::request::{
     Answer, Outcome, ReplyError, Request, RequestError, RequestId, RequestOptions, Seen,
 };
 pub use self::ring::{
-    Data, ListChange, ListChangeKind, Member, Partition, RingView, Round, Run, ViewEvent, What,
+    Data, ListChange, ListChangeKind, Member, Quorum, RingView, Round, Run, ViewEvent, What,
 };
 pub use self::terms::JoinOptions;

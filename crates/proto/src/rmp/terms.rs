@@ -2,7 +2,7 @@
 
 use super::ids::Process;
 use super::qos::Qos;
-use super::ring::{ListChange, ListChangeKind, Member, Partition};
+use super::ring::{ListChange, ListChangeKind, Member, Quorum};
 use crate::NodeId;
 
 /// Options that a node chooses for itself when it joins a group.
@@ -18,7 +18,7 @@ pub struct JoinOptions {
     pub is_multicast: bool,
     /// A node of the group, for a host without multicast that learns of no other node.
     pub via: Option<NodeId>,
-    /// `true` if the node is a voter of the group's [electorate](Partition::QuorumOf), `false` if
+    /// `true` if the node is a voter of the group's [electorate](Quorum::QuorumOf), `false` if
     /// it is a client. A client sends, makes requests and holds locks like other members, counts in
     /// no quorum, and creates no ring. Without an electorate every member counts. Default `true`.
     pub is_voter: bool,
@@ -27,7 +27,7 @@ pub struct JoinOptions {
 /// Settings of a member of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    pub(super) partition: Partition,
+    pub(super) quorum: Quorum,
     pub(super) rejoin: bool,
     pub(super) is_multicast: bool,
     pub(super) via: Option<NodeId>,
@@ -42,20 +42,20 @@ impl Terms {
         if qos == Qos::Resilient(0) {
             return false;
         }
-        let has_parts = matches!(self.partition, Partition::AtLeast(_));
+        let has_parts = matches!(self.quorum, Quorum::AtLeast(_));
         !has_parts || qos != Qos::MajorityResilient
     }
 
     /// Returns `true` if this node may create a ring. A client of an electorate waits for a ring of
     /// voters.
     pub(super) fn may_create_ring(&self) -> bool {
-        self.is_voter || self.partition.quorum().is_none()
+        self.is_voter || self.quorum.required_voters().is_none()
     }
 
     /// Returns the entry of the process `me` in a view.
     pub(super) fn member(&self, me: Process) -> Member {
-        let Self { partition, is_multicast, is_voter, .. } = *self;
-        Member { process: me, partition, is_multicast, is_voter }
+        let Self { quorum, is_multicast, is_voter, .. } = *self;
+        Member { process: me, quorum, is_multicast, is_voter }
     }
 
     /// Returns the request of the process `me` to join a ring.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use carom_proto::rmp::packet::{DataPacket, Nack, NewList, Packet, Position};
 use carom_proto::rmp::{
-    Data, Epoch, ListChange, ListChangeKind, Partition, Process, Qos, RingView, Round, Run,
-    Timestamp, What,
+    Data, Epoch, ListChange, ListChangeKind, Process, Qos, Quorum, RingView, Round, Run, Timestamp,
+    What,
 };
 use carom_proto::wire::{HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::*;
@@ -14,7 +14,7 @@ use crate::net::{MEMBERS, Net, origin};
 
 /// Creates a ring of all members, which has ordered some messages.
 fn ring() -> Net {
-    let mut net = Net::new(Profile::Ordered(Partition::Majority));
+    let mut net = Net::new(Profile::Ordered(Quorum::Majority));
     net.run(3000);
     (0..MEMBERS).for_each(|number| send(&mut net, number));
     net.run(1000);

@@ -18,7 +18,7 @@ fn confirmation_comes_when_every_member_has_everything() {
     world.confirm(0, group(0));
     assert_eq!(world.hosts[0].safe, []);
     world.run_for(10 * SECOND);
-    let safe = Safe { group: group(0), up_to: SeqNo(100), members: 3, incomplete: Vec::new() };
+    let safe = Confirmed { group: group(0), up_to: SeqNo(100), members: 3, incomplete: Vec::new() };
     assert_eq!(world.hosts[0].safe, [safe]);
     assert_eq!(world.hosts[0].engine.unconfirmed(group(0)), []);
     let all: Vec<u32> = (1..=100).collect();
@@ -41,7 +41,7 @@ fn a_member_that_lost_something_and_left_is_named_as_incomplete() {
     world.confirm(0, group(0));
     world.run_for(SECOND);
     let incomplete = vec![(NodeId(2), 1)];
-    let safe = Safe { group: group(0), up_to: SeqNo(2), members: 1, incomplete };
+    let safe = Confirmed { group: group(0), up_to: SeqNo(2), members: 1, incomplete };
     assert_eq!(world.hosts[0].safe, [safe]);
 }
 

@@ -67,7 +67,7 @@ fn dead_member_delays_a_large_message_for_its_patience_only() {
     world.announce(2, GROUP, ViewChangeKind::Failed);
     world.run_for(SECOND);
     let up_to = SeqNo(3000);
-    let safe = Safe { group: GROUP, up_to, members: 1, incomplete: Vec::new() };
+    let safe = Confirmed { group: GROUP, up_to, members: 1, incomplete: Vec::new() };
     assert_eq!(world.hosts[0].safe, [safe]);
 }
 
@@ -79,7 +79,7 @@ fn confirmation_covers_messages_that_are_still_queued() {
     assert_eq!(world.hosts[0].engine.unconfirmed(GROUP), [NodeId(2), NodeId(3)]);
     world.run_for(5 * SECOND);
     let up_to = SeqNo(3000);
-    let safe = Safe { group: GROUP, up_to, members: 2, incomplete: Vec::new() };
+    let safe = Confirmed { group: GROUP, up_to, members: 2, incomplete: Vec::new() };
     assert_eq!(world.hosts[0].safe, [safe]);
     assert!((1..3).all(|host| world.hosts[host].messages.len() == 1));
 }

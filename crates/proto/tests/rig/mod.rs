@@ -40,7 +40,7 @@ pub(crate) struct Host {
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) messages: Vec<Message>,
     pub(crate) lost: Vec<Lost>,
-    pub(crate) safe: Vec<Safe>,
+    pub(crate) safe: Vec<Confirmed>,
     pub(crate) slow: Vec<Slow>,
     loss: LossInjector,
 }
@@ -337,7 +337,7 @@ impl Host {
         match event {
             Event::Message(message) => self.messages.push(message),
             Event::Lost(lost) => self.lost.push(lost),
-            Event::Safe(safe) => self.safe.push(safe),
+            Event::Confirmed(safe) => self.safe.push(safe),
             Event::Slow(slow) => self.slow.push(slow),
             other => panic!("the engine gave {other:?}"),
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carom_proto::rmp::{
-    Handler, LockName, Outcome, Partition, Qos, ReplyError, Request, RequestError, RequestId,
+    Handler, LockName, Outcome, Qos, Quorum, ReplyError, Request, RequestError, RequestId,
     RequestOptions, Rmp,
 };
 use carom_proto::{GroupId, NodeId, Rng};
@@ -13,7 +13,7 @@ use crate::rig::{GROUP, MS, Told, World};
 
 /// Creates `members` members, followed by `guests` hosts that never join.
 fn joined(members: usize, guests: usize, seed: u64) -> World {
-    let mut world = World::new(members + guests, Partition::Majority, seed);
+    let mut world = World::new(members + guests, Quorum::Majority, seed);
     (0..members).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
     world

@@ -49,7 +49,7 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
             }
             Told::Answer { .. }
             | Told::Lock { .. }
-            | Told::Safe { .. }
+            | Told::Confirmed { .. }
             | Told::Stable { .. }
             | Told::Lost { .. }
             | Told::Minority

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_proto::rmp::{Config, Partition, Qos};
+use carom_proto::rmp::{Config, Qos, Quorum};
 
 use crate::rig::{GROUP, MS, World};
 use crate::{joined, payloads};
@@ -26,7 +26,7 @@ fn shortest_time(delay: Duration) -> Duration {
 
 /// Creates a ring of four members on links of 8 Mbit/s with this one-way delay.
 fn ring_over(delay: Duration, seed: u64) -> World {
-    let mut world = World::new(4, Partition::Majority, seed);
+    let mut world = World::new(4, Quorum::Majority, seed);
     (world.delay, world.rate) = ((delay, delay + delay / 50), Some(RATE));
     (0..4).for_each(|number| world.join(number));
     world.tell_views();
@@ -71,7 +71,7 @@ fn few_tries_let_in_those_that_are_far_away() {
     for seed in 0..12 {
         let config =
             Config { tries: 2, largest_timeout: 100 * MS, recovery_tries: 2, ..Config::default() };
-        let mut world = World::with_config(4, Partition::Majority, seed, config);
+        let mut world = World::with_config(4, Quorum::Majority, seed, config);
         world.delay = (250 * MS, 255 * MS);
         world.join(0);
         world.run_for(5000 * MS);

@@ -1,7 +1,7 @@
 //! Parts of a group that meet: which part waits, and which joins the other.
 
 use carom_proto::NodeId;
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{Qos, Quorum};
 
 use crate::checks;
 use crate::rig::{GROUP, MS, Told, World};
@@ -9,7 +9,7 @@ use crate::rig::{GROUP, MS, Told, World};
 #[test]
 fn member_of_a_working_ring_does_not_join_a_stopped_one() {
     for seed in 0..20 {
-        let mut world = World::new(6, Partition::All, seed);
+        let mut world = World::new(6, Quorum::All, seed);
         (0..4).for_each(|number| world.join(number));
         world.run_for(1000 * MS);
         world.crash(3);
@@ -35,7 +35,7 @@ fn member_of_a_working_ring_does_not_join_a_stopped_one() {
 
 #[test]
 fn joiners_of_a_stopped_ring_begin_no_ring_of_their_own() {
-    let mut world = World::new(9, Partition::Majority, 1);
+    let mut world = World::new(9, Quorum::Majority, 1);
     (0..2).for_each(|number| world.join(number));
     world.run_for(1000 * MS);
     world.crash(1);
@@ -51,7 +51,7 @@ fn joiners_of_a_stopped_ring_begin_no_ring_of_their_own() {
 #[test]
 fn restarted_token_site_of_a_quiet_ring_is_readmitted() {
     for seed in 0..10 {
-        let mut world = World::new(3, Partition::Majority, seed);
+        let mut world = World::new(3, Quorum::Majority, seed);
         (0..3).for_each(|number| world.join(number));
         world.run_for(3000 * MS);
         let token = world.hosts[0].engine.token(GROUP).expect("it is in a ring");
@@ -75,7 +75,7 @@ fn restarted_token_site_of_a_quiet_ring_is_readmitted() {
 fn member_that_accepted_a_later_list_does_not_revert() {
     let (mut torn, mut undecided) = (0, 0);
     for seed in 0..40 {
-        let mut world = World::new(5, Partition::Majority, seed);
+        let mut world = World::new(5, Quorum::Majority, seed);
         (0..5).for_each(|number| world.join(number));
         world.run_for(2000 * MS);
         world.suspect(0, 1);

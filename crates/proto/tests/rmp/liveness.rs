@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use carom_proto::rmp::packet::Packet;
-use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Partition, Qos};
+use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Qos, Quorum};
 
 use crate::rig::{GROUP, MS, Told, World};
 use crate::{joined, payloads};
@@ -41,7 +41,7 @@ fn storm(world: &mut World, lockers: usize, ms: u32) {
 /// Creates `hosts` hosts, of which the first seven are in one ring.
 fn seven_of(hosts: usize) -> World {
     let config = Config { window_bytes: 16 << 10, queue_bytes: 32 << 10, ..Config::default() };
-    let mut world = World::with_config(hosts, Partition::Majority, 7, config);
+    let mut world = World::with_config(hosts, Quorum::Majority, 7, config);
     (0..7).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
     world
@@ -110,7 +110,7 @@ fn idle_ring_of_two_is_resilient_in_one_round_trip() {
 /// Returns the time until `hosts` nodes that join at once are in one ring, and the number of
 /// datagrams sent until then.
 fn mass_join(hosts: usize, seed: u64, limit: Duration) -> (Duration, u64) {
-    let mut world = World::new(hosts, Partition::Majority, seed);
+    let mut world = World::new(hosts, Quorum::Majority, seed);
     world.check_every = if hosts > 40 { 101 } else { 1 };
     let begin = world.now;
     (0..hosts).for_each(|number| world.join(number));
@@ -172,7 +172,7 @@ fn one_of_the_last_two_leaves_whatever_is_lost() {
 #[test]
 fn large_ring_gives_up_a_message_soon_that_nobody_has() {
     const MEMBERS: usize = 100;
-    let mut world = World::new(MEMBERS, Partition::Majority, 5);
+    let mut world = World::new(MEMBERS, Quorum::Majority, 5);
     world.check_every = 1009;
     (0..MEMBERS).for_each(|number| world.join(number));
     world.run_for(3000 * MS);

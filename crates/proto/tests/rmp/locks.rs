@@ -1,12 +1,12 @@
 //! Locks of a group: one holder at a time, in the order of the requests, under all faults.
 
-use carom_proto::rmp::{Config, LockChange, LockError, LockName, LockNews, Partition};
+use carom_proto::rmp::{Config, LockChange, LockError, LockName, LockNews, Quorum};
 use carom_proto::{Rng, SeqNo};
 
 use crate::rig::{GROUP, MS, Told, World};
 
 fn joined(hosts: usize, seed: u64) -> World {
-    let mut world = World::new(hosts, Partition::Majority, seed);
+    let mut world = World::new(hosts, Quorum::Majority, seed);
     (0..hosts).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
     world
@@ -42,7 +42,7 @@ fn waiting_members_get_a_lock_in_the_order_of_requests() {
 fn locks_are_granted_when_the_numbers_of_requests_wrap() {
     let name = LockName::of_name("leader");
     let config = Config { first_number: SeqNo(u32::MAX - 4), ..Config::default() };
-    let mut world = World::with_config(3, Partition::Majority, 1, config);
+    let mut world = World::with_config(3, Quorum::Majority, 1, config);
     (0..3).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
     for _ in 0..8 {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::rmp::packet::{NewList, Packet};
 use carom_proto::rmp::{
-    JoinOptions, LockName, LookError, LookId, LookOptions, Looked, Partition, Qos, RingSight,
+    JoinOptions, LockName, LookError, LookId, LookOptions, Looked, Qos, Quorum, RingSight,
 };
 use carom_proto::{Engine, NodeId};
 
@@ -16,7 +16,7 @@ const NIGHTLY: LockName = LockName(77);
 
 /// Creates `members` members, followed by one host that never joins.
 fn joined(members: usize, seed: u64) -> World {
-    let mut world = World::new(members + 1, Partition::Majority, seed);
+    let mut world = World::new(members + 1, Quorum::Majority, seed);
     (0..members).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
     world
@@ -72,7 +72,7 @@ fn a_look_shows_view_turn_and_locks_and_the_ring_is_as_it_was() {
 
 #[test]
 fn missing_group_is_seen_as_none_after_the_patience() {
-    let mut world = World::new(1, Partition::Majority, 1);
+    let mut world = World::new(1, Quorum::Majority, 1);
     let start = world.now;
     assert_eq!(look(&mut world, 0), []);
     assert_eq!(world.now.since(start), OPTIONS.patience);
@@ -216,7 +216,7 @@ fn unrequested_list_is_counted_and_dropped() {
 
 #[test]
 fn more_looks_than_there_is_room_for_are_refused() {
-    let mut world = World::new(1, Partition::Majority, 1);
+    let mut world = World::new(1, Quorum::Majority, 1);
     for _ in 0..64 {
         world.look(0, OPTIONS);
     }

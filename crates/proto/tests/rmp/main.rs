@@ -16,13 +16,13 @@ mod resilience;
 mod restarts;
 mod rig;
 
-use carom_proto::rmp::{Config, JoinOptions, Partition, Qos};
-use carom_proto::{NodeId, Safe, SeqNo};
+use carom_proto::rmp::{Config, JoinOptions, Qos, Quorum};
+use carom_proto::{Confirmed, NodeId, SeqNo};
 
 use rig::{GROUP, MS, Told, World};
 
 fn joined(hosts: usize, seed: u64) -> World {
-    let mut world = World::new(hosts, Partition::Majority, seed);
+    let mut world = World::new(hosts, Quorum::Majority, seed);
     (0..hosts).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
     world
@@ -170,7 +170,7 @@ fn a_minority_stops_and_comes_back() {
 }
 
 /// Cuts host 3 off for 40 messages, and lets it rejoin.
-fn rejoined_after_a_cut(partition: Partition, seed: u64) -> World {
+fn rejoined_after_a_cut(partition: Quorum, seed: u64) -> World {
     let mut world = World::new(4, partition, seed);
     (0..4).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
@@ -223,20 +223,20 @@ fn places_missed(world: &World) -> u64 {
 #[test]
 fn rejoining_member_learns_how_many_places_it_missed() {
     for seed in 0..10 {
-        let world = rejoined_after_a_cut(Partition::Majority, seed);
+        let world = rejoined_after_a_cut(Quorum::Majority, seed);
         let missed = places_missed(&world);
         // Each message takes a place, and so do the ACKs and views with which they were ordered.
         assert!(missed > 40, "{missed}");
         assert_eq!(told_missed(&world), [Some(missed)], "seed {seed}");
         // Each part has its own order, so that the number of missed places is unknown.
-        let world = rejoined_after_a_cut(Partition::AtLeast(1), seed);
+        let world = rejoined_after_a_cut(Quorum::AtLeast(1), seed);
         assert_eq!(told_missed(&world), [None], "seed {seed}");
     }
 }
 
 #[test]
 fn removed_member_without_rejoin_stays_out() {
-    let mut world = World::new(4, Partition::Majority, 1);
+    let mut world = World::new(4, Quorum::Majority, 1);
     (0..3).for_each(|number| world.join(number));
     world.join_with(3, JoinOptions { rejoin: false, ..JoinOptions::default() });
     world.run_for(2000 * MS);
@@ -253,7 +253,7 @@ fn removed_member_without_rejoin_stays_out() {
 
 #[test]
 fn unaware_joiner_begins_a_new_life_in_a_ring_of_its_own() {
-    let mut world = World::new(2, Partition::Majority, 1);
+    let mut world = World::new(2, Quorum::Majority, 1);
     world.join(0);
     world.run_for(1000 * MS);
     world.join(1);
@@ -292,10 +292,10 @@ fn confirmation_comes_when_all_members_have_everything() {
     }
     world.confirm(1);
     world.run_for(MS);
-    let safe = |world: &World| -> Vec<Safe> {
+    let safe = |world: &World| -> Vec<Confirmed> {
         let story = world.hosts[1].story.iter();
         let safe = story.filter_map(|told| match told {
-            Told::Safe { safe } => Some(safe.clone()),
+            Told::Confirmed { safe } => Some(safe.clone()),
             _ => None,
         });
         safe.collect()
@@ -303,7 +303,10 @@ fn confirmation_comes_when_all_members_have_everything() {
     assert_eq!(safe(&world), [], "they cannot have it yet");
     world.run_for(2000 * MS);
     let up_to = SeqNo(50);
-    assert_eq!(safe(&world), [Safe { group: GROUP, up_to, members: 3, incomplete: Vec::new() }]);
+    assert_eq!(
+        safe(&world),
+        [Confirmed { group: GROUP, up_to, members: 3, incomplete: Vec::new() }]
+    );
     (0..4).for_each(|number| assert_eq!(payloads(&world, number).len(), 50));
     world.confirm(1);
     world.run_for(MS);
@@ -313,7 +316,7 @@ fn confirmation_comes_when_all_members_have_everything() {
 #[test]
 fn hosts_without_multicast_join_send_and_call() {
     for seed in 0..20 {
-        let mut world = World::new(6, Partition::Majority, seed);
+        let mut world = World::new(6, Quorum::Majority, seed);
         (0..2).for_each(|number| world.join(number));
         world.run_for(1000 * MS);
         let via = Some(world.hosts[0].id);
@@ -350,7 +353,7 @@ fn hosts_without_multicast_join_send_and_call() {
 fn message_held_by_no_member_is_given_up() {
     let mut given_up = 0;
     for seed in 0..60 {
-        let mut world = World::new(3, Partition::AtLeast(1), seed);
+        let mut world = World::new(3, Quorum::AtLeast(1), seed);
         (0..2).for_each(|number| world.join(number));
         world.run_for(1000 * MS);
         world.send(0, Qos::TotallyOrdered, 2_000_000);
@@ -385,7 +388,7 @@ fn a_ring_without_work_goes_quiet() {
 #[test]
 fn an_empty_queue_takes_a_message_that_is_larger_than_the_queue() {
     let config = Config { queue_bytes: 1000, ..Config::default() };
-    let mut world = World::with_config(2, Partition::Majority, 1, config);
+    let mut world = World::with_config(2, Quorum::Majority, 1, config);
     (0..2).for_each(|number| world.join(number));
     world.run_for(1000 * MS);
     for _ in 0..2 {

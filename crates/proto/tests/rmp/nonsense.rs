@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carom_proto::rmp::packet::{NewList, Packet, Position, Snapshot, SourceState};
 use carom_proto::rmp::{
-    Config, Epoch, ListChangeKind, LockName, Member, Partition, Process, Qos, RingView, Rmp, Round,
+    Config, Epoch, ListChangeKind, LockName, Member, Process, Qos, Quorum, RingView, Rmp, Round,
     Timestamp, What,
 };
 use carom_proto::wire::Header;
@@ -17,7 +17,7 @@ use crate::checks;
 use crate::rig::{GROUP, MS, World, packet};
 
 fn busy(seed: u64) -> World {
-    let mut world = World::new(4, Partition::Majority, seed);
+    let mut world = World::new(4, Quorum::Majority, seed);
     world.record = Some(Vec::new());
     (0..3).for_each(|number| world.join(number));
     world.run_for(1500 * MS);
@@ -73,7 +73,7 @@ fn packets_of_a_ring_that_was_reformed_are_foreign() {
 
 #[test]
 fn two_groups_with_one_id_have_nothing_to_do_with_each_other() {
-    let mut world = World::new(2, Partition::Majority, 3);
+    let mut world = World::new(2, Quorum::Majority, 3);
     world.join(0);
     world.run_for(1000 * MS);
     let settings = GroupSettings { profile: world.profile, name_check: 99 };
@@ -90,11 +90,11 @@ fn two_groups_with_one_id_have_nothing_to_do_with_each_other() {
 
 #[test]
 fn joiner_with_another_quorum_is_refused_and_founds_no_ring() {
-    let mut world = World::new(2, Partition::Majority, 3);
+    let mut world = World::new(2, Quorum::Majority, 3);
     world.join(0);
     world.run_for(1000 * MS);
     let told = world.hosts[0].story.len();
-    world.profile = Profile::Ordered(Partition::All);
+    world.profile = Profile::Ordered(Quorum::All);
     world.join(1);
     world.run_for(5000 * MS);
     assert_eq!(world.ring(0), Some(vec![world.hosts[0].id]));
@@ -105,7 +105,7 @@ fn joiner_with_another_quorum_is_refused_and_founds_no_ring() {
 
 #[test]
 fn a_member_with_a_wrong_clock_is_a_member_like_others() {
-    let mut world = World::new(4, Partition::Majority, 4);
+    let mut world = World::new(4, Quorum::Majority, 4);
     world.hosts[1].ahead = Duration::from_secs(365 * 24 * 3600);
     world.hosts[2].ahead = Duration::from_millis(1234);
     (0..3).for_each(|number| world.join(number));
@@ -125,7 +125,7 @@ fn a_member_with_a_wrong_clock_is_a_member_like_others() {
 
 #[test]
 fn a_message_that_is_too_large_or_promised_too_much_is_refused() {
-    let mut world = World::new(1, Partition::AtLeast(1), 5);
+    let mut world = World::new(1, Quorum::AtLeast(1), 5);
     world.join(0);
     world.run_for(1000 * MS);
     let now = world.now;
@@ -148,7 +148,7 @@ fn a_message_that_is_too_large_or_promised_too_much_is_refused() {
 
 #[test]
 fn request_promised_more_than_the_group_gives_is_dropped() {
-    let mut world = World::new(2, Partition::AtLeast(1), 6);
+    let mut world = World::new(2, Quorum::AtLeast(1), 6);
     world.join(0);
     world.run_for(1000 * MS);
     world.call_for(1, None, 5, 50, Duration::from_secs(1));
@@ -183,7 +183,7 @@ fn snapshot_of_a_foreign_ring_makes_no_member() {
 #[test]
 fn forged_highest_version_does_not_end_all_reformations() {
     for is_abort in [false, true] {
-        let mut world = World::new(3, Partition::Majority, 1);
+        let mut world = World::new(3, Quorum::Majority, 1);
         (0..3).for_each(|number| world.join(number));
         world.run_for(1000 * MS);
         let epoch = world.process(2).map(|creator| Epoch { version: u32::MAX, creator });
@@ -209,7 +209,7 @@ fn forged_highest_version_does_not_end_all_reformations() {
 /// A node has left its ring for a larger one, which stops at once and never continues.
 #[test]
 fn node_waiting_in_vain_for_a_larger_ring_joins_a_smaller_one() {
-    let mut world = World::new(3, Partition::Majority, 1);
+    let mut world = World::new(3, Quorum::Majority, 1);
     world.join(0);
     world.run_for(1000 * MS);
     let process = |node| Process { node: NodeId(node), life: 1 };
@@ -235,7 +235,7 @@ fn node_waiting_in_vain_for_a_larger_ring_joins_a_smaller_one() {
 fn largest_ring(founder: Process, last: Process) -> Snapshot {
     let member = |process| Member {
         process,
-        partition: Partition::Majority,
+        partition: Quorum::Majority,
         is_multicast: true,
         is_voter: true,
     };
@@ -266,7 +266,7 @@ fn largest_ring(founder: Process, last: Process) -> Snapshot {
 #[test]
 fn larger_ring_of_a_node_that_is_not_in_the_group_is_not_joined() {
     for is_known in [false, true] {
-        let mut world = World::new(3, Partition::Majority, 1);
+        let mut world = World::new(3, Quorum::Majority, 1);
         (0..2).for_each(|number| world.join(number));
         world.run_for(1000 * MS);
         let others = world.ring(0);
@@ -288,7 +288,7 @@ fn larger_ring_of_a_node_that_is_not_in_the_group_is_not_joined() {
 
 #[test]
 fn refused_joiner_of_the_largest_ring_founds_no_ring() {
-    let mut world = World::new(3, Partition::Majority, 1);
+    let mut world = World::new(3, Quorum::Majority, 1);
     world.held_back = Some(Vec::new());
     world.record = Some(Vec::new());
     world.join(0);

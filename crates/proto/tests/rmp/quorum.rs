@@ -1,7 +1,7 @@
 //! Electorates: without a majority of the voters nothing is ordered, acknowledged or locked, from
 //! the first member on.
 
-use carom_proto::rmp::{JoinOptions, LockChange, LockName, Partition, Qos};
+use carom_proto::rmp::{JoinOptions, LockChange, LockName, Qos, Quorum};
 use carom_proto::{NodeId, Rng};
 
 use crate::rig::{GROUP, MS, Told, World};
@@ -12,7 +12,7 @@ pub(crate) const CLIENT: JoinOptions =
 
 /// Creates hosts that have not joined. `part` is the part of the network that each is in.
 pub(crate) fn world(hosts: usize, electorate: u16, seed: u64, part: &[u8]) -> World {
-    let mut world = World::new(hosts, Partition::QuorumOf(electorate), seed);
+    let mut world = World::new(hosts, Quorum::QuorumOf(electorate), seed);
     world.part = part.to_vec();
     world
 }
@@ -207,7 +207,7 @@ fn a_voter_that_leaves_below_the_quorum_stops_the_ring() {
         world.confirm(0);
         world.run_for(3000 * MS);
         assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
-        assert!(!world.hosts[0].story.iter().any(|told| matches!(told, Told::Safe { .. })));
+        assert!(!world.hosts[0].story.iter().any(|told| matches!(told, Told::Confirmed { .. })));
         world.join(2);
         world.run_for(3000 * MS);
         assert_eq!(payloads(&world, 0).len(), 2, "seed {seed}");

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use carom_proto::Rng;
-use carom_proto::rmp::{LockName, Outcome, Partition, Qos, RequestId};
+use carom_proto::rmp::{LockName, Outcome, Qos, Quorum, RequestId};
 
 use crate::checks;
 use crate::rig::{GROUP, Host, MS, Told, World};
@@ -20,7 +20,7 @@ pub(crate) const LEVELS: [Qos; 7] = [
     Qos::TotallyResilient,
 ];
 
-fn random_history(partition: Partition, seed: u64) -> World {
+fn random_history(partition: Quorum, seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let count = 3 + rng.below(5);
     let mut world = World::new(count, partition, seed);
@@ -39,7 +39,7 @@ fn random_history(partition: Partition, seed: u64) -> World {
     world
 }
 
-fn act(world: &mut World, rng: &mut Rng, partition: Partition) {
+fn act(world: &mut World, rng: &mut Rng, partition: Quorum) {
     let number = rng.below(world.hosts.len());
     let host = &world.hosts[number];
     let is_up = host.is_alive && host.is_joined;
@@ -65,7 +65,7 @@ fn act(world: &mut World, rng: &mut Rng, partition: Partition) {
         _ if is_up => {
             for _ in 0..=rng.below(8) {
                 let level = rng.below(LEVELS.len());
-                let is_allowed = partition == Partition::Majority || level != 5;
+                let is_allowed = partition == Quorum::Majority || level != 5;
                 let level = if is_allowed { level } else { 2 };
                 let most = if rng.chance(0.1) { 8000 } else { 200 };
                 let bytes = 6 + rng.below(most);
@@ -165,11 +165,11 @@ fn check_all_delivered(world: &World, left: &[usize], seed: u64) {
     }
 }
 
-fn run(partition: Partition, seed: u64) {
+fn run(partition: Quorum, seed: u64) {
     let mut world = random_history(partition, seed);
     settle(&mut world);
     checks::check_safety(&world);
-    if partition == Partition::Majority {
+    if partition == Quorum::Majority {
         checks::check_one_lineage(&world);
     }
     check_liveness(&world, seed);
@@ -185,10 +185,10 @@ pub(crate) fn seeds() -> Range<u64> {
 
 #[test]
 fn random_histories_of_groups_in_which_a_majority_goes_on() {
-    seeds().for_each(|seed| run(Partition::Majority, seed));
+    seeds().for_each(|seed| run(Quorum::Majority, seed));
 }
 
 #[test]
 fn random_histories_of_groups_in_which_every_partition_goes_on() {
-    seeds().for_each(|seed| run(Partition::AtLeast(1), seed));
+    seeds().for_each(|seed| run(Quorum::AtLeast(1), seed));
 }

@@ -1,7 +1,7 @@
 //! Guarantees of resilience when members crash simultaneously, at any instant.
 
 use carom_proto::Rng;
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{Qos, Quorum};
 
 use crate::checks::{self, Sent};
 use crate::rig::{GROUP, MS, Told, World};
@@ -10,7 +10,7 @@ use crate::rig::{GROUP, MS, Told, World};
 /// Asserts that the messages given to the dead are the first ones given to a survivor.
 fn kill_at_once(qos: Qos, deaths: usize, seed: u64) {
     let mut rng = Rng::new(seed);
-    let mut world = World::new(5, Partition::AtLeast(1), seed);
+    let mut world = World::new(5, Quorum::AtLeast(1), seed);
     (0..5).for_each(|number| world.join(number));
     world.run_for(1500 * MS);
     world.loss = [0.0, 0.02, 0.1][rng.below(3)];
@@ -62,7 +62,7 @@ fn who_leaves_holds_what_the_others_were_told_before() {
     let mut left = 0;
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
-        let mut world = World::new(3, Partition::AtLeast(1), seed);
+        let mut world = World::new(3, Quorum::AtLeast(1), seed);
         (0..3).for_each(|number| world.join(number));
         world.run_for(1500 * MS);
         for _ in 0..10 {

@@ -1,6 +1,6 @@
 //! Members that are killed and come back under the same id, as another incarnation of their node.
 
-use carom_proto::rmp::{Partition, Process, Qos};
+use carom_proto::rmp::{Process, Qos, Quorum};
 use carom_proto::{Incarnation, NodeId};
 
 use crate::payloads;
@@ -17,7 +17,7 @@ fn members(world: &World, number: usize) -> Vec<Process> {
 /// Creates a ring in which node 1 is killed after it has sent and received messages, and comes back
 /// at once. The others are not notified.
 fn restarted(seed: u64, former: Incarnation, later: Incarnation) -> (World, usize) {
-    let mut world = World::new(1, Partition::Majority, seed);
+    let mut world = World::new(1, Quorum::Majority, seed);
     let first = world.restart(0, former);
     (1..4).for_each(|_| assert!(world.add() > first));
     (first..5).for_each(|number| world.join(number));

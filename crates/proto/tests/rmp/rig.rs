@@ -7,7 +7,7 @@ mod network;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use carom_proto::rmp::{Config, JoinOptions, Partition, Place, Process, RingNews, Rmp};
+use carom_proto::rmp::{Config, JoinOptions, Place, Process, Quorum, RingNews, Rmp};
 use carom_proto::*;
 
 pub(crate) use host::{Host, Told};
@@ -43,16 +43,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(hosts: usize, partition: Partition, seed: u64) -> Self {
+    pub(crate) fn new(hosts: usize, partition: Quorum, seed: u64) -> Self {
         Self::with_config(hosts, partition, seed, Config::default())
     }
 
-    pub(crate) fn with_config(
-        hosts: usize,
-        partition: Partition,
-        seed: u64,
-        config: Config,
-    ) -> Self {
+    pub(crate) fn with_config(hosts: usize, partition: Quorum, seed: u64, config: Config) -> Self {
         let mut world = Self {
             now: Time(1_000_000_000),
             hosts: Vec::new(),
@@ -277,7 +272,7 @@ impl World {
                     RingNews::Removed { .. } => Told::Removed,
                     RingNews::Rejoined { missed } => Told::Rejoined { missed },
                 },
-                Event::Safe(safe) => Told::Safe { safe },
+                Event::Confirmed(safe) => Told::Confirmed { safe },
                 Event::Lost(lost) => Told::Lost { lost },
                 other => panic!("{other:?}"),
             };

@@ -1,6 +1,6 @@
 //! Tests of a shared state at several members that receive the same events in the same order.
 
-use carom_proto::rmp::{Locks, Member, Partition, RingEvent, RingView};
+use carom_proto::rmp::{Locks, Member, Quorum, RingEvent, RingView};
 use carom_proto::{GroupId, How, SeqNo};
 
 use super::*;
@@ -130,7 +130,7 @@ fn process(node: u64) -> Process {
 fn view_of(epoch: Epoch, members: &[u64]) -> RingView {
     let member = |node: &u64| Member {
         process: process(*node),
-        partition: Partition::Majority,
+        quorum: Quorum::Majority,
         is_multicast: true,
         is_voter: true,
     };

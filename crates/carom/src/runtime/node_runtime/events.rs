@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carom_proto::node::NodeEvent;
 use carom_proto::rmp::{RingEvent, RingNews};
-use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, Safe, Time};
+use carom_proto::{Confirmed, Event, GroupId, JoinError, LossCause, Lost, Time};
 
 use super::NodeRuntime;
 use crate::net::network::Network;
@@ -90,7 +90,7 @@ impl<N: Network> NodeRuntime<N> {
                 self.joins.note_change(id);
                 self.on_ring_news(now, id, news);
             }
-            Event::Safe(ref safe) => self.on_safe(safe),
+            Event::Confirmed(ref confirmed) => self.on_confirmed(confirmed),
             Event::View(_) => self.network.forget_views(),
             // Another member sends in the bulk group, so this node's messages are given up.
             Event::Lost(Lost { sender, cause: LossCause::AnotherSender, .. }) if sender == own => {
@@ -177,14 +177,14 @@ impl<N: Network> NodeRuntime<N> {
         self.close_group(group);
     }
 
-    fn on_safe(&mut self, safe: &Safe) {
-        let Some(group) = self.groups.get_mut(safe.group) else { return };
+    fn on_confirmed(&mut self, confirmed: &Confirmed) {
+        let Some(group) = self.groups.get_mut(confirmed.group) else { return };
         // A bulk sender that has yielded has sent nothing in its new stream. Confirmations that
         // cover lost messages have already failed, so all members have the rest.
         let has_yielded = group.shared.profile.is_bulk()
-            && safe.up_to == self.node.bulk().before_first()
-            && self.node.unconfirmed(safe.group).is_empty();
-        self.confirms.on_safe(&mut group.own, safe, has_yielded);
+            && confirmed.up_to == self.node.bulk().before_first()
+            && self.node.unconfirmed(confirmed.group).is_empty();
+        self.confirms.on_confirmed(&mut group.own, confirmed, has_yielded);
     }
 
     fn answer_joins(&mut self, now: Time) {

@@ -8,7 +8,7 @@ use carom_proto::rmp::Removal;
 /// Error of a confirmation: the messages are not known to be settled at all members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotSafe {
+pub enum ConfirmError {
     /// Not all members have confirmed in time.
     #[error("{}", not_confirmed(waiting_for))]
     Timeout {
@@ -30,7 +30,7 @@ pub enum NotSafe {
 /// Error of a message whose guarantee is not known to hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotDelivered {
+pub enum DeliveryError {
     /// This node was removed from the ring before it delivered the message. The other members may
     /// or may not have delivered it.
     #[error("this node was removed from the ring before the outcome was known")]
@@ -59,7 +59,7 @@ pub enum NotDelivered {
     Closed,
 }
 
-impl NotSafe {
+impl ConfirmError {
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
@@ -74,7 +74,7 @@ impl NotSafe {
     }
 }
 
-impl NotDelivered {
+impl DeliveryError {
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
@@ -94,13 +94,13 @@ impl NotDelivered {
     }
 }
 
-impl From<NotSafe> for NotDelivered {
-    fn from(error: NotSafe) -> Self {
+impl From<ConfirmError> for DeliveryError {
+    fn from(error: ConfirmError) -> Self {
         match error {
-            NotSafe::Timeout { .. } => Self::Timeout(Duration::MAX),
-            NotSafe::GivenUp => Self::GivenUp,
-            NotSafe::Nobody => Self::Nobody,
-            NotSafe::Closed => Self::Closed,
+            ConfirmError::Timeout { .. } => Self::Timeout(Duration::MAX),
+            ConfirmError::GivenUp => Self::GivenUp,
+            ConfirmError::Nobody => Self::Nobody,
+            ConfirmError::Closed => Self::Closed,
         }
     }
 }

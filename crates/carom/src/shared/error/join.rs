@@ -59,7 +59,7 @@ fn refused_fix(error: &JoinError) -> String {
         }
         JoinError::NameCharacter { .. } => "give a name of printable characters".into(),
         JoinError::RateOfFire { .. } => "choose r from 1 to 32, such as (8,5)".into(),
-        JoinError::Partition { .. } => {
+        JoinError::Quorum { .. } => {
             "choose a number of members or voters in this range, or a majority".into()
         }
         JoinError::TooManyGroups { .. } => {

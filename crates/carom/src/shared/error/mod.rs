@@ -9,10 +9,10 @@ mod system_text;
 
 use std::time::Duration;
 
-pub use confirm::{NotDelivered, NotSafe};
+pub use confirm::{ConfirmError, DeliveryError};
 pub use join::JoinGroupError;
 pub use publish::{PublishError, TryPublishError};
-pub use ring::{LockError, LookError, NotAnswered};
+pub use ring::{LockError, LookError, RequestError};
 pub use start::StartError;
 pub(crate) use system_text::plain;
 
@@ -42,16 +42,16 @@ mod tests {
             full(Some((NodeId(1), 2))).fix(),
             TryPublishError::TooLarge { bytes: 9, limit: 4 }.fix(),
             TryPublishError::Closed.fix(),
-            NotDelivered::Nobody.fix(),
-            NotDelivered::Incomplete { lost_by: vec![(NodeId(1), 2)] }.fix(),
-            NotDelivered::Timeout(Duration::from_secs(1)).fix(),
-            NotDelivered::Closed.fix(),
-            NotDelivered::GivenUp.fix(),
-            NotSafe::Timeout { waiting_for: vec![NodeId(1)] }.fix(),
-            NotSafe::Timeout { waiting_for: Vec::new() }.fix(),
-            NotSafe::GivenUp.fix(),
-            NotSafe::Nobody.fix(),
-            NotSafe::Closed.fix(),
+            DeliveryError::Nobody.fix(),
+            DeliveryError::Incomplete { lost_by: vec![(NodeId(1), 2)] }.fix(),
+            DeliveryError::Timeout(Duration::from_secs(1)).fix(),
+            DeliveryError::Closed.fix(),
+            DeliveryError::GivenUp.fix(),
+            ConfirmError::Timeout { waiting_for: vec![NodeId(1)] }.fix(),
+            ConfirmError::Timeout { waiting_for: Vec::new() }.fix(),
+            ConfirmError::GivenUp.fix(),
+            ConfirmError::Nobody.fix(),
+            ConfirmError::Closed.fix(),
             Timeout(Duration::from_secs(1)).fix(),
         ];
         for fix in fixes {

@@ -71,7 +71,7 @@ impl PublishError {
                 "request Resilient(1) to Resilient(255), or TotallyOrdered".into()
             }
             Self::Qos { asked: Qos::MajorityResilient } => {
-                "join with Partition::Majority or Partition::All".into()
+                "join with Quorum::Majority or Quorum::All".into()
             }
             Self::Qos { .. } => "join the group with an ordered profile".into(),
             Self::Closed => "join the group again".into(),

@@ -42,7 +42,7 @@ pub enum LockError {
 /// Error of a request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotAnswered {
+pub enum RequestError {
     /// No answer arrived within the patience of the request, or this node has left the group
     /// meanwhile. The request may have been executed.
     #[error("no answer in time")]
@@ -90,7 +90,7 @@ impl LockError {
     }
 }
 
-impl NotAnswered {
+impl RequestError {
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
@@ -104,7 +104,7 @@ impl NotAnswered {
                 "request Resilient(1) to Resilient(255), or TotallyOrdered".into()
             }
             Self::Refused(rmp::RequestError::Qos { .. }) => {
-                "join with Partition::Majority or Partition::All".into()
+                "join with Quorum::Majority or Quorum::All".into()
             }
             Self::Refused(_) => "wait for the replies to earlier requests".into(),
             Self::NoRequests => "join the group with an ordered profile".into(),

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use carom_proto::{
-    Event, GroupId, How, LossCause, Lost, Message, NodeId, PacketId, Safe, SeqNo, Time, ViewChange,
-    ViewChangeKind,
+    Confirmed, Event, GroupId, How, LossCause, Lost, Message, NodeId, PacketId, SeqNo, Time,
+    ViewChange, ViewChangeKind,
 };
 
 use super::all;
@@ -24,7 +24,7 @@ fn view(node: NodeId, kind: ViewChangeKind) -> Event {
 
 fn safe(number: u32) -> Event {
     let up_to = SeqNo(number);
-    Event::Safe(Safe { group: GROUP, up_to, members: 1, incomplete: Vec::new() })
+    Event::Confirmed(Confirmed { group: GROUP, up_to, members: 1, incomplete: Vec::new() })
 }
 
 fn message(number: u32, payload: &'static [u8]) -> Event {
@@ -226,9 +226,9 @@ fn wrapped_numbers_are_distinguished() {
     history.event(Time(3), B, Event::Lost(Lost { group, sender: A, first, last, cause }));
     assert_eq!(rules(&history), [""; 0]);
     history.awaits(A, group);
-    let safe = Safe { group, up_to: SeqNo(u32::MAX), members: 1, incomplete: Vec::new() };
-    history.event(Time(4), A, Event::Safe(safe.clone()));
+    let safe = Confirmed { group, up_to: SeqNo(u32::MAX), members: 1, incomplete: Vec::new() };
+    history.event(Time(4), A, Event::Confirmed(safe.clone()));
     assert!(!history.is_all_confirmed());
-    history.event(Time(5), A, Event::Safe(Safe { up_to: SeqNo(0), ..safe }));
+    history.event(Time(5), A, Event::Confirmed(Confirmed { up_to: SeqNo(0), ..safe }));
     assert!(history.is_all_confirmed());
 }

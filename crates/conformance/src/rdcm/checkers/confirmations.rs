@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use carom_proto::{NodeId, Safe, Time};
+use carom_proto::{Confirmed, NodeId, Time};
 use carom_sim::scenario::Violation;
 
 use super::order;
@@ -13,14 +13,14 @@ const RULE: &str = "confirmed messages are delivered";
 pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
     for (id, stream) in &history.streams {
         let mut named = BTreeSet::new();
-        for (at, safe) in &stream.confirmed {
-            named.extend(safe.incomplete.iter().map(|(node, _)| *node));
+        for (at, confirmed) in &stream.confirmed {
+            named.extend(confirmed.incomplete.iter().map(|(node, _)| *node));
             let owed = history
                 .accounts
                 .iter()
                 .filter(|account| is_owed(account, stream, *at) && !named.contains(&account.node));
-            owed.for_each(|account| check_account(history, *id, account, *at, safe, found));
-            check_members(*id, stream, safe, found);
+            owed.for_each(|account| check_account(history, *id, account, *at, confirmed, found));
+            check_members(*id, stream, confirmed, found);
         }
     }
 }
@@ -38,10 +38,10 @@ fn check_account(
     id: StreamId,
     account: &Account,
     at: Time,
-    safe: &Safe,
+    confirmed: &Confirmed,
     found: &mut Vec<Violation>,
 ) {
-    let up_to = u64::from(safe.up_to.0);
+    let up_to = u64::from(confirmed.up_to.0);
     let had = order::had(history, account, id, at).unwrap_or(0);
     if had <= up_to {
         let what = format!("{account}: {id} is confirmed to {up_to}, but received to {had}");
@@ -49,10 +49,11 @@ fn check_account(
     }
 }
 
-fn check_members(id: StreamId, stream: &Stream, safe: &Safe, found: &mut Vec<Violation>) {
-    let named: BTreeSet<NodeId> = safe.incomplete.iter().map(|(node, _)| *node).collect();
-    if named.len() < safe.incomplete.len() || !stream.asked.contains(&(u64::from(safe.up_to.0) + 1))
+fn check_members(id: StreamId, stream: &Stream, confirmed: &Confirmed, found: &mut Vec<Violation>) {
+    let named: BTreeSet<NodeId> = confirmed.incomplete.iter().map(|(node, _)| *node).collect();
+    if named.len() < confirmed.incomplete.len()
+        || !stream.asked.contains(&(u64::from(confirmed.up_to.0) + 1))
     {
-        found.push(Violation::new(RULE, format!("{id}: invalid confirmation {safe:?}")));
+        found.push(Violation::new(RULE, format!("{id}: invalid confirmation {confirmed:?}")));
     }
 }

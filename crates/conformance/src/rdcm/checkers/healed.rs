@@ -39,9 +39,9 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
     if let Some(asked) = stream.unanswered() {
         complain(format!("{}: no confirmation up to {asked}", end.stream));
     }
-    if let Some((_, safe)) = stream.confirmed.last()
-        && safe.members != receivers.len()
+    if let Some((_, confirmed)) = stream.confirmed.last()
+        && confirmed.members != receivers.len()
     {
-        complain(format!("{safe:?}, but there are {} receivers", receivers.len()));
+        complain(format!("{confirmed:?}, but there are {} receivers", receivers.len()));
     }
 }

@@ -1,8 +1,8 @@
 //! Tests of the rules: each finds its violation, and none in a correct run.
 
 use carom_proto::{
-    Event, GroupId, How, LossCause, Lost, Message, NodeId, Safe, SeqNo, Slow, Time, ViewChange,
-    ViewChangeKind,
+    Confirmed, Event, GroupId, How, LossCause, Lost, Message, NodeId, SeqNo, Slow, Time,
+    ViewChange, ViewChangeKind,
 };
 
 use super::all;
@@ -74,7 +74,7 @@ impl Run {
     fn confirm(&mut self, up_to: u32) {
         self.history.asked_to_confirm(A);
         let (up_to, incomplete) = (SeqNo(up_to), Vec::new());
-        self.event(A, Event::Safe(Safe { group: GROUP, up_to, members: 1, incomplete }));
+        self.event(A, Event::Confirmed(Confirmed { group: GROUP, up_to, members: 1, incomplete }));
     }
 
     fn rules(&self) -> Vec<&'static str> {

@@ -95,7 +95,7 @@ pub(super) fn is_stuck(states: &[&FinalState], left: &BTreeSet<Process>) -> bool
     let mut rings = states.iter().filter_map(|it| Some((it, it.view.as_ref()?))).peekable();
     rings.peek().is_some()
         && rings.all(|(state, view)| {
-            is_held(state, view) || view.quorum().is_some_and(|quorum| free < quorum)
+            is_held(state, view) || view.required_voters().is_some_and(|quorum| free < quorum)
         })
 }
 

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use carom_proto::rmp::{Epoch, Partition, Process, Qos, RingView, ViewEvent};
+use carom_proto::rmp::{Epoch, Process, Qos, Quorum, RingView, ViewEvent};
 use carom_sim::scenario::Violation;
 
 use crate::rmp::history::{Account, Period, name};
@@ -88,7 +88,7 @@ fn goes_on_without_joiner(event: &ViewEvent, next: &RingView) -> bool {
 pub(super) fn is_by_majority(account: &Account<'_>) -> bool {
     let views = account.periods.iter().map(|period| &period.event.view);
     let mut members = views.flat_map(|view| &view.members);
-    members.any(|member| !matches!(member.partition, Partition::AtLeast(_)))
+    members.any(|member| !matches!(member.quorum, Quorum::AtLeast(_)))
 }
 
 fn agreed_order(accounts: &[Account<'_>], found: &mut Vec<Violation>) {

@@ -21,7 +21,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                 continue;
             }
             let view = view_of_work(&account.periods[ix..]);
-            let Some(quorum) = view.quorum() else { continue };
+            let Some(quorum) = view.required_voters() else { continue };
             // A dead process and its successor under another id both count until the ring has
             // noticed, like any dead voter.
             let count = view.voters().count();

@@ -5,7 +5,7 @@ mod quorums;
 use bytes::Bytes;
 use carom_proto::rmp::{
     Answer, Epoch, ListChange, ListChangeKind, LockChange, LockName, LockNews, Member, Outcome,
-    Partition, Place, Process, Qos, Removal, RequestId, RingEvent, RingNews, RingView, Timestamp,
+    Place, Process, Qos, Quorum, Removal, RequestId, RingEvent, RingNews, RingView, Timestamp,
     ViewEvent,
 };
 use carom_proto::{Event, GroupId, How, Message, NodeId, SeqNo, Time};
@@ -27,10 +27,10 @@ const fn process(node: NodeId) -> Process {
     Process { node, life: 1 }
 }
 
-fn ring(epoch: Epoch, nodes: &[NodeId], partition: Partition) -> RingView {
+fn ring(epoch: Epoch, nodes: &[NodeId], quorum: Quorum) -> RingView {
     let member = |node: &NodeId| Member {
         process: process(*node),
-        partition,
+        quorum,
         is_multicast: true,
         is_voter: true,
     };
@@ -83,9 +83,9 @@ struct Run {
 }
 
 impl Run {
-    fn of(partition: Partition, levels: &[Qos]) -> Self {
+    fn of(quorum: Quorum, levels: &[Qos]) -> Self {
         let mut run = Self { history: History::default(), now: Time(1) };
-        let first = ring(FIRST, &[A, B, C], partition);
+        let first = ring(FIRST, &[A, B, C], quorum);
         for node in [A, B, C] {
             run.history.joined(run.now, node, GROUP);
             run.tell(node, [view(&first, &[])]);
@@ -117,8 +117,8 @@ impl Run {
 #[test]
 fn nothing_is_found_where_all_is_well() {
     let levels = [Qos::Unreliable, Qos::SourceOrdered, Qos::TotallyOrdered, Qos::TotallyResilient];
-    let mut run = Run::of(Partition::Majority, &levels);
-    let second = ring(SECOND, &[A, B], Partition::Majority);
+    let mut run = Run::of(Quorum::Majority, &levels);
+    let second = ring(SECOND, &[A, B], Quorum::Majority);
     for node in [A, B] {
         run.tell(node, [message(1), message(1), message(2), message(3), message(4)]);
         run.tell(node, [view(&second, &[C])]);
@@ -140,46 +140,46 @@ fn nothing_is_found_where_all_is_well() {
 
 #[test]
 fn duplicate_message_is_found() {
-    let mut run = Run::of(Partition::Majority, &[Qos::Unordered]);
+    let mut run = Run::of(Quorum::Majority, &[Qos::Unordered]);
     run.tell(B, [message(1), message(1)]);
     assert_eq!(run.rules(), ["at most once"]);
 }
 
 #[test]
 fn unsent_messages_and_those_from_outside_a_view_are_found() {
-    let mut run = Run::of(Partition::Majority, &[]);
+    let mut run = Run::of(Quorum::Majority, &[]);
     run.tell(B, [message(1)]);
     assert_eq!(run.rules(), ["no invention"]);
-    let mut run = Run::of(Partition::AtLeast(1), &[Qos::Unordered]);
-    run.tell(B, [view(&ring(SECOND, &[B, C], Partition::AtLeast(1)), &[A]), message(1)]);
+    let mut run = Run::of(Quorum::AtLeast(1), &[Qos::Unordered]);
+    run.tell(B, [view(&ring(SECOND, &[B, C], Quorum::AtLeast(1)), &[A]), message(1)]);
     assert_eq!(run.rules(), ["no invention"]);
 }
 
 #[test]
 fn a_message_before_an_earlier_one_and_a_missing_one_are_found() {
     let levels = [Qos::SourceOrdered; 3];
-    let mut run = Run::of(Partition::Majority, &levels);
+    let mut run = Run::of(Quorum::Majority, &levels);
     run.tell(B, [message(2), message(1)]);
     assert_eq!(run.rules(), ["source order"]);
-    let mut run = Run::of(Partition::Majority, &levels);
+    let mut run = Run::of(Quorum::Majority, &levels);
     run.tell(B, [message(1), message(3)]);
     assert_eq!(run.rules(), ["source order"]);
 }
 
 #[test]
 fn conflicting_views_and_views_out_of_sequence_are_found() {
-    let mut run = Run::of(Partition::AtLeast(1), &[]);
-    run.tell(A, [view(&ring(SECOND, &[A, B], Partition::AtLeast(1)), &[C])]);
-    run.tell(B, [view(&ring(SECOND, &[B, A], Partition::AtLeast(1)), &[C])]);
+    let mut run = Run::of(Quorum::AtLeast(1), &[]);
+    run.tell(A, [view(&ring(SECOND, &[A, B], Quorum::AtLeast(1)), &[C])]);
+    run.tell(B, [view(&ring(SECOND, &[B, A], Quorum::AtLeast(1)), &[C])]);
     assert_eq!(run.rules(), ["views agree"]);
-    let mut run = Run::of(Partition::AtLeast(1), &[]);
-    run.tell(A, [view(&ring(SECOND, &[A, B], Partition::AtLeast(1)), &[])]);
+    let mut run = Run::of(Quorum::AtLeast(1), &[]);
+    run.tell(A, [view(&ring(SECOND, &[A, B], Quorum::AtLeast(1)), &[])]);
     assert_eq!(run.rules(), ["views agree"]);
 }
 
 #[test]
 fn other_order_and_gaps_before_the_next_view_are_found() {
-    let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered, Qos::SourceOrdered]);
+    let mut run = Run::of(Quorum::Majority, &[Qos::TotallyOrdered, Qos::SourceOrdered]);
     run.history.sent.entry(2).and_modify(|sent| (sent.sender, sent.qos) = (B, Qos::TotallyOrdered));
     let of_b = |event| match event {
         Event::Message(message) => Event::Message(Message { sender: B, ..message }),
@@ -188,8 +188,8 @@ fn other_order_and_gaps_before_the_next_view_are_found() {
     run.tell(B, [message(1), of_b(message(2))]);
     run.tell(C, [of_b(message(2)), message(1)]);
     assert_eq!(run.rules(), ["total order and virtual synchrony"]);
-    let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered]);
-    let second = ring(SECOND, &[A, B, C], Partition::Majority);
+    let mut run = Run::of(Quorum::Majority, &[Qos::TotallyOrdered]);
+    let second = ring(SECOND, &[A, B, C], Quorum::Majority);
     run.tell(B, [message(1), view(&second, &[])]);
     assert_eq!(run.rules(), [""; 0], "C may be told it still");
     run.tell(C, [view(&second, &[])]);
@@ -198,8 +198,8 @@ fn other_order_and_gaps_before_the_next_view_are_found() {
 
 #[test]
 fn source_ordered_gap_before_a_new_ring_is_found() {
-    let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
-    let second = ring(SECOND, &[A, B, C], Partition::Majority);
+    let mut run = Run::of(Quorum::Majority, &[Qos::SourceOrdered]);
+    let second = ring(SECOND, &[A, B, C], Quorum::Majority);
     run.tell(B, [message(1), view(&second, &[])]);
     run.tell(C, [view(&second, &[]), message(1)]);
     assert_eq!(run.rules(), ["same messages before a new ring"]);
@@ -207,16 +207,16 @@ fn source_ordered_gap_before_a_new_ring_is_found() {
 
 #[test]
 fn last_messages_of_a_replaced_life_may_be_lost_to_some() {
-    let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
+    let mut run = Run::of(Quorum::Majority, &[Qos::SourceOrdered]);
     run.tell(B, [message(1)]);
     let next = Process { life: 2, ..process(A) };
-    let mut first = ring(FIRST, &[A, B, C], Partition::Majority);
+    let mut first = ring(FIRST, &[A, B, C], Quorum::Majority);
     first.members[0].process = next;
     first.version = 1;
     run.history.left(run.now, A, GROUP);
     run.history.joined(run.now, A, GROUP);
     run.tell(A, [view(&first, &[])]);
-    let mut second = ring(SECOND, &[A, B, C], Partition::Majority);
+    let mut second = ring(SECOND, &[A, B, C], Quorum::Majority);
     second.members[0].process = next;
     [A, B, C].into_iter().for_each(|node| run.tell(node, [view(&second, &[])]));
     assert!(!run.rules().contains(&"same messages before a new ring"));
@@ -225,7 +225,7 @@ fn last_messages_of_a_replaced_life_may_be_lost_to_some() {
 #[test]
 fn last_messages_may_be_lost_if_next_life_joins_a_later_ring() {
     let is_found = |dies: bool| {
-        let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
+        let mut run = Run::of(Quorum::Majority, &[Qos::SourceOrdered]);
         run.tell(B, [message(1)]);
         if dies {
             run.history.died(run.now, A);
@@ -233,10 +233,10 @@ fn last_messages_may_be_lost_if_next_life_joins_a_later_ring() {
             run.history.left(run.now, A, GROUP);
         }
         run.history.joined(run.now, A, GROUP);
-        let mut first = ring(FIRST, &[B, C], Partition::Majority);
+        let mut first = ring(FIRST, &[B, C], Quorum::Majority);
         first.version = 1;
         [B, C].into_iter().for_each(|node| run.tell(node, [view(&first, &[])]));
-        let mut second = ring(SECOND, &[A, B, C], Partition::Majority);
+        let mut second = ring(SECOND, &[A, B, C], Quorum::Majority);
         second.members[0].process = Process { life: 2, ..process(A) };
         [A, B, C].into_iter().for_each(|node| run.tell(node, [view(&second, &[])]));
         run.rules().contains(&"same messages before a new ring")
@@ -248,12 +248,12 @@ fn last_messages_may_be_lost_if_next_life_joins_a_later_ring() {
 #[test]
 fn member_unknown_to_survivors_counts_among_the_dead() {
     let is_found = |joined: &[NodeId]| {
-        let mut run = Run::of(Partition::AtLeast(1), &[Qos::Resilient(1)]);
-        let mut wider = ring(FIRST, &[&[A, B, C], joined].concat(), Partition::AtLeast(1));
+        let mut run = Run::of(Quorum::AtLeast(1), &[Qos::Resilient(1)]);
+        let mut wider = ring(FIRST, &[&[A, B, C], joined].concat(), Quorum::AtLeast(1));
         wider.version = 1;
         run.tell(A, [view(&wider, &[]), message(1)]);
         run.history.died(run.now, A);
-        let second = ring(SECOND, &[B, C], Partition::AtLeast(1));
+        let second = ring(SECOND, &[B, C], Quorum::AtLeast(1));
         [B, C].into_iter().for_each(|node| run.tell(node, [view(&second, &[A])]));
         run.rules().contains(&"resilience")
     };
@@ -264,10 +264,10 @@ fn member_unknown_to_survivors_counts_among_the_dead() {
 #[test]
 fn survivor_without_a_resilient_message_is_found() {
     let is_found = |qos, told: NodeId, failed: &[NodeId], rest: &[NodeId]| {
-        let mut run = Run::of(Partition::AtLeast(1), &[qos]);
+        let mut run = Run::of(Quorum::AtLeast(1), &[qos]);
         run.tell(told, [message(1)]);
         failed.iter().for_each(|node| run.history.died(run.now, *node));
-        let second = ring(SECOND, rest, Partition::AtLeast(1));
+        let second = ring(SECOND, rest, Quorum::AtLeast(1));
         for node in rest {
             run.tell(*node, [view(&second, failed)]);
         }
@@ -282,24 +282,24 @@ fn survivor_without_a_resilient_message_is_found() {
 
 #[test]
 fn continuing_minority_and_split_ring_are_found() {
-    let mut run = Run::of(Partition::Majority, &[]);
-    run.tell(C, [view(&ring(SECOND, &[C], Partition::Majority), &[A, B])]);
+    let mut run = Run::of(Quorum::Majority, &[]);
+    run.tell(C, [view(&ring(SECOND, &[C], Quorum::Majority), &[A, B])]);
     assert_eq!(run.rules(), ["a minority does not continue"]);
-    let mut run = Run::of(Partition::Majority, &[]);
-    run.tell(B, [view(&ring(SECOND, &[A, B], Partition::Majority), &[C])]);
-    run.tell(C, [view(&ring(THIRD, &[B, C], Partition::Majority), &[A])]);
+    let mut run = Run::of(Quorum::Majority, &[]);
+    run.tell(B, [view(&ring(SECOND, &[A, B], Quorum::Majority), &[C])]);
+    run.tell(C, [view(&ring(THIRD, &[B, C], Quorum::Majority), &[A])]);
     assert_eq!(run.rules(), ["one ring continues"]);
 }
 
 #[test]
 fn ring_known_to_some_may_be_followed_by_one_of_a_majority() {
     let go_on = |second: &[NodeId], third: &[NodeId]| {
-        let mut run = Run::of(Partition::Majority, &[]);
+        let mut run = Run::of(Quorum::Majority, &[]);
         for node in second {
-            run.tell(*node, [view(&ring(SECOND, &[A, B, C], Partition::Majority), &[])]);
+            run.tell(*node, [view(&ring(SECOND, &[A, B, C], Quorum::Majority), &[])]);
         }
         for node in third {
-            run.tell(*node, [view(&ring(THIRD, &[B, C], Partition::Majority), &[A])]);
+            run.tell(*node, [view(&ring(THIRD, &[B, C], Quorum::Majority), &[A])]);
         }
         run.rules()
     };
@@ -309,7 +309,7 @@ fn ring_known_to_some_may_be_followed_by_one_of_a_majority() {
 
 #[test]
 fn two_orders_of_messages_held_by_a_majority_are_found() {
-    let mut run = Run::of(Partition::Majority, &[Qos::MajorityResilient; 2]);
+    let mut run = Run::of(Quorum::Majority, &[Qos::MajorityResilient; 2]);
     run.history.sent.entry(2).and_modify(|sent| sent.sender = B);
     let Event::Message(second) = message(2) else { panic!("a message") };
     let second = Event::Message(Message { sender: B, ..second });
@@ -322,18 +322,18 @@ fn two_orders_of_messages_held_by_a_majority_are_found() {
 fn lock_of_a_gone_holder_and_unreleased_transfer_are_found() {
     // The ring itself releases locks, so a view that has not done so is built by hand.
     let locked = |nodes: &[NodeId], holder: NodeId| {
-        let mut view = ring(FIRST, nodes, Partition::AtLeast(1));
+        let mut view = ring(FIRST, nodes, Quorum::AtLeast(1));
         view.locks.ask(LockName(9), process(holder));
         view.version = 1;
         view
     };
-    let mut run = Run::of(Partition::AtLeast(1), &[]);
+    let mut run = Run::of(Quorum::AtLeast(1), &[]);
     let second = RingView { epoch: SECOND, ..locked(&[A, B], C) };
     run.tell(A, [view(&second, &[C])]);
     assert_eq!(run.rules(), ["one holder per lock"]);
 
     for is_given_back in [true, false] {
-        let mut run = Run::of(Partition::AtLeast(1), &[]);
+        let mut run = Run::of(Quorum::AtLeast(1), &[]);
         let next = RingView { version: 2, ..locked(&[A, B, C], B) };
         let kind = match is_given_back {
             true => ListChangeKind::Unlock(LockName(9)),
@@ -355,15 +355,15 @@ fn lock_granted_to_a_non_holder_and_reused_fence_are_found() {
         let change = LockChange::Granted { fence: Timestamp(fence) };
         news(RingNews::Lock(LockNews { name: LockName(9), change }))
     };
-    let mut locked = ring(FIRST, &[A, B, C], Partition::Majority);
+    let mut locked = ring(FIRST, &[A, B, C], Quorum::Majority);
     locked.locks.ask(LockName(9), process(A));
     locked.version = 1;
-    let mut run = Run::of(Partition::Majority, &[]);
+    let mut run = Run::of(Quorum::Majority, &[]);
     run.tell(A, [view(&locked, &[]), granted(5)]);
     assert_eq!(run.rules(), [""; 0]);
     run.tell(A, [granted(5)]);
     assert_eq!(run.rules(), ["fences increase"]);
-    let mut run = Run::of(Partition::Majority, &[]);
+    let mut run = Run::of(Quorum::Majority, &[]);
     run.tell(B, [view(&locked, &[]), granted(5)]);
     assert_eq!(run.rules(), ["one holder per lock"]);
 }
@@ -371,7 +371,7 @@ fn lock_granted_to_a_non_holder_and_reused_fence_are_found() {
 #[test]
 fn members_without_a_ring_are_found_unless_quorum_is_lost() {
     let rules = |alive: &[NodeId], rings: &[&RingView]| {
-        let mut run = Run::of(Partition::Majority, &[]);
+        let mut run = Run::of(Quorum::Majority, &[]);
         let state = |(node, view): (&NodeId, &&RingView)| FinalState {
             group: GROUP,
             node: *node,
@@ -382,33 +382,33 @@ fn members_without_a_ring_are_found_unless_quorum_is_lost() {
         run.history.note_states(alive.iter().zip(rings).map(state).collect());
         run.rules()
     };
-    let three = ring(FIRST, &[A, B, C], Partition::Majority);
-    let two = ring(SECOND, &[A, B], Partition::Majority);
+    let three = ring(FIRST, &[A, B, C], Quorum::Majority);
+    let two = ring(SECOND, &[A, B], Quorum::Majority);
     assert_eq!(rules(&[A, B, C], &[&three; 3]), [""; 0]);
     assert_eq!(rules(&[A, B, C], &[&two, &two, &three]), ["one ring after recovery"]);
     assert_eq!(rules(&[A, B], &[&three; 2]), ["one ring after recovery"], "C is gone from it");
     assert_eq!(rules(&[A], &[&three]), [""; 0], "it may not go on alone");
     // A ring of an electorate with too few remaining voters waits, and so does a single voter.
-    let electorate = Partition::QuorumOf(3);
+    let electorate = Quorum::QuorumOf(3);
     let held = ring(FIRST, &[A, B, D], electorate);
     let alone = ring(SECOND, &[C], electorate);
     assert_eq!(rules(&[A, C], &[&held, &alone]), [""; 0]);
     assert_eq!(rules(&[A, B, C], &[&held, &held, &alone]), ["one ring after recovery"]);
     // B continued with D, which is gone for good, and does not return to the ring that A is in.
     let [earlier, later] =
-        [(FIRST, A), (THIRD, D)].map(|(epoch, it)| ring(epoch, &[B, it], Partition::Majority));
+        [(FIRST, A), (THIRD, D)].map(|(epoch, it)| ring(epoch, &[B, it], Quorum::Majority));
     assert_eq!(rules(&[A, B], &[&earlier, &later]), [""; 0]);
     assert_eq!(rules(&[A, B, D], &[&earlier, &later, &later]), ["one ring after recovery"]);
 }
 
 #[test]
 fn message_neither_delivered_nor_reported_is_found() {
-    let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered]);
+    let mut run = Run::of(Quorum::Majority, &[Qos::TotallyOrdered]);
     let removed = |unsent| news(RingNews::Removed { why: Removal::Removed, unsent, rejoins: true });
     run.history.note_states(Vec::new());
     run.tell(A, [removed(None)]);
     assert_eq!(run.rules(), ["delivered or reported"]);
-    let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered]);
+    let mut run = Run::of(Quorum::Majority, &[Qos::TotallyOrdered]);
     run.history.note_states(Vec::new());
     run.tell(A, [removed(Some((SeqNo(1), SeqNo(1))))]);
     assert_eq!(run.rules(), [""; 0]);
@@ -416,8 +416,8 @@ fn message_neither_delivered_nor_reported_is_found() {
 
 #[test]
 fn undelivered_message_in_the_healed_world_is_found() {
-    let mut run = Run::of(Partition::Majority, &[]);
-    let three = ring(FIRST, &[A, B, C], Partition::Majority);
+    let mut run = Run::of(Quorum::Majority, &[]);
+    let three = ring(FIRST, &[A, B, C], Quorum::Majority);
     run.history.healed(Time(10));
     let (seqno, payload, at) = (SeqNo(1), payload(1), Time(11));
     run.now = at;
@@ -442,7 +442,7 @@ fn undelivered_message_in_the_healed_world_is_found() {
 fn a_second_answer_a_wrong_one_and_none_at_all_are_found() {
     let id = RequestId { caller: C, number: 1 };
     let rules = |outcomes: &[Outcome]| {
-        let mut run = Run::of(Partition::Majority, &[]);
+        let mut run = Run::of(Quorum::Majority, &[]);
         run.history.requested(GROUP, id, payload(1), true);
         for outcome in outcomes {
             run.tell(C, [news(RingNews::Answer(Answer { id, outcome: outcome.clone() }))]);
@@ -461,7 +461,7 @@ fn a_second_answer_a_wrong_one_and_none_at_all_are_found() {
 
 #[test]
 fn too_much_memory_is_found() {
-    let mut run = Run::of(Partition::Majority, &[]);
+    let mut run = Run::of(Quorum::Majority, &[]);
     run.history.memory.note(11, 10);
     run.history.memory.note(5, 10);
     assert_eq!(run.rules(), ["memory is bounded"]);

@@ -10,7 +10,7 @@ use super::config::Config;
 use super::context::{Context, TimerKey};
 use super::index::GroupIx;
 use super::packet::symbol::{Fragment, Symbol};
-use crate::{Event, NodeId, Safe, SendError, SendOptions, SeqNo, Slow};
+use crate::{Confirmed, Event, NodeId, SendError, SendOptions, SeqNo, Slow};
 use fragmentation::{Fragmenter, QueuedMessage};
 
 pub(super) use own_stream::{OwnStream, Position};
@@ -163,14 +163,14 @@ impl Sender {
         }
     }
 
-    /// Reports [`Event::Safe`] if all members have confirmed all messages that the application
+    /// Reports [`Event::Confirmed`] if all members have confirmed all messages that the application
     /// wants confirmed. Returns `true` if they have.
     pub(super) fn report_confirmation(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let own = self.get_mut(ix);
         let Some(confirmation) = own.take_confirmation() else { return false };
         let up_to = confirmation.up_to;
         let (sent_since, is_held_back) = (own.next() > up_to, own.is_held_back());
-        cx.events.push_back(Event::Safe(Safe {
+        cx.events.push_back(Event::Confirmed(Confirmed {
             group: cx.groups.get(ix).id,
             up_to: up_to.seqno().minus(1),
             members: confirmation.members,

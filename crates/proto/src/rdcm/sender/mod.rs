@@ -33,7 +33,7 @@ use super::limits::UDP_AND_IP_BYTES;
 use super::manager::ManagerError;
 use super::packet::{DATA_BYTES, Packet, Report, RingAck, Way};
 use super::slowest::{Limiting, Slowest};
-use crate::{Event, GroupId, LossCause, NodeId, Safe, SendError, SeqNo, Slow, Time};
+use crate::{Confirmed, Event, GroupId, LossCause, NodeId, SendError, SeqNo, Slow, Time};
 
 mod announcements;
 mod children;
@@ -258,7 +258,12 @@ impl Sender {
             let confirmed = self.confirmations.pop(self.buffer.base(), evicted);
             let Some((end, incomplete)) = confirmed else { return };
             let (up_to, members) = (seqno(end - 1), self.receivers.confirmed(end));
-            cx.events.push_back(Event::Safe(Safe { group: cx.group, up_to, members, incomplete }));
+            cx.events.push_back(Event::Confirmed(Confirmed {
+                group: cx.group,
+                up_to,
+                members,
+                incomplete,
+            }));
         }
     }
 

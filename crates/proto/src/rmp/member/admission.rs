@@ -120,7 +120,7 @@ impl Admission {
         // Of several nodes that start at the same time, the one with the smallest id creates the
         // ring.
         let creates = matches!(change.kind, ListChangeKind::Join { member, .. }
-            if member.is_voter || member.partition.quorum().is_none());
+            if member.is_voter || member.quorum.required_voters().is_none());
         if creates && sender < cx.node {
             self.tries = 0;
         } else if known.contains(sender) {

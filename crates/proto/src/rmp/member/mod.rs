@@ -240,7 +240,7 @@ impl LocalMember {
         match self.admission.on_timer(cx, &self.known, join, may_create) {
             JoinTimeout::Repeated => {}
             JoinTimeout::MayNotCreate => {
-                self.quorum.report_shortage(cx, None, self.terms.partition.quorum());
+                self.quorum.report_shortage(cx, None, self.terms.quorum.required_voters());
             }
             JoinTimeout::Create => {
                 // A ring may have admitted this node without its knowledge. That ring waits for a
@@ -300,7 +300,7 @@ impl LocalMember {
         if let Some(session) = &mut self.session {
             self.application.report_stability(cx, session.ring_mut());
         }
-        let quorum = self.terms.partition.quorum();
+        let quorum = self.terms.quorum.required_voters();
         self.quorum.report_shortage(cx, self.session.as_ref(), quorum);
     }
 

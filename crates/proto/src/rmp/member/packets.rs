@@ -184,7 +184,7 @@ impl LocalMember {
                 cx.counters.name_collisions += 1;
                 return;
             }
-            if member.partition != self.terms.partition {
+            if member.quorum != self.terms.quorum {
                 // The membership refuses one of the two. Until then only one ring must exist.
                 cx.counters.joins_contradicting += 1;
                 return self.notify_anyway(cx, sender);

@@ -7,7 +7,7 @@ use crate::rmp::event::RingNews;
 use crate::rmp::ids::Timestamp;
 use crate::rmp::ring::Ring;
 use crate::rmp::sender::Sender;
-use crate::{Event, Safe, SeqNo, Time};
+use crate::{Confirmed, Event, SeqNo, Time};
 
 /// Reports that the application waits for.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Stability {
         (self.up_to, self.place) = (None, None);
         let (group, members) = (cx.group, ring.standings().others_since(place));
         let incomplete = Vec::new();
-        cx.events.push_back(Event::Safe(Safe { group, up_to, members, incomplete }));
+        cx.events.push_back(Event::Confirmed(Confirmed { group, up_to, members, incomplete }));
     }
 
     /// Reports the stable place if it has advanced, at intervals of at least `stable_every`.

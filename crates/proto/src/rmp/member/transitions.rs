@@ -24,7 +24,7 @@ impl LocalMember {
     /// Handles the outcome of an event of a reformation.
     pub(super) fn conclude(&mut self, cx: &mut Context<'_>, verdict: Verdict) {
         let Some(session) = &self.session else { return };
-        let (quorum, state) = (self.terms.partition.quorum(), session.reformation());
+        let (quorum, state) = (self.terms.quorum.required_voters(), session.reformation());
         if let Verdict::Voted(Some(count)) | Verdict::Overtaken(count) | Verdict::TooFew(count) =
             &verdict
         {

@@ -207,7 +207,7 @@ fn lock_change(locks: &mut Locks, change: ListChange) -> ListChange {
 mod tests {
     use super::*;
     use crate::rmp::locks::LockName;
-    use crate::rmp::ring::{Member, Partition};
+    use crate::rmp::ring::{Member, Quorum};
 
     fn change(node: u64, request: u32) -> ListChange {
         let process = Process { node: NodeId(node), life: 1 };
@@ -241,8 +241,8 @@ mod tests {
     fn full_list_of_requests_refuses_joiners_and_takes_members() {
         let join = |node| {
             let process = Process { node: NodeId(node), life: 1 };
-            let (partition, is_multicast, is_voter) = (Partition::Majority, true, true);
-            let member = Member { process, partition, is_multicast, is_voter };
+            let (quorum, is_multicast, is_voter) = (Quorum::Majority, true, true);
+            let member = Member { process, quorum, is_multicast, is_voter };
             ListChange { process, request: 0, kind: ListChangeKind::Join { member, name_check: 0 } }
         };
         let mut requests = ViewChanges::default();

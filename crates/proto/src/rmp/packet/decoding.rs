@@ -17,7 +17,7 @@ use crate::rmp::locks::{Handler, LockName, Locks};
 use crate::rmp::qos::Qos;
 use crate::rmp::request::Seen;
 use crate::rmp::ring::{
-    Data, ListChange, ListChangeKind, MAX_CHANGES, Member, Partition, RingView, Round, Run, What,
+    Data, ListChange, ListChangeKind, MAX_CHANGES, Member, Quorum, RingView, Round, Run, What,
 };
 use crate::wire::{DecodeError, Header};
 use crate::{NodeId, SeqNo};
@@ -294,12 +294,12 @@ fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
 
 fn take_member(bytes: &mut &[u8]) -> Result<Member, DecodeError> {
     let process = take_process(bytes)?;
-    let partition = Partition::from_wire(take_u16(bytes)?).ok_or(DecodeError::Value)?;
+    let quorum = Quorum::from_wire(take_u16(bytes)?).ok_or(DecodeError::Value)?;
     let flags = take_u8(bytes)?;
     if flags > 3 {
         return Err(DecodeError::Value);
     }
-    Ok(Member { process, partition, is_multicast: flags & 1 != 0, is_voter: flags & 2 != 0 })
+    Ok(Member { process, quorum, is_multicast: flags & 1 != 0, is_voter: flags & 2 != 0 })
 }
 
 fn take_position(bytes: &mut &[u8]) -> Result<Position, DecodeError> {

@@ -291,7 +291,7 @@ fn put_view(view: &RingView, out: &mut Vec<u8>) {
 
 fn put_member(member: &Member, out: &mut Vec<u8>) {
     put_process(member.process, out);
-    out.put_u16(member.partition.to_wire());
+    out.put_u16(member.quorum.to_wire());
     out.put_u8(u8::from(member.is_multicast) | u8::from(member.is_voter) << 1);
 }
 

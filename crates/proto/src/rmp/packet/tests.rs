@@ -4,7 +4,7 @@ use super::*;
 use crate::rmp::locks::{Handler, LockName, Locks};
 use crate::rmp::qos::Qos;
 use crate::rmp::request::Seen;
-use crate::rmp::ring::{ListChangeKind, Member, Partition, RingView};
+use crate::rmp::ring::{ListChangeKind, Member, Quorum, RingView};
 use crate::wire::{self, DecodeError, Header, Protocol};
 use crate::{GroupId, Incarnation};
 
@@ -17,11 +17,11 @@ fn epochs() -> impl Strategy<Value = Epoch> {
 }
 
 fn members() -> impl Strategy<Value = Member> {
-    let partition = (1_u16..).prop_filter_map("no partition", Partition::from_wire);
-    (processes(), partition, any::<bool>(), any::<bool>()).prop_map(
-        |(process, partition, is_multicast, is_voter)| Member {
+    let quorum = (1_u16..).prop_filter_map("no partition", Quorum::from_wire);
+    (processes(), quorum, any::<bool>(), any::<bool>()).prop_map(
+        |(process, quorum, is_multicast, is_voter)| Member {
             process,
-            partition,
+            quorum,
             is_multicast,
             is_voter,
         },
@@ -310,7 +310,7 @@ fn data_on_the_wire_is_this() {
 fn member() -> (crate::rmp::Rmp, crate::Time, Epoch) {
     use crate::{Engine, GroupSettings, Profile, Time};
     let mut engine = crate::rmp::Rmp::new(NodeId(1), crate::rmp::Config::default(), 1);
-    let profile = Profile::Ordered(Partition::AtLeast(1));
+    let profile = Profile::Ordered(Quorum::AtLeast(1));
     let mut now = Time(1_000_000_000);
     let settings = GroupSettings { profile, name_check: 0 };
     engine.join(now, GroupId(5), settings).expect("it is new to it");

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::log::ListChange;
 use super::stream::Whole;
-use super::view::{Member, Partition, RingView};
+use super::view::{Member, Quorum, RingView};
 use crate::SeqNo;
 use crate::rmp::ids::{Epoch, Place, Process, Timestamp};
 use crate::rmp::locks::{LockName, LockNews};
@@ -142,7 +142,7 @@ impl FormerRing {
     pub(crate) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
         let view = &first.view;
         // Several parts of such a ring may have continued.
-        let has_parts = |it: &Member| matches!(it.partition, Partition::AtLeast(_));
+        let has_parts = |it: &Member| matches!(it.quorum, Quorum::AtLeast(_));
         let is_one = view.origin == self.origin && !view.members.iter().any(has_parts);
         let missed = first.place.at.0.saturating_sub(self.delivered.0 + 1);
         (is_one || view.epoch == self.epoch).then_some(missed)
@@ -162,7 +162,7 @@ mod tests {
     fn view(nodes: &[u64]) -> RingView {
         let member = |node: &u64| Member {
             process: process(*node),
-            partition: Partition::Majority,
+            quorum: Quorum::Majority,
             is_multicast: true,
             is_voter: true,
         };

@@ -43,7 +43,7 @@ pub use self::snapshot::{Accepted, GuestState, Position, Proposal, Snapshot, Sou
 pub(super) use self::sources::GuestArrival;
 pub use self::stream::Data;
 pub(super) use self::stream::{Arrival, MAX_SLOTS, Whole};
-pub use self::view::{Member, Partition, RingView};
+pub use self::view::{Member, Quorum, RingView};
 
 /// A ring from the perspective of one member.
 #[derive(Debug)]

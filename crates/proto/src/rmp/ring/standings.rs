@@ -160,7 +160,7 @@ impl Standings {
     /// Returns the number of voters that are a majority: of the electorate, or else of the largest
     /// view that a member may still be in (MaxN, 3.2).
     pub(super) fn majority(&self, view: &RingView) -> usize {
-        if let Some(quorum) = view.quorum() {
+        if let Some(quorum) = view.required_voters() {
             return quorum;
         }
         let voters = view.voters().count();
@@ -175,7 +175,7 @@ impl Standings {
     /// then orders nothing, grants no lock, and delivers nothing. An admitted voter counts once it
     /// has taken the token, because until then it may be in another ring.
     pub(super) fn shortage(&self, view: &RingView) -> Option<(usize, usize)> {
-        let quorum = view.quorum()?;
+        let quorum = view.required_voters()?;
         let here = view.voters().filter(|voter| self.has_spoken(*voter)).count();
         (here < quorum).then_some((here, quorum))
     }

@@ -1,14 +1,14 @@
 use bytes::Bytes;
 
-use super::view::Partition;
+use super::view::Quorum;
 use super::*;
 use crate::rmp::locks::LockName;
 use crate::rmp::qos::Qos;
 
 fn ring() -> Ring {
     let process = Process { node: NodeId(1), life: 1 };
-    let (partition, is_multicast, is_voter) = (Partition::Majority, true, true);
-    Ring::founded_by(Member { process, partition, is_multicast, is_voter }, 0, SeqNo::FIRST)
+    let (quorum, is_multicast, is_voter) = (Quorum::Majority, true, true);
+    Ring::founded_by(Member { process, quorum, is_multicast, is_voter }, 0, SeqNo::FIRST)
 }
 
 /// Applies a round of the founder that changes the list.

@@ -34,23 +34,23 @@ pub struct Member {
     /// The process.
     pub process: Process,
     /// Its setting for the parts that may continue.
-    pub partition: Partition,
+    pub quorum: Quorum,
     /// `true` if it receives multicast.
     pub is_multicast: bool,
-    /// `true` if it is a voter of an [electorate](Partition::QuorumOf), `false` if it is a client.
+    /// `true` if it is a voter of an [electorate](Quorum::QuorumOf), `false` if it is a client.
     /// Without an electorate every member counts.
     pub is_voter: bool,
 }
 
-/// Parts of a ring that may continue after a fault (4.4). [`Partition::QuorumOf`] also sets the
+/// Parts of a ring that may continue after a fault (4.4). [`Quorum::QuorumOf`] also sets the
 /// quorum that the ring needs to work at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Partition {
-    /// At least this number of members of the last view, from 1 to [`Partition::MAX_AT_LEAST`].
+pub enum Quorum {
+    /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`].
     /// With 1 every part continues. The failure of any member stops a ring that has no more members
     /// than this number, because a smaller part never continues.
     AtLeast(u16),
-    /// An electorate of this number of voters, from 1 to [`Partition::MAX_ELECTORATE`]. Fewer than
+    /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. Fewer than
     /// a majority of it order nothing, acknowledge nothing and grant no lock, from the first member
     /// on. As long as no more voters exist than the electorate has, two rings therefore cannot work
     /// at the same time, even if they were created separately. A ring admits no more voters. Other
@@ -62,17 +62,17 @@ pub enum Partition {
     All,
 }
 
-impl Partition {
+impl Quorum {
     /// Maximum size of an electorate.
     pub const MAX_ELECTORATE: u16 = 4096;
 
-    /// Maximum of [`Partition::AtLeast`]: the maximum number of members of a ring.
+    /// Maximum of [`Quorum::AtLeast`]: the maximum number of members of a ring.
     pub const MAX_AT_LEAST: u16 = RingView::MAX_MEMBERS as u16;
 
     /// Checks the bounds.
     ///
     /// # Errors
-    /// [`JoinError::Partition`] if no ring can have this number of members or voters.
+    /// [`JoinError::Quorum`] if no ring can have this number of members or voters.
     pub fn validate(self) -> Result<(), JoinError> {
         let is_valid = match self {
             Self::AtLeast(least) => (1..=Self::MAX_AT_LEAST).contains(&least),
@@ -81,13 +81,13 @@ impl Partition {
         };
         match is_valid {
             true => Ok(()),
-            false => Err(JoinError::Partition { given: self }),
+            false => Err(JoinError::Quorum { given: self }),
         }
     }
 
     /// Returns the number of voters that are a majority of the electorate; `None` without an
     /// electorate.
-    pub fn quorum(self) -> Option<usize> {
+    pub fn required_voters(self) -> Option<usize> {
         match self {
             Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),
             Self::AtLeast(_) | Self::Majority | Self::All => None,
@@ -118,7 +118,7 @@ impl Partition {
     }
 }
 
-impl fmt::Display for Partition {
+impl fmt::Display for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtLeast(1) => f.write_str("no quorum"),
@@ -181,9 +181,9 @@ impl RingView {
     /// Returns the number of voters of the electorate; `None` without one. It is the same for all
     /// members, because a ring does not admit a member with another number.
     pub fn electorate(&self) -> Option<usize> {
-        match self.members.first()?.partition {
-            Partition::QuorumOf(voters) => Some(usize::from(voters)),
-            Partition::AtLeast(_) | Partition::Majority | Partition::All => None,
+        match self.members.first()?.quorum {
+            Quorum::QuorumOf(voters) => Some(usize::from(voters)),
+            Quorum::AtLeast(_) | Quorum::Majority | Quorum::All => None,
         }
     }
 
@@ -208,14 +208,14 @@ impl RingView {
 
     /// Returns the number of voters that the ring needs to work: a majority of the electorate.
     /// `None` without an electorate, and while an operator has let the ring continue with fewer.
-    pub fn quorum(&self) -> Option<usize> {
+    pub fn required_voters(&self) -> Option<usize> {
         let voters = self.electorate().filter(|_| !self.is_forced)?;
         Some(voters / 2 + 1)
     }
 
     /// Returns `true` if the ring has the voters that it needs to work.
     pub fn has_quorum(&self) -> bool {
-        self.quorum().is_none_or(|quorum| self.voters().count() >= quorum)
+        self.required_voters().is_none_or(|quorum| self.voters().count() >= quorum)
     }
 
     /// Returns `true` if some members are clients.
@@ -236,10 +236,10 @@ impl RingView {
     /// that does not work until more voters join.
     pub fn least(&self) -> usize {
         let voters = self.voters().count();
-        let needs = self.members.iter().map(|member| match member.partition {
-            Partition::AtLeast(least) => usize::from(least).min(voters),
-            Partition::Majority | Partition::QuorumOf(_) => voters / 2 + 1,
-            Partition::All => voters,
+        let needs = self.members.iter().map(|member| match member.quorum {
+            Quorum::AtLeast(least) => usize::from(least).min(voters),
+            Quorum::Majority | Quorum::QuorumOf(_) => voters / 2 + 1,
+            Quorum::All => voters,
         });
         needs.max().unwrap_or(1).max(1)
     }
@@ -294,14 +294,14 @@ mod tests {
     use super::*;
     use crate::NodeId;
 
-    fn member(node: u64, partition: Partition) -> Member {
+    fn member(node: u64, quorum: Quorum) -> Member {
         let process = Process { node: NodeId(node), life: 1 };
-        Member { process, partition, is_multicast: true, is_voter: true }
+        Member { process, quorum, is_multicast: true, is_voter: true }
     }
 
     #[test]
     fn a_joiner_stands_behind_the_token_site() {
-        let [a, b, c] = [1, 2, 3].map(|node| member(node, Partition::Majority));
+        let [a, b, c] = [1, 2, 3].map(|node| member(node, Quorum::Majority));
         let mut view = RingView::founded_by(a, 0);
         view.insert_after(a.process, b);
         view.insert_after(a.process, c);
@@ -312,19 +312,19 @@ mod tests {
 
     #[test]
     fn the_most_demanding_member_decides_how_many_must_remain() {
-        let mut view = RingView::founded_by(member(1, Partition::AtLeast(1)), 0);
-        view.members.extend([2, 3, 4].map(|node| member(node, Partition::AtLeast(2))));
+        let mut view = RingView::founded_by(member(1, Quorum::AtLeast(1)), 0);
+        view.members.extend([2, 3, 4].map(|node| member(node, Quorum::AtLeast(2))));
         assert_eq!(view.least(), 2);
-        view.members.push(member(5, Partition::Majority));
+        view.members.push(member(5, Quorum::Majority));
         assert_eq!(view.least(), 3);
-        view.members.push(member(6, Partition::All));
+        view.members.push(member(6, Quorum::All));
         assert_eq!(view.least(), 6);
     }
 
     #[test]
     fn a_part_smaller_than_at_least_never_continues() {
-        let mut view = RingView::founded_by(member(1, Partition::AtLeast(3)), 0);
-        view.members.push(member(2, Partition::AtLeast(3)));
+        let mut view = RingView::founded_by(member(1, Quorum::AtLeast(3)), 0);
+        view.members.push(member(2, Quorum::AtLeast(3)));
         assert_eq!(view.least(), 2, "any failure stops a ring of two");
     }
 
@@ -332,38 +332,37 @@ mod tests {
     fn one_part_of_an_electorate_continues_and_meets_every_quorum() {
         for electorate in 1..=9_u16 {
             let quorum = usize::from(electorate) / 2 + 1;
-            let mut view = RingView::founded_by(member(1, Partition::QuorumOf(electorate)), 0);
+            let mut view = RingView::founded_by(member(1, Quorum::QuorumOf(electorate)), 0);
             for voters in 1..=usize::from(electorate) {
                 assert_eq!(view.voters().count(), voters);
                 assert!(2 * view.least() > voters && view.least() <= quorum);
                 assert!(view.least() + quorum > voters, "{voters} of {electorate}");
                 assert_eq!(view.has_quorum(), voters >= quorum);
-                view.members.push(member(voters as u64 + 1, Partition::QuorumOf(electorate)));
+                view.members.push(member(voters as u64 + 1, Quorum::QuorumOf(electorate)));
             }
         }
     }
 
     #[test]
     fn clients_are_counted_in_no_quorum() {
-        let mut view = RingView::founded_by(member(1, Partition::QuorumOf(3)), 0);
+        let mut view = RingView::founded_by(member(1, Quorum::QuorumOf(3)), 0);
         view.members.extend(
-            [2, 3, 4]
-                .map(|node| Member { is_voter: false, ..member(node, Partition::QuorumOf(3)) }),
+            [2, 3, 4].map(|node| Member { is_voter: false, ..member(node, Quorum::QuorumOf(3)) }),
         );
         assert_eq!((view.voters().count(), view.has_quorum(), view.least()), (1, false, 1));
-        view.members.push(member(5, Partition::QuorumOf(3)));
+        view.members.push(member(5, Quorum::QuorumOf(3)));
         assert!(view.has_quorum() && !view.is_full());
-        view.members.push(member(6, Partition::QuorumOf(3)));
+        view.members.push(member(6, Quorum::QuorumOf(3)));
         assert_eq!((view.least(), view.is_full()), (2, true));
     }
 
     #[test]
-    fn the_wire_form_of_a_partition_is_read_back() {
+    fn the_wire_form_of_a_quorum_is_read_back() {
         for value in 0..=u16::MAX {
-            if let Some(partition) = Partition::from_wire(value) {
-                assert_eq!(partition.to_wire(), value);
+            if let Some(quorum) = Quorum::from_wire(value) {
+                assert_eq!(quorum.to_wire(), value);
             }
         }
-        assert_eq!(Partition::from_wire(QUORUM_OF), None, "an electorate of nobody");
+        assert_eq!(Quorum::from_wire(QUORUM_OF), None, "an electorate of nobody");
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use carom_proto::rmp::{
     Answer, LockChange, LockName, LockNews, Place, Request, RequestId, RingView, Rmp,
 };
-use carom_proto::{Lost, NodeId, Safe, Time};
+use carom_proto::{Confirmed, Lost, NodeId, Time};
 
 /// One process of one host. A restart makes another `Host`.
 pub(crate) struct Host {
@@ -45,7 +45,7 @@ pub(crate) enum Told {
     Lock { news: LockNews },
     Request { request: Request },
     Answer { answer: Answer },
-    Safe { safe: Safe },
+    Confirmed { safe: Confirmed },
     Lost { lost: Lost },
     Minority,
     Waiting { voters: usize, needed: usize },

@@ -5,7 +5,7 @@ use super::*;
 /// Only voters count toward the quorum of a future ring.
 #[test]
 fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
-    let electorate = Partition::QuorumOf(3);
+    let electorate = Quorum::QuorumOf(3);
     let (held, alone) = (ring(FIRST, &[A, B, D], electorate), ring(SECOND, &[C], electorate));
     let rules = |is_voter| {
         let mut run = Run::of(electorate, &[]);
@@ -27,8 +27,8 @@ fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
 #[test]
 fn ring_that_waits_for_a_member_that_left_is_found() {
     let rules = |are_all_heard| {
-        let mut run = Run::of(Partition::Majority, &[]);
-        let two = ring(SECOND, &[A, B], Partition::Majority);
+        let mut run = Run::of(Quorum::Majority, &[]);
+        let two = ring(SECOND, &[A, B], Quorum::Majority);
         for node in [A, B] {
             run.tell(node, [view(&two, &[C])]);
         }
@@ -49,8 +49,8 @@ fn ring_that_waits_for_a_member_that_left_is_found() {
 #[test]
 fn report_of_a_minority_holds_until_the_next_view() {
     let rules = |continues| {
-        let mut run = Run::of(Partition::Majority, &[]);
-        let two = ring(SECOND, &[A, B], Partition::Majority);
+        let mut run = Run::of(Quorum::Majority, &[]);
+        let two = ring(SECOND, &[A, B], Quorum::Majority);
         for node in [A, B] {
             run.tell(node, [news(RingNews::Minority { members: 3, needed: 2, voters: None })]);
             if continues {
@@ -58,7 +58,7 @@ fn report_of_a_minority_holds_until_the_next_view() {
             }
         }
         run.history.died(run.now, C);
-        let view = Some(ring(FIRST, &[A, B, C], Partition::Majority));
+        let view = Some(ring(FIRST, &[A, B, C], Quorum::Majority));
         let state = FinalState { group: GROUP, node: A, view, is_voter: true, is_minority: false };
         run.history.note_states(vec![state.clone(), FinalState { node: B, ..state }]);
         run.rules()
@@ -68,7 +68,7 @@ fn report_of_a_minority_holds_until_the_next_view() {
 }
 
 /// Creates a run in which A and B are each alone in a ring that has ordered a message.
-fn parted(electorate: Partition, forced: bool) -> Run {
+fn parted(electorate: Quorum, forced: bool) -> Run {
     let mut run = Run { history: History::default(), now: Time(1) };
     for (ix, node) in [A, B].into_iter().enumerate() {
         run.history.joined(run.now, node, GROUP);
@@ -89,25 +89,25 @@ fn parted(electorate: Partition, forced: bool) -> Run {
 
 #[test]
 fn rings_of_one_electorate_that_both_work_are_found() {
-    let rules = parted(Partition::QuorumOf(3), false).rules();
+    let rules = parted(Quorum::QuorumOf(3), false).rules();
     assert!(rules.contains(&"no work without a quorum"), "{rules:?}");
     assert!(rules.contains(&"one ring per electorate"), "{rules:?}");
     // An electorate that is too small for its voters.
-    let rules = parted(Partition::QuorumOf(1), false).rules();
+    let rules = parted(Quorum::QuorumOf(1), false).rules();
     assert_eq!(rules, ["one ring per electorate"]);
 }
 
 #[test]
 fn rings_without_an_electorate_and_forced_ones_may_work_apart() {
-    assert_eq!(parted(Partition::Majority, false).rules(), [""; 0]);
-    assert_eq!(parted(Partition::QuorumOf(3), true).rules(), [""; 0]);
+    assert_eq!(parted(Quorum::Majority, false).rules(), [""; 0]);
+    assert_eq!(parted(Quorum::QuorumOf(3), true).rules(), [""; 0]);
 }
 
 #[test]
 fn a_lock_that_is_granted_without_a_quorum_is_found() {
     let mut run = Run { history: History::default(), now: Time(1) };
     run.history.joined(run.now, A, GROUP);
-    let mut alone = ring(FIRST, &[A], Partition::QuorumOf(3));
+    let mut alone = ring(FIRST, &[A], Quorum::QuorumOf(3));
     let lock = LockName(9);
     alone.locks.ask(lock, process(A));
     let granted = LockNews { name: lock, change: LockChange::Granted { fence: Timestamp(3) } };

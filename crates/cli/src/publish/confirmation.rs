@@ -1,14 +1,14 @@
 //! State of the sent messages at the end of a run.
 
-use carom::{NotSafe, Safe};
+use carom::{ConfirmError, Confirmed};
 use carom_terminal::counted;
 
 use super::promises::Kept;
 
 /// Confirmation by the members at the end.
-pub(super) enum Confirmed {
-    Safe(Safe),
-    NotSafe(NotSafe),
+pub(super) enum Confirmation {
+    Confirmed(Confirmed),
+    ConfirmError(ConfirmError),
     /// State of an ordered group, in which each message has its own guarantee.
     Ordered(Kept),
     /// Not confirmed: all members left before they confirmed.
@@ -21,10 +21,10 @@ pub(super) enum Confirmed {
     NotAwaited,
 }
 
-impl Confirmed {
+impl Confirmation {
     pub(super) fn words(&self) -> String {
         match self {
-            Self::Safe(safe) if !safe.incomplete.is_empty() => {
+            Self::Confirmed(safe) if !safe.incomplete.is_empty() => {
                 let lost: Vec<String> = safe
                     .incomplete
                     .iter()
@@ -32,8 +32,8 @@ impl Confirmed {
                     .collect();
                 lost.join(", ")
             }
-            Self::Safe(safe) => format!("safe with {}", counted(safe.members, "member")),
-            Self::NotSafe(not_safe) => not_safe.to_string(),
+            Self::Confirmed(safe) => format!("safe with {}", counted(safe.members, "member")),
+            Self::ConfirmError(not_safe) => not_safe.to_string(),
             Self::Ordered(kept) => kept.words(),
             Self::AllLeft => "not safe: all members left before they confirmed".to_owned(),
             Self::AllFailed => "not safe: all members failed".to_owned(),
@@ -44,8 +44,8 @@ impl Confirmed {
 
     pub(super) fn figures(&self) -> (usize, Vec<String>, &[(carom::NodeId, u32)]) {
         match self {
-            Self::Safe(safe) => (safe.members, Vec::new(), &safe.incomplete),
-            Self::NotSafe(not_safe) => (0, names(not_safe), &[]),
+            Self::Confirmed(safe) => (safe.members, Vec::new(), &safe.incomplete),
+            Self::ConfirmError(not_safe) => (0, names(not_safe), &[]),
             Self::Ordered(kept) => (kept.members, Vec::new(), &[]),
             Self::AllLeft | Self::AllFailed | Self::Alone | Self::NotAwaited => {
                 (0, Vec::new(), &[])
@@ -55,7 +55,7 @@ impl Confirmed {
 
     pub(super) fn is_safe(&self) -> bool {
         match self {
-            Self::Safe(safe) => safe.incomplete.is_empty(),
+            Self::Confirmed(safe) => safe.incomplete.is_empty(),
             Self::Ordered(kept) => kept.is_whole(),
             _ => false,
         }
@@ -63,8 +63,8 @@ impl Confirmed {
 
     pub(super) fn is_finding(&self) -> bool {
         match self {
-            Self::Safe(_) => !self.is_safe(),
-            Self::NotSafe(_) | Self::AllLeft | Self::AllFailed => true,
+            Self::Confirmed(_) => !self.is_safe(),
+            Self::ConfirmError(_) | Self::AllLeft | Self::AllFailed => true,
             Self::Ordered(kept) => kept.is_finding(),
             // `--wait-for 0` permits a run without members.
             Self::Alone | Self::NotAwaited => false,
@@ -72,9 +72,11 @@ impl Confirmed {
     }
 }
 
-fn names(not_safe: &NotSafe) -> Vec<String> {
+fn names(not_safe: &ConfirmError) -> Vec<String> {
     match not_safe {
-        NotSafe::Timeout { waiting_for } => waiting_for.iter().map(ToString::to_string).collect(),
+        ConfirmError::Timeout { waiting_for } => {
+            waiting_for.iter().map(ToString::to_string).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -86,8 +88,8 @@ mod tests {
 
     #[test]
     fn unconfirmed_end_is_a_finding_that_names_missing_members() {
-        let not_safe = NotSafe::Timeout { waiting_for: vec![NodeId(0xabc)] };
-        let confirmed = Confirmed::NotSafe(not_safe);
+        let not_safe = ConfirmError::Timeout { waiting_for: vec![NodeId(0xabc)] };
+        let confirmed = Confirmation::ConfirmError(not_safe);
         assert!(confirmed.is_finding());
         assert!(confirmed.words().contains("abc"));
     }
@@ -95,20 +97,25 @@ mod tests {
     #[test]
     fn members_that_lost_something_are_a_finding() {
         let safe = |incomplete| {
-            Confirmed::Safe(Safe { group: GroupId(1), up_to: SeqNo(9), members: 3, incomplete })
+            Confirmation::Confirmed(Confirmed {
+                group: GroupId(1),
+                up_to: SeqNo(9),
+                members: 3,
+                incomplete,
+            })
         };
         assert!(!safe(Vec::new()).is_finding());
         assert_eq!(safe(Vec::new()).words(), "safe with 3 members");
         assert!(safe(vec![(NodeId(1), 4)]).is_finding());
-        assert!(!Confirmed::NotAwaited.is_finding());
-        assert!(safe(Vec::new()).is_safe() && !Confirmed::Alone.is_safe());
-        assert!(Confirmed::Alone.words().starts_with("not safe"), "nobody has anything");
+        assert!(!Confirmation::NotAwaited.is_finding());
+        assert!(safe(Vec::new()).is_safe() && !Confirmation::Alone.is_safe());
+        assert!(Confirmation::Alone.words().starts_with("not safe"), "nobody has anything");
     }
 
     /// `--wait-for 0` permits a run without members.
     #[test]
     fn publisher_alone_is_not_safe_and_no_finding() {
-        let alone = Confirmed::Alone;
+        let alone = Confirmation::Alone;
         assert_eq!(alone.words(), "not safe: there was no other member");
         assert!(!alone.is_safe() && !alone.is_finding());
         assert_eq!(alone.figures().0, 0);
@@ -116,7 +123,7 @@ mod tests {
 
     #[test]
     fn members_that_all_left_unconfirmed_are_a_finding() {
-        let left = Confirmed::AllLeft;
+        let left = Confirmation::AllLeft;
         assert!(left.is_finding() && !left.is_safe());
         assert!(left.words().starts_with("not safe: all members left"), "{}", left.words());
     }
