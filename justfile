@@ -2,7 +2,7 @@
 # that `.ci/run` installs.
 
 # Optional parts, whose build needs protoc and the definitions of its library.
-etcd := "--features carom-cli/etcd,carom-control/etcd"
+etcd := "--features carom-cli/etcd,carom-registry/etcd"
 
 # Print the recipes.
 default:
@@ -32,13 +32,13 @@ format:
 # Lint everything, with and without the optional parts.
 lints:
     cargo clippy --locked --workspace --all-targets {{etcd}} -- -D warnings
-    cargo clippy --locked -p carom -p carom-control -- -D warnings
+    cargo clippy --locked -p carom -p carom-registry -- -D warnings
 
 # Build the API documentation.
 doc $RUSTDOCFLAGS="-D warnings":
     # The binary of carom-cli has the name of the library: its pages would replace the library's.
     cargo doc --locked --workspace --no-deps --exclude carom-cli --exclude carom-tidy \
-        --features carom-control/etcd
+        --features carom-registry/etcd
 
 # Check licenses, bans and sources of the dependencies.
 licenses:

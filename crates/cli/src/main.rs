@@ -4,7 +4,6 @@
 //! A subcommand that runs a command returns the exit code of that command.
 
 mod call;
-mod control;
 mod demo;
 mod doctor;
 mod frames;
@@ -15,6 +14,7 @@ mod node;
 mod publish;
 mod quorum;
 mod recv;
+mod registry;
 mod ring;
 mod send;
 mod serve;
@@ -49,7 +49,7 @@ enum Verb {
     Doctor(doctor::Args),
     Members(members::Args),
     Ring(ring::verb::Args),
-    Control(control::Args),
+    Registry(registry::Args),
     Tune(tune::Args),
     /// Print the completion script of a shell
     #[command(after_help = COMPLETIONS_EXAMPLE)]
@@ -98,7 +98,7 @@ fn run(verb: &Verb) -> Result<Outcome, CliError> {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Members(args) => members::run(args),
         Verb::Ring(args) => ring::verb::run(args),
-        Verb::Control(args) => control::run(args),
+        Verb::Registry(args) => registry::run(args),
         Verb::Tune(args) => tune::run(args),
         Verb::Completions { shell } => carom_terminal::print_completions::<Cli>(*shell),
     }

@@ -26,16 +26,16 @@ pub(crate) struct NodeArgs {
     /// Address of a running node, HOST or HOST:PORT; may be repeated
     #[arg(long = "seed", value_name = "ADDR")]
     seeds: Vec<String>,
-    /// Address of a membership service (`carom control`), HOST or HOST:PORT; may be repeated.
+    /// Address of a membership service (`carom registry`), HOST or HOST:PORT; may be repeated.
     /// Replaces gossip discovery
-    #[arg(long = "control", value_name = "ADDR", conflicts_with = "seeds", value_delimiter = ',')]
-    controls: Vec<String>,
+    #[arg(long = "registry", value_name = "ADDR", conflicts_with = "seeds", value_delimiter = ',')]
+    registries: Vec<String>,
     /// Cluster name expected of the membership service
-    #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
+    #[arg(long, value_name = "NAME", default_value = "", requires = "registries")]
     #[arg(hide_default_value = true)]
     cluster: String,
     /// Rack of this host, for the failure detectors of the membership service
-    #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
+    #[arg(long, value_name = "NAME", default_value = "", requires = "registries")]
     #[arg(hide_default_value = true)]
     rack: String,
     /// UDP port of all multicast traffic, the same at all nodes [default: 7401]
@@ -77,9 +77,9 @@ impl From<Path> for PathChoice {
 
 impl NodeArgs {
     /// Returns the addresses of the membership service and the expected cluster name, or `None`
-    /// without `--control`.
+    /// without `--registry`.
     pub(crate) fn service(&self) -> Option<(&[String], &str)> {
-        (!self.controls.is_empty()).then_some((&*self.controls, &*self.cluster))
+        (!self.registries.is_empty()).then_some((&*self.registries, &*self.cluster))
     }
 
     /// Returns a node builder with these settings.
@@ -97,7 +97,7 @@ impl NodeArgs {
         if let Some(bytes) = self.mtu {
             builder = builder.mtu(bytes);
         }
-        let builder = builder.control(&self.controls).cluster(&self.cluster).rack(&self.rack);
+        let builder = builder.registry(&self.registries).cluster(&self.cluster).rack(&self.rack);
         builder.seeds(&self.seeds)
     }
 

@@ -30,9 +30,9 @@ pub enum Step<A> {
     Fault(Fault),
     /// An attacker sends this number of datagrams to the host.
     Forge(HostIx, u32, Forgery),
-    /// A control process is killed.
+    /// A registry process is killed.
     KillProcess(u32),
-    /// A control process is started, unless it runs.
+    /// A registry process is started, unless it runs.
     StartProcess(u32),
     /// The service's store fails in this way from now on, and loses this share of its answers.
     Store(Option<CommitFailure>, f64),

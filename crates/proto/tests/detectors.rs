@@ -1,4 +1,4 @@
-//! Failure detectors and one control process. Connections and datagrams have no delay.
+//! Failure detectors and one registry process. Connections and datagrams have no delay.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -11,7 +11,7 @@ use carom_proto::membership::service::*;
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::*;
 
-/// A control process and its peers. Peers 0 and 1 are detectors, the others are nodes.
+/// A registry process and its peers. Peers 0 and 1 are detectors, the others are nodes.
 struct Lab {
     now: Time,
     server: Server,

@@ -1,4 +1,4 @@
-//! Observers and control processes. Connections have no delay.
+//! Observers and registry processes. Connections have no delay.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -12,7 +12,7 @@ use carom_proto::membership::service::frame::ChangeKind;
 use carom_proto::membership::service::*;
 use carom_proto::*;
 
-/// Two control processes that share two partitions and a store, and one observer.
+/// Two registry processes that share two partitions and a store, and one observer.
 struct Lab {
     now: Time,
     servers: Vec<Server>,

@@ -67,7 +67,7 @@ impl Node {
     ///
     /// Blocks for at most two seconds until the node has settled, so that settings that conflict
     /// with those of the group's members are reported here. With a membership service
-    /// ([`Builder::control`]) it blocks until the service has confirmed the join. For an ordered
+    /// ([`Builder::registry`]) it blocks until the service has confirmed the join. For an ordered
     /// group it blocks for at most two seconds until the ring has formed; a ring that waits for its
     /// quorum forms later.
     ///
@@ -79,7 +79,7 @@ impl Node {
     /// # Panics
     /// On a simulated node: see [`Node::join_async`].
     ///
-    /// [`Builder::control`]: crate::Builder::control
+    /// [`Builder::registry`]: crate::Builder::registry
     #[track_caller]
     pub fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
         self.handle.must_not_block("Node::join", "join_async");
@@ -152,14 +152,14 @@ impl Node {
         self.handle.state.notices.since(known)
     }
 
-    /// Returns `true` if the membership service ([`Builder::control`]) has been unreachable for
+    /// Returns `true` if the membership service ([`Builder::registry`]) has been unreachable for
     /// about 3 s.
     ///
     /// The node continues with the members that it knew last; nodes that join or fail meanwhile are
     /// not noticed. It becomes `false` again when the views match those of the service. It is
     /// always `false` without a service.
     ///
-    /// [`Builder::control`]: crate::Builder::control
+    /// [`Builder::registry`]: crate::Builder::registry
     pub fn is_away(&self) -> bool {
         self.handle.state.is_away()
     }

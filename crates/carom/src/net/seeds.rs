@@ -15,9 +15,9 @@ pub(crate) fn resolve(seeds: &[String], own: SocketAddr) -> Result<Vec<SocketAdd
 }
 
 /// Returns the addresses of membership services, each `HOST:PORT` or `HOST`.
-pub(crate) fn resolve_controls(controls: &[String]) -> Result<Vec<SocketAddr>, StartError> {
-    let failed = |address: &str, reason| StartError::Control { address: address.into(), reason };
-    resolve_all(controls, DEFAULT_CONTROL_PORT, failed)
+pub(crate) fn resolve_registries(registries: &[String]) -> Result<Vec<SocketAddr>, StartError> {
+    let failed = |address: &str, reason| StartError::Registry { address: address.into(), reason };
+    resolve_all(registries, DEFAULT_REGISTRY_PORT, failed)
 }
 
 fn resolve_all(
@@ -63,7 +63,7 @@ fn only_ipv4(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<Sock
 }
 
 /// Default TCP port of membership services.
-const DEFAULT_CONTROL_PORT: u16 = 7402;
+const DEFAULT_REGISTRY_PORT: u16 = 7402;
 
 #[cfg(test)]
 mod tests {
@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn services_have_a_port_of_their_own_and_errors_that_say_so() {
-        let controls = |control: &str| resolve_controls(&[control.to_owned()]);
-        let addresses = controls("10.0.0.2").expect("an address");
+        let registries = |registry: &str| resolve_registries(&[registry.to_owned()]);
+        let addresses = registries("10.0.0.2").expect("an address");
         assert_eq!(addresses, ["10.0.0.2:7402".parse().expect("an address")]);
-        let error = controls("10.0.0.1:0").expect_err("no port");
+        let error = registries("10.0.0.1:0").expect_err("no port");
         assert!(error.to_string().starts_with("membership service \"10.0.0.1:0\": "), "{error}");
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct PendingJoins {
     /// Seeds given by the caller, one of which must answer.
     seeds: Vec<String>,
     /// Membership services given by the caller, one of which must answer.
-    controls: Vec<String>,
+    registries: Vec<String>,
     has_met_any_node: bool,
 }
 
@@ -53,8 +53,8 @@ impl PendingJoin {
 
 impl PendingJoins {
     /// Creates the joins of a node with these seeds and membership services.
-    pub(crate) fn new(seeds: Vec<String>, controls: Vec<String>) -> Self {
-        Self { seeds, controls, ..Self::default() }
+    pub(crate) fn new(seeds: Vec<String>, registries: Vec<String>) -> Self {
+        Self { seeds, registries, ..Self::default() }
     }
 
     /// Adds a join, to be examined. Its group has no other.
@@ -65,7 +65,7 @@ impl PendingJoins {
         parts: GroupParts,
         reply: Reply<Result<GroupParts, JoinGroupError>>,
     ) {
-        let wait = match (self.controls.is_empty(), self.seeds.is_empty()) {
+        let wait = match (self.registries.is_empty(), self.seeds.is_empty()) {
             (false, _) => SERVICE_WAIT,
             (true, false) => SEED_WAIT,
             (true, true) => JOIN_WAIT,
@@ -149,9 +149,9 @@ impl PendingJoins {
     /// Returns the error of a join that has run out of time if a required membership service or
     /// seed has not answered. A ring that has not formed is no error: it may wait for its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
-        if !self.controls.is_empty() && !node.is_admitted(group) {
+        if !self.registries.is_empty() && !node.is_admitted(group) {
             let why = node.membership().trouble();
-            return Some(JoinGroupError::ServiceAway { addresses: self.controls.clone(), why });
+            return Some(JoinGroupError::ServiceAway { addresses: self.registries.clone(), why });
         }
         self.is_alone().then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
     }

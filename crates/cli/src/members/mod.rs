@@ -17,20 +17,20 @@ use self::service::Question;
 use crate::node::NodeArgs;
 
 /// Show the other nodes, as an observer in no group; with GROUP, the rings and locks of an ordered
-/// group; with --control, the members that the membership service knows
+/// group; with --registry, the members that the membership service knows
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// Ordered group to show (several rings while the network is partitioned); with --control, any
+    /// Ordered group to show (several rings while the network is partitioned); with --registry, any
     /// group [default: all groups]
     #[arg(value_parser = units::name)]
     group: Option<String>,
     /// Name of a lock of GROUP, to show it by name; may be repeated
-    #[arg(long = "lock", value_name = "NAME", requires = "group", conflicts_with = "controls")]
+    #[arg(long = "lock", value_name = "NAME", requires = "group", conflicts_with = "registries")]
     locks: Vec<String>,
     /// Maximum wait for a member of GROUP to answer
     #[arg(long, value_name = "TIME", default_value = "3s", allow_hyphen_values = true)]
-    #[arg(value_parser = units::duration, requires = "group", conflicts_with = "controls")]
+    #[arg(value_parser = units::duration, requires = "group", conflicts_with = "registries")]
     timeout: Duration,
     #[command(flatten)]
     node: NodeArgs,
@@ -66,9 +66,9 @@ struct Member {
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let Args { node, locks, watch, json, .. } = args;
     let (timeout, watch, json) = (args.timeout, *watch, *json);
-    if let Some((controls, cluster)) = node.service() {
+    if let Some((registries, cluster)) = node.service() {
         let group = args.group.as_deref();
-        return Question { controls, cluster, group, watch, json }.answer();
+        return Question { registries, cluster, group, watch, json }.answer();
     }
     if let Some(name) = &args.group {
         return Look { node, name, locks, timeout, watch, json }.run(interrupt::listen()?);
@@ -175,8 +175,8 @@ const EXAMPLE: &str = "Examples:
   carom members
   carom members --seed 10.0.0.1:7400 --watch --json
   carom members accounts --lock nightly
-  carom members --control 10.0.0.5
-  carom members prices --control 10.0.0.5 --watch
+  carom members --registry 10.0.0.5
+  carom members prices --registry 10.0.0.5 --watch
 
 Exit codes: 0 success, 1 GROUP has no members, 2 usage or environment error";
 

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use carom::{GroupId, ViewChangeKind};
-use carom_control::{Observation, ObservedChange, Observer, ObserverOptions};
+use carom_registry::{Observation, ObservedChange, Observer, ObserverOptions};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, output};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use crate::control::address;
+use crate::registry::address;
 
 /// Query to the service.
 pub(super) struct Question<'a> {
-    pub(super) controls: &'a [String],
+    pub(super) registries: &'a [String],
     pub(super) cluster: &'a str,
     pub(super) group: Option<&'a str>,
     pub(super) watch: bool,
@@ -55,7 +55,7 @@ impl Question<'_> {
     /// Fails if the service does not answer, or rejects the query.
     pub(super) fn answer(&self) -> Result<Outcome, CliError> {
         let interrupt = interrupt::listen()?;
-        let mut options = ObserverOptions::new(address::resolve(self.controls)?);
+        let mut options = ObserverOptions::new(address::resolve(self.registries)?);
         self.cluster.clone_into(&mut options.cluster);
         options.group = self.group.map(str::to_owned);
         let observer = Observer::start(options)
@@ -86,7 +86,7 @@ impl Question<'_> {
                 observer.take_changes();
                 return Ok(observer.observe());
             }
-            let fix = "start `carom control` there, or give its address: --control HOST:PORT";
+            let fix = "start `carom registry` there, or give its address: --registry HOST:PORT";
             if let Some(why) = seen.refused {
                 return Err(CliError::new(
                     why,
@@ -94,8 +94,8 @@ impl Question<'_> {
                 ));
             }
             if Instant::now() >= give_up {
-                let controls = self.controls.join(", ");
-                let cause = format!("no answer from the membership service at {controls}");
+                let registries = self.registries.join(", ");
+                let cause = format!("no answer from the membership service at {registries}");
                 return Err(CliError::new(cause, fix));
             }
             if interrupt.wait(STEP) {

@@ -85,7 +85,7 @@ fn no_error_has_the_number_of_the_system() {
     let port = taken.local_addr().expect("it is bound").port().to_string();
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = folder.path().to_str().expect("it has a plain name");
-    let control = ["control", "--no-http", "--listen", "127.0.0.1:0"];
+    let registry = ["registry", "--no-http", "--listen", "127.0.0.1:0"];
     let here = ["--interface", "127.0.0.1", "--multicast-port", "17423"];
     let missing = "no/such/file";
     let cases: [(Vec<&str>, &str); 8] = [
@@ -95,8 +95,8 @@ fn no_error_has_the_number_of_the_system() {
         ),
         ([&["send", missing, "--to", "g"], &here[..]].concat(), missing),
         ([&["recv", "--from", "g", "/proc/carom"], &here[..]].concat(), "/proc"),
-        ([&control[..], &["--store", "/proc/carom"]].concat(), "/proc/carom"),
-        ([&control[..], &["--store", store, "--topology", missing]].concat(), missing),
+        ([&registry[..], &["--store", "/proc/carom"]].concat(), "/proc/carom"),
+        ([&registry[..], &["--store", store, "--topology", missing]].concat(), missing),
         (vec!["sub", "x", "--port", &port], &port),
         (vec!["doctor", "--listen", "--port", &port], &port),
         ([&["lock", "g", "l", "--", "/no/such/program"], &here[..]].concat(), "/no/such/program"),

@@ -1,4 +1,4 @@
-//! Nodes that start, stop, join, and leave while a member of etcd and a control process are killed.
+//! Nodes that start, stop, join, and leave while a member of etcd and a registry process are killed.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use carom_proto::Rng;
 use super::cluster::Etcd;
 use super::nodes::{Host, await_service, await_views};
 use super::process::Running;
-use super::service::Control;
+use super::service::Registry;
 use super::wait_until;
 
 const GROUPS: usize = 32;
@@ -18,9 +18,9 @@ const WORKERS: usize = 6;
 const ROUNDS: usize = 30;
 
 /// Runs one node after the other: joins, leaves, closes. Returns the last one.
-fn churn(seed: u64, controls: [&str; 2], progress: &AtomicUsize) -> Host {
+fn churn(seed: u64, registries: [&str; 2], progress: &AtomicUsize) -> Host {
     let mut rng = Rng::new(seed);
-    let mut host = Host::start(&controls);
+    let mut host = Host::start(&registries);
     for _ in 0..ROUNDS {
         for _ in 0..rng.below(6) + 1 {
             host.join(&group(rng.below(GROUPS)));
@@ -29,7 +29,7 @@ fn churn(seed: u64, controls: [&str; 2], progress: &AtomicUsize) -> Host {
         leaving.iter().for_each(|name| host.leave(name));
         if rng.below(6) == 0 {
             host.close();
-            host = Host::start(&controls);
+            host = Host::start(&registries);
         }
         progress.fetch_add(1, Ordering::SeqCst);
     }
@@ -42,23 +42,23 @@ fn group(number: usize) -> String {
 }
 
 /// Starts a node in a process of its own, which can be killed.
-fn mortal(controls: [&str; 2], number: usize) -> Running {
+fn mortal(registries: [&str; 2], number: usize) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
     command.args(["sub", &group(number), "--interface", "127.0.0.1", "--port", "0"]);
-    command.args(["--control", controls[0], "--control", controls[1]]);
+    command.args(["--registry", registries[0], "--registry", registries[1]]);
     let mut running = Running::start(command);
     running.said.wait_for("joined");
     running
 }
 
 #[test]
-fn views_match_acknowledged_changes_after_etcd_and_control_die() {
-    let test = "views_match_acknowledged_changes_after_etcd_and_control_die";
+fn views_match_acknowledged_changes_after_etcd_and_registry_die() {
+    let test = "views_match_acknowledged_changes_after_etcd_and_registry_die";
     let Some(mut etcd) = Etcd::start(test, 3) else { return };
-    let (mut first, second) = (Control::start(&etcd.urls()), Control::start(&etcd.urls()));
+    let (mut first, second) = (Registry::start(&etcd.urls()), Registry::start(&etcd.urls()));
     super::await_shares(&first, &second);
     let addresses = [first.address.clone(), second.address.clone()];
-    let controls = [addresses[0].as_str(), addresses[1].as_str()];
+    let registries = [addresses[0].as_str(), addresses[1].as_str()];
     let progress = AtomicUsize::new(0);
     let await_share = |done: usize| {
         let rounds = WORKERS * ROUNDS * done / 6;
@@ -68,21 +68,21 @@ fn views_match_acknowledged_changes_after_etcd_and_control_die() {
     let hosts: Vec<Host> = thread::scope(|scope| {
         let progress = &progress;
         let workers: Vec<_> = (0..WORKERS)
-            .map(|seed| scope.spawn(move || churn(seed as u64, controls, progress)))
+            .map(|seed| scope.spawn(move || churn(seed as u64, registries, progress)))
             .collect();
-        let mut one = mortal(controls, 1);
+        let mut one = mortal(registries, 1);
         await_share(1);
         etcd.kill(0);
         one.kill();
-        let mut another = mortal(controls, 2);
+        let mut another = mortal(registries, 2);
         await_share(2);
         etcd.launch(0);
         await_share(3);
         first.running.kill();
         another.kill();
         await_share(4);
-        let mut last = mortal(controls, 1);
-        again = Some(Control::start(&etcd.urls()));
+        let mut last = mortal(registries, 1);
+        again = Some(Registry::start(&etcd.urls()));
         await_share(5);
         last.kill();
         workers.into_iter().map(|worker| worker.join().expect("a worker ends well")).collect()
@@ -92,9 +92,9 @@ fn views_match_acknowledged_changes_after_etcd_and_control_die() {
     await_views(&hosts);
     // A process that was just started has its knowledge from etcd alone.
     etcd.await_health(0);
-    let fresh = Control::start(&etcd.urls());
-    for control in [&second, &again, &fresh] {
-        await_service(control, &hosts, (0..GROUPS).map(group));
+    let fresh = Registry::start(&etcd.urls());
+    for registry in [&second, &again, &fresh] {
+        await_service(registry, &hosts, (0..GROUPS).map(group));
     }
     await_views(&hosts);
 }

@@ -10,7 +10,7 @@ use super::PARTITIONS;
 use super::cluster::Etcd;
 use super::process::Running;
 use super::raw::{RawNode, group_name};
-use super::service::Control;
+use super::service::Registry;
 
 /// Limit of the database in bytes.
 const QUOTA: usize = 4 << 20;
@@ -61,32 +61,32 @@ fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
 fn full_etcd_refuses_joins_and_keeps_stored_members() {
     let test = "full_etcd_refuses_joins_and_keeps_stored_members";
     let Some(etcd) = Etcd::start_small(test, QUOTA) else { return };
-    let mut control = Control::start_more_patient(&etcd.urls());
-    control.await_owned(PARTITIONS);
-    let mut node = RawNode::open(&control.address, NodeId(0xA11));
+    let mut registry = Registry::start_more_patient(&etcd.urls());
+    registry.await_owned(PARTITIONS);
+    let mut node = RawNode::open(&registry.address, NodeId(0xA11));
     let id = node.id.to_string();
     (0..GROUPS).for_each(|number| assert_eq!(join(&mut node, number), Ok(())));
-    let assert_stored = |control: &Control| {
+    let assert_stored = |registry: &Registry| {
         for number in 0..GROUPS {
-            assert!(control.members(&group_name(number)).contains(&id), "group {number}");
+            assert!(registry.members(&group_name(number)).contains(&id), "group {number}");
         }
     };
     etcd.fill();
     let full = Err(JoinRefusal::Unserved(Unserved::StoreFull));
     assert_eq!(join(&mut node, GROUPS), full);
     let mut sub = std::process::Command::new(env!("CARGO_BIN_EXE_carom"));
-    sub.args(["sub", "new", "--interface", "127.0.0.1", "--control", &control.address]);
+    sub.args(["sub", "new", "--interface", "127.0.0.1", "--registry", &registry.address]);
     let mut sub = Running::start(sub);
     sub.end_with(2);
     let said = sub.said.seen.join("\n");
     assert!(said.contains("its store is full") && said.contains("\nfix: "), "{said}");
-    assert_stored(&control);
-    assert!(control.members(&group_name(GROUPS)).is_empty());
+    assert_stored(&registry);
+    assert!(registry.members(&group_name(GROUPS)).is_empty());
 
     etcd.make_room();
     assert_eq!(join(&mut node, GROUPS), Ok(()));
-    control.running.kill();
-    let fresh = Control::start_patient(&etcd.urls());
+    registry.running.kill();
+    let fresh = Registry::start_patient(&etcd.urls());
     fresh.await_owned(PARTITIONS);
     assert_stored(&fresh);
     assert!(fresh.members(&group_name(GROUPS)).contains(&id));

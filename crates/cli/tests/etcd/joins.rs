@@ -11,7 +11,7 @@ use carom_proto::membership::service::frame::Frame;
 
 use super::cluster::Etcd;
 use super::raw::{RawNode, group_name};
-use super::service::Control;
+use super::service::Registry;
 use super::{PARTITIONS, wait_until};
 
 /// Maximum number of joins of one node in flight.
@@ -53,10 +53,10 @@ impl Streams {
 
     /// Joins one group after the other as one node. Uses the first of these processes, and the next
     /// one whenever the link ends. Returns the numbers of the groups that were acknowledged.
-    fn join(&self, which: usize, controls: [&str; 2]) -> BTreeSet<u32> {
+    fn join(&self, which: usize, registries: [&str; 2]) -> BTreeSet<u32> {
         let mut acknowledged = BTreeSet::new();
         let mut numbers = 0..;
-        for address in controls.iter().cycle() {
+        for address in registries.iter().cycle() {
             if self.is_over() {
                 break;
             }
@@ -90,8 +90,8 @@ impl Streams {
 fn acknowledged_joins_survive_the_kill_of_etcd_and_services() {
     let test = "acknowledged_joins_survive_the_kill_of_etcd_and_services";
     let Some(mut etcd) = Etcd::start(test, 3) else { return };
-    let mut first = Control::start_patient(&etcd.urls());
-    let mut second = Control::start_patient(&etcd.urls());
+    let mut first = Registry::start_patient(&etcd.urls());
+    let mut second = Registry::start_patient(&etcd.urls());
     super::await_shares(&first, &second);
     let (one, other) = (first.address.clone(), second.address.clone());
     let streams = Streams::default();
@@ -99,7 +99,7 @@ fn acknowledged_joins_survive_the_kill_of_etcd_and_services() {
         let (streams, one, other) = (&streams, one.as_str(), other.as_str());
         let end = End(streams);
         let nodes = [(0, [one, other]), (1, [other, one])]
-            .map(|(which, controls)| scope.spawn(move || streams.join(which, controls)));
+            .map(|(which, registries)| scope.spawn(move || streams.join(which, registries)));
         streams.await_more(200);
         // One of the members is the leader, and one of them serves the requests.
         for place in 0..3 {
@@ -120,7 +120,7 @@ fn acknowledged_joins_survive_the_kill_of_etcd_and_services() {
         nodes.map(|node| node.join().expect("a stream ends well"))
     });
     // Only etcd can still know of the joins.
-    let fresh = Control::start_patient(&etcd.urls());
+    let fresh = Registry::start_patient(&etcd.urls());
     fresh.await_owned(PARTITIONS);
     for (node, groups) in NODES.iter().zip(&acknowledged) {
         assert!(groups.len() >= 1000, "{} joins of {node}", groups.len());

@@ -1,4 +1,4 @@
-//! `carom control --etcd` with real members of etcd, control processes that are killed and stopped,
+//! `carom registry --etcd` with real members of etcd, registry processes that are killed and stopped,
 //! and nodes of the library between them.
 #![cfg(feature = "etcd")]
 
@@ -28,7 +28,7 @@ use crate::cluster::{Certificates, Etcd};
 use crate::nodes::{Host, await_views};
 use crate::process::Running;
 use crate::relay::Relay;
-use crate::service::{Control, command};
+use crate::service::{Registry, command};
 
 /// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Waits until the two processes own all partitions together, and each owns some.
-fn await_shares(one: &Control, other: &Control) {
+fn await_shares(one: &Registry, other: &Registry) {
     wait_until("both to have their share", || {
         let (one, other) = (one.owned(), other.owned());
         one > 0 && other > 0 && one + other == PARTITIONS
@@ -69,7 +69,7 @@ fn silent_etcd_is_an_error_with_its_addresses_and_code_2() {
 fn other_partition_count_is_refused_and_other_name_is_separate() {
     let test = "other_partition_count_is_refused_and_other_name_is_separate";
     let Some(etcd) = Etcd::start(test, 1) else { return };
-    let first = Control::start(&etcd.urls());
+    let first = Registry::start(&etcd.urls());
     first.await_owned(PARTITIONS);
     let mut contradicting = Running::start(command(&etcd.urls(), &["--partitions", "8"]));
     contradicting.end_with(2);
@@ -87,7 +87,7 @@ fn other_partition_count_is_refused_and_other_name_is_separate() {
 fn partitions_move_to_new_and_from_stopped_processes() {
     let test = "partitions_move_to_new_and_from_stopped_processes";
     let Some(etcd) = Etcd::start(test, 1) else { return };
-    let first = Control::start(&etcd.urls());
+    let first = Registry::start(&etcd.urls());
     first.await_owned(PARTITIONS);
     let mut hosts = [(); 2].map(|()| Host::start(&[&first.address]));
     for host in &mut hosts {
@@ -95,11 +95,11 @@ fn partitions_move_to_new_and_from_stopped_processes() {
     }
     await_views(&hosts);
 
-    let mut second = Control::start(&etcd.urls());
+    let mut second = Registry::start(&etcd.urls());
     await_shares(&first, &second);
     assert!(first.counter("store_gifts") > 0, "handed over, not waited for");
-    for control in [&first, &second] {
-        nodes::await_service(control, &hosts, std::iter::empty());
+    for registry in [&first, &second] {
+        nodes::await_service(registry, &hosts, std::iter::empty());
     }
     await_views(&hosts);
 
@@ -107,7 +107,7 @@ fn partitions_move_to_new_and_from_stopped_processes() {
     second.running.end_with(0);
     first.await_owned(PARTITIONS);
 
-    let mut third = Control::start(&etcd.urls());
+    let mut third = Registry::start(&etcd.urls());
     await_shares(&first, &third);
     third.running.kill();
     first.await_owned(PARTITIONS);
@@ -121,7 +121,7 @@ fn partitions_move_to_new_and_from_stopped_processes() {
 fn process_paused_beyond_its_lease_is_deposed_and_returns() {
     let test = "process_paused_beyond_its_lease_is_deposed_and_returns";
     let Some(etcd) = Etcd::start(test, 1) else { return };
-    let (first, second) = (Control::start(&etcd.urls()), Control::start(&etcd.urls()));
+    let (first, second) = (Registry::start(&etcd.urls()), Registry::start(&etcd.urls()));
     await_shares(&first, &second);
     let mut hosts = [(); 2].map(|()| Host::start(&[&first.address, &second.address]));
     for host in &mut hosts {
@@ -139,8 +139,8 @@ fn process_paused_beyond_its_lease_is_deposed_and_returns() {
     hosts[0].join("after");
     hosts[1].join("after");
     await_views(&hosts);
-    for control in [&first, &second] {
-        nodes::await_service(control, &hosts, (0..PARTITIONS).map(|it| format!("group{it}")));
+    for registry in [&first, &second] {
+        nodes::await_service(registry, &hosts, (0..PARTITIONS).map(|it| format!("group{it}")));
     }
 }
 
@@ -148,26 +148,26 @@ fn process_paused_beyond_its_lease_is_deposed_and_returns() {
 fn views_stay_while_etcd_is_away_and_change_when_it_is_back() {
     let test = "views_stay_while_etcd_is_away_and_change_when_it_is_back";
     let Some(mut etcd) = Etcd::start(test, 1) else { return };
-    let mut control = Control::start(&etcd.urls());
-    control.await_owned(PARTITIONS);
-    let mut hosts = [(); 2].map(|()| Host::start(&[&control.address]));
+    let mut registry = Registry::start(&etcd.urls());
+    registry.await_owned(PARTITIONS);
+    let mut hosts = [(); 2].map(|()| Host::start(&[&registry.address]));
     hosts.iter_mut().for_each(|host| host.join("prices"));
     await_views(&hosts);
     etcd.kill(0);
-    let told = control.running.said.wait_for("store unavailable");
+    let told = registry.running.said.wait_for("store unavailable");
     assert!(told.contains(&etcd.urls()), "{told}");
-    let status = control.status().expect("status is served without etcd");
+    let status = registry.status().expect("status is served without etcd");
     assert_eq!(status["store"]["registered"], false, "{status}");
-    assert_eq!(control.owned(), 0);
+    assert_eq!(registry.owned(), 0);
     await_views(&hosts);
 
     etcd.launch(0);
-    control.running.said.wait_for("store available again");
+    registry.running.said.wait_for("store available again");
     hosts.iter_mut().for_each(|host| host.join("again"));
     await_views(&hosts);
-    nodes::await_service(&control, &hosts, std::iter::empty());
-    control.running.interrupt();
-    control.running.end_with(0);
+    nodes::await_service(&registry, &hosts, std::iter::empty());
+    registry.running.interrupt();
+    registry.running.end_with(0);
 }
 
 #[test]
@@ -177,14 +177,14 @@ fn damaged_etcd_store_is_reported_and_served_once_repaired() {
     // Base64 of "/carom/x/commit/0003" and "no record".
     let key = "L2Nhcm9tL3gvY29tbWl0LzAwMDM=";
     etcd.ask("kv/put", &json!({ "key": key, "value": "bm8gcmVjb3Jk" }));
-    let mut control = Control::start_with(&etcd.urls(), &["--cluster", "x"]);
-    let told = control.running.said.wait_for("store unavailable: cannot read");
+    let mut registry = Registry::start_with(&etcd.urls(), &["--cluster", "x"]);
+    let told = registry.running.said.wait_for("store unavailable: cannot read");
     assert!(told.contains("damaged: the last commit of partition 3"), "{told}");
-    let status = control.status().expect("it answers");
+    let status = registry.status().expect("it answers");
     assert_eq!(status["store"]["registered"], false, "{status}");
     etcd.ask("kv/deleterange", &json!({ "key": key }));
-    control.running.said.wait_for("store available again");
-    control.await_owned(PARTITIONS);
+    registry.running.said.wait_for("store available again");
+    registry.await_owned(PARTITIONS);
 }
 
 #[test]
@@ -192,12 +192,12 @@ fn process_stopped_at_a_hung_etcd_releases_its_partitions() {
     let test = "process_stopped_at_a_hung_etcd_releases_its_partitions";
     let Some(etcd) = Etcd::start(test, 1) else { return };
     let relay = Relay::start(&etcd.urls());
-    let mut first = Control::start_leased_for_long(&format!("{},{}", relay.url(), etcd.urls()));
+    let mut first = Registry::start_leased_for_long(&format!("{},{}", relay.url(), etcd.urls()));
     first.await_owned(PARTITIONS);
     relay.hang();
     first.running.interrupt();
     first.running.end_with(0);
-    let second = Control::start(&etcd.urls());
+    let second = Registry::start(&etcd.urls());
     second.await_owned(PARTITIONS);
 }
 
@@ -224,13 +224,13 @@ fn etcd_password_is_used_and_anonymous_access_is_refused() {
     std::fs::write(&file, "secret\n").expect("the folder is ours");
     let file = file.to_str().expect("it has a plain name");
     let flags = ["--etcd-user", "root", "--etcd-password-file", file];
-    let mut named = Control::start_with(&etcd.urls(), &flags);
+    let mut named = Registry::start_with(&etcd.urls(), &flags);
     named.await_owned(PARTITIONS);
     // After a restart, etcd no longer knows the tokens that it has issued.
     etcd.kill(0);
     etcd.launch(0);
     etcd.await_health(0);
-    let other = Control::start_with(&etcd.urls(), &flags);
+    let other = Registry::start_with(&etcd.urls(), &flags);
     await_shares(&named, &other);
     named.running.interrupt();
     named.running.end_with(0);
@@ -247,6 +247,6 @@ fn etcd_over_tls_requires_the_ca_and_client_certificates() {
     trusting.end_with(2);
     assert!(trusting.said.seen[0].contains("--etcd-ca"), "{:#?}", trusting.said.seen);
     let flags = ["--etcd-ca", &ca, "--etcd-cert", &certificate, "--etcd-key", &key];
-    let control = Control::start_with(&etcd.urls(), &flags);
-    control.await_owned(PARTITIONS);
+    let registry = Registry::start_with(&etcd.urls(), &flags);
+    registry.await_owned(PARTITIONS);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carom::{Group, MulticastPool, Node, PathChoice, Profile};
 
-use super::service::Control;
+use super::service::Registry;
 use super::wait_until;
 
 /// Node with the groups that it has joined and not left.
@@ -14,10 +14,10 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Starts a node with these control processes.
-    pub(crate) fn start(controls: &[&str]) -> Self {
+    /// Starts a node with these registry processes.
+    pub(crate) fn start(registries: &[&str]) -> Self {
         let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
-        let builder = builder.pool(MulticastPool::default()).control(controls.iter().copied());
+        let builder = builder.pool(MulticastPool::default()).registry(registries.iter().copied());
         Self { node: builder.start().expect("a node"), groups: BTreeMap::new() }
     }
 
@@ -87,7 +87,7 @@ pub(crate) fn await_views(hosts: &[Host]) {
 /// Waits until the process knows exactly the acknowledged members of every group, including the
 /// groups in `names`.
 pub(crate) fn await_service(
-    control: &Control,
+    registry: &Registry,
     hosts: &[Host],
     names: impl Iterator<Item = String>,
 ) {
@@ -96,9 +96,9 @@ pub(crate) fn await_service(
         groups.entry(name).or_default();
     });
     for (name, expected) in groups {
-        let seen = || control.members(&name);
+        let seen = || registry.members(&name);
         wait_until(
-            &format!("{expected:?} in {name} at {}, last seen {:?}", control.address, seen()),
+            &format!("{expected:?} in {name} at {}, last seen {:?}", registry.address, seen()),
             || seen() == expected,
         );
     }

@@ -1,4 +1,4 @@
-//! `carom control` with etcd, as a separate process.
+//! `carom registry` with etcd, as a separate process.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,27 +9,27 @@ use serde_json::Value;
 use super::process::Running;
 use super::wait_until;
 
-/// Control process.
-pub(crate) struct Control {
+/// Registry process.
+pub(crate) struct Registry {
     pub(crate) running: Running,
     /// Address for nodes.
     pub(crate) address: String,
     http: String,
 }
 
-/// Returns the command of a `carom control` with these members of etcd and short leases.
+/// Returns the command of a `carom registry` with these members of etcd and short leases.
 pub(crate) fn command(urls: &str, more: &[&str]) -> Command {
     command_with(urls, ["2s", "2s"], more)
 }
 
 fn command_with(urls: &str, [lease, detection]: [&str; 2], more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
-    command.args(["control", "--etcd", urls, "--etcd-lease", lease, "--detection", detection]);
+    command.args(["registry", "--etcd", urls, "--etcd-lease", lease, "--detection", detection]);
     command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]).args(more);
     command
 }
 
-impl Control {
+impl Registry {
     /// Starts a process and waits until it serves.
     pub(crate) fn start(urls: &str) -> Self {
         Self::start_with(urls, &[])
@@ -40,18 +40,18 @@ impl Control {
         Self::serve(command(urls, more))
     }
 
-    /// Like [`Control::start`], but the leases of nodes do not expire within a test.
+    /// Like [`Registry::start`], but the leases of nodes do not expire within a test.
     pub(crate) fn start_patient(urls: &str) -> Self {
         Self::serve(command_with(urls, ["2s", "10min"], &[]))
     }
 
-    /// Like [`Control::start_patient`], for a machine that may not run etcd for seconds while it is
+    /// Like [`Registry::start_patient`], for a machine that may not run etcd for seconds while it is
     /// filled. The lease of the process must last, because a full etcd grants no new one.
     pub(crate) fn start_more_patient(urls: &str) -> Self {
         Self::serve(command_with(urls, ["15s", "10min"], &[]))
     }
 
-    /// Like [`Control::start`], but the lease of the process does not expire within a test.
+    /// Like [`Registry::start`], but the lease of the process does not expire within a test.
     pub(crate) fn start_leased_for_long(urls: &str) -> Self {
         Self::serve(command_with(urls, ["10min", "2s"], &[]))
     }

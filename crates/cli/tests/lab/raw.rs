@@ -30,7 +30,7 @@ impl RawNode {
 
     /// Like [`Self::open`], but returns `None` if the address does not listen, or the link ends.
     ///
-    /// The incarnation is always the same. A control process that refuses it fails the test.
+    /// The incarnation is always the same. A registry process that refuses it fails the test.
     pub(crate) fn try_open(address: &str, id: NodeId) -> Option<Self> {
         let mut node = Self::connect(address, id)?;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
@@ -64,7 +64,7 @@ impl RawNode {
     pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut buffer = [0; 4096];
         loop {
-            if let Some(frame) = self.reader.next_frame().expect("a control process makes sense") {
+            if let Some(frame) = self.reader.next_frame().expect("a registry process makes sense") {
                 return Some(frame);
             }
             match self.stream.read(&mut buffer) {

@@ -39,9 +39,9 @@ fn host_with_a_changed_address_is_met_through_the_service() {
     let Some(lab) = Lab::new("an address changes at the service", 2, MTU) else { return };
     let dir = TempDir::new().expect("a directory");
     let store = dir.path().to_str().expect("a name of letters");
-    let mut control = lab.at(1).start(&["control", "--store", store]);
-    control.said.wait_for("serving at");
-    assert_goes_on_elsewhere(&lab, &["--control", &lab.at(1).address]);
+    let mut registry = lab.at(1).start(&["registry", "--store", store]);
+    registry.said.wait_for("serving at");
+    assert_goes_on_elsewhere(&lab, &["--registry", &lab.at(1).address]);
 }
 
 /// Changes the address of the lab's second host while it publishes and subscribes.

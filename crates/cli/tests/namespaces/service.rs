@@ -16,7 +16,7 @@ fn traffic_continues_while_the_service_is_cut_off() {
     let Some(lab) = Lab::new(test, 3, MTU) else { return };
     let [serving, receiver, sender] = lab.hosts() else { panic!("there are three") };
     let (_service, _folder) = serve(serving, &[]);
-    let flags = ["--control", &serving.address, "--path", "unicast"];
+    let flags = ["--registry", &serving.address, "--path", "unicast"];
     let args = [&["sub", "numbers", "--loss", "5%"], &flags[..]].concat();
     let mut sub = receiver.start(&args);
     sub.said.wait_for("joined numbers");
@@ -52,7 +52,7 @@ fn partial_views_repair_losses_and_are_refreshed() {
     let Some(lab) = Lab::new("partial views", 9, MTU) else { return };
     let [serving, receivers @ .., sender] = lab.hosts() else { panic!("there are nine") };
     let (_service, _folder) = serve(serving, &["--view-size", "5"]);
-    let flags = ["--control", &serving.address];
+    let flags = ["--registry", &serving.address];
     let mut witness = serving.start(&[&["sub", "numbers", "--json"], &flags[..]].concat());
     witness.said.wait_for("joined numbers");
     let mut subs = subscribe(receivers, &[&["--json", "--loss", "5%"], &flags[..]].concat());
@@ -86,7 +86,7 @@ fn partial_views_repair_losses_and_are_refreshed() {
 fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = folder.path().to_str().expect("it has a plain name");
-    let mut service = host.start(&[&["control", "--store", store, "--no-http"], more].concat());
+    let mut service = host.start(&[&["registry", "--store", store, "--no-http"], more].concat());
     service.said.wait_for(&format!("serving at {}:7402", host.address));
     (service, folder)
 }

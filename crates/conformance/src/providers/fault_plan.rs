@@ -13,11 +13,11 @@ use crate::step::Step;
 /// A kind of fault of the service.
 #[derive(Clone, Copy, Debug)]
 enum ServiceFault {
-    /// A control process is killed for good.
+    /// A registry process is killed for good.
     Killed,
-    /// A control process is killed and restarted.
+    /// A registry process is killed and restarted.
     Restarted,
-    /// A control process is paused for a while.
+    /// A registry process is paused for a while.
     Paused,
     /// Some hosts of members and of the service are partitioned from the others for a while.
     CutOff,

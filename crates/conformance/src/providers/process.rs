@@ -1,4 +1,4 @@
-//! A control process on a host.
+//! A registry process on a host.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +29,7 @@ struct Peer {
     to_it: FrameReader,
 }
 
-/// A request of a control process to the store, or an acknowledgment to be checked.
+/// A request of a registry process to the store, or an acknowledgment to be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessEvent {
     /// A commit is to be stored, in the term in which the process got the partition.
@@ -48,7 +48,7 @@ pub enum ProcessEvent {
     },
 }
 
-/// A report of the store to a control process.
+/// A report of the store to a registry process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoreReport {
     /// The result of a commit.
@@ -163,7 +163,7 @@ impl Process {
                 self.events.extend(groups.map(|group| ProcessEvent::Acknowledged { group, node }));
             }
             LinkCommand::Close { link } => _ = self.peers.remove(link),
-            LinkCommand::Open { .. } => unreachable!("a control process opens no links"),
+            LinkCommand::Open { .. } => unreachable!("a registry process opens no links"),
         }
     }
 }

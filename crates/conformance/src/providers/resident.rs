@@ -11,7 +11,7 @@ use super::process::{Process, ProcessEvent, StoreReport};
 pub enum Resident<M> {
     /// A member of groups.
     Member(M),
-    /// A control process.
+    /// A registry process.
     Process(Box<Process>),
     /// The failure detector of a rack.
     Detector(Box<Detector>),
@@ -22,7 +22,7 @@ pub enum Resident<M> {
 pub enum ResidentCommand<C> {
     /// A request of the member's application.
     Member(C),
-    /// A report of the store to a control process.
+    /// A report of the store to a registry process.
     Process(StoreReport),
 }
 
@@ -31,7 +31,7 @@ pub enum ResidentCommand<C> {
 pub enum ResidentEvent<E> {
     /// An event of a member.
     Member(E),
-    /// An event of a control process.
+    /// An event of a registry process.
     Process(ProcessEvent),
 }
 
@@ -52,7 +52,7 @@ impl<M> Resident<M> {
         }
     }
 
-    /// Returns the control process, if it is one.
+    /// Returns the registry process, if it is one.
     pub fn process(&self) -> Option<&Process> {
         match self {
             Self::Process(process) => Some(process),

@@ -14,11 +14,11 @@ use super::services::{Services, ServicesConfig};
 
 /// The membership service of a run.
 ///
-/// Its hosts follow those of the members: those of the control processes, that of the store if
+/// Its hosts follow those of the members: those of the registry processes, that of the store if
 /// there are several processes, then those of the detectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Number of control processes. A single one has its store in its own machine.
+    /// Number of registry processes. A single one has its store in its own machine.
     pub processes: u32,
     /// Maximum time for which a node may be silent.
     pub lease: Duration,

@@ -1,4 +1,4 @@
-//! The control processes of a world, and the exchange between them and their store.
+//! The registry processes of a world, and the exchange between them and their store.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,9 +17,9 @@ use super::store::Store;
 /// Configuration of a membership service.
 #[derive(Clone, Debug)]
 pub struct ServicesConfig {
-    /// Settings of every control process.
+    /// Settings of every registry process.
     pub server: ServerConfig,
-    /// Hosts of the control processes, one for each. At least one.
+    /// Hosts of the registry processes, one for each. At least one.
     pub hosts: Vec<HostIx>,
     /// Place of the store in the network, from which processes can be partitioned. `None` if there
     /// is one process, with its store in the same machine.
@@ -45,7 +45,7 @@ pub struct Services {
     rng: Rng,
 }
 
-/// A host for a control process.
+/// A host for a registry process.
 #[derive(Debug, Default)]
 struct Place {
     /// Number of the process that runs there.
@@ -172,10 +172,10 @@ impl Services {
         world.spawn(host, id, Resident::Detector(Box::new(detector)));
     }
 
-    /// Handles an event of a control process.
+    /// Handles an event of a registry process.
     pub fn handle_event(&mut self, at: Time, host: HostIx, event: ProcessEvent) {
         let place = self.config.hosts.iter().position(|it| *it == host);
-        let place = place.expect("control processes run where they were started");
+        let place = place.expect("registry processes run where they were started");
         let Some(life) = self.places[place].life else { return };
         match event {
             ProcessEvent::Commit { commit, term } => {

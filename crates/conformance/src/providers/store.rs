@@ -1,4 +1,4 @@
-//! The store of the control processes: every partition, and its owner.
+//! The store of the registry processes: every partition, and its owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -41,7 +41,7 @@ impl<'a> Cluster<'a> {
     pub(crate) fn new(subject: &'a dyn Subject, loss: f64, seed: u64) -> Self {
         let jitter = Jitter::Uniform(Duration::from_micros(300));
         let link = Link::of_delay(Duration::from_micros(50)).with_jitter(jitter);
-        // The hosts of two control processes and their store follow those of the nodes.
+        // The hosts of two registry processes and their store follow those of the nodes.
         let topology = Topology::lan(HOSTS as u32 + 3, link);
         let loss = Loss::Uniform(loss);
         let mut rng = Rng::new(seed ^ 0x5017e);
@@ -164,7 +164,7 @@ impl<'a> Cluster<'a> {
         self.world.apply(&Fault::Partition(self.cut_off.iter().copied().collect()));
     }
 
-    /// Ends all partitions and pauses, and starts all control processes.
+    /// Ends all partitions and pauses, and starts all registry processes.
     pub(crate) fn heal(&mut self) {
         self.cut_off.clear();
         self.world.apply(&Fault::Heal);

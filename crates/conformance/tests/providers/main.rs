@@ -70,7 +70,7 @@ struct Listed;
 /// Gossip with default settings, with host 0 as the seed.
 struct Gossiped;
 
-/// A service of two control processes.
+/// A service of two registry processes.
 struct Served;
 
 impl Subject for Listed {

@@ -1,4 +1,4 @@
-//! The membership service: nodes, control processes and a failing store, in virtual time.
+//! The membership service: nodes, registry processes and a failing store, in virtual time.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Control processes that are paused, away, or killed while groups change.
+//! Registry processes that are paused, away, or killed while groups change.
 
 use std::time::Duration;
 

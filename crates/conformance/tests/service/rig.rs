@@ -1,4 +1,4 @@
-//! Nodes, control processes and a store in virtual time.
+//! Nodes, registry processes and a store in virtual time.
 
 mod host;
 mod link;

@@ -33,11 +33,11 @@ const ARROWS: [Arrow; 14] = [
             "carom-terminal",
         ],
     },
-    Arrow { name: "carom-control", folder: "control", imports: &["carom-proto"] },
+    Arrow { name: "carom-registry", folder: "registry", imports: &["carom-proto"] },
     Arrow {
         name: "carom-cli",
         folder: "cli",
-        imports: &["carom", "carom-proto", "carom-control", "carom-files", "carom-terminal"],
+        imports: &["carom", "carom-proto", "carom-registry", "carom-files", "carom-terminal"],
     },
     Arrow {
         name: "carom-lab",

@@ -14,7 +14,7 @@ pub(crate) struct Provider {
     pub(crate) endpoint: SocketAddr,
     pub(crate) static_members: Option<Vec<(NodeId, SocketAddr)>>,
     /// Membership services. If there are any, no other provider is used.
-    pub(crate) controls: Vec<SocketAddr>,
+    pub(crate) registries: Vec<SocketAddr>,
     pub(crate) cluster: String,
     pub(crate) rack: String,
     /// Number of the network, for nodes that find each other by gossip.
@@ -32,9 +32,9 @@ impl Provider {
             let nodes = members.into_iter().map(|(node, address)| (node, Endpoint(address)));
             return Box::new(StaticMembership::new(self.origin, nodes));
         }
-        if !self.controls.is_empty() {
+        if !self.registries.is_empty() {
             let config = ServiceConfig {
-                addresses: self.controls.into_iter().map(Endpoint).collect(),
+                addresses: self.registries.into_iter().map(Endpoint).collect(),
                 cluster: self.cluster,
                 rack: self.rack,
                 ..ServiceConfig::default()

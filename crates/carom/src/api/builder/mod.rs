@@ -30,7 +30,7 @@ pub struct Builder {
     pool: MulticastPool,
     seeds: Vec<String>,
     static_members: Option<Vec<(NodeId, SocketAddr)>>,
-    controls: Vec<String>,
+    registries: Vec<String>,
     cluster: String,
     rack: String,
     node_id: Option<NodeId>,
@@ -64,7 +64,7 @@ impl Default for Builder {
             pool: MulticastPool::default(),
             seeds: Vec::new(),
             static_members: None,
-            controls: Vec::new(),
+            registries: Vec::new(),
             cluster: String::new(),
             rack: String::new(),
             node_id: None,
@@ -145,14 +145,14 @@ impl Builder {
         self
     }
 
-    /// Adds addresses of membership services (`carom control` processes), each as `HOST:PORT` or
+    /// Adds addresses of membership services (`carom registry` processes), each as `HOST:PORT` or
     /// `HOST`.
     ///
     /// One address is enough, because each service knows the others. The node then finds other
     /// nodes only through the service. While the service is unreachable, the node continues with
     /// the members it knows, and joining a group fails. Default: none.
-    pub fn control<S: AsRef<str>>(mut self, addresses: impl IntoIterator<Item = S>) -> Self {
-        self.controls.extend(addresses.into_iter().map(|address| address.as_ref().to_owned()));
+    pub fn registry<S: AsRef<str>>(mut self, addresses: impl IntoIterator<Item = S>) -> Self {
+        self.registries.extend(addresses.into_iter().map(|address| address.as_ref().to_owned()));
         self
     }
 

@@ -32,9 +32,9 @@ impl Builder {
         for seed in &self.seeds {
             refuse_name(seed)?;
         }
-        if let Some(address) = self.controls.first() {
+        if let Some(address) = self.registries.first() {
             let reason = "simulated worlds do not support membership services".into();
-            return Err(StartError::Control { address: address.clone(), reason });
+            return Err(StartError::Registry { address: address.clone(), reason });
         }
         let explicit_seeds = seeds::resolve(&self.seeds, host.endpoint())?;
         let taken = StartError::AddressInUse { port: DEFAULT_PORT, multicast: false };
@@ -51,7 +51,7 @@ impl Builder {
             network: 0,
             seeds: self.all_seeds(explicit_seeds, host.endpoint()),
             static_members: self.static_members,
-            controls: Vec::new(),
+            registries: Vec::new(),
             cluster: self.cluster,
             rack: self.rack,
             has_lan: true,
@@ -66,7 +66,7 @@ impl Builder {
             origin,
             seed: rng.next_u64(),
             seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
-            controls: Vec::new(),
+            registries: Vec::new(),
             notices: Arc::new(NoticeLog::default()),
             first_status: first_status(id, host),
             queue_events: self.queue_events,

@@ -42,12 +42,12 @@ impl Builder {
             multicast_port: has_multicast.then_some(self.multicast_port),
         })?;
         let explicit_seeds = seeds::resolve(&self.seeds, sockets.endpoint)?;
-        let controls = seeds::resolve_controls(&self.controls)?;
+        let registries = seeds::resolve_registries(&self.registries)?;
         let driver = match &self.driver {
             Some(driver) => driver.share(),
             None => Driver::new().map_err(|error| StartError::system("start a thread", error))?,
         };
-        let (runtime, state) = self.runtime(&choice, sockets, explicit_seeds, controls);
+        let (runtime, state) = self.runtime(&choice, sockets, explicit_seeds, registries);
         match driver.attach(runtime) {
             Some(Ok(driver)) => Ok(Node::new(NodeHandle { driver, state })),
             Some(Err(error)) => Err(StartError::system("watch the sockets", error)),
@@ -61,7 +61,7 @@ impl Builder {
         choice: &InterfaceChoice,
         sockets: Sockets,
         explicit_seeds: Vec<SocketAddr>,
-        controls: Vec<SocketAddr>,
+        registries: Vec<SocketAddr>,
     ) -> (NodeRuntime<UdpNetwork>, Arc<NodeState>) {
         let id = self.node_id.unwrap_or_else(|| NodeId(system_random()));
         let origin = Origin { node: id, incarnation: Incarnation(system_random()) };
@@ -75,7 +75,7 @@ impl Builder {
             network: self.multicast_port.into(),
             seeds: self.all_seeds(explicit_seeds, sockets.endpoint),
             static_members: self.static_members,
-            controls,
+            registries,
             cluster: self.cluster,
             rack: self.rack,
             has_lan: sockets.multicast_port().is_some(),
@@ -102,7 +102,7 @@ impl Builder {
             origin,
             seed: node_seed,
             seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
-            controls: self.controls,
+            registries: self.registries,
             notices,
             first_status,
             queue_events: self.queue_events,

@@ -61,7 +61,7 @@ pub(crate) struct NodeSpec {
     /// Seeds given by the caller, one of which must answer.
     pub(crate) seeds: Vec<String>,
     /// Membership services given by the caller, one of which must answer.
-    pub(crate) controls: Vec<String>,
+    pub(crate) registries: Vec<String>,
     pub(crate) notices: Arc<NoticeLog>,
     pub(crate) first_status: Status,
     pub(crate) queue_events: usize,
@@ -95,7 +95,7 @@ impl<N: Network> NodeRuntime<N> {
             queue_events: spec.queue_events,
             groups: Groups::default(),
             schedule: SendSchedule::default(),
-            joins: PendingJoins::new(spec.seeds, spec.controls),
+            joins: PendingJoins::new(spec.seeds, spec.registries),
             confirms: Confirms::default(),
             calls: Calls::default(),
             closing: None,

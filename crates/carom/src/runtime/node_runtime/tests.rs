@@ -111,7 +111,7 @@ fn runtime_and_state(service: &Played) -> (NodeRuntime<SimNetwork>, Arc<NodeStat
         origin: Origin { node: id, incarnation: Incarnation(1) },
         seed: 7,
         seeds: Vec::new(),
-        controls: vec!["control:7402".into()],
+        registries: vec!["registry:7402".into()],
         notices: Arc::new(NoticeLog::default()),
         first_status,
         queue_events: 16,

@@ -40,7 +40,7 @@ impl JoinGroupError {
                     .into()
             }
             Self::ServiceAway { .. } => {
-                "start `carom control` there, or check address, port, cluster and firewall (TCP)"
+                "start `carom registry` there, or check address, port, cluster and firewall (TCP)"
                     .into()
             }
             Self::Closed => "start a new node".into(),

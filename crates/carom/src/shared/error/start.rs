@@ -50,7 +50,7 @@ pub enum StartError {
     /// The address of a membership service is invalid, or its name does not resolve to an IPv4
     /// address.
     #[error("membership service {address:?}: {reason}")]
-    Control {
+    Registry {
         /// Address as given.
         address: String,
         /// Reason for the refusal.
@@ -118,7 +118,7 @@ impl StartError {
                  choose another port"
                     .into()
             }
-            Self::Control { .. } => "give the address as HOST:PORT, such as 10.0.0.1:7402".into(),
+            Self::Registry { .. } => "give the address as HOST:PORT, such as 10.0.0.1:7402".into(),
             Self::LongName { .. } => "choose a shorter name".into(),
             Self::Seed { .. } => "give each seed as HOST:PORT, such as 10.0.0.1:7400".into(),
             Self::Pool { .. } => {
@@ -179,7 +179,7 @@ mod tests {
             StartError::NoInterface,
             StartError::Permission { action: "bind".into() },
             StartError::Seed { seed: "x".into(), reason: "no port".into() },
-            StartError::Control { address: "x".into(), reason: "no port".into() },
+            StartError::Registry { address: "x".into(), reason: "no port".into() },
             StartError::LongName { name: "x".into() },
             StartError::Pool { pool: MulticastPool::default() },
             StartError::MulticastPort,

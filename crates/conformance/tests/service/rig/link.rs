@@ -1,4 +1,4 @@
-//! Connections from nodes to control processes: they open, carry frames in order, and end.
+//! Connections from nodes to registry processes: they open, carry frames in order, and end.
 
 use std::time::Duration;
 

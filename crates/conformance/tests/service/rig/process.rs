@@ -1,4 +1,4 @@
-//! The control processes of the rig: they start and end, own partitions, and send and store.
+//! The registry processes of the rig: they start and end, own partitions, and send and store.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Connections of a node, detector or observer to the control processes of a cluster.
+//! Connections of a node, detector or observer to the registry processes of a cluster.
 //!
 //! A process is known by its TCP address, and has at most one connection at a time. This file opens
 //! and greets connections, keeps them alive, and tries again after a pause. Its users decide which

@@ -1,10 +1,10 @@
 //! Failure detector of a rack.
 //!
-//! It is a separate process with a connection to every control process that it knows. Each control
+//! It is a separate process with a connection to every registry process that it knows. Each registry
 //! process assigns it nodes to watch: the nodes of its rack, those of racks without a detector, and
 //! the next detector in the chain (Ricochet 3.2.3). The detector pings them over UDP. It suspects
 //! silent nodes and pings them several times more. A node that does not answer within the detection
-//! time is reported to all control processes. They remove it unless they have heard from it
+//! time is reported to all registry processes. They remove it unless they have heard from it
 //! themselves.
 //!
 //! A detector is driven like a [`Membership`](crate::membership::Membership) provider, and has no
@@ -22,7 +22,7 @@ use crate::{Class, Destination, Endpoint, Incarnation, NodeId, Time, Transmit, W
 /// Settings of a failure detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorConfig {
-    /// TCP addresses of control processes. One is enough, because each names the others. At least
+    /// TCP addresses of registry processes. One is enough, because each names the others. At least
     /// one.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.
@@ -60,12 +60,12 @@ pub struct Detector {
     own: NodeId,
     detection_time: Option<Duration>,
     processes: Processes,
-    /// Assignments by the address of the control process that made them.
+    /// Assignments by the address of the registry process that made them.
     assignments: BTreeMap<Endpoint, Assignment>,
     pinger: Pinger,
 }
 
-/// Nodes that one control process wants watched.
+/// Nodes that one registry process wants watched.
 #[derive(Debug, Default)]
 struct Assignment {
     watched: BTreeMap<NodeId, Member>,
@@ -117,7 +117,7 @@ impl Detector {
         }
     }
 
-    /// Sends a goodbye to all control processes, so that another detector takes over the rack at
+    /// Sends a goodbye to all registry processes, so that another detector takes over the rack at
     /// once.
     pub fn shut_down(&mut self) {
         self.processes.shut_down();
@@ -150,12 +150,12 @@ impl Detector {
         self.pinger.targets()
     }
 
-    /// Returns the known addresses of control processes, with `true` for those that are connected.
+    /// Returns the known addresses of registry processes, with `true` for those that are connected.
     pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.processes.addresses()
     }
 
-    /// Returns the reason of the last refusal by a control process, unless one has sent a welcome
+    /// Returns the reason of the last refusal by a registry process, unless one has sent a welcome
     /// since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.processes.last_refusal()

@@ -8,7 +8,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | control process | one running service; any number of them serve one cluster |
+//! | registry process | one running service; any number of them serve one cluster |
 //! | partition | the groups with the same remainder of their id; see [`frame::partition_of`] |
 //! | owner | the one process that serves a partition at a given time |
 //! | link | a TCP connection from a node, detector or observer to a process |

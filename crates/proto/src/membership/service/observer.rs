@@ -1,6 +1,6 @@
 //! Observer: a client that receives the members of groups and is in none.
 //!
-//! An observer has a connection to every control process. The owner of a group sends it the group's
+//! An observer has a connection to every registry process. The owner of a group sends it the group's
 //! members and changes. When a process is unreachable, its groups stay as last reported, and the
 //! observer is not *current* until the partitions were sent again by this or another process.
 //!
@@ -22,7 +22,7 @@ use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Time, Wakeup}
 /// Settings of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObserverConfig {
-    /// TCP addresses of control processes. One is enough, because each names the others. At least
+    /// TCP addresses of registry processes. One is enough, because each names the others. At least
     /// one.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.
@@ -113,7 +113,7 @@ impl Observer {
         self.process_events(now);
     }
 
-    /// Sends a goodbye to all control processes.
+    /// Sends a goodbye to all registry processes.
     pub fn shut_down(&mut self) {
         self.processes.shut_down();
     }
@@ -150,12 +150,12 @@ impl Observer {
         }
     }
 
-    /// Returns the known addresses of control processes, with `true` for those that are connected.
+    /// Returns the known addresses of registry processes, with `true` for those that are connected.
     pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.processes.addresses()
     }
 
-    /// Returns the reason of the last refusal by a control process, unless one has sent a welcome
+    /// Returns the reason of the last refusal by a registry process, unless one has sent a welcome
     /// since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.processes.last_refusal()

@@ -1,4 +1,4 @@
-//! The control processes of a cluster, as seen by a detector or observer.
+//! The registry processes of a cluster, as seen by a detector or observer.
 //!
 //! Each process names the others, so one address is enough at first. All are connected. Two
 //! addresses of one process become one, because a process keeps one connection to a detector.

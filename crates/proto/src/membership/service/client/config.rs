@@ -8,7 +8,7 @@ use crate::membership::service::protocol::frame::MAX_TEXT_BYTES;
 /// Settings of the provider [`Service`](super::Service).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// TCP addresses of control processes. One is enough, because each names the others. At least
+    /// TCP addresses of registry processes. One is enough, because each names the others. At least
     /// one.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.

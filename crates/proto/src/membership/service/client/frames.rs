@@ -1,4 +1,4 @@
-//! Frames of the control processes.
+//! Frames of the registry processes.
 
 use core::time::Duration;
 

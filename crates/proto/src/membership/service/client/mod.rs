@@ -1,6 +1,6 @@
 //! A node's side of the membership service: the provider [`Service`].
 //!
-//! It keeps a connection to every control process that owns a partition of its groups, and sends
+//! It keeps a connection to every registry process that owns a partition of its groups, and sends
 //! its joins there, many at a time. It derives the node's views from snapshots and updates. While
 //! the service is unreachable, the views stay as they are. After that, they are compared. A node
 //! that was declared dead, or whose address changed, comes back as a later incarnation without help

@@ -1,4 +1,4 @@
-//! The owners of the partitions, as reported by the connected control processes.
+//! The owners of the partitions, as reported by the connected registry processes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 

@@ -6,7 +6,7 @@ pub const MAGIC: u32 = 0xCA70_6D73;
 pub const VERSION: u16 = 3;
 /// Maximum size of a frame in bytes, including its kind and excluding its length.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
-/// Maximum size of a frame to a control process, counted like [`MAX_FRAME_BYTES`].
+/// Maximum size of a frame to a registry process, counted like [`MAX_FRAME_BYTES`].
 ///
 /// It bounds the memory that unfinished frames hold on thousands of connections.
 pub const MAX_REQUEST_BYTES: usize = 1 << 10;

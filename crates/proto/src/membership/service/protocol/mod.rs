@@ -1,4 +1,4 @@
-//! The protocol between nodes, detectors, observers and control processes.
+//! The protocol between nodes, detectors, observers and registry processes.
 
 pub(crate) mod error;
 pub(crate) mod fields;

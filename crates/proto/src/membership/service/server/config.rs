@@ -1,4 +1,4 @@
-//! Settings of a control process.
+//! Settings of a registry process.
 
 use core::num::NonZeroUsize;
 use core::time::Duration;
@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::membership::service::protocol::frame::{MAX_PARTITIONS, MAX_TEXT_BYTES};
 use crate::rdcm::Network;
 
-/// Settings of a control process.
+/// Settings of a registry process.
 ///
 /// Cluster, partitions and detection time must be the same at all processes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! State that the parts of a control process share.
+//! State that the parts of a registry process share.
 
 use super::commit::Origin;
 use super::config::ServerConfig;
@@ -8,7 +8,7 @@ use crate::membership::service::outbox::Outbox;
 use crate::membership::service::protocol::frame::{Frame, JoinRefusal};
 use crate::{GroupId, NodeId, Time, Timers};
 
-/// Time, settings and outputs of a control process. Each part gets it for the duration of a call.
+/// Time, settings and outputs of a registry process. Each part gets it for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
     /// Time of the current or last call.

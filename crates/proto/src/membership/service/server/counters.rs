@@ -1,4 +1,4 @@
-//! Counters of a control process: connections, frames and events.
+//! Counters of a registry process: connections, frames and events.
 
 crate::counters! {
     /// Counts since the process started.

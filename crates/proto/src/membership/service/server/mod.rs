@@ -1,4 +1,4 @@
-//! Decision logic of a control process.
+//! Decision logic of a registry process.
 //!
 //! A driver passes in connections, bytes, results of the store, ownership and the time. After that
 //! it calls [`Server::poll_commit`] until it returns `None`, then [`Server::poll_link`] until it
@@ -52,7 +52,7 @@ use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::rdcm::manager::service::ManagerService;
 use crate::{Endpoint, GroupId, NodeId, Rng, Time, Wakeup};
 
-/// One control process.
+/// One registry process.
 #[derive(Debug)]
 pub struct Server {
     cx: Context,
@@ -72,7 +72,7 @@ pub struct Server {
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Creates a control process that owns nothing. `seed` is the source of all its randomness.
+    /// Creates a registry process that owns nothing. `seed` is the source of all its randomness.
     ///
     /// # Panics
     /// `config` is invalid: no partitions or more than 4096, a detection time or ring time below

@@ -1,4 +1,4 @@
-//! The multicast manager in a control process, and its requests and answers.
+//! The multicast manager in a registry process, and its requests and answers.
 
 use super::context::Context;
 use super::sessions::Sessions;

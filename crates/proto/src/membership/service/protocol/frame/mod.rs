@@ -1,4 +1,4 @@
-//! Frames of the protocol between nodes, detectors, observers and control processes.
+//! Frames of the protocol between nodes, detectors, observers and registry processes.
 //!
 //! Each frame is a length (u32, of what follows: 1 to [`MAX_FRAME_BYTES`]), a kind (u8) and fields.
 //! All numbers are big-endian; `settings` are the 8 bytes of [`GroupSettings`], `member` is 27 or
@@ -123,7 +123,7 @@ pub enum Frame {
     Snapshot(Snapshot),
     /// The changes of a group since the previous version on this connection.
     Update(Update),
-    /// Sign of life. A control process answers with the same frame.
+    /// Sign of life. A registry process answers with the same frame.
     Alive,
     /// Current owners of the partitions.
     Owners(Owners),
@@ -209,7 +209,7 @@ pub enum Role {
 /// Parameters for an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Number that the control process drew when it started.
+    /// Number that the registry process drew when it started.
     pub process: u64,
     /// Maximum silence of the peer before it is declared dead, in milliseconds.
     pub lease_ms: u32,
@@ -223,18 +223,18 @@ pub enum Refusal {
     /// The versions of the protocol differ.
     #[error("the service uses protocol version {ours}, this program version {theirs}")]
     Version {
-        /// Version of the control process.
+        /// Version of the registry process.
         ours: u16,
         /// Version of the peer.
         theirs: u16,
     },
-    /// The control process serves another cluster.
+    /// The registry process serves another cluster.
     #[error("the service belongs to cluster {ours:?}")]
     Cluster {
         /// Name of the served cluster.
         ours: String,
     },
-    /// The control process has the maximum number of connections.
+    /// The registry process has the maximum number of connections.
     #[error("the service has no room for another connection")]
     Full,
     /// The bytes were not a frame, or the frame was not allowed at this point.

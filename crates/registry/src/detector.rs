@@ -1,0 +1,194 @@
+//! Failure detector of a rack: a UDP socket for pings and connections to all registry processes.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
+use carom_proto::membership::service::detector;
+use carom_proto::{Endpoint, NodeId, Time, Transmit, Wakeup};
+use serde::{Deserialize, Serialize};
+
+use crate::driver::{self, Driver, Machine};
+use crate::error::RegistryError;
+use crate::registry::system_random;
+
+/// Running failure detector. Dropping it sends a goodbye and ends it.
+///
+/// ```no_run
+/// use carom_registry::{Detector, DetectorOptions};
+///
+/// let service = "10.0.0.5:7402".parse().expect("an address");
+/// let detector = Detector::start(DetectorOptions::new("rack-7", [service]))?;
+/// println!("watches {:?}", detector.status().watched);
+/// # Ok::<(), carom_registry::RegistryError>(())
+/// ```
+#[derive(Debug)]
+pub struct Detector {
+    driver: Driver<detector::Detector>,
+    id: NodeId,
+    rack: String,
+    address: SocketAddr,
+}
+
+/// Settings of a failure detector.
+#[derive(Clone, Debug)]
+pub struct DetectorOptions {
+    /// Rack to watch, with the name that its nodes were given. At most 255 bytes.
+    pub rack: String,
+    /// Addresses of registry processes. At least one; one is enough, because each process names the
+    /// others.
+    pub registries: Vec<SocketAddr>,
+    /// Cluster name of the service. At most 255 bytes. Default: empty.
+    pub cluster: String,
+    /// Address of the UDP socket that sends and answers pings. Default: any address of the host and
+    /// any free port.
+    pub listen: SocketAddr,
+    /// Address at which other detectors ping this one. Set it if the service runs on the same
+    /// machine. Default: `listen`; if that is any address of the host, the source address of the
+    /// connections to the registry processes.
+    pub advertise: Option<SocketAddr>,
+    /// Time without answers to pings after which a node is reported; at least 100 ms. Default:
+    /// `None`, the service's detection time.
+    pub detection_time: Option<Duration>,
+    /// Seed of the detector's id and of random pauses. Default: from the operating system.
+    pub seed: Option<u64>,
+}
+
+/// Snapshot of a failure detector's state.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct DetectorStatus {
+    /// Id under which registry processes and other detectors know it.
+    pub detector: String,
+    /// Rack that it watches.
+    pub rack: String,
+    /// Address at which it is pinged and from which it pings.
+    pub address: String,
+    /// Registry processes that it knows.
+    pub processes: Vec<ProcessStatus>,
+    /// Nodes and detectors that it pings.
+    pub watched: Vec<String>,
+    /// Reason of the last refusal by a registry process. `None` if a process has accepted the
+    /// detector since.
+    pub refused: Option<String>,
+    /// All counters, by name.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Registry process, as a driver sees it.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct ProcessStatus {
+    /// TCP address.
+    pub address: String,
+    /// `true` if a connection to it is open.
+    pub linked: bool,
+}
+
+impl DetectorOptions {
+    /// Returns the default settings for a rack and the given registry processes.
+    pub fn new(rack: impl Into<String>, registries: impl IntoIterator<Item = SocketAddr>) -> Self {
+        Self {
+            rack: rack.into(),
+            registries: registries.into_iter().collect(),
+            cluster: String::new(),
+            listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+            advertise: None,
+            detection_time: None,
+            seed: None,
+        }
+    }
+}
+
+impl Detector {
+    /// Starts a failure detector.
+    ///
+    /// An unreachable registry process, or a refusal, is not an error: the detector keeps trying and
+    /// reports it in its status.
+    ///
+    /// # Errors
+    /// The UDP address cannot be bound, or the system cannot create a thread.
+    ///
+    /// # Panics
+    /// Panics if `registries` is empty.
+    pub fn start(options: DetectorOptions) -> Result<Self, RegistryError> {
+        let socket = driver::bind(options.listen)?;
+        let listened = socket.local_addr().map_err(RegistryError::Start)?;
+        let address = options.advertise.unwrap_or(listened);
+        let seed = options.seed.unwrap_or_else(system_random);
+        let id = NodeId(seed);
+        let config = detector::DetectorConfig {
+            addresses: options.registries.into_iter().map(Endpoint).collect(),
+            cluster: options.cluster,
+            rack: options.rack.clone(),
+            detection_time: options.detection_time,
+            ..detector::DetectorConfig::default()
+        };
+        let machine = detector::Detector::new(id, Endpoint(address), config, seed);
+        let driver = Driver::start("carom-detector", machine, Some(socket))?;
+        Ok(Self { driver, id, rack: options.rack, address })
+    }
+
+    /// Returns a snapshot of the detector's state.
+    pub fn status(&self) -> DetectorStatus {
+        let machine = self.driver.machine();
+        DetectorStatus {
+            detector: self.id.to_string(),
+            rack: self.rack.clone(),
+            address: self.address.to_string(),
+            processes: machine.processes().map(ProcessStatus::of).collect(),
+            watched: machine.watched().map(|node| node.to_string()).collect(),
+            refused: machine.last_refusal().map(ToString::to_string),
+            counters: machine.stats().into_iter().map(|(name, it)| (name.to_owned(), it)).collect(),
+        }
+    }
+
+    /// Returns `true` if the detector has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.driver.has_ended()
+    }
+
+    /// Sends a goodbye, so that the rack is reassigned to another detector at once, and ends the
+    /// detector.
+    ///
+    /// # Errors
+    /// The detector's thread panicked.
+    pub fn stop(mut self) -> Result<(), RegistryError> {
+        self.driver.stop()
+    }
+}
+
+impl ProcessStatus {
+    pub(crate) fn of((address, linked): (Endpoint, bool)) -> Self {
+        Self { address: address.to_string(), linked }
+    }
+}
+
+impl Machine for detector::Detector {
+    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        self.handle_link(now, link, event);
+    }
+
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        self.handle_datagram(now, source, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.handle_timeout(now);
+    }
+
+    fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.poll_link()
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.poll_transmit(out)
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        self.poll_timeout()
+    }
+
+    fn shut_down(&mut self) {
+        self.shut_down();
+    }
+}

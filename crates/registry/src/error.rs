@@ -1,0 +1,179 @@
+//! Errors of a registry process and of its store.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Error that prevents a registry process from starting or ends it.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The store cannot be used.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}: {}", plain(error))]
+    Listen {
+        /// Command-line flag that sets the address.
+        flag: &'static str,
+        /// Address.
+        address: SocketAddr,
+        /// Error of the operating system.
+        error: io::Error,
+    },
+    /// The system cannot create a thread or a runtime.
+    #[error("cannot start: {}", plain(.0))]
+    Start(io::Error),
+    /// The process panicked. It has already reported the panic.
+    #[error("the registry process has failed")]
+    Panicked,
+}
+
+/// Reason why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The directory cannot be created or the file cannot be opened.
+    #[error("cannot open {path}: {error}")]
+    Open {
+        /// Path of the database.
+        path: PathBuf,
+        /// Error of the system or the database.
+        error: String,
+    },
+    /// A store existed, and its data is gone.
+    #[error("the store has lost its data: {path} {how}")]
+    Lost {
+        /// Path of the database.
+        path: PathBuf,
+        /// Kind of loss: `is empty` or `is missing`.
+        how: &'static str,
+    },
+    /// Another process has the file open.
+    #[error("{path} is in use by another process")]
+    InUse {
+        /// Path of the database.
+        path: PathBuf,
+    },
+    /// The store was written by another version of this program.
+    #[error("store format {found} is not supported: expected {expected}")]
+    Format {
+        /// Format of the store.
+        found: u32,
+        /// Format of this version.
+        expected: u32,
+    },
+    /// The database file has the format of another version of this program.
+    #[error("{path} has file format {found}, which is not supported")]
+    FileFormat {
+        /// Path of the database.
+        path: PathBuf,
+        /// Format of the file.
+        found: u8,
+    },
+    /// The store belongs to another cluster, or has another number of partitions.
+    #[error("the store belongs to {theirs}, not to {ours}")]
+    Other {
+        /// Cluster and partitions of the store.
+        theirs: String,
+        /// Requested cluster and partitions.
+        ours: String,
+    },
+    /// No member of etcd answers, or none that is connected to a majority.
+    #[error("etcd does not answer at {addresses}: {error}")]
+    Unreachable {
+        /// Client addresses that were tried.
+        addresses: String,
+        /// Error of the last attempt.
+        error: String,
+    },
+    /// Etcd answers but rejects the request.
+    #[error("etcd at {addresses} rejected the request: {error}")]
+    Refused {
+        /// Client addresses that were tried.
+        addresses: String,
+        /// Error that etcd returned.
+        error: String,
+    },
+    /// The settings of etcd are invalid.
+    #[error("{0}")]
+    Settings(String),
+    /// The program was built without the feature `etcd`.
+    #[error("this program was built without etcd support")]
+    NotBuilt,
+    /// The stored data is invalid.
+    #[error("the store is damaged: {what}")]
+    Damaged {
+        /// Description of the damage.
+        what: String,
+    },
+    /// A read or write failed.
+    #[error("the store failed: {error}")]
+    Failed {
+        /// Error of the database.
+        error: String,
+        /// `true` if the disk is full.
+        is_full: bool,
+    },
+}
+
+impl StoreError {
+    /// Returns `true` if the disk is full.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Failed { is_full: true, .. })
+    }
+}
+
+/// Returns the text of a system error without its number.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+impl RegistryError {
+    /// Returns a suggestion for resolving the error, for the `fix:` line of the command.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Store(StoreError::Open { .. }) => {
+                "give a writable directory: carom registry --store DIR".into()
+            }
+            Self::Store(StoreError::InUse { .. }) => {
+                "stop the other process, or give another directory: --store DIR".into()
+            }
+            Self::Store(StoreError::Format { .. } | StoreError::FileFormat { .. }) => {
+                "use the version of carom that wrote it, or an empty directory".into()
+            }
+            Self::Store(StoreError::Other { .. }) => {
+                "give the --cluster and --partitions that the store was created with, or use an \
+                 empty directory (with etcd: another --cluster)"
+                    .into()
+            }
+            Self::Store(StoreError::Unreachable { .. }) => {
+                "start etcd, or give its client addresses: --etcd URL,URL,URL".into()
+            }
+            Self::Store(StoreError::Refused { .. }) => {
+                "see the log of etcd, and `carom registry --help` for users and TLS".into()
+            }
+            Self::Store(StoreError::Settings(_)) => "see `carom registry --help`".into(),
+            Self::Store(StoreError::NotBuilt) => {
+                "build it with `cargo build --release --features etcd`, which needs protoc \
+                 (Debian: protobuf-compiler)"
+                    .into()
+            }
+            Self::Store(StoreError::Lost { .. } | StoreError::Damaged { .. }) => {
+                "restore it from a backup, or start with an empty store by --new-store (with etcd: \
+                 another --cluster); running nodes then join again"
+                    .into()
+            }
+            Self::Store(StoreError::Failed { is_full: true, .. }) => "free some disk space".into(),
+            Self::Store(StoreError::Failed { .. }) => "check the disk, and try again".into(),
+            Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
+                format!("stop the process that uses it, or give another port: {flag} ADDRESS:PORT")
+            }
+            Self::Listen { flag, .. } => {
+                format!("give an address of this host: {flag} ADDRESS:PORT")
+            }
+            Self::Start(_) | Self::Panicked => "see the message above, and try again".into(),
+        }
+    }
+}

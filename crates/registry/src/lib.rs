@@ -1,0 +1,44 @@
+//! Carom's membership service as a process.
+//!
+//! The decisions are made by the sans-IO code in [`carom_proto::membership::service`]. This crate
+//! adds the TCP connections, the store, the clock, the status and the metrics. `carom registry` runs
+//! the service, and a test or another program can run it as well:
+//!
+//! ```no_run
+//! use carom_registry::{Registry, Options};
+//!
+//! let registry = Registry::start(Options::new("membership"))?;
+//! println!("nodes give --registry {}", registry.address());
+//! registry.wait()?;
+//! # Ok::<(), carom_registry::RegistryError>(())
+//! ```
+
+mod descriptors;
+mod detector;
+mod driver;
+mod embedded;
+mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod http;
+mod links;
+mod metrics;
+mod observer;
+mod options;
+mod panic_guard;
+mod process;
+mod registry;
+mod status;
+mod store;
+mod store_identity;
+mod writer;
+
+pub use detector::{Detector, DetectorOptions, DetectorStatus, ProcessStatus};
+pub use error::{RegistryError, StoreError};
+pub use observer::{Observation, ObservedChange, ObservedNode, Observer, ObserverOptions};
+pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, EtcdOptions, Options, StoreOptions};
+pub use registry::Registry;
+pub use status::{
+    GroupStatus, KnownDetector, MemberStatus, MulticastGroup, MulticastStatus, NodeStatus,
+    PartitionStatus, Status, StoreStatus,
+};

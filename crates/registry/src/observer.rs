@@ -1,0 +1,179 @@
+//! Observer of the members of groups, for a program that is in none of them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
+use carom_proto::membership::service::frame::ChangeKind;
+use carom_proto::membership::service::observer;
+use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
+
+use crate::driver::{Driver, Machine};
+use crate::error::RegistryError;
+use crate::registry::system_random;
+
+/// Running observer of a membership service. Dropping it ends it.
+///
+/// ```no_run
+/// use carom_registry::{Observer, ObserverOptions};
+///
+/// let service = "10.0.0.5:7402".parse().expect("an address");
+/// let observer = Observer::start(ObserverOptions::new([service]))?;
+/// for change in observer.take_changes() {
+///     println!("{change:?}");
+/// }
+/// # Ok::<(), carom_registry::RegistryError>(())
+/// ```
+#[derive(Debug)]
+pub struct Observer {
+    driver: Driver<observer::Observer>,
+}
+
+/// Settings of an observer.
+#[derive(Clone, Debug)]
+pub struct ObserverOptions {
+    /// Addresses of registry processes. At least one; one is enough, because each process names the
+    /// others.
+    pub registries: Vec<SocketAddr>,
+    /// Cluster name of the service. At most 255 bytes. Default: empty.
+    pub cluster: String,
+    /// Name of the group to observe. Default: `None`, all groups.
+    pub group: Option<String>,
+}
+
+/// Snapshot of an observer's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// `true` if all of the data is current. Otherwise the service, or a part of it, is
+    /// unreachable, and the last known data is shown.
+    pub is_current: bool,
+    /// Reason of the last refusal by a registry process. `None` if a process has accepted the
+    /// observer since.
+    pub refused: Option<String>,
+    /// Nodes that are in at least one observed group, ordered by id.
+    pub nodes: Vec<ObservedNode>,
+}
+
+/// Node that is in at least one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedNode {
+    /// Node id.
+    pub node: NodeId,
+    /// Incarnation of the node in the membership service.
+    pub incarnation: u32,
+    /// UDP endpoint.
+    pub endpoint: SocketAddr,
+    /// Groups of the node, ordered by id.
+    pub groups: Vec<GroupId>,
+}
+
+/// Change of the members of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObservedChange {
+    /// Kind of change: joined, left or failed.
+    pub kind: ChangeKind,
+    /// Group that changed.
+    pub group: GroupId,
+    /// Node that joined, left or failed.
+    pub node: NodeId,
+    /// Incarnation of the node in the membership service.
+    pub incarnation: u32,
+    /// UDP endpoint of the node; its last one if it left or failed.
+    pub endpoint: SocketAddr,
+}
+
+impl ObserverOptions {
+    /// Returns the default settings for the given registry processes.
+    pub fn new(registries: impl IntoIterator<Item = SocketAddr>) -> Self {
+        let (cluster, group) = (String::new(), None);
+        Self { registries: registries.into_iter().collect(), cluster, group }
+    }
+}
+
+impl Observer {
+    /// Starts an observer.
+    ///
+    /// An unreachable registry process, or a refusal, is not an error: the observer keeps trying.
+    ///
+    /// # Errors
+    /// The system cannot create a thread.
+    ///
+    /// # Panics
+    /// Panics if `registries` is empty.
+    pub fn start(options: ObserverOptions) -> Result<Self, RegistryError> {
+        let config = observer::ObserverConfig {
+            addresses: options.registries.into_iter().map(Endpoint).collect(),
+            cluster: options.cluster,
+            group: options.group.as_deref().map(GroupId::of_name),
+            ..observer::ObserverConfig::default()
+        };
+        let machine = observer::Observer::new(config, system_random());
+        Ok(Self { driver: Driver::start("carom-observer", machine, None)? })
+    }
+
+    /// Returns a snapshot of the observer's state.
+    pub fn observe(&self) -> Observation {
+        let machine = self.driver.machine();
+        let mut nodes: BTreeMap<NodeId, ObservedNode> = BTreeMap::new();
+        for (group, observed) in machine.groups() {
+            for member in observed.members.values() {
+                let (incarnation, endpoint) = (member.incarnation, member.endpoint.0);
+                let node = member.node;
+                let fresh = ObservedNode { node, incarnation, endpoint, groups: Vec::new() };
+                let known = nodes.entry(node).or_insert(fresh);
+                // A node that came back may still be listed in a group under its earlier
+                // incarnation.
+                if known.incarnation < incarnation {
+                    (known.incarnation, known.endpoint) = (incarnation, endpoint);
+                }
+                known.groups.push(*group);
+            }
+        }
+        Observation {
+            is_current: machine.is_current(),
+            refused: machine.last_refusal().map(ToString::to_string),
+            nodes: nodes.into_values().collect(),
+        }
+    }
+
+    /// Returns the changes since the last call, in the order in which the service reported them.
+    pub fn take_changes(&self) -> Vec<ObservedChange> {
+        let mut machine = self.driver.machine();
+        let changes = std::iter::from_fn(|| machine.poll_change());
+        let changes = changes.map(|(group, change)| ObservedChange {
+            kind: change.kind,
+            group,
+            node: change.member.node,
+            incarnation: change.member.incarnation,
+            endpoint: change.member.endpoint.0,
+        });
+        changes.collect()
+    }
+
+    /// Returns `true` if the observer has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.driver.has_ended()
+    }
+}
+
+impl Machine for observer::Observer {
+    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        self.handle_link(now, link, event);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.handle_timeout(now);
+    }
+
+    fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.poll_link()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        self.poll_timeout()
+    }
+
+    fn shut_down(&mut self) {
+        self.shut_down();
+    }
+}

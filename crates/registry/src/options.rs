@@ -1,0 +1,103 @@
+//! Settings of a registry process.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use carom_proto::membership::service::server::ServerConfig;
+
+/// Settings of a registry process.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Store for the state.
+    pub store: StoreOptions,
+    /// `true` to move aside an embedded store that is lost or damaged and to start with an empty
+    /// one. Running nodes then join again without intervention. A store that can be read is kept.
+    /// Default: false; a lost or damaged store is an error.
+    pub new_store: bool,
+    /// TCP address for nodes. Port 0 selects any free port. Default: any address of the host, port
+    /// 7402.
+    pub listen: SocketAddr,
+    /// Address that is announced to nodes, if it differs from `listen`. Default: `listen`; if that
+    /// is any address of the host, the host's first address that is not loopback.
+    pub advertise: Option<SocketAddr>,
+    /// Address of the HTTP server for `/status`, `/members` and `/metrics`; `None` disables it.
+    /// Every host that can reach it can list the members of groups. Default: port 7403 on loopback.
+    pub http: Option<SocketAddr>,
+    /// Settings of the service.
+    pub server: ServerConfig,
+    /// Seed of random choices. Default: from the operating system.
+    pub seed: Option<u64>,
+}
+
+/// Store for the state of a registry process.
+#[derive(Clone, Debug)]
+pub enum StoreOptions {
+    /// Embedded store in a directory of its own, which is created if it is missing. The process
+    /// owns all partitions.
+    Embedded(PathBuf),
+    /// Store in etcd, shared by any number of processes. Requires the feature `etcd`.
+    Etcd(EtcdOptions),
+}
+
+/// Addresses, lease and credentials for etcd.
+#[derive(Clone)]
+pub struct EtcdOptions {
+    /// Client addresses, `http://HOST:PORT` or `https://HOST:PORT`. Give those of all members,
+    /// because the next one is used if one does not answer.
+    pub urls: Vec<String>,
+    /// Time that this process may be disconnected from etcd before others take over its partitions,
+    /// in whole seconds. Etcd extends it if it is shorter than its own elections take. Default: 5
+    /// s.
+    pub lease: Duration,
+    /// User name and password. Default: none.
+    pub user: Option<(String, String)>,
+    /// File with the CA certificate (PEM) of the etcd servers, for `https`.
+    pub ca: Option<PathBuf>,
+    /// Files with the client certificate and its key (PEM), for `https`.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// Default TCP port for nodes.
+pub const DEFAULT_PORT: u16 = 7402;
+/// Default TCP port for status and metrics.
+pub const DEFAULT_HTTP_PORT: u16 = 7403;
+
+impl Options {
+    /// Returns the default settings, with an embedded store in `directory`.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            store: StoreOptions::Embedded(directory.into()),
+            new_store: false,
+            listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), DEFAULT_PORT),
+            advertise: None,
+            http: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DEFAULT_HTTP_PORT)),
+            server: ServerConfig::default(),
+            seed: None,
+        }
+    }
+}
+
+impl EtcdOptions {
+    /// Returns the default settings, for an etcd at the given addresses.
+    pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let urls = urls.into_iter().map(Into::into).collect();
+        Self { urls, lease: Duration::from_secs(5), user: None, ca: None, identity: None }
+    }
+}
+
+impl fmt::Debug for EtcdOptions {
+    /// Omits the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map(|(name, _)| name);
+        let Self { urls, lease, ca, identity, .. } = self;
+        f.debug_struct("EtcdOptions")
+            .field("urls", urls)
+            .field("lease", lease)
+            .field("user", &user)
+            .field("ca", ca)
+            .field("identity", identity)
+            .finish()
+    }
+}

@@ -1,0 +1,275 @@
+//! Event loop of a registry process: it passes events to the server and carries out the server's
+//! commands.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
+use carom_proto::membership::service::server::{Server, ServerConfig};
+use carom_proto::{Endpoint, Time};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::error::StoreError;
+use crate::http::StatusRequest;
+use crate::links::{Arrival, Links};
+use crate::status::{GroupStatus, Status, StatusContext};
+use crate::store::{Store, StoreEvent};
+
+/// Registry process.
+#[derive(Debug)]
+pub(crate) struct Process<S: Store> {
+    server: Server,
+    config: ServerConfig,
+    links: Links,
+    store: S,
+    address: SocketAddr,
+    /// Reason why the process cannot serve at the moment, if there is one.
+    trouble: watch::Sender<Option<String>>,
+    begun: Instant,
+}
+
+/// Receivers of all events of a process. `R` is the report type of its store.
+#[derive(Debug)]
+pub(crate) struct Inputs<R> {
+    pub(crate) accepted: mpsc::Receiver<(TcpStream, SocketAddr)>,
+    pub(crate) arrivals: mpsc::Receiver<Arrival>,
+    pub(crate) reports: mpsc::Receiver<R>,
+    pub(crate) requests: mpsc::Receiver<StatusRequest>,
+    pub(crate) stop: oneshot::Receiver<()>,
+}
+
+/// One event.
+enum Input<R> {
+    Accepted(TcpStream, SocketAddr),
+    Arrival(Arrival),
+    Report(R),
+    Request(StatusRequest),
+    Time,
+}
+
+/// Maximum number of inputs of one kind handled before the server's commands are polled.
+const BATCH: usize = 64;
+/// Time limit for completing open requests, and then for writing queued data, when the process
+/// stops.
+const STOP_WITHIN: Duration = Duration::from_millis(500);
+/// Time limit for the store to release its partitions. It is longer than the store tries.
+const CLOSE_WITHIN: Duration = Duration::from_secs(4);
+
+impl<S: Store> Process<S> {
+    pub(crate) fn new(
+        server: Server,
+        config: ServerConfig,
+        links: Links,
+        store: S,
+        address: SocketAddr,
+        trouble: watch::Sender<Option<String>>,
+    ) -> Self {
+        Self { server, config, links, store, address, trouble, begun: Instant::now() }
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    /// The store cannot be used any more.
+    pub(crate) async fn run(mut self, mut inputs: Inputs<S::Report>) -> Result<(), StoreError> {
+        loop {
+            self.run_commands();
+            if let Some(error) = self.store.take_failure() {
+                return Err(error);
+            }
+            let wakeup = self.server.poll_timeout().map(|wakeup| self.instant(wakeup.at));
+            let due = wakeup.into_iter().chain(self.store.due()).min();
+            let input = tokio::select! {
+                Some(report) = inputs.reports.recv() => Input::Report(report),
+                Some((stream, from)) = inputs.accepted.recv() => Input::Accepted(stream, from),
+                Some(arrival) = inputs.arrivals.recv() => Input::Arrival(arrival),
+                Some(request) = inputs.requests.recv() => Input::Request(request),
+                () = sleep_until(due) => Input::Time,
+                _ = &mut inputs.stop => break,
+            };
+            // The process may have been stalled. Partitions that it has lost meanwhile must be
+            // known before any request is answered.
+            self.store.handle_time(Instant::now());
+            self.forward_store_events();
+            self.on_input(input, &mut inputs);
+        }
+        let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
+        // The last acknowledgments must be written before the runtime ends with its tasks.
+        let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
+        if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
+            tracing::warn!("the store did not release the owned partitions in time");
+        }
+        self.store.take_failure().map_or(Ok(()), Err)
+    }
+
+    fn on_input(&mut self, input: Input<S::Report>, inputs: &mut Inputs<S::Report>) {
+        match input {
+            Input::Accepted(..) if !self.store.is_serving() => {}
+            Input::Accepted(stream, from) => {
+                let link = self.links.add(stream);
+                self.server.handle_accepted(self.now(), link, Endpoint(from));
+            }
+            Input::Arrival(arrival) => {
+                self.on_arrival(arrival);
+                for _ in 1..BATCH {
+                    let Ok(arrival) = inputs.arrivals.try_recv() else { break };
+                    self.on_arrival(arrival);
+                }
+            }
+            Input::Report(report) => {
+                self.store.handle_report(Instant::now(), report);
+                for _ in 1..BATCH {
+                    let Ok(report) = inputs.reports.try_recv() else { break };
+                    self.store.handle_report(Instant::now(), report);
+                }
+            }
+            Input::Request(request) => self.answer(request),
+            Input::Time => self.server.handle_timeout(self.now()),
+        }
+    }
+
+    /// Acknowledges the requests that are still open.
+    async fn finish(&mut self, inputs: &mut Inputs<S::Report>) {
+        while self.server.open_requests() > 0 {
+            let Some(report) = inputs.reports.recv().await else { return };
+            self.store.handle_time(Instant::now());
+            self.store.handle_report(Instant::now(), report);
+            self.run_commands();
+        }
+    }
+
+    /// Passes the events of the store to the server.
+    fn forward_store_events(&mut self) {
+        let trouble = self.store.trouble();
+        self.trouble.send_if_modified(|known| {
+            let is_new = known.as_deref() != trouble;
+            if is_new {
+                *known = trouble.map(str::to_owned);
+            }
+            is_new
+        });
+        while let Some(event) = self.store.poll() {
+            let now = self.now();
+            match event {
+                StoreEvent::Committed(id, Ok(())) => self.server.handle_committed(now, id),
+                StoreEvent::Committed(id, Err(why)) => {
+                    self.server.handle_commit_failed(now, id, why);
+                }
+                StoreEvent::Loaded(partition, state) => self.server.load(partition, state),
+                StoreEvent::Applied(partition, after, changes) => {
+                    if !self.server.handle_applied(now, partition, after, &changes) {
+                        self.store.reload(partition);
+                    }
+                }
+                StoreEvent::Owned(partition) => match self.server.state(partition) {
+                    Some(_) => self.server.own(now, partition),
+                    None => self.store.reload(partition),
+                },
+                StoreEvent::Lost(partition) => self.server.disown(now, partition),
+                StoreEvent::Owners(owners) => self.server.set_owners(owners),
+            }
+        }
+        if !self.store.is_serving() {
+            for link in self.links.close_all() {
+                self.closed(link, LinkEnd::Broken);
+            }
+        }
+    }
+
+    fn on_arrival(&mut self, arrival: Arrival) {
+        let now = self.now();
+        match arrival {
+            Arrival::Bytes(link, bytes) => {
+                // The server may have closed the connection while the bytes were in flight.
+                if self.links.contains(link) {
+                    self.server.handle_link(now, link, LinkEvent::Received(&bytes));
+                }
+            }
+            Arrival::End(link, why) => {
+                if self.links.close(link) {
+                    self.server.handle_link(now, link, LinkEvent::Closed { why });
+                }
+            }
+        }
+    }
+
+    /// Carries out the commands of the server until it has no more.
+    fn run_commands(&mut self) {
+        loop {
+            self.forward_store_events();
+            while let Some(commit) = self.server.poll_commit() {
+                let state = self.server.state(commit.partition);
+                self.store.commit(commit, state.expect("a partition with a commit is loaded"));
+            }
+            let mut has_changed = false;
+            while let Some(command) = self.server.poll_link() {
+                has_changed |= self.run_command(command);
+            }
+            if !has_changed {
+                return;
+            }
+        }
+    }
+
+    /// Carries out one command. Returns `true` if the server received an event in the process.
+    fn run_command(&mut self, command: LinkCommand) -> bool {
+        match command {
+            LinkCommand::Send { link, bytes } => {
+                let Err(why) = self.links.send(link, bytes) else { return false };
+                self.closed(link, why);
+                true
+            }
+            LinkCommand::Close { link } => {
+                self.links.close(link);
+                false
+            }
+            LinkCommand::Open { link, .. } => {
+                debug_assert!(false, "a registry process opens no connections");
+                self.closed(link, LinkEnd::NoRoom);
+                true
+            }
+        }
+    }
+
+    fn closed(&mut self, link: LinkId, why: LinkEnd) {
+        let now = self.now();
+        self.server.handle_link(now, link, LinkEvent::Closed { why });
+    }
+
+    fn answer(&self, request: StatusRequest) {
+        match request {
+            StatusRequest::Status(reply) => {
+                let context = StatusContext {
+                    cluster: &self.config.cluster,
+                    store: self.store.status(),
+                    address: self.address.to_string(),
+                    partitions: self.config.partitions,
+                    lease: self.config.detection_time,
+                    links: self.links.len(),
+                    now: self.now(),
+                };
+                // The requester may have disconnected.
+                let _ = reply.send(Status::of(&self.server, &context));
+            }
+            StatusRequest::Group(group, reply) => {
+                let _ = reply.send(GroupStatus::of(&self.server, group));
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(self.begun.elapsed().as_nanos() as u64)
+    }
+
+    fn instant(&self, at: Time) -> Instant {
+        self.begun + Duration::from_nanos(at.0)
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,240 @@
+//! Registry process in its own thread.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread::{self, JoinHandle};
+
+use carom_proto::membership::service::server::{Server, ServerConfig};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::descriptors::Descriptors;
+use crate::embedded::EmbeddedStore;
+use crate::error::{RegistryError, StoreError};
+#[cfg(feature = "etcd")]
+use crate::etcd::{EtcdStore, MAX_COMMIT_CHANGES};
+use crate::http;
+use crate::links::{self, Links};
+use crate::options::{Options, StoreOptions};
+use crate::process::{Inputs, Process};
+use crate::store::Store;
+use crate::writer::Writer;
+
+/// Running registry process.
+///
+/// Dropping it stores and acknowledges the requests received so far, and then ends it.
+#[derive(Debug)]
+pub struct Registry {
+    address: SocketAddr,
+    http: Option<SocketAddr>,
+    trouble: watch::Receiver<Option<String>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), StoreError>>>,
+}
+
+/// Parts of a process that do not depend on its store.
+struct ProcessParts {
+    runtime: Runtime,
+    listener: TcpListener,
+    http: Option<TcpListener>,
+    address: SocketAddr,
+    config: ServerConfig,
+    descriptors: Descriptors,
+    seed: u64,
+}
+
+/// Capacity of the queue of accepted connections.
+const ACCEPTED: usize = 128;
+/// Capacity of the queue of the store's reports.
+const REPORTS: usize = 1024;
+/// Capacity of the queue of HTTP requests.
+const HTTP_REQUESTS: usize = 16;
+
+impl Registry {
+    /// Starts a registry process.
+    ///
+    /// With the embedded store it owns all partitions. With etcd it gets its share of them once it
+    /// is registered there.
+    ///
+    /// # Errors
+    /// The store cannot be opened or belongs to another cluster, or an address cannot be bound. No
+    /// thread is left running in that case.
+    pub fn start(options: Options) -> Result<Self, RegistryError> {
+        let Options { store, new_store, listen, advertise, http, server: config, seed } = options;
+        match store {
+            StoreOptions::Embedded(directory) => {
+                let (cluster, partitions) = (&config.cluster, config.partitions);
+                let store = EmbeddedStore::open(&directory, cluster, partitions, new_store)?;
+                let parts = ProcessParts::new(config, listen, advertise, http, seed)?;
+                let (sender, reports) = mpsc::channel(REPORTS);
+                let partitions = parts.config.partitions;
+                let writer = Writer::start(store, partitions, parts.address, sender)?;
+                parts.launch(writer, reports)
+            }
+            #[cfg(feature = "etcd")]
+            StoreOptions::Etcd(etcd) => {
+                let max_changes = config.max_commit_changes.min(MAX_COMMIT_CHANGES);
+                let config = ServerConfig { max_commit_changes: max_changes, ..config };
+                let parts = ProcessParts::new(config, listen, advertise, http, seed)?;
+                let (sender, reports) = mpsc::channel(REPORTS);
+                let store = EtcdStore::open(&etcd, &parts.config, parts.address, sender);
+                let store = parts.runtime.block_on(store)?;
+                parts.launch(store, reports)
+            }
+            #[cfg(not(feature = "etcd"))]
+            StoreOptions::Etcd(_) => Err(StoreError::NotBuilt.into()),
+        }
+    }
+
+    /// Returns the address that nodes are given to connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the address of the HTTP server for status and metrics, if it is enabled.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// Returns the reason why the process cannot serve at the moment, if there is one. Nodes
+    /// meanwhile continue with the members that they know.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
+    }
+
+    /// Returns `true` if the process has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until the process ends.
+    ///
+    /// # Errors
+    /// The store cannot be used any more, or the process panicked.
+    pub fn wait(mut self) -> Result<(), RegistryError> {
+        let ended = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
+        Ok(ended.map_err(|_| RegistryError::Panicked)??)
+    }
+
+    /// Stores and acknowledges the requests received so far, and ends the process.
+    ///
+    /// # Errors
+    /// Same as [`Registry::wait`].
+    pub fn stop(mut self) -> Result<(), RegistryError> {
+        self.request_stop();
+        self.wait()
+    }
+
+    fn request_stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // The process may have ended already.
+            let _ = stop.send(());
+        }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.request_stop();
+        if let Some(thread) = self.thread.take() {
+            // Callers that need the result use `stop`.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ProcessParts {
+    fn new(
+        config: ServerConfig,
+        listen: SocketAddr,
+        advertise: Option<SocketAddr>,
+        http: Option<SocketAddr>,
+        seed: Option<u64>,
+    ) -> Result<Self, RegistryError> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(RegistryError::Start)?;
+        let listener = bind(&runtime, "--listen", listen)?;
+        let listened = listener.local_addr().map_err(RegistryError::Start)?;
+        let address = advertise.unwrap_or_else(|| reachable(listened));
+        let http = http.map(|http| bind(&runtime, "--http", http)).transpose()?;
+        let seed = seed.unwrap_or_else(system_random);
+        let descriptors = Descriptors::of_process();
+        let config = ServerConfig {
+            max_links: config.max_links.min(descriptors.links),
+            max_new_links: config.max_new_links.min(descriptors.new_links),
+            ..config
+        };
+        Ok(Self { runtime, listener, http, address, config, descriptors, seed })
+    }
+
+    fn launch<S>(
+        self,
+        store: S,
+        reports: mpsc::Receiver<S::Report>,
+    ) -> Result<Registry, RegistryError>
+    where
+        S: Store + Send + 'static,
+        S::Report: 'static,
+    {
+        let Self { runtime, listener, http, address, config, descriptors, seed } = self;
+        let http_address = http.as_ref().map(TcpListener::local_addr).transpose();
+        let http_address = http_address.map_err(RegistryError::Start)?;
+        let (links, arrivals) = Links::new();
+        let (accepted_sender, accepted) = mpsc::channel(ACCEPTED);
+        let (requests_sender, requests) = mpsc::channel(HTTP_REQUESTS);
+        let (stop_sender, stop) = oneshot::channel();
+        let (trouble_sender, trouble) = watch::channel(None);
+        let inputs = Inputs { accepted, arrivals, reports, requests, stop };
+        let server = Server::new(config.clone(), seed);
+        let process = Process::new(server, config, links, store, address, trouble_sender);
+        let serve = move || {
+            runtime.spawn(links::accept(listener, accepted_sender));
+            if let Some(http) = http {
+                runtime.spawn(http::serve(http, requests_sender, descriptors.http));
+            }
+            runtime.block_on(process.run(inputs))
+        };
+        let thread = thread::Builder::new().name("carom-registry".into()).spawn(serve);
+        let thread = Some(thread.map_err(RegistryError::Start)?);
+        Ok(Registry { address, http: http_address, trouble, stop: Some(stop_sender), thread })
+    }
+}
+
+fn bind(
+    runtime: &Runtime,
+    flag: &'static str,
+    address: SocketAddr,
+) -> Result<TcpListener, RegistryError> {
+    let listener = runtime.block_on(TcpListener::bind(address));
+    listener.map_err(|error| RegistryError::Listen { flag, address, error })
+}
+
+/// Returns the address at which other hosts reach a socket bound to `listened`.
+fn reachable(listened: SocketAddr) -> SocketAddr {
+    if listened.ip().is_unspecified() {
+        SocketAddr::new(first_address().into(), listened.port())
+    } else {
+        listened
+    }
+}
+
+/// Returns the host's first address that is not loopback, or loopback if there is none.
+fn first_address() -> Ipv4Addr {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let mut addresses = interfaces.filter_map(|interface| {
+        let address = *interface.address?.as_sockaddr_in()?;
+        Some(IpAddr::V4(address.ip())).filter(|ip| !ip.is_loopback()).and(Some(address.ip()))
+    });
+    addresses.next().unwrap_or(Ipv4Addr::LOCALHOST)
+}
+
+/// Returns 64 random bits from the operating system, obtained from the keys of the standard
+/// library's hasher.
+pub(crate) fn system_random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

@@ -1,0 +1,313 @@
+//! Status of a registry process, for operators.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carom_proto::membership::service::GroupState;
+use carom_proto::membership::service::server::Server;
+use carom_proto::rdcm::manager::service::ManagerService;
+use carom_proto::rdcm::topology::{LinkId, Vertex};
+use carom_proto::{Endpoint, GroupId, NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+/// Snapshot of a registry process.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Status {
+    /// Random id of the process, drawn at its start.
+    pub process: String,
+    /// Cluster that it serves.
+    pub cluster: String,
+    /// TCP address for nodes.
+    pub address: String,
+    /// Time since the start, in seconds.
+    pub up_s: u64,
+    /// Time after which a silent node is declared dead, in milliseconds.
+    pub lease_ms: u64,
+    /// Number of connections of nodes, detectors and observers.
+    pub links: usize,
+    /// Number of requests that wait for the store.
+    pub open_requests: usize,
+    /// Store of the state.
+    pub store: StoreStatus,
+    /// Partitions that the process knows, including those that it owns.
+    pub partitions: Vec<PartitionStatus>,
+    /// Nodes for which it holds leases.
+    pub nodes: Vec<NodeStatus>,
+    /// Failure detectors considered alive.
+    pub detectors: Vec<KnownDetector>,
+    /// Multicast manager of bulk groups; `None` if no network description is given.
+    pub multicast: Option<MulticastStatus>,
+    /// All counters, by name.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Multicast manager of a registry process. Senders use the one of the owner of partition 0.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct MulticastStatus {
+    /// Number of hosts in the network.
+    pub hosts: u32,
+    /// Number of links in the network, without those to default places for nodes that are not in
+    /// it.
+    pub links: usize,
+    /// Links considered dead, as the names of their two ends.
+    pub dead_links: Vec<String>,
+    /// Groups in which a sender uses this manager.
+    pub groups: Vec<MulticastGroup>,
+}
+
+/// Group of the multicast manager.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct MulticastGroup {
+    /// Group id.
+    pub group: String,
+    /// Id of the sender.
+    pub sender: String,
+    /// Number of receivers with a place.
+    pub receivers: usize,
+    /// Links of the multicast tree, as the names of their two ends.
+    pub links: Vec<String>,
+}
+
+/// Failure detector that is considered alive.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct KnownDetector {
+    /// Detector id.
+    pub detector: String,
+    /// Rack that it watches.
+    pub rack: String,
+    /// UDP endpoint at which it is pinged.
+    pub endpoint: String,
+    /// `true` if it is connected to this process. Without a connection it watches no nodes for this
+    /// process.
+    pub linked: bool,
+    /// Time since it was last heard, in milliseconds.
+    pub silent_ms: u64,
+    /// Nodes assigned to it: those of its rack and of racks without a detector.
+    pub watches: Vec<String>,
+    /// Next detector in the chain, which it pings as well; `None` if it is the only one.
+    pub next: Option<String>,
+}
+
+/// Store of a registry process.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// `embedded` or `etcd`.
+    pub kind: String,
+    /// `true` if the process may own partitions, because its lease at the store is valid.
+    pub registered: bool,
+    /// Current problem of the store, if there is one.
+    pub trouble: Option<String>,
+    /// TCP addresses of all live registry processes, as registered in the store. Empty for an
+    /// embedded store, which has one process.
+    pub processes: Vec<String>,
+    /// Counters of the store, by name. In [`Status::counters`] they are merged with those of the
+    /// service.
+    #[serde(skip)]
+    pub(crate) counters: Vec<(&'static str, u64)>,
+}
+
+/// Partition known to the process.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct PartitionStatus {
+    /// Partition number.
+    pub partition: u16,
+    /// `true` if this process owns it.
+    pub owned: bool,
+    /// TCP address of its owner; `None` while it is between two owners.
+    pub owner: Option<String>,
+    /// Number of its changes so far.
+    pub version: u64,
+    /// Number of its groups that have members.
+    pub groups: usize,
+    /// Number of members of these groups. A node counts once in each of its groups.
+    pub members: usize,
+}
+
+/// Node that is considered alive.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Node id.
+    pub node: String,
+    /// Number of times that it came back after it was declared dead.
+    pub incarnation: u32,
+    /// UDP endpoint.
+    pub endpoint: String,
+    /// Rack; empty if the node did not name one.
+    pub rack: String,
+    /// `true` if it is connected to this process.
+    pub linked: bool,
+    /// Time since it was last heard, in milliseconds.
+    pub silent_ms: u64,
+    /// Failure detector that pings it; `None` if its failure is detected only by its lease or by
+    /// the previous node in the ring.
+    pub watched_by: Option<String>,
+    /// Node that it pings in the ring; `None` without a ring.
+    pub next: Option<String>,
+}
+
+/// Group, as known to the process.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Group id.
+    pub group: String,
+    /// Settings of the group, from its first join.
+    pub profile: String,
+    /// Version of the partition after the last change of the group.
+    pub version: u64,
+    /// Members of the group.
+    pub members: Vec<MemberStatus>,
+}
+
+/// Member of a group.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Node id.
+    pub node: String,
+    /// Incarnation of the node in the membership service.
+    pub incarnation: u32,
+    /// UDP endpoint.
+    pub endpoint: String,
+}
+
+/// The state is unknown: the process is away from its store or has not read it yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unknown;
+
+/// Parts of a status that the server does not know.
+#[derive(Clone, Debug)]
+pub(crate) struct StatusContext<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) store: StoreStatus,
+    pub(crate) address: String,
+    pub(crate) partitions: u16,
+    pub(crate) lease: Duration,
+    pub(crate) links: usize,
+    pub(crate) now: Time,
+}
+
+impl StoreStatus {
+    /// Returns the status of an embedded store, which is registered for the lifetime of its
+    /// process.
+    pub(crate) fn embedded() -> Self {
+        let (processes, counters) = (Vec::new(), Vec::new());
+        Self { kind: "embedded".into(), registered: true, trouble: None, processes, counters }
+    }
+}
+
+impl Status {
+    /// Returns the partitions that the process owns.
+    pub fn owned(&self) -> impl Iterator<Item = &PartitionStatus> {
+        self.partitions.iter().filter(|partition| partition.owned)
+    }
+
+    pub(crate) fn of(server: &Server, context: &StatusContext<'_>) -> Self {
+        let silent_ms = |heard: Time| context.now.since(heard).as_millis() as u64;
+        let detectors = server.detectors().map(|detector| KnownDetector {
+            detector: detector.session.member.node.to_string(),
+            rack: detector.session.rack,
+            endpoint: detector.session.member.endpoint.to_string(),
+            linked: detector.session.is_linked,
+            silent_ms: silent_ms(detector.session.heard),
+            watches: detector.watched.iter().map(ToString::to_string).collect(),
+            next: detector.session.next.map(|next| next.to_string()),
+        });
+        let watchers: BTreeMap<NodeId, NodeId> = server
+            .detectors()
+            .flat_map(|it| it.watched.into_iter().map(move |node| (node, it.session.member.node)))
+            .collect();
+        let nodes = server.sessions().map(|session| NodeStatus {
+            node: session.member.node.to_string(),
+            incarnation: session.member.incarnation,
+            endpoint: session.member.endpoint.to_string(),
+            rack: session.rack,
+            linked: session.is_linked,
+            silent_ms: silent_ms(session.heard),
+            watched_by: watchers.get(&session.member.node).map(ToString::to_string),
+            next: session.next.map(|next| next.to_string()),
+        });
+        let owners: BTreeMap<u16, Endpoint> = server.owners().owned.iter().copied().collect();
+        let partitions = (0..context.partitions).filter_map(|partition| {
+            let state = server.state(partition)?;
+            Some(PartitionStatus {
+                partition,
+                owned: server.is_owned(partition),
+                owner: owners.get(&partition).map(ToString::to_string),
+                version: state.version(),
+                groups: state.groups().len(),
+                members: state.groups().values().map(|group| group.members.len()).sum(),
+            })
+        });
+        let stats = context.store.counters.iter().copied().chain(server.stats());
+        Self {
+            process: format!("{:016x}", server.process()),
+            cluster: context.cluster.to_owned(),
+            address: context.address.clone(),
+            up_s: context.now.since(Time(0)).as_secs(),
+            lease_ms: context.lease.as_millis() as u64,
+            links: context.links,
+            open_requests: server.open_requests(),
+            store: context.store.clone(),
+            partitions: partitions.collect(),
+            nodes: nodes.collect(),
+            detectors: detectors.collect(),
+            multicast: server.manager().map(MulticastStatus::of),
+            counters: stats.map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+}
+
+impl MulticastStatus {
+    fn of(service: &ManagerService) -> Self {
+        let multicast = service.manager().trees();
+        let topology = multicast.topology();
+        let is_visitors = |end: &Vertex| end.0 >= topology.visitors().start;
+        let has_visitors = !topology.visitors().is_empty();
+        let links = topology.links().iter();
+        let links = links.filter(|ends| !has_visitors || !ends.iter().any(is_visitors)).count();
+        let name = |link: LinkId| match topology.links().get(link.0 as usize) {
+            Some([a, b]) => format!("{} - {}", topology.name(*a), topology.name(*b)),
+            None => format!("link {}", link.0),
+        };
+        let groups = service.groups().filter_map(|(group, sender)| {
+            let tree = multicast.tree(group)?;
+            Some(MulticastGroup {
+                group: group.to_string(),
+                sender: sender.to_string(),
+                receivers: tree.receivers().len(),
+                links: tree.links().map(name).collect(),
+            })
+        });
+        Self {
+            hosts: topology.hosts(),
+            links,
+            dead_links: multicast.dead_links().into_iter().map(name).collect(),
+            groups: groups.collect(),
+        }
+    }
+}
+
+impl GroupStatus {
+    /// Returns the group, or `None` if it has no members.
+    ///
+    /// # Errors
+    /// The partition of the group is currently unknown here.
+    pub(crate) fn of(server: &Server, group: GroupId) -> Result<Option<Self>, Unknown> {
+        let partition = server.owners().partition_of(group);
+        let state = server.state(partition).ok_or(Unknown)?;
+        Ok(state.group(group).map(|state| Self::new(group, state)))
+    }
+
+    fn new(group: GroupId, state: &GroupState) -> Self {
+        let members = state.members.values().map(|member| MemberStatus {
+            node: member.node.to_string(),
+            incarnation: member.incarnation,
+            endpoint: member.endpoint.to_string(),
+        });
+        Self {
+            group: group.to_string(),
+            profile: state.settings.profile.to_string(),
+            version: state.version,
+            members: members.collect(),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Interface between a registry process and its store.
+
+use std::fmt;
+use std::time::Instant;
+
+use carom_proto::membership::service::server::{Commit, CommitFailure, CommitId};
+use carom_proto::membership::service::{Change, Owners, PartitionState};
+
+use crate::error::StoreError;
+use crate::status::StoreStatus;
+
+/// Store of partitions, and source of their ownership.
+///
+/// The process calls [`Store::handle_time`] and [`Store::handle_report`] with every event. It then
+/// passes the events of [`Store::poll`] to the server until there are no more, and calls again at
+/// the time of [`Store::due`].
+pub(crate) trait Store {
+    /// Report of the store's threads and tasks.
+    type Report: fmt::Debug + Send;
+
+    /// Starts a commit to a partition whose state is `before`. The result follows as
+    /// [`StoreEvent::Committed`].
+    fn commit(&mut self, commit: Commit, before: &PartitionState);
+
+    /// Handles a report of a thread or task.
+    fn handle_report(&mut self, now: Instant, report: Self::Report);
+
+    /// Handles the passage of time, which may include a stall of the whole process.
+    fn handle_time(&mut self, now: Instant);
+
+    /// Returns the next event for the server, in order.
+    fn poll(&mut self) -> Option<StoreEvent>;
+
+    /// Returns the time at which [`Store::handle_time`] has work to do.
+    fn due(&self) -> Option<Instant>;
+
+    /// Requests the state of a partition again, because a change is missing. The process no longer
+    /// owns the partition until its state has arrived as [`StoreEvent::Loaded`].
+    fn reload(&mut self, partition: u16);
+
+    /// Releases all owned partitions. Nothing is committed afterwards.
+    async fn close(&mut self);
+
+    /// Returns `true` if this process knows the current state of the cluster. A process that does
+    /// not closes its connections, because nodes are better served by another process, or by the
+    /// members that they know.
+    fn is_serving(&self) -> bool;
+
+    /// Returns the reason why this process cannot own partitions at the moment, if there is one.
+    fn trouble(&self) -> Option<&str>;
+
+    /// Returns, once, the error that makes the store unusable; the process ends with it. The
+    /// default implementation returns `None`: the store retries for the lifetime of the process.
+    fn take_failure(&mut self) -> Option<StoreError> {
+        None
+    }
+
+    /// Returns the status of the store, for operators.
+    fn status(&self) -> StoreStatus;
+}
+
+/// Event for the server.
+#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "etcd"),
+    expect(dead_code, reason = "the embedded store loses no partition, and follows none")
+)]
+pub(crate) enum StoreEvent {
+    /// Result of a commit.
+    Committed(CommitId, Result<(), CommitFailure>),
+    /// State in the store of a partition that this process does not own.
+    Loaded(u16, PartitionState),
+    /// Commit to the partition after this version, by this process or another.
+    Applied(u16, u64, Vec<Change>),
+    /// This process owns the partition from now on, in the state last reported.
+    Owned(u16),
+    /// This process does not own the partition any more.
+    Lost(u16),
+    /// Owners of all partitions.
+    Owners(Owners),
+}
