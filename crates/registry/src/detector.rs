@@ -102,8 +102,8 @@ impl DetectorOptions {
 impl Detector {
     /// Starts a failure detector.
     ///
-    /// An unreachable registry process, or a refusal, is not an error: the detector keeps trying and
-    /// reports it in its status.
+    /// An unreachable registry process, or a refusal, is not an error: the detector keeps trying
+    /// and reports it in its status.
     ///
     /// # Errors
     /// The UDP address cannot be bound, or the system cannot create a thread.

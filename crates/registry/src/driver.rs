@@ -1,5 +1,5 @@
-//! Driver of a program that connects to registry processes, in its own thread: a failure detector or
-//! an observer.
+//! Driver of a program that connects to registry processes, in its own thread: a failure detector
+//! or an observer.
 //!
 //! The driver passes events to a sans-IO [`Machine`] and carries out the commands that it returns.
 

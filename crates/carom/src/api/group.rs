@@ -192,8 +192,9 @@ impl Group {
 
     /// Blocks until everything that was published here so far is settled at all members.
     ///
-    /// A message is settled at a member that has it, or knows that it lost it; [`Confirmed::incomplete`]
-    /// lists the members that lost messages. If nothing was published, the call returns at once.
+    /// A message is settled at a member that has it, or knows that it lost it;
+    /// [`Confirmed::incomplete`] lists the members that lost messages. If nothing was published,
+    /// the call returns at once.
     ///
     /// Messages that were given up are never confirmed: those of a bulk group's sender that has
     /// yielded to another, and those of an ordered group that were not confirmed when this node was

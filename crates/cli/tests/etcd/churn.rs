@@ -1,4 +1,5 @@
-//! Nodes that start, stop, join, and leave while a member of etcd and a registry process are killed.
+//! Nodes that start, stop, join, and leave while a member of etcd and a registry process are
+//! killed.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! `carom registry --etcd` with real members of etcd, registry processes that are killed and stopped,
-//! and nodes of the library between them.
+//! `carom registry --etcd` with real members of etcd, registry processes that are killed and
+//! stopped, and nodes of the library between them.
 #![cfg(feature = "etcd")]
 
 mod churn;

@@ -45,8 +45,8 @@ impl Registry {
         Self::serve(command_with(urls, ["2s", "10min"], &[]))
     }
 
-    /// Like [`Registry::start_patient`], for a machine that may not run etcd for seconds while it is
-    /// filled. The lease of the process must last, because a full etcd grants no new one.
+    /// Like [`Registry::start_patient`], for a machine that may not run etcd for seconds while it
+    /// is filled. The lease of the process must last, because a full etcd grants no new one.
     pub(crate) fn start_more_patient(urls: &str) -> Self {
         Self::serve(command_with(urls, ["15s", "10min"], &[]))
     }

@@ -233,12 +233,8 @@ fn node_waiting_in_vain_for_a_larger_ring_joins_a_smaller_one() {
 /// Returns a ring with the maximum numbers of members and locks. `founder` has begun it. `last` is
 /// the last member, and has the token.
 fn largest_ring(founder: Process, last: Process) -> Snapshot {
-    let member = |process| Member {
-        process,
-        partition: Quorum::Majority,
-        is_multicast: true,
-        is_voter: true,
-    };
+    let member =
+        |process| Member { process, quorum: Quorum::Majority, is_multicast: true, is_voter: true };
     let mut view = RingView::founded_by(member(founder), 0);
     let others = (1..RingView::MAX_MEMBERS as u64 - 1)
         .map(|number| member(Process { node: NodeId(1000 + number), life: 1 }));

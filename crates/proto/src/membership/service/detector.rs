@@ -1,11 +1,11 @@
 //! Failure detector of a rack.
 //!
-//! It is a separate process with a connection to every registry process that it knows. Each registry
-//! process assigns it nodes to watch: the nodes of its rack, those of racks without a detector, and
-//! the next detector in the chain (Ricochet 3.2.3). The detector pings them over UDP. It suspects
-//! silent nodes and pings them several times more. A node that does not answer within the detection
-//! time is reported to all registry processes. They remove it unless they have heard from it
-//! themselves.
+//! It is a separate process with a connection to every registry process that it knows. Each
+//! registry process assigns it nodes to watch: the nodes of its rack, those of racks without a
+//! detector, and the next detector in the chain (Ricochet 3.2.3). The detector pings them over UDP.
+//! It suspects silent nodes and pings them several times more. A node that does not answer within
+//! the detection time is reported to all registry processes. They remove it unless they have heard
+//! from it themselves.
 //!
 //! A detector is driven like a [`Membership`](crate::membership::Membership) provider, and has no
 //! groups.

@@ -1,8 +1,9 @@
 //! Observer: a client that receives the members of groups and is in none.
 //!
-//! An observer has a connection to every registry process. The owner of a group sends it the group's
-//! members and changes. When a process is unreachable, its groups stay as last reported, and the
-//! observer is not *current* until the partitions were sent again by this or another process.
+//! An observer has a connection to every registry process. The owner of a group sends it the
+//! group's members and changes. When a process is unreachable, its groups stay as last reported,
+//! and the observer is not *current* until the partitions were sent again by this or another
+//! process.
 //!
 //! An observer is driven like a [`Membership`](crate::membership::Membership) provider. It has no
 //! datagrams, and only the processes know of it.
