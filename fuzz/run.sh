@@ -36,7 +36,7 @@ passes=(
 host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
 build() {
-    RUSTFLAGS="${passes[*]}" cargo build --release --target "$host" \
+    RUSTFLAGS="${passes[*]}" cargo build --locked --release --target "$host" \
         --target-dir "$target_dir" "$@"
 }
 
