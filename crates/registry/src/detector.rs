@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::service::detector;
-use carom_proto::{Endpoint, NodeId, Time, Transmit, Wakeup};
+use carom_proto::{Endpoint, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::driver::{self, Driver, Machine};
+use crate::driver::{self, Driver};
 use crate::error::RegistryError;
 use crate::registry::system_random;
 
@@ -39,17 +38,17 @@ pub struct DetectorOptions {
     /// Addresses of registry processes. At least one; one is enough, because each process names the
     /// others.
     pub registries: Vec<SocketAddr>,
-    /// Cluster name of the service. At most 255 bytes. Default: empty.
+    /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Address of the UDP socket that sends and answers pings. Default: any address of the host and
     /// any free port.
     pub listen: SocketAddr,
-    /// Address at which other detectors ping this one. Set it if the service runs on the same
+    /// Address at which other detectors ping this one. Set it if the registry runs on the same
     /// machine. Default: `listen`; if that is any address of the host, the source address of the
     /// connections to the registry processes.
     pub advertise: Option<SocketAddr>,
     /// Time without answers to pings after which a node is reported; at least 100 ms. Default:
-    /// `None`, the service's detection time.
+    /// `None`, the registry's detection time.
     pub detection_time: Option<Duration>,
     /// Seed of the detector's id and of random pauses. Default: from the operating system.
     pub seed: Option<u64>,
@@ -160,35 +159,5 @@ impl Detector {
 impl ProcessStatus {
     pub(crate) fn of((address, linked): (Endpoint, bool)) -> Self {
         Self { address: address.to_string(), linked }
-    }
-}
-
-impl Machine for detector::Detector {
-    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        self.handle_link(now, link, event);
-    }
-
-    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        self.handle_datagram(now, source, datagram);
-    }
-
-    fn handle_timeout(&mut self, now: Time) {
-        self.handle_timeout(now);
-    }
-
-    fn poll_link(&mut self) -> Option<LinkCommand> {
-        self.poll_link()
-    }
-
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.poll_transmit(out)
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        self.poll_timeout()
-    }
-
-    fn shut_down(&mut self) {
-        self.shut_down();
     }
 }

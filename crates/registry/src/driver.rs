@@ -1,7 +1,7 @@
 //! Driver of a program that connects to registry processes, in its own thread: a failure detector
 //! or an observer.
 //!
-//! The driver passes events to a sans-IO [`Machine`] and carries out the commands that it returns.
+//! The driver passes events to a sans-IO [`Client`] and carries out the commands that it returns.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,7 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
-use carom_proto::{Destination, Endpoint, Time, Transmit, Wakeup};
+use carom_proto::membership::service::Client;
+use carom_proto::{Destination, Endpoint, Time, Transmit};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -20,20 +21,7 @@ use tokio::task::AbortHandle;
 use crate::error::RegistryError;
 use crate::links::{Arrival, Links};
 
-/// Sans-IO state machine, driven like a membership provider.
-pub(crate) trait Machine: Send + 'static {
-    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>);
-    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
-    fn handle_timeout(&mut self, now: Time);
-    fn poll_link(&mut self) -> Option<LinkCommand>;
-    fn poll_transmit(&mut self, _out: &mut Vec<u8>) -> Option<Transmit> {
-        None
-    }
-    fn poll_timeout(&self) -> Option<Wakeup>;
-    fn shut_down(&mut self);
-}
-
-/// Running machine. Dropping it sends the goodbyes and ends the thread.
+/// Running client, called its machine here. Dropping it sends the goodbyes and ends the thread.
 #[derive(Debug)]
 pub(crate) struct Driver<M> {
     machine: Arc<Mutex<M>>,
@@ -41,18 +29,15 @@ pub(crate) struct Driver<M> {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Event loop of the thread.
 struct EventLoop<M> {
     machine: Arc<Mutex<M>>,
     socket: Option<UdpSocket>,
     links: Links,
-    /// Connections that are being opened.
     opening: BTreeMap<LinkId, AbortHandle>,
     opened: mpsc::UnboundedSender<Opened>,
     begun: Instant,
 }
 
-/// Result of an attempt to open a connection.
 struct Opened {
     link: LinkId,
     result: std::io::Result<TcpStream>,
@@ -65,7 +50,7 @@ const DATAGRAM_BYTES: usize = 2048;
 /// Time limit for writing the goodbyes.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
-impl<M: Machine> Driver<M> {
+impl<M: Client + Send + 'static> Driver<M> {
     /// Drives `machine` in a thread named `name`. `socket` is for machines that exchange datagrams.
     pub(crate) fn start(
         name: &str,
@@ -104,10 +89,6 @@ impl<M: Machine> Driver<M> {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Sends the goodbyes and ends the thread.
-    ///
-    /// # Errors
-    /// The thread panicked.
     pub(crate) fn stop(&mut self) -> Result<(), RegistryError> {
         if let Some(stop) = self.stop.take() {
             // The thread may have ended already.
@@ -129,7 +110,7 @@ impl<M> Drop for Driver<M> {
     }
 }
 
-impl<M: Machine> EventLoop<M> {
+impl<M: Client> EventLoop<M> {
     async fn run(
         mut self,
         mut arrivals: mpsc::Receiver<Arrival>,
@@ -162,7 +143,6 @@ impl<M: Machine> EventLoop<M> {
         let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
     }
 
-    /// Carries out the machine's commands until it has no more.
     async fn run_commands(&mut self) {
         loop {
             // The lock is released before any await.
@@ -263,12 +243,11 @@ impl<M: Machine> EventLoop<M> {
         Time(self.begun.elapsed().as_nanos() as u64)
     }
 
-    fn instant(&self, at: Time) -> tokio::time::Instant {
-        (self.begun + Duration::from_nanos(at.0)).into()
+    fn instant(&self, at: Time) -> Instant {
+        self.begun + Duration::from_nanos(at.0)
     }
 }
 
-/// Binds a UDP socket for pings.
 pub(crate) fn bind(address: SocketAddr) -> Result<StdSocket, RegistryError> {
     let flag = "--listen";
     StdSocket::bind(address).map_err(|error| RegistryError::Listen { flag, address, error })
@@ -295,9 +274,9 @@ async fn readable(socket: Option<&UdpSocket>) {
     }
 }
 
-async fn sleep_until(due: Option<tokio::time::Instant>) {
+pub(crate) async fn sleep_until(due: Option<Instant>) {
     match due {
-        Some(due) => tokio::time::sleep_until(due).await,
+        Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
     }
 }

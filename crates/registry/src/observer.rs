@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::service::frame::ChangeKind;
 use carom_proto::membership::service::observer;
-use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
+use carom_proto::{Endpoint, GroupId, NodeId};
 
-use crate::driver::{Driver, Machine};
+use crate::driver::Driver;
 use crate::error::RegistryError;
 use crate::registry::system_random;
 
-/// Running observer of a membership service. Dropping it ends it.
+/// Running observer of a registry. Dropping it ends it.
 ///
 /// ```no_run
 /// use carom_registry::{Observer, ObserverOptions};
@@ -35,7 +34,7 @@ pub struct ObserverOptions {
     /// Addresses of registry processes. At least one; one is enough, because each process names the
     /// others.
     pub registries: Vec<SocketAddr>,
-    /// Cluster name of the service. At most 255 bytes. Default: empty.
+    /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Name of the group to observe. Default: `None`, all groups.
     pub group: Option<String>,
@@ -44,7 +43,7 @@ pub struct ObserverOptions {
 /// Snapshot of an observer's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// `true` if all of the data is current. Otherwise the service, or a part of it, is
+    /// `true` if all of the data is current. Otherwise the registry, or a part of it, is
     /// unreachable, and the last known data is shown.
     pub is_current: bool,
     /// Reason of the last refusal by a registry process. `None` if a process has accepted the
@@ -59,7 +58,7 @@ pub struct Observation {
 pub struct ObservedNode {
     /// Node id.
     pub node: NodeId,
-    /// Incarnation of the node in the membership service.
+    /// Incarnation of the node in the registry.
     pub incarnation: u32,
     /// UDP endpoint.
     pub endpoint: SocketAddr,
@@ -76,7 +75,7 @@ pub struct ObservedChange {
     pub group: GroupId,
     /// Node that joined, left or failed.
     pub node: NodeId,
-    /// Incarnation of the node in the membership service.
+    /// Incarnation of the node in the registry.
     pub incarnation: u32,
     /// UDP endpoint of the node; its last one if it left or failed.
     pub endpoint: SocketAddr,
@@ -136,7 +135,7 @@ impl Observer {
         }
     }
 
-    /// Returns the changes since the last call, in the order in which the service reported them.
+    /// Returns the changes since the last call, in the order in which the registry reported them.
     pub fn take_changes(&self) -> Vec<ObservedChange> {
         let mut machine = self.driver.machine();
         let changes = std::iter::from_fn(|| machine.poll_change());
@@ -153,27 +152,5 @@ impl Observer {
     /// Returns `true` if the observer has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.driver.has_ended()
-    }
-}
-
-impl Machine for observer::Observer {
-    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        self.handle_link(now, link, event);
-    }
-
-    fn handle_timeout(&mut self, now: Time) {
-        self.handle_timeout(now);
-    }
-
-    fn poll_link(&mut self) -> Option<LinkCommand> {
-        self.poll_link()
-    }
-
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        self.poll_timeout()
-    }
-
-    fn shut_down(&mut self) {
-        self.shut_down();
     }
 }

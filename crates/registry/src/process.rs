@@ -10,13 +10,13 @@ use carom_proto::{Endpoint, Time};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::driver::sleep_until;
 use crate::error::StoreError;
 use crate::http::StatusRequest;
 use crate::links::{Arrival, Links};
 use crate::status::{GroupStatus, Status, StatusContext};
 use crate::store::{Store, StoreEvent};
 
-/// Registry process.
 #[derive(Debug)]
 pub(crate) struct Process<S: Store> {
     server: Server,
@@ -39,7 +39,6 @@ pub(crate) struct Inputs<R> {
     pub(crate) stop: oneshot::Receiver<()>,
 }
 
-/// One event.
 enum Input<R> {
     Accepted(TcpStream, SocketAddr),
     Arrival(Arrival),
@@ -139,7 +138,6 @@ impl<S: Store> Process<S> {
         }
     }
 
-    /// Passes the events of the store to the server.
     fn forward_store_events(&mut self) {
         let trouble = self.store.trouble();
         self.trouble.send_if_modified(|known| {
@@ -194,7 +192,6 @@ impl<S: Store> Process<S> {
         }
     }
 
-    /// Carries out the commands of the server until it has no more.
     fn run_commands(&mut self) {
         loop {
             self.forward_store_events();
@@ -264,12 +261,5 @@ impl<S: Store> Process<S> {
 
     fn instant(&self, at: Time) -> Instant {
         self.begun + Duration::from_nanos(at.0)
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,13 +1,13 @@
-//! The machines of a cluster with a membership service.
+//! The machines of a cluster with a registry.
 
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
-use carom_proto::membership::service::Detector;
+use carom_proto::membership::service::{Client, Detector, Observer};
 use carom_proto::{Endpoint, GroupId, GroupSettings, JoinError, Time, Transmit, Wakeup};
 use carom_sim::{Command, GroupMember, Machine};
 
 use super::process::{Process, ProcessEvent, StoreReport};
 
-/// A member, or a part of the membership service.
+/// A member, or a part or a client of the registry.
 pub enum Resident<M> {
     /// A member of groups.
     Member(M),
@@ -15,6 +15,8 @@ pub enum Resident<M> {
     Process(Box<Process>),
     /// The failure detector of a rack.
     Detector(Box<Detector>),
+    /// A program that receives the members of groups.
+    Observer(Box<Observer>),
 }
 
 /// A command for a resident.
@@ -40,7 +42,7 @@ impl<M> Resident<M> {
     pub fn member(&self) -> Option<&M> {
         match self {
             Self::Member(member) => Some(member),
-            Self::Process(_) | Self::Detector(_) => None,
+            _ => None,
         }
     }
 
@@ -48,7 +50,7 @@ impl<M> Resident<M> {
     pub fn member_mut(&mut self) -> Option<&mut M> {
         match self {
             Self::Member(member) => Some(member),
-            Self::Process(_) | Self::Detector(_) => None,
+            _ => None,
         }
     }
 
@@ -56,7 +58,7 @@ impl<M> Resident<M> {
     pub fn process(&self) -> Option<&Process> {
         match self {
             Self::Process(process) => Some(process),
-            Self::Member(_) | Self::Detector(_) => None,
+            _ => None,
         }
     }
 }
@@ -98,8 +100,8 @@ impl<M: Machine> Machine for Resident<M> {
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
         match self {
             Self::Member(member) => member.handle_datagram(now, source, datagram),
-            // Multicast hellos reach it too.
-            Self::Process(_) => {}
+            // Multicast hellos reach them too.
+            Self::Process(_) | Self::Observer(_) => {}
             Self::Detector(detector) => detector.handle_datagram(now, source, datagram),
         }
     }
@@ -109,14 +111,15 @@ impl<M: Machine> Machine for Resident<M> {
             Self::Member(member) => member.handle_timeout(now),
             Self::Process(process) => process.handle_timeout(now),
             Self::Detector(detector) => detector.handle_timeout(now),
+            Self::Observer(observer) => observer.handle_timeout(now),
         }
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         match self {
             Self::Member(member) => member.poll_transmit(out),
-            Self::Process(_) => None,
             Self::Detector(detector) => detector.poll_transmit(out),
+            Self::Process(_) | Self::Observer(_) => None,
         }
     }
 
@@ -135,6 +138,7 @@ impl<M: Machine> Machine for Resident<M> {
             Self::Member(member) => member.handle_link(now, link, event),
             Self::Process(process) => process.handle_link(now, link, event),
             Self::Detector(detector) => detector.handle_link(now, link, event),
+            Self::Observer(observer) => observer.handle_link(now, link, event),
         }
     }
 
@@ -143,6 +147,7 @@ impl<M: Machine> Machine for Resident<M> {
             Self::Member(member) => member.poll_link(),
             Self::Process(process) => process.poll_link(),
             Self::Detector(detector) => detector.poll_link(),
+            Self::Observer(observer) => observer.poll_link(),
         }
     }
 
@@ -150,7 +155,7 @@ impl<M: Machine> Machine for Resident<M> {
         match self {
             Self::Member(member) => member.poll_event().map(ResidentEvent::Member),
             Self::Process(process) => process.poll_event().map(ResidentEvent::Process),
-            Self::Detector(_) => None,
+            Self::Detector(_) | Self::Observer(_) => None,
         }
     }
 
@@ -159,6 +164,7 @@ impl<M: Machine> Machine for Resident<M> {
             Self::Member(member) => member.poll_timeout(),
             Self::Process(process) => process.poll_timeout(),
             Self::Detector(detector) => detector.poll_timeout(),
+            Self::Observer(observer) => observer.poll_timeout(),
         }
     }
 
@@ -166,7 +172,7 @@ impl<M: Machine> Machine for Resident<M> {
         match self {
             Self::Member(member) => member.check(),
             Self::Process(process) => process.server().check(),
-            Self::Detector(_) => {}
+            Self::Detector(_) | Self::Observer(_) => {}
         }
     }
 }

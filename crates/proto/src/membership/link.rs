@@ -1,6 +1,6 @@
-//! Connections (links): the reliable byte streams between a provider and services.
+//! Connections (links): the reliable byte streams between a provider and the registry.
 //!
-//! A provider that sends only datagrams has none. A provider that uses a service requests
+//! A provider that sends only datagrams has none. A provider that uses a registry requests
 //! connections by [`Membership::poll_link`](super::Membership::poll_link), and the driver reports
 //! their events by [`Membership::handle_link`](super::Membership::handle_link). A driver
 //! guarantees:
@@ -39,7 +39,7 @@ pub enum LinkCommand {
     Open {
         /// Number of the new connection.
         link: LinkId,
-        /// Address of the service.
+        /// Address of the registry process.
         to: Endpoint,
     },
     /// Writes these bytes after all previous ones.
@@ -71,33 +71,26 @@ pub enum LinkEvent<'a> {
 }
 
 /// Reason for the end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkEnd {
     /// No process listens at the address.
+    #[error("connection refused")]
     Refused,
     /// No response: there is no route, or no packet was returned in time.
+    #[error("unreachable")]
     Unreachable,
     /// The peer closed the connection.
+    #[error("closed by the peer")]
     ByPeer,
     /// The connection broke.
+    #[error("connection lost")]
     Broken,
     /// The peer did not read, and more than [`MAX_WAITING_BYTES`] were unwritten.
+    #[error("the peer does not read")]
     TooSlow,
     /// The driver has no room for the connection, or does not support connections.
+    #[error("no room for another connection")]
     NoRoom,
-}
-
-impl fmt::Display for LinkEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Refused => "connection refused",
-            Self::Unreachable => "unreachable",
-            Self::ByPeer => "closed by the peer",
-            Self::Broken => "connection lost",
-            Self::TooSlow => "the peer does not read",
-            Self::NoRoom => "no room for another connection",
-        })
-    }
 }
 
 impl fmt::Display for LinkId {

@@ -3,20 +3,21 @@
 //! Engines consume [`ViewChange`]s and do not know which provider reports them. A provider is a
 //! state machine under the same contract as the engines: call its input methods with a
 //! non-decreasing `now`, drain `poll_transmit`, then `poll_event`, then wait until `poll_timeout`.
-//! A provider that uses a service over TCP has two more methods: `handle_link`, and `poll_link`,
+//! A provider that uses a registry over TCP has two more methods: `handle_link`, and `poll_link`,
 //! which is drained together with `poll_transmit`. See [`link`].
 
 pub mod gossip;
-mod jitter;
 pub mod link;
 pub mod service;
 pub mod static_list;
+
+use core::time::Duration;
 
 use self::link::{LinkCommand, LinkEvent, LinkId};
 
 pub use crate::rdcm::manager::messages::ManagerNews;
 use crate::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, ViewChange, Wakeup,
+    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Transmit, ViewChange, Wakeup,
 };
 
 /// A membership provider.
@@ -63,18 +64,18 @@ pub trait Membership: Send {
     /// Processes an event of a connection that this provider opened; see [`link`].
     fn handle_link(&mut self, _now: Time, _link: LinkId, _event: LinkEvent<'_>) {}
 
-    /// Returns the next command for a connection. A provider without a service has none.
+    /// Returns the next command for a connection. A provider without a registry has none.
     fn poll_link(&mut self) -> Option<LinkCommand> {
         None
     }
 
-    /// Sends a request to the multicast manager of the service; see
+    /// Sends a request to the multicast manager of the registry; see
     /// [`crate::rdcm::manager::messages`].
     ///
     /// A provider without a manager ignores it.
     fn ask_manager(&mut self, _request: Vec<u8>) {}
 
-    /// Returns the next report about the multicast manager of the service.
+    /// Returns the next report about the multicast manager of the registry.
     ///
     /// A provider without a manager has none.
     fn poll_manager(&mut self) -> Option<ManagerNews> {
@@ -138,13 +139,21 @@ pub enum MembershipEvent {
     Parted(NodeId),
     /// [`Membership::is_settled`] has become `true` for the first time.
     Settled,
-    /// The membership service is unreachable. Views keep their last known members.
+    /// The registry is unreachable. Views keep their last known members.
     Away,
-    /// The membership service is reachable again, and all views are up to date.
+    /// The registry is reachable again, and all views are up to date.
     Returned,
     /// This node's join is void and has been undone. The error has the reason: other settings of a
-    /// member that joined earlier, or the refusal of the service.
+    /// member that joined earlier, or the refusal of the registry.
     Refused(GroupId, JoinError),
+}
+
+/// Phase in the life of a provider, which begins with the first call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    New,
+    Running,
+    Stopped,
 }
 
 /// Returns the error of a join of a group that this node is already in, with `existing` settings.
@@ -154,4 +163,11 @@ fn already_joined(existing: GroupSettings, settings: GroupSettings) -> JoinError
     } else {
         JoinError::NameCollision
     }
+}
+
+/// Returns three to five quarters of `pause`, so that nodes do not act at the same time.
+fn jittered(rng: &mut Rng, pause: Duration) -> Duration {
+    let quarter = u64::try_from(pause.as_nanos() / 4).unwrap_or(u64::MAX / 8);
+    let random = rng.below(2 * quarter as usize + 1) as u64;
+    Duration::from_nanos(3 * quarter + random)
 }

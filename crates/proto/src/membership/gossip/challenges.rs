@@ -14,7 +14,6 @@ use crate::NodeId;
 #[derive(Default)]
 pub(super) struct Challenges(BTreeMap<NodeId, Challenge>);
 
-/// A suspicion that the suspected node must refute.
 struct Challenge {
     identity: Identity,
     incarnation: u16,
@@ -28,7 +27,6 @@ struct Challenge {
 const ADVOCATES: usize = 3;
 
 impl Challenges {
-    /// Challenges a member that this node suspects.
     pub(super) fn begin_own(
         &mut self,
         cx: &mut Context,
@@ -62,7 +60,6 @@ impl Challenges {
         }
     }
 
-    /// Requests a proof of life from a suspected node.
     pub(super) fn on_timeout(&mut self, cx: &mut Context, swim: &mut Swim, node: NodeId) {
         let Some(challenge) = self.0.get_mut(&node) else { return };
         let Challenge { identity: suspect, incarnation, own, requests_left } = *challenge;

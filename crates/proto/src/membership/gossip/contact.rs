@@ -10,11 +10,9 @@ use super::identity::Identity;
 use super::packet::{Digest, DigestEntry, Hello, Packet};
 use super::paths::Paths;
 use super::peers::Peers;
-use crate::membership::MembershipEvent;
-use crate::membership::jitter::jittered;
+use crate::membership::{MembershipEvent, jittered};
 use crate::{Destination, Endpoint, NodeId};
 
-/// Progress of this node in finding the others.
 pub(super) struct Contact {
     /// The configured seeds, with the node that answered there.
     seeds: Vec<(Endpoint, Option<NodeId>)>,
@@ -26,7 +24,6 @@ pub(super) struct Contact {
 }
 
 enum Settling {
-    /// No member has been met yet.
     Alone,
     /// A member was met and is queried for all others.
     Roster {
@@ -65,7 +62,6 @@ impl Contact {
         matches!(self.settling, Settling::Settled)
     }
 
-    /// Returns the number of configured seeds that have never been heard.
     pub(super) fn seeds_unanswered(&self) -> u64 {
         self.seeds.iter().filter(|(_, node)| node.is_none()).count() as u64
     }
@@ -115,7 +111,6 @@ impl Contact {
         cx.timers.set(Timer::Hello, cx.now + pause);
     }
 
-    /// Chooses a new member as the contact, if it is the first one.
     pub(super) fn on_up(&mut self, cx: &mut Context, own: DigestEntry, new: Identity) {
         if matches!(self.settling, Settling::Alone) {
             self.choose(cx, own, new);
@@ -170,7 +165,6 @@ impl Contact {
         }
     }
 
-    /// Processes a part of the roster, if `digest` is one and comes from the contact.
     pub(super) fn on_roster(&mut self, cx: &mut Context, sender: NodeId, digest: &Digest) {
         let Settling::Roster { contact, parts, promised, .. } = &mut self.settling else { return };
         if digest.chunks == 0 || *contact != sender {
@@ -217,7 +211,6 @@ impl Contact {
         }
     }
 
-    /// Stops waiting for members of the roster that have not answered.
     fn give_up_silent(&mut self, cx: &mut Context, peers: &Peers, exchange: &Exchange) {
         if let Settling::Promised { versions, .. } = &mut self.settling {
             versions.retain(|node, _| peers.is_live(*node));

@@ -10,7 +10,6 @@ use crate::{Destination, Endpoint, NodeId, Origin, Rng, Time, Timers};
 
 /// Time, settings and outputs of one node. Each part gets it for the duration of a call.
 pub(super) struct Context {
-    /// Time of the current call.
     pub(super) now: Time,
     pub(super) origin: Origin,
     pub(super) config: Config,
@@ -84,7 +83,6 @@ impl Context {
         self.outgoing.pop_front()
     }
 
-    /// Discards the timers and the pending datagrams, because this node stops.
     pub(super) fn stop(&mut self) {
         self.timers = Timers::new();
         self.outgoing.clear();

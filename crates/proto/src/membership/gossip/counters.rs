@@ -26,15 +26,12 @@ crate::counters! {
         path_responses_received,
         /// Damaged datagrams, or those of another program.
         datagrams_malformed,
-        /// Datagrams of nodes of other networks.
         datagrams_of_other_networks,
         /// This node's own datagrams, returned by multicast or because the node is its own seed.
         datagrams_own,
         /// Datagrams of nodes that have sent a goodbye, or of incarnations that have ended.
         datagrams_late,
-        /// Nodes that restarted under the same id.
         restarts,
-        /// Datagrams that were not sent because the queue was full.
         queue_dropped,
         /// Reports of nodes beyond the limit.
         nodes_refused,
@@ -48,7 +45,6 @@ crate::counters! {
         reports_refuted,
         /// Queries omitted because the datagram that caused them was too small.
         asks_refused,
-        /// Subscriptions beyond the limit.
         subscriptions_refused,
         /// Rows of others' subscriptions with settings that this program does not understand.
         subscriptions_unknown,
@@ -59,7 +55,6 @@ crate::counters! {
         nodes_failed,
         /// Failed probes of this node after which the member was given time to answer.
         suspicions,
-        /// Suspicions of this node that the suspected member refuted.
         suspicions_refuted,
         /// Suspicions of others about a recently heard member, from which a refutation was
         /// requested.

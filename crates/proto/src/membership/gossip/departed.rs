@@ -4,8 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::{Incarnation, NodeId, Origin, Time};
 
-/// Nodes that recently sent a goodbye. Reports about them are outdated. A later start of such a
-/// node has another incarnation.
+/// Reports about these nodes are outdated, except those of a later start with another incarnation.
 #[derive(Default)]
 pub(super) struct Departed {
     nodes: BTreeMap<NodeId, (Incarnation, Time)>,

@@ -54,7 +54,6 @@ impl foca::Identity for Identity {
 }
 
 impl Identity {
-    /// Returns `true` if datagrams can be sent to the endpoint.
     pub(super) fn is_reachable(&self) -> bool {
         !self.endpoint.0.ip().is_unspecified() && self.endpoint.0.port() != 0
     }

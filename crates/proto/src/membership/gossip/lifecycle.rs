@@ -84,7 +84,6 @@ impl Gossip {
         self.exchange.remove(node);
     }
 
-    /// Applies a change of a live peer's subscription.
     pub(super) fn learn(&mut self, node: NodeId, difference: Difference) {
         if self.views.apply(&mut self.cx, node, difference) {
             self.exchange.change_own(&mut self.cx, &self.peers, difference.group, None);
@@ -103,7 +102,6 @@ impl Gossip {
         self.swim.announce(self.cx.now, by);
     }
 
-    /// Processes a goodbye of a node, sent by itself or forwarded.
     pub(super) fn on_goodbye(&mut self, source: Endpoint, origin: Origin, node: NodeId) {
         let known = self.peers.identity(node);
         if node == origin.node {

@@ -53,7 +53,7 @@ use self::peers::{Peers, RenewalLimit};
 use self::reports::Reports;
 use self::swim::{Swim, SwimEvent};
 use self::views::Views;
-use super::{Membership, MembershipEvent};
+use super::{Membership, MembershipEvent, Phase};
 use crate::{
     Class, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time, Transmit, Wakeup,
 };
@@ -70,18 +70,9 @@ pub struct Gossip {
     paths: Paths,
     challenges: Challenges,
     reports: Reports,
-    /// Limit on the identities that this node takes because others declare it dead.
     renewals: RenewalLimit,
     phase: Phase,
-    /// Time at which this node last joined a group.
     joined_last: Time,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    New,
-    Running,
-    Stopped,
 }
 
 /// Number of goodbyes that a stopping node sends to each member.
@@ -302,7 +293,6 @@ impl Gossip {
         }
     }
 
-    /// Returns `true` if SWIM remembers the maximum number of nodes.
     fn is_full(&self) -> bool {
         self.swim.known() >= self.cx.config.max_nodes
     }

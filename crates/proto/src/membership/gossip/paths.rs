@@ -22,7 +22,6 @@ pub(super) struct Paths {
     key: CookieKey,
     /// The incarnation that has validated each address.
     validated: BTreeMap<Endpoint, Origin>,
-    /// Time of the last query to each address.
     queried: BTreeMap<Endpoint, Time>,
     /// Bytes that the current datagram allows to be sent to addresses that have not answered.
     query_bytes: usize,
@@ -45,7 +44,6 @@ impl Paths {
         self.validated.len()
     }
 
-    /// Returns `true` if this node sent `hello` to `endpoint`.
     pub(super) fn is_own(&self, endpoint: Endpoint, hello: &Hello) -> bool {
         hello.challenge == self.key.cookie_of(endpoint)
     }
@@ -144,7 +142,6 @@ impl Paths {
         }
     }
 
-    /// Returns the cookie to the challenger, and challenges it in return.
     fn respond(
         &self,
         cx: &mut Context,
@@ -158,7 +155,6 @@ impl Paths {
         cx.send(source, &Packet::PathResponse(response));
     }
 
-    /// Validates the source of a path response, if it returns the cookie of this address.
     fn on_cookie(
         &mut self,
         cx: &mut Context,

@@ -20,7 +20,6 @@ struct Peer {
     identity: Identity,
     incarnations: Incarnations,
     claim: Option<AddressClaim>,
-    /// Limit on the growth of its bump.
     bumps: RenewalLimit,
 }
 
@@ -60,7 +59,6 @@ const QUERIES: u32 = 4;
 const RENEWALS: u32 = 8;
 
 impl Peers {
-    /// Returns the number of peers, including failed ones.
     pub(super) fn len(&self) -> usize {
         self.peers.len()
     }
@@ -81,7 +79,6 @@ impl Peers {
         self.live.binary_search(&node).is_ok()
     }
 
-    /// Returns the peers that are alive, in order.
     pub(super) fn live(&self) -> &[NodeId] {
         &self.live
     }

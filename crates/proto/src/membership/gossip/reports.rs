@@ -8,11 +8,9 @@ use super::paths::Paths;
 use super::peers::Peers;
 use crate::{NodeId, ViewChangeKind};
 
-/// Unconfirmed reports, by the peer that they are about.
 #[derive(Default)]
 pub(super) struct Reports(BTreeMap<NodeId, Report>);
 
-/// A report by another node that a live peer has stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     pub(super) identity: Identity,
@@ -20,11 +18,9 @@ pub(super) struct Report {
     queries_left: u32,
 }
 
-/// Number of unanswered queries after which a report about a node is accepted.
 const QUERIES: u32 = 4;
 
 impl Reports {
-    /// Adds a report by another node that the live peer with this identity has stopped.
     pub(super) fn add(&mut self, cx: &mut Context, identity: Identity, kind: ViewChangeKind) {
         let report = self.0.entry(identity.node).or_insert_with(|| {
             cx.timers.set(Timer::Report(identity.node), cx.now);

@@ -106,7 +106,6 @@ impl Gossip {
         Ok(Some(kept))
     }
 
-    /// Returns the part of an update that is accepted without a query.
     fn accepted(&mut self, update: &Member<Identity>) -> Option<Member<Identity>> {
         let identity = *update.id();
         let node = identity.node;
@@ -131,7 +130,6 @@ impl Gossip {
         Some(Member::new(known, update.incarnation(), update.state()))
     }
 
-    /// Processes an identity that its node reported itself, from `source`.
     pub(super) fn hear_of_itself(&mut self, source: Endpoint, identity: Identity) {
         let node = identity.node;
         let known = self.peers.identity(node);
@@ -149,7 +147,6 @@ impl Gossip {
         }
     }
 
-    /// Processes a report of `sender` that `identity` is alive.
     pub(super) fn hear_of_other(&mut self, sender: NodeId, identity: Identity) {
         if identity.node == self.cx.origin.node {
             return;
@@ -205,7 +202,6 @@ impl Gossip {
     }
 }
 
-/// Returns the third node named in a message, to which the receiver may have to send something.
 fn third_of(message: &Message<Identity>) -> Option<Identity> {
     match message {
         Message::PingReq { target, .. } | Message::IndirectAck { target, .. } => Some(*target),

@@ -42,7 +42,6 @@ impl Views {
         }
     }
 
-    /// Joins a group. All existing members with the same settings are in the view.
     pub(super) fn join(
         &mut self,
         cx: &mut Context,
@@ -75,7 +74,6 @@ impl Views {
         self.own.contains_key(&group)
     }
 
-    /// Leaves a group. Returns `true` if this node was in it.
     pub(super) fn leave(&mut self, group: GroupId) -> bool {
         self.own.remove(&group).is_some()
     }
@@ -118,7 +116,6 @@ impl Views {
         true
     }
 
-    /// Removes `node`, with its subscriptions of `groups`.
     pub(super) fn remove_node(
         &mut self,
         cx: &mut Context,
@@ -139,7 +136,6 @@ impl Views {
         ]
     }
 
-    /// Asserts that the index contains exactly the subscriptions in `tables`.
     pub(super) fn check<'a>(
         &self,
         tables: impl Iterator<Item = (NodeId, GroupId, Subscription)> + 'a,

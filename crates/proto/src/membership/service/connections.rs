@@ -10,26 +10,24 @@ use core::time::Duration;
 use super::outbox::Outbox;
 use super::protocol::frame::{Frame, FrameError, Hello, Member, Refusal, VERSION, Welcome};
 use super::protocol::reader::FrameReader;
-use crate::membership::jitter::jittered;
+use crate::membership::jittered;
 use crate::membership::link::{LinkCommand, LinkId};
 use crate::{Endpoint, Rng, Time, Timers};
 
-/// All connections of one client, by the address of the process.
 #[derive(Debug)]
 pub(super) struct ServiceConnections {
     limits: TimeLimits,
-    /// First frame of each connection.
     hello: Hello,
     rng: Rng,
     all: BTreeMap<Endpoint, ServiceConnection>,
     timers: Timers<Timer>,
     outbox: Outbox,
     next_link: u64,
-    last_refusal: Option<Refusal>,
-    counters: Counters,
+    /// Reason of the last refusal, unless a welcome was received since.
+    pub(super) last_refusal: Option<Refusal>,
+    pub(super) counters: Counters,
 }
 
-/// Time limit for the welcome, and pauses between two attempts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeLimits {
     pub(super) greeting_time: Duration,
@@ -41,7 +39,6 @@ pub(super) struct TimeLimits {
 #[derive(Debug)]
 struct ServiceConnection {
     state: State,
-    /// Pause after the next failure.
     pause: Duration,
 }
 
@@ -57,7 +54,6 @@ enum State {
     Ready(Ready),
 }
 
-/// A connection that was welcomed.
 #[derive(Debug)]
 struct Ready {
     link: LinkId,
@@ -71,13 +67,10 @@ struct Ready {
 /// The end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closed {
-    /// `true` if it was welcomed.
     pub(super) was_ready: bool,
-    /// Time of the next attempt.
     pub(super) retry_at: Time,
 }
 
-/// Effect of a timer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
     /// The connection is idle and may be opened again.
@@ -89,7 +82,6 @@ pub(super) enum Due {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// An address may be tried again.
     Connect(Endpoint),
     /// Time limit for opening a connection and receiving the welcome.
     Greeting(Endpoint),
@@ -97,12 +89,10 @@ enum Timer {
 }
 
 crate::counters! {
-    /// Counters of the connections.
     pub(super) struct Counters {
         tried = "links_tried",
         welcomed = "links_welcomed",
         refused = "links_refused",
-        /// Attempts that failed.
         failed = "links_failed",
         /// Welcomed connections that ended.
         lost = "links_lost",
@@ -175,7 +165,6 @@ impl ServiceConnections {
         self.all.iter().map(|(address, it)| (*address, it.ready().is_some()))
     }
 
-    /// Returns the connection to this address, if it was welcomed.
     pub(super) fn ready_link(&self, address: Endpoint) -> Option<LinkId> {
         self.all.get(&address)?.ready().map(|ready| ready.link)
     }
@@ -198,15 +187,6 @@ impl ServiceConnections {
             .filter(|(other, it)| **other != address && process_at(it) == Some(process))
             .map(|(other, _)| *other)
             .collect()
-    }
-
-    /// Returns the reason of the last refusal, unless a welcome was received since.
-    pub(super) fn last_refusal(&self) -> Option<&Refusal> {
-        self.last_refusal.as_ref()
-    }
-
-    pub(super) fn counters(&self) -> &Counters {
-        &self.counters
     }
 
     pub(super) fn sent(&self) -> [(&'static str, u64); 2] {
@@ -244,7 +224,6 @@ impl ServiceConnections {
         self.timers.set(Timer::Connect(address), at);
     }
 
-    /// Closes the connection to an address, and forgets it.
     pub(super) fn remove(&mut self, address: Endpoint) {
         if let Some(link) = self.all.remove(&address).and_then(|it| it.link()) {
             self.outbox.close(link);
@@ -284,7 +263,6 @@ impl ServiceConnections {
         self.timers.set(Timer::Greeting(address), now + self.limits.greeting_time);
     }
 
-    /// Sends the hello on a connection that was opened.
     pub(super) fn on_opened(&mut self, address: Endpoint) {
         let Some(it) = self.all.get_mut(&address) else { return };
         let State::Opening(link) = it.state else { return };
@@ -333,7 +311,7 @@ impl ServiceConnections {
     /// Processes a refusal. The connection must be dropped. The process is tried again after the
     /// longest pause, because an operator may change its configuration.
     pub(super) fn on_refused(&mut self, address: Endpoint, why: Refusal) {
-        tracing::warn!(node = %self.hello.member.node, %address, %why, "refused by the service");
+        tracing::warn!(node = %self.hello.member.node, %address, %why, "refused by the registry");
         self.counters.refused += 1;
         self.last_refusal = Some(why);
         if let Some(it) = self.all.get_mut(&address) {
@@ -361,7 +339,6 @@ impl ServiceConnections {
         self.outbox.forget(link);
     }
 
-    /// Starts the pause after the end of a connection.
     pub(super) fn on_closed(&mut self, now: Time, address: Endpoint) -> Option<Closed> {
         let it = self.all.get_mut(&address)?;
         let was_ready = it.ready().is_some();
@@ -415,14 +392,12 @@ impl ServiceConnections {
         }
     }
 
-    /// Sends `frame` to all processes that have sent their welcome.
     pub(super) fn send_to_all(&mut self, frame: &Frame) {
         for ready in self.all.values().filter_map(ServiceConnection::ready) {
             self.outbox.send(ready.link, frame);
         }
     }
 
-    /// Asserts that a timer runs for every connection that is not idle.
     pub(super) fn check(&self) {
         for (address, it) in &self.all {
             let timer = match &it.state {

@@ -13,6 +13,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
+use super::Client;
 use super::pinger::Pinger;
 use super::processes::{ProcessEvent, Processes};
 use super::protocol::frame::{Frame, FrameError, Hello, Member, Refusal, Role, Watched};
@@ -25,14 +26,14 @@ pub struct DetectorConfig {
     /// TCP addresses of registry processes. One is enough, because each names the others. At least
     /// one.
     pub addresses: Vec<Endpoint>,
-    /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.
+    /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Rack whose nodes are watched, by the name that the nodes use. At most 255 bytes.
     /// Default: empty.
     pub rack: String,
     /// Time without an answer to a ping after which a node is reported. At least 100 ms.
     ///
-    /// With less than two thirds of the service's lease, a node that is only unreachable over UDP
+    /// With less than two thirds of the registry's lease, a node that is only unreachable over UDP
     /// may be declared dead as well. Default: `None`, the lease.
     pub detection_time: Option<Duration>,
     /// Maximum time for opening a connection and receiving the welcome. Default: 3 s.
@@ -94,57 +95,6 @@ impl Detector {
         }
     }
 
-    /// Processes an event of a connection.
-    pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        self.processes.handle_link(now, link, event);
-        self.process_events(now);
-    }
-
-    /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
-    /// `source`.
-    pub fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        let is_known = self.pinger.handle_datagram(now, source, datagram);
-        self.pinger.counters.pings_foreign += u64::from(!is_known);
-    }
-
-    /// Processes the timers that are due at `now`.
-    pub fn handle_timeout(&mut self, now: Time) {
-        self.processes.handle_timeout(now);
-        self.process_events(now);
-        self.pinger.handle_timeout(now);
-        while let Some(report) = self.pinger.reports.pop_front() {
-            self.processes.send_to_all(&report);
-        }
-    }
-
-    /// Sends a goodbye to all registry processes, so that another detector takes over the rack at
-    /// once.
-    pub fn shut_down(&mut self) {
-        self.processes.shut_down();
-        self.assignments.clear();
-        let targets: Vec<NodeId> = self.pinger.targets().collect();
-        targets.into_iter().for_each(|node| self.pinger.unwatch(node));
-    }
-
-    /// Appends the next outgoing datagram to `out` and returns its destination and class.
-    pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let (to, datagram) = self.pinger.poll_datagram()?;
-        out.extend_from_slice(&datagram);
-        Some(Transmit { destination: Destination::Endpoint(to), class: Class::Control })
-    }
-
-    /// Returns the next command for a connection.
-    pub fn poll_link(&mut self) -> Option<LinkCommand> {
-        self.processes.poll_link()
-    }
-
-    /// Returns the time of the next call of [`Detector::handle_timeout`] and its reason.
-    pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.processes.next_due().map(|at| Wakeup { at, reason: "failure detector" });
-        let ping = self.pinger.next_due().map(|at| Wakeup { at, reason: "ping a node" });
-        Wakeup::earlier(own, ping)
-    }
-
     /// Returns the nodes and detectors that are watched, in order.
     pub fn watched(&self) -> impl Iterator<Item = NodeId> {
         self.pinger.targets()
@@ -152,13 +102,13 @@ impl Detector {
 
     /// Returns the known addresses of registry processes, with `true` for those that are connected.
     pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
-        self.processes.addresses()
+        self.processes.connections.addresses()
     }
 
     /// Returns the reason of the last refusal by a registry process, unless one has sent a welcome
     /// since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
-        self.processes.last_refusal()
+        self.processes.connections.last_refusal.as_ref()
     }
 
     /// Returns all counters with their names.
@@ -222,5 +172,51 @@ impl Detector {
                 self.pinger.watch(now, member);
             }
         }
+    }
+}
+
+impl Client for Detector {
+    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        self.processes.handle_link(now, link, event);
+        self.process_events(now);
+    }
+
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        let is_known = self.pinger.handle_datagram(now, source, datagram);
+        self.pinger.counters.pings_foreign += u64::from(!is_known);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.processes.handle_timeout(now);
+        self.process_events(now);
+        self.pinger.handle_timeout(now);
+        while let Some(report) = self.pinger.reports.pop_front() {
+            self.processes.connections.send_to_all(&report);
+        }
+    }
+
+    /// Lets another detector take over the rack at once.
+    fn shut_down(&mut self) {
+        self.processes.shut_down();
+        self.assignments.clear();
+        let targets: Vec<NodeId> = self.pinger.targets().collect();
+        targets.into_iter().for_each(|node| self.pinger.unwatch(node));
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let (to, datagram) = self.pinger.poll_datagram()?;
+        out.extend_from_slice(&datagram);
+        Some(Transmit { destination: Destination::Endpoint(to), class: Class::Control })
+    }
+
+    fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.processes.connections.poll_link()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let own = self.processes.connections.next_due();
+        let own = own.map(|at| Wakeup { at, reason: "failure detector" });
+        let ping = self.pinger.next_due().map(|at| Wakeup { at, reason: "ping a node" });
+        Wakeup::earlier(own, ping)
     }
 }

@@ -12,6 +12,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
+use super::Client;
 use super::processes::{ProcessEvent, Processes};
 use super::protocol::frame::{
     ChangeKind, Frame, FrameError, Hello, Member, MemberChange, Refusal, Role, Snapshot, Update,
@@ -26,7 +27,7 @@ pub struct ObserverConfig {
     /// TCP addresses of registry processes. One is enough, because each names the others. At least
     /// one.
     pub addresses: Vec<Endpoint>,
-    /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.
+    /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Group to observe. Default: `None`, all groups.
     pub group: Option<GroupId>,
@@ -102,36 +103,9 @@ impl Observer {
         }
     }
 
-    /// Processes an event of a connection.
-    pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        self.processes.handle_link(now, link, event);
-        self.process_events(now);
-    }
-
-    /// Processes the timers that are due at `now`.
-    pub fn handle_timeout(&mut self, now: Time) {
-        self.processes.handle_timeout(now);
-        self.process_events(now);
-    }
-
-    /// Sends a goodbye to all registry processes.
-    pub fn shut_down(&mut self) {
-        self.processes.shut_down();
-    }
-
-    /// Returns the next command for a connection.
-    pub fn poll_link(&mut self) -> Option<LinkCommand> {
-        self.processes.poll_link()
-    }
-
-    /// Returns the time of the next call of [`Observer::handle_timeout`] and its reason.
-    pub fn poll_timeout(&self) -> Option<Wakeup> {
-        self.processes.next_due().map(|at| Wakeup { at, reason: "observer" })
-    }
-
     /// Returns the next change, in the order in which the changes were reported.
     ///
-    /// Changes during a loss of the service are reported as differences: a member that is gone has
+    /// Changes during a loss of the registry are reported as differences: a member that is gone has
     /// *left*.
     pub fn poll_change(&mut self) -> Option<(GroupId, MemberChange)> {
         self.changes.pop_front()
@@ -153,13 +127,13 @@ impl Observer {
 
     /// Returns the known addresses of registry processes, with `true` for those that are connected.
     pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
-        self.processes.addresses()
+        self.processes.connections.addresses()
     }
 
     /// Returns the reason of the last refusal by a registry process, unless one has sent a welcome
     /// since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
-        self.processes.last_refusal()
+        self.processes.connections.last_refusal.as_ref()
     }
 
     /// Returns all counters with their names.
@@ -189,7 +163,7 @@ impl Observer {
             return false;
         }
         let group = self.group.unwrap_or(GroupId::NONE);
-        self.processes.send(from, &Frame::Observe { group });
+        self.processes.connections.send(from, &Frame::Observe { group });
         true
     }
 
@@ -297,5 +271,30 @@ impl Observer {
         } else {
             self.changes.push_back((group, change));
         }
+    }
+}
+
+impl Client for Observer {
+    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        self.processes.handle_link(now, link, event);
+        self.process_events(now);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.processes.handle_timeout(now);
+        self.process_events(now);
+    }
+
+    fn shut_down(&mut self) {
+        self.processes.shut_down();
+    }
+
+    fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.processes.connections.poll_link()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let due = self.processes.connections.next_due();
+        due.map(|at| Wakeup { at, reason: "observer" })
     }
 }

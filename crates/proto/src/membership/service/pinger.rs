@@ -23,7 +23,6 @@ use crate::{Endpoint, GroupId, NodeId, Origin, Time, Timers};
 const PING: u8 = 32;
 const PONG: u8 = 33;
 
-/// Targets of one pinger.
 #[derive(Debug)]
 pub(super) struct Pinger {
     own: Origin,
@@ -37,7 +36,6 @@ pub(super) struct Pinger {
 }
 
 crate::counters! {
-    /// Counters of one pinger.
     pub(super) struct PingCounters {
         pings_received,
         pings_sent,
@@ -86,7 +84,6 @@ impl Pinger {
         self.timers.cancel(node);
     }
 
-    /// Returns `true` if the node is watched in this incarnation.
     pub(super) fn watches(&self, member: Member) -> bool {
         self.targets.get(&member.node).is_some_and(|target| target.member == member)
     }

@@ -8,31 +8,25 @@ use core::time::Duration;
 
 use super::connections::{Due, ServiceConnections, TimeLimits};
 use super::protocol::frame::{
-    Frame, FrameError, Hello, MAX_PARTITIONS, Owners, Refusal, UnknownSettings, Welcome,
+    Frame, FrameError, Hello, MAX_PARTITIONS, Owners, UnknownSettings, Welcome,
 };
-use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
+use crate::membership::link::{LinkEvent, LinkId};
 use crate::{Endpoint, Time};
 
-/// The connections to all known processes, and what was received on them.
 #[derive(Debug)]
 pub(super) struct Processes {
     /// The configured addresses.
     addresses: Vec<Endpoint>,
-    connections: ServiceConnections,
+    pub(super) connections: ServiceConnections,
     events: VecDeque<(Endpoint, ProcessEvent)>,
     /// Snapshots of groups whose settings this program does not know.
     settings_unknown: u64,
 }
 
-/// An event of a process.
 #[derive(Clone, Debug)]
 pub(super) enum ProcessEvent {
     /// The process sent its welcome and accepts frames.
-    Welcomed {
-        lease: Duration,
-        /// Number of partitions of the groups.
-        partitions: u16,
-    },
+    Welcomed { lease: Duration, partitions: u16 },
     /// A frame that only detectors or observers understand.
     Received(Frame),
     /// The connection has ended. What was received on it no longer applies.
@@ -51,7 +45,7 @@ impl Processes {
         hello: Hello,
         seed: u64,
     ) -> Self {
-        assert!(!addresses.is_empty(), "the service must have at least one address");
+        assert!(!addresses.is_empty(), "the registry must have at least one address");
         let is_patient = !retry_after.is_zero() && !greeting_time.is_zero();
         assert!(is_patient, "retry_after and greeting_time must not be zero");
         let limits =
@@ -61,7 +55,6 @@ impl Processes {
         Self { addresses, connections, events: VecDeque::new(), settings_unknown: 0 }
     }
 
-    /// Processes an event of a connection. The results are returned by `poll_event`.
     pub(super) fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         let Some(address) = self.connections.address_of(link) else { return };
         match event {
@@ -89,22 +82,6 @@ impl Processes {
         self.events.pop_front()
     }
 
-    pub(super) fn poll_link(&mut self) -> Option<LinkCommand> {
-        self.connections.poll_link()
-    }
-
-    pub(super) fn next_due(&self) -> Option<Time> {
-        self.connections.next_due()
-    }
-
-    pub(super) fn send(&mut self, address: Endpoint, frame: &Frame) {
-        self.connections.send(address, frame);
-    }
-
-    pub(super) fn send_to_all(&mut self, frame: &Frame) {
-        self.connections.send_to_all(frame);
-    }
-
     /// Closes the connection after a frame that makes no sense, and discards its other frames.
     pub(super) fn on_nonsense(&mut self, now: Time, address: Endpoint, error: FrameError) {
         self.connections.on_nonsense(address, error);
@@ -117,17 +94,8 @@ impl Processes {
         self.events.clear();
     }
 
-    pub(super) fn addresses(&self) -> impl Iterator<Item = (Endpoint, bool)> {
-        self.connections.addresses()
-    }
-
-    pub(super) fn last_refusal(&self) -> Option<&Refusal> {
-        self.connections.last_refusal()
-    }
-
-    /// Returns all counters with their names.
     pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counters = self.connections.counters().by_name();
+        let counters = self.connections.counters.by_name();
         counters.chain([("settings_unknown", self.settings_unknown)])
     }
 
@@ -201,5 +169,43 @@ impl Processes {
                 self.connections.add(closed.retry_at, *configured);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::frame::{Member, Role};
+    use super::*;
+    use crate::membership::link::LinkCommand;
+    use crate::{Incarnation, NodeId};
+
+    #[test]
+    fn two_addresses_of_one_process_become_one_connection() {
+        let at = |port: u16| Endpoint(([10, 0, 0, 1], port).into());
+        let (node, start, endpoint) = (NodeId(7), Incarnation(0), at(9));
+        let member = Member { node, incarnation: 0, start, endpoint };
+        let (role, second) = (Role::Detector, Duration::from_secs(1));
+        let hello = Hello { role, cluster: String::new(), member, rack: String::new() };
+        let mut processes = Processes::new(vec![at(1), at(2)], second, second, hello, 1);
+        let mut links = Vec::new();
+        for now in (1..=20_000).map(|ms| Time(ms * 1_000_000)) {
+            processes.handle_timeout(now);
+            while let Some(command) = processes.connections.poll_link() {
+                let LinkCommand::Open { link, .. } = command else { continue };
+                links.push(link);
+                processes.handle_link(now, link, LinkEvent::Opened);
+                let owners = Owners { partitions: 1, owned: vec![(0, at(2))] };
+                let mut bytes = Vec::new();
+                Frame::Welcome(Welcome { process: 1, lease_ms: 3000, owners }).encode(&mut bytes);
+                processes.handle_link(now, link, LinkEvent::Received(&bytes));
+            }
+            let mut alive = Vec::new();
+            Frame::Alive.encode(&mut alive);
+            links
+                .iter()
+                .for_each(|it| processes.handle_link(now, *it, LinkEvent::Received(&alive)));
+        }
+        assert_eq!(processes.connections.addresses().count(), 1);
+        assert!(processes.connections.counters.by_name().any(|it| it == ("links_welcomed", 2)));
     }
 }

@@ -15,14 +15,13 @@ use super::packet::{
     Changes, Digest, DigestEntry, Packet, Subscription, Wanted, changes_capacity, digest_capacity,
 };
 use super::peers::Peers;
-use crate::membership::jitter::jittered;
+use crate::membership::jittered;
 use crate::{Destination, GroupId, NodeId, Time};
 
 /// The subscriptions of this node and, as far as they are known, of all others.
 #[derive(Default)]
 pub(super) struct Exchange {
     own: Table,
-    /// One for each peer.
     replicas: BTreeMap<NodeId, Replica>,
     /// Last version of the own table that was sent to all members.
     pushed: u32,
@@ -50,7 +49,6 @@ const PULL_CHUNKS: usize = 32;
 const GAPS: usize = 8;
 
 impl Exchange {
-    /// Returns the number of groups that this node is in.
     pub(super) fn own_len(&self) -> usize {
         self.own.len()
     }
@@ -85,13 +83,11 @@ impl Exchange {
         self.replicas.remove(&node);
     }
 
-    /// Stops waiting for a peer, which is no longer alive.
     pub(super) fn on_down(&mut self, cx: &mut Context, peers: &Peers, node: NodeId) {
         cx.timers.cancel(Timer::Confirm(node));
         self.stop_pull(cx, peers, node);
     }
 
-    /// Stops the pull from a peer, and starts those that waited for it.
     pub(super) fn stop_pull(&mut self, cx: &mut Context, peers: &Peers, node: NodeId) {
         self.pulls.stop(cx, node);
         self.start_pulls(cx, peers);
@@ -159,7 +155,6 @@ impl Exchange {
         self.expect_confirmation(cx, to.node);
     }
 
-    /// Queries a member that has not confirmed this node's subscriptions in time.
     pub(super) fn on_confirm_timeout(&mut self, cx: &mut Context, me: Identity, to: Identity) {
         let version = self.own.version();
         let Some(replica) = self.replicas.get_mut(&to.node) else { return };
@@ -237,7 +232,6 @@ impl Exchange {
         }
     }
 
-    /// Applies changes that were received from their owner. Returns the differences.
     pub(super) fn absorb(&mut self, cx: &mut Context, changes: &Changes) -> Vec<Difference> {
         let Some(replica) = self.replicas.get_mut(&changes.owner) else { return Vec::new() };
         let (differences, overflow) = replica.table.absorb(changes, cx.config.max_groups_per_node);
@@ -270,7 +264,6 @@ impl Exchange {
         }
     }
 
-    /// Answers a request for this node's own subscriptions.
     pub(super) fn on_pull(&self, cx: &mut Context, to: Identity, wanted: &[Wanted]) {
         let capacity = changes_capacity(cx.config.max_datagram_bytes);
         let mut chunks_left = PULL_CHUNKS;
@@ -294,7 +287,6 @@ impl Exchange {
         self.start_pulls(cx, peers);
     }
 
-    /// Requests what is lacking, up to the amount of answers that is likely to fit.
     pub(super) fn start_pulls(&mut self, cx: &mut Context, peers: &Peers) {
         let replicas = &self.replicas;
         self.pulls.start(cx, peers, |node, version| {
@@ -316,7 +308,6 @@ impl Exchange {
         cx.send(to.endpoint, &Packet::Digest(digest));
     }
 
-    /// Sends the versions of all live nodes to a peer that requested them.
     pub(super) fn send_roster(&self, cx: &mut Context, peers: &Peers, me: Identity, to: Identity) {
         let mut entries = vec![self.own_entry(me)];
         entries.extend(peers.live_identities().map(|peer| self.entry_of(peer)));
@@ -329,7 +320,6 @@ impl Exchange {
         }
     }
 
-    /// Stops all pulls, because this node stops.
     pub(super) fn stop(&mut self) {
         self.pulls = Pulls::default();
     }

@@ -15,7 +15,6 @@ pub(super) struct Pulls {
     rows_in_flight: usize,
 }
 
-/// Subscriptions of a node that are known to be lacking here.
 struct Pull {
     version: u32,
     rows: usize,
@@ -23,7 +22,6 @@ struct Pull {
     in_flight: bool,
 }
 
-/// State of a pull after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// More answers are in flight, or there is no pull.

@@ -14,9 +14,7 @@ use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
 pub(super) enum Packet {
     /// Kind 1: a message of the SWIM implementation, see [`super::codec::SwimCodec`].
     Swim(Vec<u8>),
-    /// Kind 2, by multicast or to a seed: a search for other nodes.
     Hello(Hello),
-    /// Kind 3: versions of nodes' subscriptions, as far as the sender has them itself.
     Digest(Digest),
     /// Kind 4: subscriptions of one node.
     Changes(Changes),
@@ -42,14 +40,17 @@ pub(super) enum Packet {
     /// | 0 | 19 or 31 | identity of the sender |
     /// | then | 19 or 31 | identity of the suspected node |
     /// | then | 2 | incarnation that is suspected |
-    Suspicion { by: Identity, suspect: Identity, incarnation: u16 },
+    Suspicion {
+        by: Identity,
+        suspect: Identity,
+        incarnation: u16,
+    },
     /// Kind 8, to an address that is not validated: a request to return this cookie.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 0 | 8 | cookie, never 0 |
     PathChallenge(u64),
-    /// Kind 9: the answer to a challenge.
     PathResponse(PathResponse),
 }
 
@@ -67,7 +68,7 @@ pub(super) struct PathResponse {
     pub(super) from: Identity,
 }
 
-/// Kind 2: a search for other nodes.
+/// Kind 2, by multicast or to a seed: a search for other nodes.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
@@ -83,7 +84,7 @@ pub(super) struct Hello {
     pub(super) from: Identity,
 }
 
-/// Kind 3: versions of nodes' subscriptions.
+/// Kind 3: versions of nodes' subscriptions, as far as the sender has them itself.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
@@ -181,23 +182,19 @@ pub(super) fn digest_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES - 4) / (IDENTITY_BYTES + 8)
 }
 
-/// Returns the number of rows of changes that fit a datagram of `bytes`.
 pub(super) fn changes_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES - 20) / ROW_BYTES
 }
 
-/// Returns the size of a hello of `from` in bytes.
 pub(super) fn hello_bytes(from: Identity) -> usize {
     HEADER_BYTES + 8 + from.encoded_bytes()
 }
 
-/// Returns the number of gaps that fit a pull of `bytes`.
 pub(super) fn pull_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES) / WANTED_BYTES
 }
 
 impl Packet {
-    /// Encodes the datagram, as sent by `origin` in `network`.
     pub(super) fn encode(&self, network: u32, origin: impl Into<Origin>) -> Vec<u8> {
         let (kind, flags) = self.kind_and_flags();
         let protocol = Protocol::Membership;

@@ -6,6 +6,16 @@ use crate::{Endpoint, Incarnation, Profile, RateOfFire};
 use proptest::prelude::*;
 
 const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
+const NO_CHANGES: Changes = Changes {
+    answer_wanted: false,
+    more: false,
+    owner: NodeId(2),
+    after: 0,
+    up_to: 0,
+    floor: 0,
+    rows: Vec::new(),
+    unknown: 0,
+};
 
 fn identity(node: u64) -> Identity {
     let endpoint = Endpoint(SocketAddr::from(([10, 0, 0, 7], 7400)));
@@ -49,16 +59,7 @@ fn every_packet_on_the_wire_is_this() {
         Row { version: 5, group: GroupId(0x0102_0304), subscription: Some(subscription()) },
         Row { version: 7, group: GroupId(0x0506_0708), subscription: None },
     ];
-    let changes = Changes {
-        answer_wanted: false,
-        more: true,
-        owner: NodeId(2),
-        after: 4,
-        up_to: 8,
-        floor: 1,
-        rows,
-        unknown: 0,
-    };
+    let changes = Changes { more: true, after: 4, up_to: 8, floor: 1, rows, ..NO_CHANGES };
     let hello = Hello { alone: true, to_all: false, challenge: 9, from: identity(1) };
     let far = Hello { from: Identity { endpoint: ipv6, ..identity(1) }, ..hello };
     let (by, suspect) = (identity(1), identity(2));
@@ -109,16 +110,7 @@ fn every_packet_on_the_wire_is_this() {
 fn a_row_with_unknown_settings_hides_no_other_row() {
     let row =
         |version| Row { version, group: GroupId(version), subscription: Some(subscription()) };
-    let changes = Changes {
-        answer_wanted: false,
-        more: false,
-        owner: NodeId(2),
-        after: 0,
-        up_to: 3,
-        floor: 0,
-        rows: vec![row(1), row(2), row(3)],
-        unknown: 0,
-    };
+    let changes = Changes { up_to: 3, rows: vec![row(1), row(2), row(3)], ..NO_CHANGES };
     let mut datagram = Packet::Changes(changes.clone()).encode(0, SENDER);
     // The profile of the second row, after its version, group and presence.
     datagram[HEADER_BYTES + 20 + ROW_BYTES + 9] = 77;
@@ -137,16 +129,8 @@ fn what_fits_by_the_capacities_fits() {
         let digest = Packet::Digest(Digest { entries, ..Digest::default() });
         let row =
             |version| Row { version, group: GroupId(version), subscription: Some(subscription()) };
-        let changes = Packet::Changes(Changes {
-            answer_wanted: false,
-            more: false,
-            owner: NodeId(1),
-            after: 0,
-            up_to: 1000,
-            floor: 0,
-            rows: (1..=changes_capacity(bytes) as u32).map(row).collect(),
-            unknown: 0,
-        });
+        let rows = (1..=changes_capacity(bytes) as u32).map(row).collect();
+        let changes = Packet::Changes(Changes { up_to: 1000, rows, ..NO_CHANGES });
         let wanted = Wanted { node: NodeId(1), after: 0, up_to: 1, floor: 0 };
         let pull = Packet::Pull(vec![wanted; pull_capacity(bytes)]);
         for packet in [digest, changes, pull] {
@@ -178,16 +162,8 @@ fn any_changes() -> impl Strategy<Value = Changes> {
             let rows: Vec<Row> = rows.into_iter().map(row).collect();
             let after = rows.first().map_or(7, |row| row.version - 1);
             let up_to = rows.last().map_or(9, |row| row.version + 1);
-            Changes {
-                answer_wanted,
-                more,
-                owner: NodeId(owner),
-                after,
-                up_to,
-                floor,
-                rows,
-                unknown: 0,
-            }
+            let owner = NodeId(owner);
+            Changes { answer_wanted, more, owner, after, up_to, floor, rows, unknown: 0 }
         },
     )
 }

@@ -14,7 +14,7 @@ use crate::{NodeId, Time};
 #[derive(Debug)]
 pub(super) struct Evidence {
     health: Health,
-    signs: SignsOfLife,
+    pub(super) signs: SignsOfLife,
     probe: Option<Probe>,
     probe_period: Duration,
     /// Delay of a call from which on it counts as a stall. After a stall, the driver has this time
@@ -25,7 +25,6 @@ pub(super) struct Evidence {
     counters: Counters,
 }
 
-/// The probe in flight.
 #[derive(Debug)]
 struct Probe {
     target: Identity,
@@ -59,14 +58,6 @@ impl Evidence {
             spoken_as: (0, 0),
             counters: Counters::default(),
         }
-    }
-
-    pub(super) fn signs(&self) -> &SignsOfLife {
-        &self.signs
-    }
-
-    pub(super) fn signs_mut(&mut self) -> &mut SignsOfLife {
-        &mut self.signs
     }
 
     /// Checks a call at `now` that was requested for `due`.
@@ -140,12 +131,10 @@ impl Evidence {
         is_heard
     }
 
-    /// Records that a suspicion raised by this node was wrong.
     pub(super) fn was_wrong(&mut self) {
         self.health.worsen(1);
     }
 
-    /// Returns the time to wait for a timer that `foca` sets to `after`.
     pub(super) fn patience(&self, timer: &Timer<Identity>, after: Duration) -> Duration {
         match timer {
             Timer::ProbeRandomMember(_) | Timer::SendIndirectProbe { .. } => {
@@ -156,7 +145,6 @@ impl Evidence {
         }
     }
 
-    /// Returns the number of requests to a suspected member until the suspicion expires.
     pub(super) fn requests_to_suspect(&self) -> u32 {
         Config::CHALLENGES + self.health.score()
     }

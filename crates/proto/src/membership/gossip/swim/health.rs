@@ -18,7 +18,6 @@ use core::time::Duration;
 
 use crate::{IdMap, NodeId, Time};
 
-/// Degree to which this node distrusts its own findings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Health {
     /// 0 is healthy.
@@ -41,7 +40,6 @@ impl Health {
         self.limit > 0
     }
 
-    /// Records a failure that a healthy node would have avoided.
     pub(super) fn worsen(&mut self, by: u32) {
         self.score = self.score.saturating_add(by).min(self.limit);
     }
@@ -50,7 +48,6 @@ impl Health {
         self.score = self.score.saturating_sub(1);
     }
 
-    /// Returns the time for a probe that takes `span` at a healthy node.
     pub(super) fn for_probe(&self, span: Duration) -> Duration {
         span.saturating_mul(self.score + 1)
     }
@@ -65,7 +62,6 @@ impl Health {
     }
 }
 
-/// Time of the last datagram of any kind from each member.
 #[derive(Debug)]
 pub(super) struct SignsOfLife {
     last: IdMap<NodeId, Time>,
@@ -78,7 +74,6 @@ impl SignsOfLife {
         Self { last: IdMap::new(seed), counted }
     }
 
-    /// Starts recording signs of `node`, which is a member now.
     pub(super) fn expect(&mut self, node: NodeId) {
         self.last.get_or_insert_with(node, || Time::ZERO);
     }
@@ -95,7 +90,6 @@ impl SignsOfLife {
         }
     }
 
-    /// Returns `true` if a datagram from `node` came after `time`.
     pub(super) fn any_after(&self, node: NodeId, time: Time) -> bool {
         self.last.get(&node).is_some_and(|last| *last > time)
     }
@@ -105,7 +99,6 @@ impl SignsOfLife {
     }
 }
 
-/// Moves all entries of a timetable by `span`.
 pub(super) fn postpone<V>(timetable: &mut BTreeMap<(Time, u64), V>, span: Duration) {
     let old = core::mem::take(timetable);
     timetable.extend(old.into_iter().map(|((at, number), due)| ((at + span, number), due)));

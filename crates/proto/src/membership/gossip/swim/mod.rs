@@ -30,7 +30,6 @@ pub(super) struct Swim {
     evidence: Evidence,
     events: VecDeque<SwimEvent>,
     datagrams: VecDeque<(Identity, Vec<u8>)>,
-    /// Payloads that `foca` rejected.
     malformed: u64,
 }
 
@@ -39,7 +38,6 @@ struct Scheduled {
     timer: Timer<Identity>,
 }
 
-/// An event of the failure detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwimEvent {
     /// The node is alive and was not known to be.
@@ -80,7 +78,6 @@ impl Swim {
         self.foca.iter_membership_state().len()
     }
 
-    /// Returns the nodes that are believed to be alive.
     pub(super) fn alive(&self) -> impl Iterator<Item = NodeId> {
         self.foca.iter_members().map(|member| member.id().node)
     }
@@ -89,9 +86,8 @@ impl Swim {
         self.evidence.stats().chain([("swim_malformed", self.malformed)])
     }
 
-    /// Returns the number of nodes whose signs of life are recorded.
     pub(super) fn listened_to(&self) -> usize {
-        self.evidence.signs().len()
+        self.evidence.signs.len()
     }
 
     pub(super) fn requests_to_suspect(&self) -> u32 {
@@ -102,15 +98,14 @@ impl Swim {
         self.evidence.was_wrong();
     }
 
-    /// Records a datagram from `node`, of any kind.
     pub(super) fn hear(&mut self, now: Time, node: NodeId) {
-        self.evidence.signs_mut().hear(now, node);
+        self.evidence.signs.hear(now, node);
     }
 
     /// Returns `true` if a datagram from `node` came after `time`, as far as signs of life are
     /// recorded.
     pub(super) fn has_heard(&self, node: NodeId, time: Time) -> bool {
-        self.evidence.signs().any_after(node, time)
+        self.evidence.signs.any_after(node, time)
     }
 
     /// Postpones all timers if this node was stalled. Must be called before anything else at `now`.
@@ -166,7 +161,6 @@ impl Swim {
         self.apply(now, Member::alive(identity), false);
     }
 
-    /// Marks `identity` as dead without reporting it to others.
     pub(super) fn bury(&mut self, now: Time, identity: Identity) {
         self.apply(now, Member::down(identity), false);
     }
@@ -186,13 +180,11 @@ impl Swim {
         })
     }
 
-    /// Returns `true` if the node is suspected under any incarnation.
     pub(super) fn suspects(&self, node: NodeId) -> bool {
         let mut members = self.foca.iter_members();
         members.any(|member| member.id().node == node && member.state() == State::Suspect)
     }
 
-    /// Returns a payload that reports the death of `dead` to `to`.
     pub(super) fn obituary(&self, to: Identity, dead: Identity) -> Vec<u8> {
         let mut payload = payload_of(self.identity(), to, Message::Gossip);
         payload.put_u16(1);
@@ -280,11 +272,11 @@ impl Swim {
         while let Some(notification) = self.runtime.to_notify() {
             let event = match notification {
                 OwnedNotification::MemberUp(identity) => {
-                    self.evidence.signs_mut().expect(identity.node);
+                    self.evidence.signs.expect(identity.node);
                     SwimEvent::Up(identity)
                 }
                 OwnedNotification::MemberDown(identity) => {
-                    self.evidence.signs_mut().forget(identity.node);
+                    self.evidence.signs.forget(identity.node);
                     SwimEvent::Down { identity, found_here }
                 }
                 OwnedNotification::Rename(_, new) => SwimEvent::Renamed(new),

@@ -1,4 +1,4 @@
-//! Settings of a node's side of the membership service.
+//! Settings of a node's connections to the registry.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct ServiceConfig {
     /// TCP addresses of registry processes. One is enough, because each names the others. At least
     /// one.
     pub addresses: Vec<Endpoint>,
-    /// Cluster name, which must be that of the service. At most 255 bytes. Default: empty.
+    /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Rack of the node, for the failure detectors. At most 255 bytes. Default: empty.
     pub rack: String,
@@ -22,10 +22,10 @@ pub struct ServiceConfig {
     pub first_pause: Duration,
     /// Maximum interval between two attempts.
     ///
-    /// Five quarters of it plus the greeting time must be less than the service's adoption time
-    /// (6 s). Otherwise a restart of the service can fail healthy nodes. Default: 2 s.
+    /// Five quarters of it plus the greeting time must be less than the registry's adoption time
+    /// (6 s). Otherwise a restart of the registry can fail healthy nodes. Default: 2 s.
     pub last_pause: Duration,
-    /// Time without the service after which the node reports it. Default: 3 s.
+    /// Time without the registry after which the node reports it. Default: 3 s.
     pub away_after: Duration,
     /// Maximum number of requests in flight per connection. Further requests wait. Default: 256.
     pub max_open_requests: usize,
@@ -48,7 +48,7 @@ impl Default for ServiceConfig {
 
 impl ServiceConfig {
     pub(super) fn validate(&self) {
-        assert!(!self.addresses.is_empty(), "the service must have at least one address");
+        assert!(!self.addresses.is_empty(), "the registry must have at least one address");
         let texts = self.cluster.len().max(self.rack.len());
         assert!(
             texts <= MAX_TEXT_BYTES,

@@ -12,7 +12,6 @@ use crate::{Endpoint, Time, Timers};
 /// Time, settings and outputs of the provider. Each part gets it for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
-    /// Time of the current or last call.
     pub(super) now: Time,
     pub(super) config: ServiceConfig,
     pub(super) connections: ServiceConnections,
@@ -21,7 +20,6 @@ pub(super) struct Context {
     pub(super) counters: Counters,
 }
 
-/// Timers other than those of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     /// Repetition of requests that a process could not answer.

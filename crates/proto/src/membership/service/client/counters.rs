@@ -1,7 +1,6 @@
 //! Counters of the provider: frames and events.
 
 crate::counters! {
-    /// Counts since the node started.
     pub(super) struct Counters {
         /// Frames about groups whose settings this program does not know.
         settings_unknown,
@@ -17,9 +16,9 @@ crate::counters! {
         /// Answers to requests that are no longer pending.
         answers_late,
         sent_elsewhere,
-        /// Times that the service declared this node dead.
+        /// Times that the registry declared this node dead.
         expiries,
-        /// Times that the node continued without the service.
+        /// Times that the node continued without the registry.
         times_away,
         datagrams_malformed,
     }

@@ -148,7 +148,7 @@ impl Service {
         }
     }
 
-    /// Comes back as a later incarnation, because the service declared this one dead.
+    /// Comes back as a later incarnation, because the registry declared this one dead.
     fn on_expired(&mut self, incarnation: u32) {
         let member = self.cx.connections.member();
         if incarnation < member.incarnation {
@@ -157,12 +157,11 @@ impl Service {
         }
         self.cx.counters.expiries += 1;
         tracing::info!(node = %member.node, incarnation, "rejoins after being declared dead");
-        // The service has already removed the node from the groups that it was leaving.
+        // The registry has already removed the node from the groups that it was leaving.
         self.requests.forget_leaves();
         self.come_back(Member { incarnation: incarnation.saturating_add(1), ..member });
     }
 
-    /// Sets the node that this node pings in the ring.
     fn on_successor(&mut self, next: Option<Member>, within_ms: u32) {
         self.pinger.set_detection_time(Duration::from_millis(within_ms.into()));
         let others: Vec<NodeId> = self.pinger.targets().collect();

@@ -1,4 +1,4 @@
-//! Connection to the multicast manager of the service.
+//! Connection to the multicast manager of the registry.
 
 use alloc::collections::VecDeque;
 
@@ -6,7 +6,6 @@ use crate::Endpoint;
 use crate::membership::ManagerNews;
 use crate::membership::link::LinkId;
 
-/// State of the manager, as last reported.
 #[derive(Debug, Default)]
 pub(super) struct ManagerConnection {
     /// Connection on which the manager was reported as reached.

@@ -1,8 +1,8 @@
-//! A node's side of the membership service: the provider [`Service`].
+//! A node's side of the protocol: the provider [`Service`].
 //!
 //! It keeps a connection to every registry process that owns a partition of its groups, and sends
 //! its joins there, many at a time. It derives the node's views from snapshots and updates. While
-//! the service is unreachable, the views stay as they are. After that, they are compared. A node
+//! the registry is unreachable, the views stay as they are. After that, they are compared. A node
 //! that was declared dead, or whose address changed, comes back as a later incarnation without help
 //! of the application.
 //!
@@ -34,18 +34,18 @@ use super::connections::Due;
 use super::pinger::Pinger;
 use super::protocol::frame::{Frame, Member, Refusal};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
-use crate::membership::{ManagerNews, Membership, MembershipEvent, already_joined};
+use crate::membership::{ManagerNews, Membership, MembershipEvent, Phase, already_joined};
 use crate::{
     Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Time, Timers,
     Transmit, Wakeup,
 };
 
-/// Membership of one node by a service. Its driver must support connections; see
+/// Membership of one node by a registry. Its driver must support connections; see
 /// [`crate::membership::link`].
 ///
-/// `join` never fails because of other members, since the service must be queried first. A
+/// `join` never fails because of other members, since the registry must be queried first. A
 /// contradiction is reported later by [`MembershipEvent::Refused`]. [`Membership::is_settled`] is
-/// `true` when the service has answered all joins, and `false` again while there are new ones.
+/// `true` when the registry has answered all joins, and `false` again while there are new ones.
 #[derive(Debug)]
 pub struct Service {
     cx: Context,
@@ -58,13 +58,6 @@ pub struct Service {
     is_welcomed: bool,
     has_settled: bool,
     is_away: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    New,
-    Running,
-    Stopped,
 }
 
 impl Service {
@@ -100,20 +93,20 @@ impl Service {
         }
     }
 
-    /// Returns the node's incarnation: the number of times that it came back because the service
+    /// Returns the node's incarnation: the number of times that it came back because the registry
     /// declared it dead or its address changed.
     pub fn incarnation(&self) -> u32 {
         self.cx.connections.member().incarnation
     }
 
-    /// Returns `true` if the service is unreachable, and the views are those last known.
+    /// Returns `true` if the registry is unreachable, and the views are those last known.
     pub fn is_away(&self) -> bool {
         self.is_away
     }
 
-    /// Returns the reason of the last refusal by the service, unless a welcome was received since.
+    /// Returns the reason of the last refusal by the registry, unless a welcome was received since.
     pub fn last_refusal(&self) -> Option<&Refusal> {
-        self.cx.connections.last_refusal()
+        self.cx.connections.last_refusal.as_ref()
     }
 
     /// Returns the number of connections that are welcomed.
@@ -221,12 +214,11 @@ impl Service {
         true
     }
 
-    /// Returns `true` if all groups of this node are up to date.
     fn is_current(&self) -> bool {
         self.cx.connections.is_linked() && self.requests.are_current()
     }
 
-    /// Starts the time after which the service is away, unless all groups are up to date.
+    /// Starts the time after which the registry is away, unless all groups are up to date.
     fn watch_absence(&mut self) {
         if self.phase == Phase::Running && !self.is_current() {
             self.cx.timers.set_no_later(Timer::Away, self.cx.now + self.cx.config.away_after);
@@ -246,7 +238,7 @@ impl Service {
         self.cx.events.push_back(MembershipEvent::Away);
     }
 
-    /// Reports that the node has settled, or that the service is back.
+    /// Reports that the node has settled, or that the registry is back.
     fn check_return(&mut self) {
         // While answers are pending, a later call makes the decision.
         if self.phase != Phase::Running || self.requests.are_busy() {
@@ -270,7 +262,6 @@ impl Service {
         }
     }
 
-    /// Returns the address of the multicast manager and the connection to it, if it can be reached.
     fn manager_link(&self) -> Option<(Endpoint, LinkId)> {
         let address = self.owners.manager().filter(|_| self.phase == Phase::Running)?;
         Some((address, self.cx.connections.ready_link(address)?))
@@ -391,7 +382,7 @@ impl Membership for Service {
     fn poll_timeout(&self) -> Option<Wakeup> {
         let links = self.cx.connections.next_due();
         let own = links.into_iter().chain(self.cx.timers.next_due()).min();
-        let own = own.map(|at| Wakeup { at, reason: "membership service" });
+        let own = own.map(|at| Wakeup { at, reason: "registry" });
         let ping = self.pinger.next_due().map(|at| Wakeup { at, reason: "ping the next node" });
         match self.phase {
             Phase::New => Some(Wakeup { at: Time::ZERO, reason: "first link" }),
@@ -423,7 +414,7 @@ impl Membership for Service {
     fn stats(&self) -> Vec<(&'static str, u64)> {
         let state =
             [("incarnation", self.incarnation().into()), ("is_away", u64::from(self.is_away))];
-        let connections = self.cx.connections.counters().by_name();
+        let connections = self.cx.connections.counters.by_name();
         let stats = connections.chain(self.cx.counters.by_name());
         let stats = stats.chain(self.cx.connections.sent());
         stats.chain(self.pinger.counters.by_name()).chain(state).collect()
@@ -436,7 +427,7 @@ impl Membership for Service {
             self.requests.check(&self.cx);
             let is_watched =
                 self.is_current() || self.is_away || self.cx.timers.is_set(Timer::Away);
-            assert!(is_watched, "nobody would notice that the service is away");
+            assert!(is_watched, "nobody would notice that the registry is away");
         }
     }
 }

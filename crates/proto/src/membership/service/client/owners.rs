@@ -21,12 +21,10 @@ impl KnownOwners {
         self.followed.as_ref()
     }
 
-    /// Returns the address of the owner of `group`'s partition, if it is known.
     pub(super) fn owner_of(&self, group: GroupId) -> Option<Endpoint> {
         self.followed.as_ref()?.owner_of(group)
     }
 
-    /// Returns the address of the process that runs the multicast manager, if it is known.
     pub(super) fn manager(&self) -> Option<Endpoint> {
         let (partition, address) = self.followed.as_ref()?.owned.first()?;
         (*partition == MANAGER_PARTITION).then_some(*address)
@@ -46,7 +44,6 @@ impl KnownOwners {
             || owned.into_iter().any(|(owned, at)| *at == address && partitions.contains(owned))
     }
 
-    /// Adds a list of the process at `from`. It is kept if the process `is_connected`.
     pub(super) fn add(&mut self, from: Endpoint, owners: Owners, is_connected: bool) {
         self.received += 1;
         if !owners.owned.is_empty() {
@@ -57,12 +54,10 @@ impl KnownOwners {
         }
     }
 
-    /// Forgets the list of a process whose connection has ended.
     pub(super) fn forget(&mut self, address: Endpoint) {
         self.lists.remove(&address);
     }
 
-    /// Forgets all lists, because all connections have ended.
     pub(super) fn forget_all(&mut self) {
         self.lists.clear();
     }

@@ -1,4 +1,4 @@
-//! Requests of this node to the service: joins, leaves and resyncs.
+//! Requests of this node to the registry: joins, leaves and resyncs.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,34 +14,29 @@ use crate::{Endpoint, GroupId, GroupSettings, JoinError, Profile};
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     groups: BTreeMap<GroupId, OwnGroup>,
-    /// Groups whose leave the service has not confirmed, with the address and number of the last
+    /// Groups whose leave the registry has not confirmed, with the address and number of the last
     /// request.
     leaving: BTreeMap<GroupId, Option<(Endpoint, u32)>>,
     /// Groups whose join became complete, until the node takes them.
     joined: BTreeSet<GroupId>,
-    /// One for each connection that was welcomed.
     windows: BTreeMap<Endpoint, Window>,
     last_request: u32,
 }
 
-/// A group that this node wants to be in.
 #[derive(Debug)]
 struct OwnGroup {
     settings: GroupSettings,
     progress: Progress,
     /// The process to which it was requested, or that reports its changes.
     at: Option<Endpoint>,
-    /// Version of the view.
     version: u64,
-    /// `true` if the service may have received the join.
+    /// `true` if the registry may have received the join.
     was_requested: bool,
     /// `true` if the view was ever up to date.
     was_current: bool,
-    /// Parts of a snapshot received so far.
     incoming: Vec<Member>,
 }
 
-/// Progress of a group at the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// To be joined.
@@ -76,7 +71,6 @@ pub(super) struct Answer {
     pub(super) group: GroupId,
 }
 
-/// Relation of an update to the known version of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Updated {
     /// The group is not up to date, or its changes are reported by another process.
@@ -121,7 +115,7 @@ impl Requests {
         self.groups.insert(group, own);
     }
 
-    /// Removes a group. Returns `true` if a leave must be sent, because the service may have
+    /// Removes a group. Returns `true` if a leave must be sent, because the registry may have
     /// received the join, or `None` if this node did not want to be in the group.
     pub(super) fn leave(&mut self, group: GroupId) -> Option<bool> {
         let own = self.groups.remove(&group)?;
@@ -133,7 +127,7 @@ impl Requests {
         Some(must_leave)
     }
 
-    /// Forgets the leaves, because the service has removed this node from all groups.
+    /// Forgets the leaves, because the registry has removed this node from all groups.
     pub(super) fn forget_leaves(&mut self) {
         self.leaving.clear();
     }
@@ -194,7 +188,6 @@ impl Requests {
         }
     }
 
-    /// Sends requests while there is room in the window.
     pub(super) fn send(&mut self, cx: &mut Context, address: Endpoint) {
         let Some(window) = self.windows.get_mut(&address) else { return };
         while window.in_flight() < cx.config.max_open_requests {
@@ -229,7 +222,6 @@ impl Requests {
         }
     }
 
-    /// Resets the requests that were in flight on a lost connection.
     pub(super) fn lose(&mut self, address: Endpoint) {
         self.windows.remove(&address);
         self.groups.values_mut().filter(|own| own.at == Some(address)).for_each(OwnGroup::lose);
@@ -393,7 +385,6 @@ impl Requests {
         self.forget_resync(address, group);
     }
 
-    /// Processes an update. If it is the next one, its changes must be applied to the view.
     pub(super) fn on_update(
         &mut self,
         counters: &mut Counters,
@@ -414,7 +405,6 @@ impl Requests {
         Updated::Next
     }
 
-    /// Asserts that each group in flight is requested on an open connection.
     pub(super) fn check(&self, cx: &Context) {
         let ready = cx.connections.addresses().filter(|(_, is_ready)| *is_ready);
         assert!(ready.map(|(address, _)| address).eq(self.windows.keys().copied()), "no window");

@@ -1,4 +1,4 @@
-//! Views of a node's groups and the nodes in them, as reported by the service.
+//! Views of a node's groups and the nodes in them, as reported by the registry.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,6 @@ use crate::membership::MembershipEvent;
 use crate::membership::service::protocol::frame::Member;
 use crate::{Endpoint, GroupId, NodeId, ViewChange, ViewChangeKind};
 
-/// The nodes that share this node's groups.
 #[derive(Debug)]
 pub(super) struct Views {
     own: NodeId,
@@ -42,7 +41,6 @@ impl Views {
         view.members.into_iter().for_each(|node| self.release(cx, node, group));
     }
 
-    /// Adds the member to the group, in this incarnation and at this endpoint.
     pub(super) fn admit(&mut self, cx: &mut Context, group: GroupId, member: Member) {
         if member.node == self.own || !self.groups.contains_key(&group) {
             return;
@@ -65,7 +63,6 @@ impl Views {
         }
     }
 
-    /// Removes a node that has left the group or is no longer shown.
     pub(super) fn dismiss(
         &mut self,
         cx: &mut Context,
@@ -97,7 +94,6 @@ impl Views {
         self.peers.iter().map(|(node, peer)| (*node, peer.member.endpoint)).collect()
     }
 
-    /// Asserts that peers and views refer to each other.
     pub(super) fn check(&self) {
         for (node, peer) in &self.peers {
             assert!(*node != self.own, "a node is its own peer");

@@ -1,8 +1,8 @@
 //! Commits to the store, and the requests that they decide.
 
 use crate::membership::link::LinkId;
+use crate::membership::service::partition_state::Change;
 use crate::membership::service::protocol::frame::{JoinRefusal, Member};
-use crate::membership::service::registry::Change;
 use crate::{GroupId, GroupSettings, Incarnation, NodeId};
 
 /// Changes that the store must make together or not at all.
@@ -44,7 +44,6 @@ pub enum CommitFailure {
     Deposed,
 }
 
-/// One request for a change of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) group: GroupId,
@@ -76,7 +75,6 @@ pub(super) struct Origin {
     pub(super) request: u32,
 }
 
-/// Answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) request: Request,

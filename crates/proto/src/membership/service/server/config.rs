@@ -24,7 +24,7 @@ pub struct ServerConfig {
     /// Time for members to be heard after this process took ownership of their partition.
     ///
     /// It must be longer than a node's longest interval between two attempts to reconnect.
-    /// Otherwise a restart of the service would fail healthy nodes. Nodes that died with the
+    /// Otherwise a restart of the registry would fail healthy nodes. Nodes that died with the
     /// partition's last owner are detected after this time. The minimum is the detection time.
     /// Default: 6 s.
     pub adoption_time: Duration,

@@ -8,7 +8,6 @@ use crate::membership::service::protocol::frame::{Frame, FrameError, MAX_REQUEST
 use crate::membership::service::protocol::reader::FrameReader;
 use crate::{Endpoint, NodeId};
 
-/// The accepted connections, by their number.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     all: BTreeMap<LinkId, Connection>,
@@ -21,11 +20,9 @@ struct Connection {
     from: Endpoint,
     reader: FrameReader,
     peer: Peer,
-    /// Number of requests that wait for the store.
     open_requests: usize,
 }
 
-/// Peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     /// No hello was received.
@@ -60,7 +57,6 @@ impl Connections {
         self.all.get(&link).map(|connection| connection.peer)
     }
 
-    /// Sets the peer of a connection, whose hello was received.
     pub(super) fn identify(&mut self, link: LinkId, peer: Peer) {
         self.unknown.remove(&link);
         if let Some(connection) = self.all.get_mut(&link) {
@@ -74,7 +70,6 @@ impl Connections {
         }
     }
 
-    /// Returns the next frame, or `None` if more bytes are needed or the connection has ended.
     pub(super) fn next_frame(&mut self, link: LinkId) -> Result<Option<Frame>, FrameError> {
         self.all.get_mut(&link).map_or(Ok(None), |connection| connection.reader.next_frame())
     }
@@ -86,7 +81,6 @@ impl Connections {
         Some((connection.peer, connection.open_requests > 0))
     }
 
-    /// Counts a request that waits for the store.
     pub(super) fn note_request(&mut self, link: LinkId) {
         if let Some(connection) = self.all.get_mut(&link) {
             connection.open_requests += 1;

@@ -11,7 +11,6 @@ use crate::{GroupId, NodeId, Time, Timers};
 /// Time, settings and outputs of a registry process. Each part gets it for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
-    /// Time of the current or last call.
     pub(super) now: Time,
     pub(super) config: ServerConfig,
     pub(super) timers: Timers<Timer>,

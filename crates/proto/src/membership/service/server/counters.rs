@@ -1,7 +1,6 @@
 //! Counters of a registry process: connections, frames and events.
 
 crate::counters! {
-    /// Counts since the process started.
     pub(super) struct Counters {
         links_accepted,
         links_refused,
@@ -15,7 +14,6 @@ crate::counters! {
         /// Sessions continued on a new connection before the loss of the old one was detected.
         sessions_replaced,
         sessions_ended,
-        /// Leases that ended.
         sessions_expired,
         joins_received,
         joins_refused,

@@ -8,11 +8,11 @@ use super::commit::{Answer, Origin, Outcome, Request, RequestedChange};
 use super::connections::Peer;
 use super::context::Timer;
 use crate::membership::link::LinkId;
+use crate::membership::service::partition_state::Change;
 use crate::membership::service::protocol::frame::{
     ChangeKind, Frame, FrameError, Hello, JoinRefusal, MANAGER_PARTITION, MemberChange, Refusal,
     Role, UnknownSettings, Unserved, VERSION, Welcome, millis,
 };
-use crate::membership::service::registry::Change;
 use crate::{GroupId, GroupSettings, NodeId};
 
 impl Server {
@@ -265,7 +265,6 @@ impl Server {
         }
     }
 
-    /// Sends the answer of a request, if its connection still exists.
     pub(super) fn answer(&mut self, Answer { request, outcome }: Answer) {
         let Request { group, change, origin } = request;
         let Some(origin) = origin else { return };

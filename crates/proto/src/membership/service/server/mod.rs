@@ -46,8 +46,8 @@ use self::racks::Racks;
 pub use self::sessions::SessionInfo;
 use self::sessions::Sessions;
 use self::subscribers::Subscribers;
+use super::partition_state::{Change, PartitionState};
 use super::protocol::frame::{Frame, MANAGER_PARTITION, Member, Owners, Refusal};
-use super::registry::{Change, PartitionState};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::rdcm::manager::service::ManagerService;
 use crate::{Endpoint, GroupId, NodeId, Rng, Time, Wakeup};
@@ -305,7 +305,7 @@ impl Server {
 
     /// Returns the time of the next call of [`Server::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.cx.timers.next_due().map(|at| Wakeup { at, reason: "membership service" });
+        let own = self.cx.timers.next_due().map(|at| Wakeup { at, reason: "registry" });
         let manager = self.manager.poll_timeout();
         Wakeup::earlier(own, manager.map(|at| Wakeup { at, reason: "multicast manager" }))
     }
@@ -437,7 +437,6 @@ impl Server {
         self.partitions.remove_node(node, incarnation, true);
     }
 
-    /// Notifies a node that its incarnation has ended, and closes its connection.
     fn expire_link(&mut self, link: LinkId, incarnation: u32) {
         self.cx.outbox.send(link, &Frame::Expired { incarnation });
         self.close(link);

@@ -9,7 +9,6 @@ use crate::rdcm::manager::messages::{Answer, Command, Refusal, Request};
 use crate::rdcm::manager::service::ManagerService;
 use crate::{NodeId, Rng, Time};
 
-/// The multicast manager, if the network is known.
 #[derive(Debug)]
 pub(super) struct MulticastManager(Option<ManagerService>);
 
@@ -69,7 +68,6 @@ impl MulticastManager {
         self.0.iter().flat_map(|manager| manager.counters().by_name())
     }
 
-    /// Sends the manager's answers to the nodes that requested them.
     fn send_answers(&mut self, cx: &mut Context, sessions: &Sessions) {
         let Some(manager) = &mut self.0 else { return };
         while let Some((node, answer)) = manager.poll_answer() {

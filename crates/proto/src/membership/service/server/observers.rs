@@ -13,11 +13,9 @@ use crate::membership::link::LinkId;
 use crate::membership::service::protocol::frame::Frame;
 use crate::{GroupId, Time};
 
-/// The connected observers.
 #[derive(Debug, Default)]
 pub(super) struct Observers(BTreeMap<LinkId, Observer>);
 
-/// A client that receives groups and is in none.
 #[derive(Clone, Copy, Debug)]
 struct Observer {
     /// The group, or [`GroupId::NONE`] for all. `None` until it was requested.
@@ -62,7 +60,6 @@ impl Observers {
         }
     }
 
-    /// Sends a partition to the observers when it becomes owned here.
     pub(super) fn show_partition(
         &self,
         cx: &mut Context,
@@ -107,7 +104,6 @@ impl Observers {
         is_silent
     }
 
-    /// Asserts that the observers are those connections whose peer is one.
     pub(super) fn check(&self, connections: &Connections) {
         let links = connections.iter().filter(|(_, peer)| *peer == Peer::Observer);
         assert!(links.map(|(link, _)| link).eq(self.links()), "a connection is half an observer");

@@ -20,7 +20,6 @@ use crate::membership::service::protocol::frame::{
     Frame, MAX_MEMBERS_PER_FRAME, Member, Watched, millis,
 };
 
-/// Assignments that were sent to detectors and nodes.
 #[derive(Debug, Default)]
 pub(super) struct Racks {
     watched: BTreeMap<NodeId, BTreeMap<NodeId, Member>>,
@@ -48,7 +47,6 @@ impl Racks {
         self.watched.get(&detector).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
-    /// Returns the node or detector that this one was assigned to ping: the next in the ring or
     /// chain.
     pub(super) fn next_of(&self, node: NodeId) -> Option<NodeId> {
         Some(self.successors.get(&node)?.next?.node)
@@ -60,7 +58,6 @@ impl Racks {
         self.watched.remove(&detector);
     }
 
-    /// Sends changed assignments to detectors and nodes.
     pub(super) fn arrange(&mut self, cx: &mut Context, sessions: &Sessions) {
         self.assign_racks(cx, sessions);
         let successors = successors(&cx.config, sessions);
@@ -107,7 +104,6 @@ impl Racks {
     }
 }
 
-/// Returns the node that each connected detector and node must ping.
 fn successors(config: &ServerConfig, sessions: &Sessions) -> BTreeMap<NodeId, Successor> {
     let mut successors = BTreeMap::new();
     let mut chain = |all: &[&Session]| {

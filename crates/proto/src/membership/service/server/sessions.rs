@@ -9,7 +9,6 @@ use crate::membership::link::LinkId;
 use crate::membership::service::protocol::frame::Member;
 use crate::{NodeId, Time};
 
-/// The sessions of nodes and detectors.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     nodes: BTreeMap<NodeId, Session>,
@@ -20,7 +19,6 @@ pub(super) struct Sessions {
     is_cut_off: bool,
 }
 
-/// A node or detector that this process believes to be alive.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) member: Member,
@@ -49,7 +47,6 @@ pub struct SessionInfo {
 }
 
 impl Session {
-    /// Returns the session as shown to operators, with the node that it was assigned to ping.
     pub(super) fn info(&self, next: Option<NodeId>) -> SessionInfo {
         SessionInfo {
             member: self.member,
@@ -76,7 +73,6 @@ impl Sessions {
         self.nodes.get(&node)
     }
 
-    /// Returns the node in the incarnation of its session.
     pub(super) fn member(&self, node: NodeId) -> Option<Member> {
         self.nodes.get(&node).map(|session| session.member)
     }
@@ -140,7 +136,6 @@ impl Sessions {
         }
     }
 
-    /// Records the end of a connection. The session continues for its lease.
     pub(super) fn disconnect(&mut self, link: LinkId, peer: Peer) {
         if let Some(session) = self.session_mut(peer).filter(|it| it.link == Some(link)) {
             session.link = None;
@@ -173,7 +168,7 @@ impl Sessions {
         if late <= lease / 6 {
             return;
         }
-        tracing::warn!(late_ms = late.as_millis() as u64, "the service was stalled");
+        tracing::warn!(late_ms = late.as_millis() as u64, "the registry process was stalled");
         cx.counters.stalls += 1;
         for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
             session.grace = cx.now.max(session.lease_end(lease) + late + lease / 3);
@@ -222,7 +217,6 @@ impl Sessions {
         found.or(detector.map(|_| Peer::Detector(node)))
     }
 
-    /// Asserts that connections and sessions refer to each other, and that every lease ends.
     pub(super) fn check(&self, cx: &Context, connections: &Connections) {
         for (node, session) in &self.nodes {
             let peer = session.link.map(|link| connections.peer(link));

@@ -5,13 +5,12 @@ use core::num::NonZeroUsize;
 
 use crate::membership::link::LinkId;
 use crate::membership::service::outbox::Outbox;
+use crate::membership::service::partition_state::GroupState;
 use crate::membership::service::protocol::frame::{
     ChangeKind, Frame, Member, MemberChange, Snapshot, Update,
 };
-use crate::membership::service::registry::GroupState;
 use crate::{GroupId, NodeId, Rng};
 
-/// The connections that receive each group.
 #[derive(Debug)]
 pub(super) struct Subscribers {
     view_size: Option<NonZeroUsize>,
@@ -153,7 +152,6 @@ impl Subscribers {
         [("updates_sent", self.updates_sent), ("snapshots_sent", self.snapshots_sent)]
     }
 
-    /// Asserts that both indexes have the same subscriptions, all of connections that `exist`.
     pub(super) fn check(&self, exists: impl Fn(LinkId) -> bool) {
         let by_group = self
             .by_group

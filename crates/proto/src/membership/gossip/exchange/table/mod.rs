@@ -50,7 +50,6 @@ impl Table {
         }
     }
 
-    /// Returns the number of groups that the node is in.
     pub(super) fn len(&self) -> usize {
         self.live
     }
@@ -203,7 +202,6 @@ impl Table {
         self.subscription(group).is_none()
     }
 
-    /// Inserts a row. Returns the previous subscription of the group.
     fn put(&mut self, row: Row) -> Option<Subscription> {
         let was = self.remove(row.group);
         self.by_version.insert(row.version, row.group);

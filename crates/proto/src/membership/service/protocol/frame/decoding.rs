@@ -225,9 +225,5 @@ fn take_list<T>(
     mut take: impl FnMut(&mut &[u8]) -> Result<T, FrameError>,
 ) -> Result<Vec<T>, FrameError> {
     let count = take_count(bytes, each)?;
-    let mut list = Vec::with_capacity(count);
-    for _ in 0..count {
-        list.push(take(bytes)?);
-    }
-    Ok(list)
+    (0..count).map(|_| take(bytes)).collect()
 }

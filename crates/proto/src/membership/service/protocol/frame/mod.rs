@@ -127,8 +127,8 @@ pub enum Frame {
     Alive,
     /// Current owners of the partitions.
     Owners(Owners),
-    /// The service has ended this incarnation of the node, which must come back as a later one. The
-    /// connection is closed after it.
+    /// The registry has ended this incarnation of the node, which must come back as a later one.
+    /// The connection is closed after it.
     Expired {
         /// The incarnation that has ended.
         incarnation: u32,
@@ -221,7 +221,7 @@ pub struct Welcome {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The versions of the protocol differ.
-    #[error("the service uses protocol version {ours}, this program version {theirs}")]
+    #[error("the registry uses protocol version {ours}, this program version {theirs}")]
     Version {
         /// Version of the registry process.
         ours: u16,
@@ -229,16 +229,16 @@ pub enum Refusal {
         theirs: u16,
     },
     /// The registry process serves another cluster.
-    #[error("the service belongs to cluster {ours:?}")]
+    #[error("the registry belongs to cluster {ours:?}")]
     Cluster {
         /// Name of the served cluster.
         ours: String,
     },
     /// The registry process has the maximum number of connections.
-    #[error("the service has no room for another connection")]
+    #[error("the registry has no room for another connection")]
     Full,
     /// The bytes were not a frame, or the frame was not allowed at this point.
-    #[error("the service received an invalid frame")]
+    #[error("the registry received an invalid frame")]
     Nonsense,
 }
 
@@ -254,7 +254,7 @@ pub enum JoinRefusal {
         /// A member with the group's settings.
         by: NodeId,
     },
-    /// The service could not process the join.
+    /// The registry could not process the join.
     Unserved(Unserved),
 }
 

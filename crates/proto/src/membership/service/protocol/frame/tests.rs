@@ -392,7 +392,7 @@ proptest! {
     fn a_change_is_read_as_it_was_written(
         member in any_member(), settings in any_settings(), group in 1..u32::MAX, kind in 0..3,
     ) {
-        use crate::membership::service::registry::Change;
+        use crate::membership::service::partition_state::Change;
         let group = GroupId(group);
         let change = match kind {
             0 => Change::Join { group, settings, member },

@@ -10,11 +10,10 @@ use self::partition::Partition;
 use super::commit::{Answer, Commit, CommitFailure, CommitId, Request};
 use super::context::{Context, Timer};
 use crate::membership::link::LinkId;
+use crate::membership::service::partition_state::{Change, GroupState, PartitionState};
 use crate::membership::service::protocol::frame::{Member, Unserved, partition_of};
-use crate::membership::service::registry::{Change, GroupState, PartitionState};
 use crate::{GroupId, NodeId};
 
-/// All partitions, with the commits of those that are owned here.
 #[derive(Debug)]
 pub(super) struct Partitions {
     all: Vec<Partition>,
@@ -24,16 +23,13 @@ pub(super) struct Partitions {
     next_commit: u64,
 }
 
-/// The end of an ownership.
 #[derive(Debug)]
 pub(super) struct Disowned {
     /// Undecided requests that have a recipient.
     pub(super) requests: Vec<Request>,
-    /// Last known state of the groups.
     pub(super) groups: BTreeMap<GroupId, GroupState>,
 }
 
-/// The effect of a commit that failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The partition has another owner.
@@ -64,7 +60,6 @@ impl Partitions {
         self.is_owned(self.partition_of(group))
     }
 
-    /// Returns the known state of the partition, or `None` if it must be loaded first.
     pub(super) fn state(&self, partition: u16) -> Option<&PartitionState> {
         let partition = self.all.get(usize::from(partition))?;
         partition.is_loaded().then_some(partition.state())
@@ -82,12 +77,10 @@ impl Partitions {
         self.state_of(group).member(group, node)
     }
 
-    /// Returns `true` if `node` is stored as a member of the group.
     pub(super) fn is_member(&self, group: GroupId, node: NodeId) -> bool {
         self.members.groups_of(node).is_some_and(|groups| groups.contains(&group))
     }
 
-    /// Returns the number of groups that the node is stored in, in owned partitions.
     pub(super) fn groups_of(&self, node: NodeId) -> usize {
         self.members.groups_of(node).map_or(0, BTreeSet::len)
     }
@@ -134,7 +127,6 @@ impl Partitions {
         Some(members.collect())
     }
 
-    /// Adds a member of a partition that is owned from now on.
     pub(super) fn add_member(&mut self, group: GroupId, node: NodeId) {
         self.members.add(node, group);
     }
@@ -222,7 +214,6 @@ impl Partitions {
         !self.ready.is_empty()
     }
 
-    /// Processes the success of a commit. Returns its changes, and the requests for them.
     pub(super) fn succeeded(
         &mut self,
         cx: &mut Context,
@@ -243,7 +234,6 @@ impl Partitions {
         Some((changes, requests))
     }
 
-    /// Processes the failure of a commit, or a missing result.
     pub(super) fn failed(
         &mut self,
         cx: &mut Context,

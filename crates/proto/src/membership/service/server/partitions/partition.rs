@@ -4,15 +4,14 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
 
 use crate::membership::link::LinkId;
+use crate::membership::service::partition_state::{Change, PartitionState};
 use crate::membership::service::protocol::frame::{JoinRefusal, Member, Unserved};
-use crate::membership::service::registry::{Change, PartitionState};
 use crate::membership::service::server::commit::{
     Answer, Commit, CommitId, Outcome, Request, RequestedChange,
 };
 use crate::membership::service::server::config::ServerConfig;
 use crate::{GroupId, GroupSettings, NodeId};
 
-/// One partition: the stored state, and the pending requests.
 #[derive(Debug, Default)]
 pub(super) struct Partition {
     state: PartitionState,
@@ -22,7 +21,6 @@ pub(super) struct Partition {
     in_flight: Option<InFlight>,
     /// `true` if a commit failed and the interval before the next attempt has not passed.
     is_paused: bool,
-    /// `true` if the commit in flight must be repeated.
     is_repeated: bool,
     failures: u32,
 }
@@ -101,7 +99,6 @@ impl Partition {
         self.waiting.len() + self.in_flight.as_ref().map_or(0, |it| it.requests.len())
     }
 
-    /// Returns `true` if a commit may be possible now.
     pub(super) fn has_work(&self) -> bool {
         let is_free = self.in_flight.is_none() || self.is_repeated;
         self.is_owned
@@ -191,7 +188,6 @@ impl Partition {
         self.is_paused = false;
     }
 
-    /// Repeats the commit in flight after the interval.
     pub(super) fn repeat(&mut self) {
         self.is_repeated = self.in_flight.is_some();
     }
