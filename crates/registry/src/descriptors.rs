@@ -2,10 +2,8 @@
 
 use nix::sys::resource::{Resource, getrlimit};
 
-/// Maximum numbers of open connections, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// Connections of nodes, detectors and observers.
     pub(crate) links: usize,
     /// Those of `links` that have not sent a hello yet.
     pub(crate) new_links: usize,

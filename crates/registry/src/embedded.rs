@@ -36,7 +36,6 @@ const VERSIONS: TableDefinition<'_, u16, u64> = TableDefinition::new("versions")
 const GROUPS: TableDefinition<'_, (u16, u32), &[u8]> = TableDefinition::new("groups");
 const MEMBERS: TableDefinition<'_, (u16, u32, u64), &[u8]> = TableDefinition::new("members");
 
-/// Store of a single process.
 pub(crate) struct EmbeddedStore {
     opens: Box<dyn Fn() -> Result<Database, StoreError> + Send>,
     /// `None` after an error: the file must be opened and checked again.
@@ -139,7 +138,6 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// Reads a partition.
     pub(crate) fn load(&self, partition: u16) -> Result<PartitionState, StoreError> {
         catch_panics(|| self.read(partition))
     }
@@ -219,7 +217,6 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// Returns `true` if all commits are stored.
     fn has_all(&self, commits: &[Commit]) -> Result<bool, StoreError> {
         catch_panics(|| {
             let transaction = self.database()?.begin_read()?;
@@ -265,7 +262,6 @@ impl Drop for EmbeddedStore {
     }
 }
 
-/// Paths of a store.
 #[derive(Debug)]
 struct StoreFiles {
     directory: PathBuf,
@@ -304,7 +300,6 @@ impl StoreFiles {
         }
     }
 
-    /// Writes the marker, which records that a store exists.
     fn mark(&self, identity: &StoreIdentity) -> Result<(), StoreError> {
         let text = format!("The store of {identity} is in {DATABASE}.\n");
         let is_marked = std::fs::read(&self.marker).is_ok_and(|found| found == text.as_bytes());
@@ -346,12 +341,10 @@ const MARKER: &str = "membership.store";
 /// Name that a damaged database is kept under when a new store replaces it.
 const ASIDE: &str = "membership.redb.damaged";
 
-/// Returns the number of stored changes of the partition.
 fn version_of(versions: &impl ReadableTable<u16, u64>, partition: u16) -> Result<u64, StoreError> {
     Ok(versions.get(partition)?.map_or(0, |version| version.value()))
 }
 
-/// Tables of a write transaction.
 struct Tables<'t> {
     versions: redb::Table<'t, u16, u64>,
     groups: redb::Table<'t, (u16, u32), &'static [u8]>,
@@ -422,7 +415,6 @@ impl fmt::Debug for EmbeddedStore {
     }
 }
 
-/// Converts the error of opening the database at `path`.
 fn cannot_use(path: &Path, error: DatabaseError) -> StoreError {
     let path = path.to_path_buf();
     match error {
@@ -487,4 +479,4 @@ impl From<FrameError> for StoreError {
 
 #[cfg(test)]
 #[path = "embedded_tests.rs"]
-mod tests;
+pub(crate) mod tests;

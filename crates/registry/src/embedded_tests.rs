@@ -53,17 +53,25 @@ fn expected(changes: &[Change]) -> PartitionState {
     state
 }
 
-/// Disk of limited capacity, which outlives the databases on it.
+/// Disk of limited capacity, which outlives the databases on it. A broken one panics in its sync,
+/// like a damaged database.
 #[derive(Clone, Debug)]
-struct Disk(Arc<Mutex<(Vec<u8>, u64)>>);
+pub(crate) struct Disk(Arc<Mutex<(Vec<u8>, u64)>>);
+
+/// Capacity of a broken disk.
+const BROKEN: u64 = u64::MAX;
 
 impl Disk {
-    fn of_bytes(capacity: u64) -> Self {
+    pub(crate) fn of_bytes(capacity: u64) -> Self {
         Self(Arc::new(Mutex::new((Vec::new(), capacity))))
     }
 
     fn set_capacity(&self, capacity: u64) {
         self.with(|_, limit| *limit = capacity);
+    }
+
+    pub(crate) fn break_down(&self) {
+        self.set_capacity(BROKEN);
     }
 
     fn used(&self) -> u64 {
@@ -106,6 +114,7 @@ impl redb::StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        assert!(self.with(|_, capacity| *capacity != BROKEN), "the database panics");
         Ok(())
     }
 

@@ -26,9 +26,7 @@ use crate::status::{GroupStatus, Status, Unknown};
 /// Request for the state of the process.
 #[derive(Debug)]
 pub(crate) enum StatusRequest {
-    /// Everything except the groups.
     Status(oneshot::Sender<Status>),
-    /// One group.
     Group(GroupId, oneshot::Sender<Result<Option<GroupStatus>, Unknown>>),
 }
 

@@ -1,8 +1,8 @@
-//! Carom's membership service as a process.
+//! Carom's registry as a process.
 //!
 //! The decisions are made by the sans-IO code in [`carom_proto::membership::service`]. This crate
 //! adds the TCP connections, the store, the clock, the status and the metrics. `carom registry`
-//! runs the service, and a test or another program can run it as well:
+//! runs the registry, and a test or another program can run it as well:
 //!
 //! ```no_run
 //! use carom_registry::{Registry, Options};

@@ -15,16 +15,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Event of a connection.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// Received bytes, in order.
     Bytes(LinkId, Vec<u8>),
     /// End of the connection; no further event follows.
     End(LinkId, LinkEnd),
 }
 
-/// All connections of a registry process.
 #[derive(Debug)]
 pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
@@ -75,7 +72,6 @@ impl Links {
         self.links.insert(id, Link { outgoing, waiting, reader });
     }
 
-    /// Returns `true` if the connection is open.
     pub(crate) fn contains(&self, id: LinkId) -> bool {
         self.links.contains_key(&id)
     }
@@ -112,7 +108,6 @@ impl Links {
         while self.writers.join_next().await.is_some() {}
     }
 
-    /// Closes all connections and returns their ids.
     pub(crate) fn close_all(&mut self) -> Vec<LinkId> {
         let all: Vec<LinkId> = self.links.keys().copied().collect();
         for link in &all {
@@ -121,7 +116,6 @@ impl Links {
         all
     }
 
-    /// Returns the number of connections.
     pub(crate) fn len(&self) -> usize {
         self.links.len()
     }

@@ -10,7 +10,6 @@ use prometheus_client::registry::Registry;
 
 use crate::status::Status;
 
-/// Encodes the metrics of a status.
 pub(crate) fn text(status: Status) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("carom_registry");
     registry.register_collector(Box::new(Snapshot(status)));

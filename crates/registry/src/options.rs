@@ -25,7 +25,7 @@ pub struct Options {
     /// Address of the HTTP server for `/status`, `/members` and `/metrics`; `None` disables it.
     /// Every host that can reach it can list the members of groups. Default: port 7403 on loopback.
     pub http: Option<SocketAddr>,
-    /// Settings of the service.
+    /// Settings of the registry.
     pub server: ServerConfig,
     /// Seed of random choices. Default: from the operating system.
     pub seed: Option<u64>,

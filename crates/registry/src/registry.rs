@@ -33,7 +33,6 @@ pub struct Registry {
     thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
-/// Parts of a process that do not depend on its store.
 struct ProcessParts {
     runtime: Runtime,
     listener: TcpListener,

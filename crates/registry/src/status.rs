@@ -101,7 +101,7 @@ pub struct StoreStatus {
     /// embedded store, which has one process.
     pub processes: Vec<String>,
     /// Counters of the store, by name. In [`Status::counters`] they are merged with those of the
-    /// service.
+    /// registry.
     #[serde(skip)]
     pub(crate) counters: Vec<(&'static str, u64)>,
 }
@@ -163,7 +163,7 @@ pub struct GroupStatus {
 pub struct MemberStatus {
     /// Node id.
     pub node: String,
-    /// Incarnation of the node in the membership service.
+    /// Incarnation of the node in the registry.
     pub incarnation: u32,
     /// UDP endpoint.
     pub endpoint: String,

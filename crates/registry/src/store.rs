@@ -22,13 +22,11 @@ pub(crate) trait Store {
     /// [`StoreEvent::Committed`].
     fn commit(&mut self, commit: Commit, before: &PartitionState);
 
-    /// Handles a report of a thread or task.
     fn handle_report(&mut self, now: Instant, report: Self::Report);
 
     /// Handles the passage of time, which may include a stall of the whole process.
     fn handle_time(&mut self, now: Instant);
 
-    /// Returns the next event for the server, in order.
     fn poll(&mut self) -> Option<StoreEvent>;
 
     /// Returns the time at which [`Store::handle_time`] has work to do.
@@ -55,7 +53,6 @@ pub(crate) trait Store {
         None
     }
 
-    /// Returns the status of the store, for operators.
     fn status(&self) -> StoreStatus;
 }
 

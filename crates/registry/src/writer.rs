@@ -29,10 +29,8 @@ pub(crate) struct Writer {
     failure: Option<StoreError>,
 }
 
-/// Report of the thread.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// Result of a commit.
     Done(CommitId, Result<(), CommitFailure>),
     /// The store cannot be used any more. The thread ends.
     Failed(StoreError),

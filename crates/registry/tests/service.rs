@@ -126,7 +126,7 @@ fn absent_service_or_other_cluster_is_an_error_with_its_cause() {
     let stranger = builder.registry([registry.address().to_string()]).start().expect("a node");
     let error = stranger.join("prices", Profile::time_critical()).expect_err("another cluster");
     let text = error.to_string();
-    assert!(text.contains("the service belongs to cluster"), "{text}");
+    assert!(text.contains("the registry belongs to cluster"), "{text}");
 }
 
 #[test]

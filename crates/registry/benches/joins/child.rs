@@ -25,7 +25,6 @@ impl Child {
         self.process.id()
     }
 
-    /// Returns the next line that the process prints.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.says.read_line(&mut line).expect("lines in UTF-8");

@@ -25,7 +25,6 @@ struct Inner {
     selected: watch::Sender<usize>,
 }
 
-/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// No response: the request may have been done, not done, or still be in flight.
@@ -61,12 +60,10 @@ impl Members {
         Ok(Self { inner: Arc::new(Inner { urls, options: connect, clients, selected }) })
     }
 
-    /// Returns all client addresses, separated by commas.
     pub(super) fn addresses(&self) -> String {
         self.inner.urls.join(",")
     }
 
-    /// Returns a receiver that is notified when another member is selected.
     pub(super) fn selection(&self) -> watch::Receiver<usize> {
         self.inner.selected.subscribe()
     }
@@ -126,7 +123,6 @@ impl Members {
         }
     }
 
-    /// Selects the next member, if the one at `selected` is still selected.
     pub(super) fn deselect(&self, selected: usize) {
         let next = (selected + 1) % self.inner.urls.len();
         self.inner.selected.send_if_modified(|current| {
@@ -155,7 +151,6 @@ impl Members {
 }
 
 impl Trouble {
-    /// Classifies an error of the client.
     pub(super) fn of(error: &Error) -> Self {
         let Error::GRpcStatus(status) = error else {
             let text = error.to_string();
@@ -173,7 +168,6 @@ impl Trouble {
         }
     }
 
-    /// Returns the text of the failure, for operators.
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Unsure(text) | Self::Refused(text) => text,

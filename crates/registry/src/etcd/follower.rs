@@ -27,7 +27,6 @@ pub(super) struct Follower {
     pub(super) reports: mpsc::Sender<Report>,
 }
 
-/// Reason for the end of a watch.
 enum Ended {
     /// The watch can continue at its last revision.
     Broken(String),
@@ -37,13 +36,11 @@ enum Ended {
     Over,
 }
 
-/// Exponential backoff before all data is read again.
 struct Backoff {
     next: Duration,
 }
 
 impl Follower {
-    /// Follows until the receiver of the reports is dropped.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::new();
         loop {
@@ -108,7 +105,8 @@ impl Follower {
                 }
             }
         }
-        for (partition, groups) in groups(&self.keys, &states)? {
+        let states = states.iter().map(|pair| (pair.key(), pair.value()));
+        for (partition, groups) in groups(&self.keys, states)? {
             let version = versions.get(&partition).copied();
             let version = version.ok_or_else(|| damaged("a partition without a commit"))?;
             let found: &mut PartitionSnapshot = snapshot.partitions.entry(partition).or_default();
@@ -153,7 +151,6 @@ impl Follower {
         }
     }
 
-    /// Reports the changes after `revision`, and advances `revision` with them.
     async fn watch(&self, revision: &mut i64) -> Ended {
         let mut selection = self.members.selection();
         let selected = *selection.borrow_and_update();
@@ -268,22 +265,23 @@ fn watch_event(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<WatchEvent
     Some(WatchEvent { revision: pair.mod_revision(), change })
 }
 
-fn groups(
+/// Returns the groups of each partition from the pairs under [`Keys::states`], in their order.
+pub(super) fn groups<'a>(
     keys: &Keys,
-    pairs: &[KeyValue],
+    pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Result<BTreeMap<u16, BTreeMap<GroupId, GroupState>>, Trouble> {
     let mut partitions: BTreeMap<u16, BTreeMap<GroupId, GroupState>> = BTreeMap::new();
-    for pair in pairs {
-        match keys.read(pair.key()) {
+    for (key, mut value) in pairs {
+        match keys.read(key) {
             Some(Key::Group(partition, group)) => {
-                let state = GroupState::decode_head(&mut pair.value());
+                let state = GroupState::decode_head(&mut value);
                 let state = state.map_err(|_| damaged(&format!("the head of {group:?}")))?;
                 partitions.entry(partition).or_default().insert(group, state);
             }
             // The key of the group is a prefix of this one, and was read before it.
             Some(Key::Member(partition, group, node)) => {
                 let groups = partitions.entry(partition).or_default();
-                let member = Member::decode(&mut pair.value()).ok();
+                let member = Member::decode(&mut value).ok();
                 let member = member.filter(|member| member.node == node);
                 let (Some(state), Some(member)) = (groups.get_mut(&group), member) else {
                     return Err(damaged(&format!("{node:?} in {group:?}")));

@@ -15,13 +15,11 @@
 
 use carom_proto::{GroupId, NodeId};
 
-/// Keys of one cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     root: String,
 }
 
-/// Parsed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Process(i64),

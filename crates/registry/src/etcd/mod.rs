@@ -46,7 +46,6 @@ use crate::store_identity::StoreIdentity;
 /// etcd accepts 128 operations per transaction.
 pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
 
-/// State of one process at an etcd.
 pub(crate) struct EtcdStore {
     members: Members,
     keys: Keys,
@@ -66,7 +65,6 @@ pub(crate) struct EtcdStore {
     counters: Counters,
 }
 
-/// Registration of this process at etcd.
 #[derive(Debug)]
 enum Registration {
     /// Not registered; a lease is requested at this time.
@@ -80,7 +78,6 @@ enum Registration {
 }
 
 carom_proto::counters! {
-    /// Counters, in addition to [`ownership::Counters`].
     struct Counters {
         registrations = "store_registrations",
         lapses = "store_lapses",
@@ -236,7 +233,6 @@ impl EtcdStore {
         matches!(&self.registration, Registration::Valid { lease, .. } if lease.id == id)
     }
 
-    /// Claims and hands over partitions.
     fn update_ownership(&mut self, now: Instant) {
         for request in self.ownership.update(now) {
             self.send(request);

@@ -28,7 +28,6 @@ pub(super) struct Ownership {
     lapsed: Option<i64>,
     processes: BTreeMap<i64, Registered>,
     partitions: Vec<Partition>,
-    /// Process entitled to each partition.
     assigned: Vec<Option<i64>>,
     /// Revision up to which the watched keys are known; 0 before the first snapshot.
     revision: i64,
@@ -55,7 +54,6 @@ carom_proto::counters! {
     }
 }
 
-/// State of one partition.
 #[derive(Clone, Debug, Default)]
 struct Partition {
     owner: Option<Owner>,
@@ -71,7 +69,6 @@ struct Partition {
     key_request: KeyRequest,
 }
 
-/// State of a request about an owner key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum KeyRequest {
     #[default]
@@ -83,7 +80,6 @@ enum KeyRequest {
     Failed(Instant),
 }
 
-/// Owner of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(super) lease: i64,
@@ -100,7 +96,6 @@ pub(crate) struct Snapshot {
     pub(super) partitions: BTreeMap<u16, PartitionSnapshot>,
 }
 
-/// One partition of a [`Snapshot`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartitionSnapshot {
     pub(super) owner: Option<Owner>,
@@ -108,7 +103,6 @@ pub(crate) struct PartitionSnapshot {
     pub(super) state: PartitionState,
 }
 
-/// Event of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchEvent {
     pub(super) revision: i64,
@@ -124,7 +118,6 @@ pub(crate) enum KeyChange {
     Damage(u16),
 }
 
-/// Request to etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Claim {
@@ -168,7 +161,6 @@ impl Ownership {
         }
     }
 
-    /// Marks this process as alive under `lease`.
     pub(super) fn register(&mut self, lease: i64) {
         (self.lease, self.is_dirty) = (Some(lease), true);
     }
@@ -192,7 +184,6 @@ impl Ownership {
         self.report_owners();
     }
 
-    /// Replaces the state of the cluster by a snapshot.
     pub(super) fn load(&mut self, snapshot: Snapshot) {
         self.counters.snapshots += 1;
         let Snapshot { revision, processes, partitions: mut read } = snapshot;
@@ -216,7 +207,6 @@ impl Ownership {
         }
     }
 
-    /// Handles the next event of the watch.
     pub(super) fn on_watch_event(&mut self, event: WatchEvent) -> Option<Request> {
         let WatchEvent { revision, change } = event;
         self.revision = self.revision.max(revision);
@@ -368,17 +358,14 @@ impl Ownership {
         (result == Err(CommitFailure::Deposed)).then(|| self.reload(partition))
     }
 
-    /// Reports a commit as failed, because this process does not own the partition.
     pub(super) fn refuse_commit(&mut self, id: CommitId) {
         self.events.push_back(StoreEvent::Committed(id, Err(CommitFailure::Deposed)));
     }
 
-    /// Returns the next event for the server.
     pub(super) fn poll(&mut self) -> Option<StoreEvent> {
         self.events.pop_front()
     }
 
-    /// Returns the processes that are alive.
     pub(super) fn processes(&self) -> impl Iterator<Item = &Registered> {
         self.processes.values()
     }
@@ -417,7 +404,6 @@ impl Ownership {
 }
 
 impl Partition {
-    /// Returns the term of the owner, if the owner is the process with this lease.
     fn term_of(&self, lease: i64) -> Option<i64> {
         self.owner.filter(|owner| owner.lease == lease).map(|owner| owner.term)
     }

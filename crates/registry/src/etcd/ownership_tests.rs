@@ -130,6 +130,17 @@ fn partition_is_handed_over_after_its_pending_commit() {
     assert_eq!(reported, [StoreEvent::Committed(CommitId(7), Ok(())), StoreEvent::Lost(busy)]);
 }
 
+/// Returns the state of the cluster in which this process owns all partitions, as by
+/// [`owner_of_all`].
+fn snapshot_of_ours(revision: i64) -> Snapshot {
+    let partition = |partition| {
+        let owner = Some(owner(OURS, 100 + i64::from(partition)));
+        (partition, PartitionSnapshot { owner, ..Default::default() })
+    };
+    let partitions = (0..PARTITIONS).map(partition).collect();
+    Snapshot { revision, processes: [(OURS, process(OURS))].into(), partitions }
+}
+
 /// Creates a process that hands over two partitions, becomes entitled to all of them again before
 /// etcd answers, and reads all data. Also returns the two partitions.
 fn giver_that_is_the_heir_again(now: Instant) -> (Ownership, [u16; 2]) {
@@ -141,13 +152,7 @@ fn giver_that_is_the_heir_again(now: Instant) -> (Ownership, [u16; 2]) {
     });
     let given: Vec<u16> = given.collect();
     ownership.on_watch_event(event(201, KeyChange::Process(THEIRS, None)));
-    let mut snapshot = Snapshot { revision: 201, ..Snapshot::default() };
-    snapshot.processes.insert(OURS, process(OURS));
-    for partition in 0..PARTITIONS {
-        let owner = Some(owner(OURS, 100 + i64::from(partition)));
-        let found = PartitionSnapshot { owner, ..Default::default() };
-        snapshot.partitions.insert(partition, found);
-    }
+    let snapshot = snapshot_of_ours(201);
     ownership.load(snapshot);
     events(&mut ownership);
     assert_eq!(ownership.update(now), []);
@@ -222,14 +227,7 @@ fn deposed_process_reloads_before_it_owns_again() {
     assert_eq!(ownership.update(now), []);
     let reported = events(&mut ownership);
     assert_eq!(reported, [StoreEvent::Committed(CommitId(7), Err(CommitFailure::Deposed))]);
-    let mut snapshot = Snapshot { revision: 400, ..Snapshot::default() };
-    snapshot.processes.insert(OURS, process(OURS));
-    for partition in 0..PARTITIONS {
-        let owner = Some(owner(OURS, 100 + i64::from(partition)));
-        let found = PartitionSnapshot { owner, ..Default::default() };
-        snapshot.partitions.insert(partition, found);
-    }
-    ownership.load(snapshot);
+    ownership.load(snapshot_of_ours(400));
     assert_eq!(ownership.update(now), []);
     let reported = events(&mut ownership);
     let state = PartitionState::default();

@@ -21,7 +21,6 @@ pub(crate) struct CommitRecord {
     pub(super) changes: Vec<Change>,
 }
 
-/// Write of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Put(String, Vec<u8>),
@@ -47,7 +46,6 @@ impl CommitRecord {
         Ok(Self { term: i64::from_be_bytes(*term), after: u64::from_be_bytes(*after), changes })
     }
 
-    /// Returns the version after the last change.
     pub(super) fn version(&self) -> u64 {
         self.after + self.changes.len() as u64
     }

@@ -2,6 +2,7 @@ use carom_proto::membership::service::Member;
 use carom_proto::membership::service::server::CommitId;
 use carom_proto::{Endpoint, Incarnation, NodeId, Profile, RateOfFire, Rng};
 
+use super::super::follower::groups;
 use super::*;
 
 const PARTITION: u16 = 3;
@@ -25,23 +26,11 @@ fn part(group: u32, node: u64) -> Change {
 
 /// Returns the partition as it is stored under the keys.
 fn restored(keys: &Keys, pairs: &BTreeMap<String, Vec<u8>>, version: u64) -> PartitionState {
-    let mut groups: BTreeMap<GroupId, GroupState> = BTreeMap::new();
-    for (key, value) in pairs {
-        match keys.read(key.as_bytes()) {
-            Some(super::super::keys::Key::Group(PARTITION, group)) => {
-                let state = GroupState::decode_head(&mut &value[..]).expect("a head");
-                groups.insert(group, state);
-            }
-            Some(super::super::keys::Key::Member(PARTITION, group, node)) => {
-                let member = Member::decode(&mut &value[..]).expect("a member");
-                assert_eq!(member.node, node);
-                let state = groups.get_mut(&group).expect("a member's group has a head");
-                state.members.insert(node, member);
-            }
-            other => panic!("{other:?} is none of the partition's"),
-        }
-    }
-    PartitionState::restore(version, groups)
+    let pairs = pairs.iter().map(|(key, value)| (key.as_bytes(), &value[..]));
+    let mut partitions = groups(keys, pairs).expect("every member's group has a head");
+    let found = partitions.remove(&PARTITION).unwrap_or_default();
+    assert!(partitions.is_empty(), "{partitions:?} are none of the partition's");
+    PartitionState::restore(version, found)
 }
 
 #[test]

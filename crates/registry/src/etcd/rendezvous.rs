@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher13;
 
-/// Process that is registered in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(super) address: SocketAddr,

@@ -93,7 +93,6 @@ impl Members {
         Ok(Lease { id: granted.id(), time, until: sent + time })
     }
 
-    /// Registers this process under its lease.
     pub(super) async fn register(
         &self,
         keys: &Keys,
@@ -109,7 +108,6 @@ impl Members {
         registered.await.map(|_| ())
     }
 
-    /// Renews the lease for its full time.
     pub(super) async fn renew(&self, lease: Lease) -> Result<Lease, Trouble> {
         let sent = Instant::now();
         let renewed = self.request(lease.time / 4, |mut client| async move {
@@ -257,7 +255,6 @@ impl Transaction {
     }
 }
 
-/// Returns the results of the reads of a transaction.
 fn found(answer: &TxnResponse) -> Vec<GetResponse> {
     let answers = answer.op_responses().into_iter();
     let reads = answers.filter_map(|answer| match answer {
