@@ -8,7 +8,7 @@
 //!
 //! Each suite draws the [scenario](carom_sim::scenario) of a seed: first faults of all kinds, then
 //! a healed world in which the group must recover. Its checkers examine the record of the run.
-//! [`providers`] has the membership service that members can get their views from.
+//! [`providers`] has the registry that members can get their views from.
 
 mod draft;
 mod draw;
