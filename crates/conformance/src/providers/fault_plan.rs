@@ -1,4 +1,4 @@
-//! The faults of a membership service.
+//! The faults of a registry.
 
 use core::time::Duration;
 
@@ -10,24 +10,18 @@ use carom_sim::{Fault, HostIx};
 use super::service::Service;
 use crate::step::Step;
 
-/// A kind of fault of the service.
 #[derive(Clone, Copy, Debug)]
 enum ServiceFault {
-    /// A registry process is killed for good.
     Killed,
-    /// A registry process is killed and restarted.
     Restarted,
     /// A registry process is paused for a while.
     Paused,
-    /// Some hosts of members and of the service are partitioned from the others for a while.
+    /// Some hosts of members and of the registry are partitioned from the others for a while.
     CutOff,
     /// The store refuses all requests, or does not answer, for a while.
     StoreFails,
-    /// Answers of the store are lost for a while.
     AnswersLost,
-    /// The clock of a process is stepped.
     Clock,
-    /// The host of a process loses many datagrams for a while.
     Loss,
 }
 
@@ -44,7 +38,6 @@ impl ServiceFault {
     ];
 }
 
-/// The hosts of a scenario with a membership service.
 pub(crate) struct FaultPlan {
     pub(crate) service: Service,
     /// Number of hosts of members.
@@ -54,7 +47,6 @@ pub(crate) struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Draws the faults of the service.
     pub(crate) fn draw<A>(&self, rng: &mut Rng, steps: &mut Vec<(Duration, Step<A>)>) {
         let mut at = Duration::from_millis(rng.below(2000) as u64);
         let kinds = ServiceFault::ALL.into_iter().filter(|_| rng.chance(0.5));
@@ -74,7 +66,6 @@ impl FaultPlan {
         steps.sort_by_key(|(at, _)| *at);
     }
 
-    /// Draws the beginning of a fault, and its end if it has one.
     fn draw_one<A>(&self, kind: ServiceFault, rng: &mut Rng) -> (Step<A>, Option<Step<A>>) {
         let service = self.service;
         let process = rng.below(service.processes as usize) as u32;

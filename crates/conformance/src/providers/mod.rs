@@ -1,4 +1,4 @@
-//! The membership service in the world: registry processes on hosts, the store that they share, and
+//! The registry in the world: registry processes on hosts, the store that they share, and
 //! the assignment of partitions to them.
 //!
 //! The store is not a machine. It has a place in the network, from which a process can be

@@ -21,7 +21,6 @@ pub struct Process {
     links: VecDeque<LinkCommand>,
 }
 
-/// A connection as seen from its bytes.
 #[derive(Debug, Default)]
 struct Peer {
     node: Option<NodeId>,
@@ -152,7 +151,6 @@ impl Process {
         }
     }
 
-    /// Records the acknowledgments to nodes.
     fn note_acknowledgments(&mut self, command: &LinkCommand) {
         match command {
             LinkCommand::Send { link, bytes } => {

@@ -1,4 +1,4 @@
-//! The membership service of a scenario, and its clients.
+//! The registry of a scenario, and its clients.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use carom_sim::{HostIx, Member, World};
 use super::resident::Resident;
 use super::services::{Services, ServicesConfig};
 
-/// The membership service of a run.
+/// The registry of a run.
 ///
 /// Its hosts follow those of the members: those of the registry processes, that of the store if
 /// there are several processes, then those of the detectors.
@@ -37,7 +37,7 @@ pub enum Watch {
     Chain,
 }
 
-/// Returns the source of the service's faults, and the service of this seed if it has one.
+/// Returns the source of the registry's faults, and the registry of this seed if it has one.
 pub(crate) fn of_seed(seed: u64) -> (Rng, Option<Service>) {
     let mut rng = Rng::new(seed ^ 0x5e47_1ce5);
     let service = Service {
@@ -50,7 +50,7 @@ pub(crate) fn of_seed(seed: u64) -> (Rng, Option<Service>) {
 }
 
 impl Service {
-    /// Returns the number of hosts of the service.
+    /// Returns the number of hosts of the registry.
     pub fn hosts(self) -> u32 {
         let store = u32::from(self.processes > 1);
         let detectors = if self.watch == Watch::Chain { 2 } else { 0 };
@@ -58,7 +58,7 @@ impl Service {
     }
 }
 
-/// Starts the service of a scenario with `members` hosts of members.
+/// Starts the registry of a scenario with `members` hosts of members.
 pub(crate) fn start<E: Engine + ?Sized>(
     service: Service,
     members: u32,
@@ -109,7 +109,7 @@ pub(crate) fn provider(
     Box::new(Provider::new(origin, host.endpoint(), config, rng.next_u64()))
 }
 
-/// Returns the members that wait for the service: it has not answered, or they consider it away.
+/// Returns the members that wait for the registry: it has not answered, or they consider it away.
 pub(crate) fn unsettled<E: Engine + ?Sized>(world: &World<Resident<Member<E>>>) -> Vec<NodeId> {
     let waits = |host: &HostIx| {
         let member = world.machine(*host).and_then(Resident::member);

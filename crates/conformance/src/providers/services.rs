@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use carom_proto::membership::service::frame::Owners;
 use carom_proto::membership::service::{
-    Commit, CommitFailure, CommitId, Detector, DetectorConfig, ServerConfig,
+    Commit, CommitFailure, CommitId, Detector, DetectorConfig, Server, ServerConfig,
 };
 use carom_proto::{Endpoint, GroupId, NodeId, Rng, Time};
 use carom_sim::{EventQueue, Happening, HostIx, Machine, World};
@@ -14,7 +14,7 @@ use super::process::{Process, ProcessEvent, StoreReport};
 use super::resident::{Resident, ResidentCommand};
 use super::store::Store;
 
-/// Configuration of a membership service.
+/// Configuration of a registry.
 #[derive(Clone, Debug)]
 pub struct ServicesConfig {
     /// Settings of every registry process.
@@ -31,7 +31,7 @@ pub struct ServicesConfig {
     pub lease: Duration,
 }
 
-/// A membership service, driven together with its [`World`].
+/// The registry processes and their store, driven together with its [`World`].
 pub struct Services {
     config: ServicesConfig,
     store: Store,
@@ -45,10 +45,8 @@ pub struct Services {
     rng: Rng,
 }
 
-/// A host for a registry process.
 #[derive(Debug, Default)]
 struct Place {
-    /// Number of the process that runs there.
     life: Option<u64>,
     /// Reports of the store to it, with their earliest times.
     reports: VecDeque<(Time, StoreReport)>,
@@ -60,21 +58,17 @@ struct Lease {
     until: Time,
 }
 
-/// A scheduled operation between processes and store.
+/// An operation between processes and store.
 #[derive(Clone, Debug)]
 enum Op {
-    /// A commit reaches the store.
     Commit { place: usize, life: u64, term: u64, commit: Commit },
-    /// Its answer reaches the process.
     Answer { place: usize, life: u64, id: CommitId, result: Result<(), CommitFailure> },
-    /// Reports reach the process.
     Reports(usize),
-    /// Leases are renewed, or expire.
     Renew,
 }
 
 impl Services {
-    /// Creates a service without running processes.
+    /// Creates a registry without running processes.
     ///
     /// # Panics
     /// Panics if there is no host, or if there are several without a shared store.
@@ -128,6 +122,34 @@ impl Services {
     /// Returns `true` if the process with this number runs.
     pub fn runs(&self, which: usize) -> bool {
         self.places[which].life.is_some()
+    }
+
+    /// Returns the number of the process that owns the partition in the store and runs.
+    pub fn owner(&self, partition: u16) -> Option<usize> {
+        let owner = self.store.owner(partition)?;
+        self.places.iter().position(|place| place.life == Some(owner))
+    }
+
+    /// Returns the server of the process with this number, if it runs.
+    pub fn server<'w, M: Machine>(
+        &self,
+        world: &'w World<Resident<M>>,
+        which: usize,
+    ) -> Option<&'w Server> {
+        world.machine(self.config.hosts[which])?.process().map(Process::server)
+    }
+
+    /// Moves a partition to a process, if that runs.
+    pub fn hand_over<M: Machine>(
+        &mut self,
+        world: &World<Resident<M>>,
+        partition: u16,
+        which: usize,
+    ) {
+        let Some(life) = self.places[which].life else { return };
+        self.take_back(world.now(), partition);
+        self.give(world, partition, which, life);
+        self.publish_owners(world);
     }
 
     /// Starts a process, unless it runs.
@@ -342,10 +364,7 @@ impl Services {
                     if !is_uneven || !self.rng.chance(MOVES) {
                         continue;
                     }
-                    let from = self.leases.get(&owner).map(|lease| lease.place);
-                    if let Some(from) = from.filter(|from| self.places[*from].life == Some(owner)) {
-                        self.report(world.now(), from, StoreReport::Disown(partition));
-                    }
+                    self.take_back(world.now(), partition);
                     (to, life)
                 }
             };
@@ -368,14 +387,20 @@ impl Services {
     ) -> bool {
         let Some(lease) = self.leases.get(&owner) else { return false };
         let place = &self.places[lease.place];
-        let host = self.config.hosts[lease.place];
-        let process = world.machine(host).and_then(Resident::process);
-        let is_quiet = place.reports.is_empty() && !world.is_paused(host);
-        let is_owned = process.is_none_or(|process| process.server().is_owned(partition));
+        let is_paused = world.is_paused(self.config.hosts[lease.place]);
+        let is_quiet = place.reports.is_empty() && !is_paused;
+        let server = self.server(world, lease.place);
+        let is_owned = server.is_none_or(|server| server.is_owned(partition));
         place.life == Some(owner) && is_quiet && !is_owned
     }
 
-    /// Gives the partition to this process.
+    /// Reports the end of its ownership to the owner of the partition.
+    fn take_back(&mut self, now: Time, partition: u16) {
+        if let Some(owner) = self.owner(partition) {
+            self.report(now, owner, StoreReport::Disown(partition));
+        }
+    }
+
     fn give<M: Machine>(
         &mut self,
         world: &World<Resident<M>>,

@@ -1,8 +1,17 @@
-//! Common tests of all membership providers. The [`Abilities`] of a provider name what it cannot
-//! do, and the tests then check what it does instead.
+//! Tests of the membership providers in a world.
+//!
+//! The tests of this file are common to all providers. Each [`Subject`] names what it cannot do,
+//! and the tests then check what it does instead.
+
+#![allow(clippy::unwrap_used, missing_docs)]
 
 mod cluster;
+mod detectors;
+mod gossip;
+mod observers;
 mod probe;
+mod registry;
+mod rig;
 
 use std::time::Duration;
 
@@ -11,28 +20,17 @@ use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::service::{Service, ServiceConfig};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::{GroupSettings, JoinError, NodeId, Profile, RateOfFire, Rng, ViewChangeKind};
-use carom_sim::{Fault, HostIx};
+use carom_sim::HostIx;
 
-use cluster::{Cluster, node_id, settings};
+use cluster::Cluster;
+use rig::{Rig, ix, node_id, settings};
 
-/// A provider under test.
-trait Subject {
-    fn name(&self) -> &'static str;
-
-    fn abilities(&self) -> Abilities;
-
-    /// Returns `true` if it needs a membership service.
-    fn is_served(&self) -> bool {
-        false
-    }
-
-    /// Creates the provider of node `id` on `host`, one of the first [`HOSTS`] hosts.
-    fn provider(&self, host: HostIx, id: NodeId, seed: u64) -> Box<dyn Membership>;
-}
-
-/// The abilities of a provider.
-#[derive(Clone, Copy)]
-struct Abilities {
+/// A provider under test, and its abilities.
+struct Subject {
+    name: &'static str,
+    /// Creates the provider of a node on one of the first [`HOSTS`] hosts, from a seed.
+    provider: fn(HostIx, NodeId, u64) -> Box<dyn Membership>,
+    is_served: bool,
     /// `true` if it reports joins and leaves. Otherwise all listed nodes are always in all groups
     /// of a node.
     tells_changes: bool,
@@ -40,13 +38,12 @@ struct Abilities {
     detects_within: Option<Duration>,
     /// Time at which it reports that the settings of a group's members differ.
     compares_settings: Compares,
-    /// Nodes that a node meets.
+    /// Nodes that a node meets in a quiet cluster.
     meets: Meets,
     /// Maximum time after the network has healed until views consist of the members.
     agrees_within: Duration,
 }
 
-/// Time at which contradicting settings are detected.
 #[derive(Clone, Copy, PartialEq)]
 enum Compares {
     Never,
@@ -56,7 +53,6 @@ enum Compares {
     Later,
 }
 
-/// The nodes that a node has met in a quiet cluster.
 #[derive(Clone, Copy)]
 enum Meets {
     AllThatAreListed,
@@ -64,87 +60,52 @@ enum Meets {
     WhoSharesAGroup,
 }
 
-/// A list of all hosts, each with its first node.
-struct Listed;
-
-/// Gossip with default settings, with host 0 as the seed.
-struct Gossiped;
-
-/// A service of two registry processes.
-struct Served;
-
-impl Subject for Listed {
-    fn name(&self) -> &'static str {
-        "static"
-    }
-
-    fn abilities(&self) -> Abilities {
-        Abilities {
-            tells_changes: false,
-            detects_within: None,
-            compares_settings: Compares::Never,
-            meets: Meets::AllThatAreListed,
-            agrees_within: Duration::ZERO,
-        }
-    }
-
-    fn provider(&self, _host: HostIx, id: NodeId, _seed: u64) -> Box<dyn Membership> {
-        let list = (0..HOSTS).map(|host| (node_id(host), HostIx(host as u32).endpoint()));
-        Box::new(StaticMembership::new(id, list))
-    }
-}
-
-impl Subject for Gossiped {
-    fn name(&self) -> &'static str {
-        "gossip"
-    }
-
-    fn abilities(&self) -> Abilities {
-        Abilities {
-            tells_changes: true,
-            detects_within: Some(Duration::from_secs(3)),
-            compares_settings: Compares::AtOnce,
-            meets: Meets::AllThatAreUp,
-            agrees_within: Duration::from_secs(20),
-        }
-    }
-
-    fn provider(&self, host: HostIx, id: NodeId, seed: u64) -> Box<dyn Membership> {
-        let seeds = vec![HostIx(0).endpoint()];
-        let config = Config { seeds, lan_hello: false, ..Config::default() };
-        Box::new(Gossip::new(id, host.endpoint(), config, seed))
-    }
-}
-
-impl Subject for Served {
-    fn name(&self) -> &'static str {
-        "service"
-    }
-
-    fn is_served(&self) -> bool {
-        true
-    }
-
-    fn abilities(&self) -> Abilities {
-        Abilities {
-            tells_changes: true,
-            // The lease, and the delays of the store and of reports.
-            detects_within: Some(Duration::from_millis(3100)),
-            compares_settings: Compares::Later,
-            meets: Meets::WhoSharesAGroup,
-            agrees_within: Duration::from_secs(25),
-        }
-    }
-
-    fn provider(&self, host: HostIx, id: NodeId, seed: u64) -> Box<dyn Membership> {
-        let processes = [HostIx(HOSTS as u32), HostIx(HOSTS as u32 + 1)];
-        let addresses = processes.iter().map(|host| host.endpoint()).collect();
-        let config = ServiceConfig { addresses, ..ServiceConfig::default() };
-        Box::new(Service::new(id, host.endpoint(), config, seed))
-    }
-}
-
-const SUBJECTS: [&dyn Subject; 3] = [&Listed, &Gossiped, &Served];
+/// A list of all hosts, each with its first node; gossip with default settings, with host 0 as the
+/// seed; and a registry of two processes.
+const SUBJECTS: [&Subject; 3] = [
+    &Subject {
+        name: "static",
+        provider: |_, id, _| {
+            let list = (0..HOSTS).map(|host| (node_id(host), ix(host).endpoint()));
+            Box::new(StaticMembership::new(id, list))
+        },
+        is_served: false,
+        tells_changes: false,
+        detects_within: None,
+        compares_settings: Compares::Never,
+        meets: Meets::AllThatAreListed,
+        agrees_within: Duration::ZERO,
+    },
+    &Subject {
+        name: "gossip",
+        provider: |host, id, seed| {
+            let seeds = vec![ix(0).endpoint()];
+            let config = Config { seeds, lan_hello: false, ..Config::default() };
+            Box::new(Gossip::new(id, host.endpoint(), config, seed))
+        },
+        is_served: false,
+        tells_changes: true,
+        detects_within: Some(Duration::from_secs(3)),
+        compares_settings: Compares::AtOnce,
+        meets: Meets::AllThatAreUp,
+        agrees_within: Duration::from_secs(20),
+    },
+    &Subject {
+        name: "registry",
+        provider: |host, id, seed| {
+            let addresses = [HOSTS, HOSTS + 1].map(|host| ix(host).endpoint()).into();
+            let config = ServiceConfig { addresses, ..ServiceConfig::default() };
+            Box::new(Service::new(id, host.endpoint(), config, seed))
+        },
+        is_served: true,
+        tells_changes: true,
+        // The lease, and the delays of the store and of reports.
+        detects_within: Some(Duration::from_millis(3100)),
+        compares_settings: Compares::Later,
+        meets: Meets::WhoSharesAGroup,
+        agrees_within: Duration::from_secs(25),
+    },
+];
 const HOSTS: usize = 8;
 const GROUPS: [&str; 3] = ["all", "a", "b"];
 
@@ -162,9 +123,9 @@ fn join_is_reported_once_and_joiner_learns_of_all_members() {
                 let others = (0..HOSTS).filter(|other| *other != host).map(node_id);
                 for other in others {
                     let told = cluster.told(host, other);
-                    assert_eq!(told, [ViewChangeKind::Joined], "{}", subject.name());
+                    assert_eq!(told, [ViewChangeKind::Joined], "{}", subject.name);
                 }
-                assert!(cluster.node(host).has_settled, "{}", subject.name());
+                assert!(cluster.node(host).settled_at.is_some(), "{}", subject.name);
             }
         }
     }
@@ -174,7 +135,6 @@ fn join_is_reported_once_and_joiner_learns_of_all_members() {
 fn stopped_node_has_left_and_crashed_node_has_failed() {
     use ViewChangeKind::{Failed, Joined, Left};
     for subject in SUBJECTS {
-        let abilities = subject.abilities();
         for seed in 0..4 {
             let mut cluster = Cluster::agreed(subject, 0.0, seed);
             let [leaves, stops, crashes] = [1, 2, 3].map(|host| cluster.id(host));
@@ -182,19 +142,19 @@ fn stopped_node_has_left_and_crashed_node_has_failed() {
             cluster.stop(2);
             cluster.must_agree_within(SECOND, "after a leave and a stop");
             cluster.crash(3);
-            let end = abilities.detects_within.unwrap_or_default();
-            if abilities.tells_changes && abilities.detects_within.is_none() {
-                panic!("{}: say what happens to nodes that crash", subject.name());
+            let end = subject.detects_within.unwrap_or_default();
+            if subject.tells_changes && subject.detects_within.is_none() {
+                panic!("{}: say what happens to nodes that crash", subject.name);
             }
             cluster.must_agree_within(end, "after a crash");
             cluster.run_for(10 * SECOND);
             for host in [0, 4, 5, 6, 7] {
                 let told = [leaves, stops, crashes].map(|node| cluster.told(host, node));
-                let expected = match abilities.tells_changes {
+                let expected = match subject.tells_changes {
                     true => [vec![Joined, Left], vec![Joined, Left], vec![Joined, Failed]],
                     false => [(); 3].map(|()| vec![Joined]),
                 };
-                assert_eq!(told, expected, "{}, seed {seed}, host {host}", subject.name());
+                assert_eq!(told, expected, "{}, seed {seed}, host {host}", subject.name);
             }
         }
     }
@@ -212,11 +172,11 @@ fn returning_node_is_a_new_member_and_sees_all_others() {
             cluster.start(5);
             cluster.join(5, "all");
             cluster.must_agree("after the return");
-            let (name, now) = (subject.name(), cluster.id(5));
+            let (name, now) = (subject.name, cluster.id(5));
             assert_ne!(before, now);
             for host in (0..HOSTS).filter(|host| *host != 5) {
                 let told = [before, now].map(|node| cluster.told(host, node));
-                if subject.abilities().tells_changes {
+                if subject.tells_changes {
                     let gone = [[Joined, Failed], [Joined, Left]];
                     let is_gone = gone.iter().any(|gone| told[0] == gone);
                     assert!(is_gone && told[1] == [Joined], "{name}, host {host}: {told:?}");
@@ -232,12 +192,12 @@ fn returning_node_is_a_new_member_and_sees_all_others() {
 fn contradicting_settings_are_refused_with_both_values() {
     for subject in SUBJECTS {
         let mut cluster = Cluster::agreed(subject, 0.0, 1);
-        let name = subject.name();
+        let name = subject.name;
         cluster.leave(1, "all");
         cluster.must_agree("after a leave");
         let ours = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(8, 3)));
         let mut joined = cluster.join_with(1, "all", ours);
-        let compares = subject.abilities().compares_settings;
+        let compares = subject.compares_settings;
         if compares == Compares::Later {
             assert_eq!(joined, Ok(()), "{name}: somebody else has to be asked first");
             cluster.run_for(SECOND);
@@ -299,19 +259,19 @@ fn something_happens(cluster: &mut Cluster<'_>, rng: &mut Rng) {
     match rng.below(14) {
         0 if is_up && host > 0 => cluster.crash(host),
         1 if cluster.runs(host) && host > 0 => cluster.stop(host),
-        2 if is_up && host > 0 => cluster.apply(&Fault::Pause(HostIx(host as u32))),
+        2 if is_up && host > 0 => cluster.rig.pause(host),
         3 => cluster.set_cut_off(host, rng.chance(0.5)),
         4 => (0..HOSTS).for_each(|host| cluster.set_cut_off(host, false)),
         5..=7 if !is_up => cluster.start(host),
-        5 if cluster.is_paused(host) => cluster.apply(&Fault::Resume(HostIx(host as u32))),
+        5 if cluster.is_paused(host) => cluster.rig.resume(host),
         6..=11 if cluster.runs(host) && is_in => cluster.leave(host, name),
         6..=11 if cluster.runs(host) => cluster.join(host, name),
         what @ 12..=13 => {
-            let Some(services) = &mut cluster.services else { return };
+            let Rig { world, services: Some(services), .. } = &mut cluster.rig else { return };
             let which = host % services.count();
             match what {
-                12 => services.kill(&mut cluster.world, which),
-                _ => services.start(&mut cluster.world, which),
+                12 => services.kill(world, which),
+                _ => services.start(world, which),
             }
         }
         _ => {}
@@ -319,5 +279,4 @@ fn something_happens(cluster: &mut Cluster<'_>, rng: &mut Rng) {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Number of histories for each provider.
 const HISTORIES: u64 = 100;

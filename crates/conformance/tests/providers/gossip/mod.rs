@@ -1,6 +1,4 @@
-//! Membership providers on a small network in virtual time.
-
-#![allow(clippy::unwrap_used, missing_docs)]
+//! Gossip membership.
 
 mod detection;
 mod forged;
@@ -14,35 +12,30 @@ use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::*;
+use carom_sim::Fault;
 
-use net::{Net, START, endpoint, node_id, path_response, settings, with_seeds};
+use super::rig::{Rig, START, endpoint, ix, millis, node_id, seconds, settings};
 
-const fn millis(count: u64) -> Duration {
-    Duration::from_millis(count)
-}
-
-const fn seconds(count: u64) -> Duration {
-    Duration::from_secs(count)
-}
+use net::{path_response, with_seeds};
 
 /// Creates a cluster of `count` hosts, with host 0 as the seed of all.
-fn cluster(count: usize, loss: f64, seed: u64) -> Net {
-    let mut net = Net::new(loss, seed);
+fn cluster(count: usize, loss: f64, seed: u64) -> Rig {
+    let mut net = Rig::for_gossip(loss, seed);
     for _ in 0..count {
-        net.add(with_seeds(&[0]));
+        net.add_gossip(with_seeds(&[0]));
     }
     net
 }
 
 /// Creates a cluster in which every host is in group "all" and in one of three others, and runs it
 /// until the views agree.
-fn agreed(count: usize, loss: f64, seed: u64) -> Net {
+fn agreed(count: usize, loss: f64, seed: u64) -> Rig {
     let mut net = cluster(count, loss, seed);
     for host in 0..count {
-        net.join(host, "all").unwrap();
-        net.join(host, GROUPS[1 + host % 3]).unwrap();
+        net.join_name(host, "all").unwrap();
+        net.join_name(host, GROUPS[1 + host % 3]).unwrap();
     }
-    let done = net.run_until(seconds(20), |net| net.agrees(&GROUPS, in_group));
+    let done = net.run_until(seconds(20), |net| net.agrees_on(&GROUPS, in_group));
     assert!(done, "no agreement at loss {loss}, seed {seed}");
     net
 }
@@ -56,9 +49,9 @@ fn in_group(host: usize, name: &str) -> bool {
 #[test]
 fn three_nodes_find_one_another_by_one_seed() {
     let net = agreed(3, 0.0, 1);
-    assert!(net.now < START + millis(400), "it took until {:?}", net.now);
+    assert!(net.now() < START + millis(400), "it took until {:?}", net.now());
     net.check();
-    let nodes = net.hosts[1].membership.nodes();
+    let nodes = net.node(1).membership.nodes();
     let mut expected = [(node_id(0), endpoint(0)), (node_id(2), endpoint(2))];
     expected.sort();
     assert_eq!(nodes, expected, "the addresses they did not know themselves are filled in");
@@ -66,11 +59,16 @@ fn three_nodes_find_one_another_by_one_seed() {
 
 #[test]
 fn nodes_on_one_lan_find_one_another_without_seeds() {
-    let mut net = Net::new(0.01, 5);
-    (0..5).for_each(|_| assert!(net.add(Config::default()) < 5));
-    (0..5).for_each(|host| net.join(host, "all").unwrap());
-    assert!(net.run_until(seconds(3), |net| net.agrees(&["all"], |_, _| true)));
-    assert!(net.stat(0, "datagrams_own") > 0, "multicast comes back to its sender");
+    let mut net = Rig::for_gossip(0.01, 5);
+    (0..5).for_each(|_| assert!(net.add_gossip(Config::default()) < 5));
+    (0..5).for_each(|host| net.join_name(host, "all").unwrap());
+    assert!(net.run_until(seconds(3), |net| net.agrees_on(&["all"], |_, _| true)));
+    // Multicast comes back to its sender.
+    net.world.eavesdropper().set_memory(1);
+    net.run_for(seconds(60));
+    let hello = net.world.eavesdropper().multicasts().next().cloned().expect("a hello");
+    (0..5).for_each(|host| net.feed(host, endpoint(host), &hello));
+    assert_eq!((0..5).map(|host| net.stat(host, "datagrams_own")).sum::<u64>(), 1);
 }
 
 #[test]
@@ -79,13 +77,13 @@ fn sixteen_nodes_at_a_fifth_lost_end_with_the_same_views() {
     for seed in 0..10 {
         let mut net = agreed(16, 0.2, seed);
         for host in 0..16 {
-            net.leave(host, GROUPS[1 + host % 3]);
+            net.leave_name(host, GROUPS[1 + host % 3]);
         }
         (0..16)
             .filter(|host: &usize| host.is_multiple_of(2))
-            .for_each(|host| net.join(host, "even").unwrap());
+            .for_each(|host| net.join_name(host, "even").unwrap());
         let even = |host: usize, name: &str| name == "all" || host.is_multiple_of(2);
-        let done = net.run_until(seconds(5), |net| net.agrees(&["all", "even"], even));
+        let done = net.run_until(seconds(5), |net| net.agrees_on(&["all", "even"], even));
         assert!(done, "seed {seed}");
         net.check();
         let sum = |name: &str| (0..16).map(|host| net.stat(host, name)).sum::<u64>();
@@ -100,34 +98,42 @@ fn a_joiner_gets_in_at_any_loss() {
     for seed in 0..60 {
         let loss = [0.01, 0.05, 0.2][seed % 3];
         let mut net = agreed(4, loss, seed as u64);
-        let joiner = net.add(with_seeds(&[0]));
-        net.join(joiner, "all").unwrap();
-        let start = net.now;
+        let joiner = net.add_gossip(with_seeds(&[0]));
+        net.join_name(joiner, "all").unwrap();
+        let start = net.now();
         let done = net.run_until(seconds(8), |net| {
-            net.hosts[joiner].settled_at.is_some() && net.view(joiner, "all").members().len() == 4
+            net.node(joiner).settled_at.is_some() && net.view(joiner, "all").members().len() == 4
         });
-        assert!(done, "loss {loss}, seed {seed}: still outside {:?} later", net.now.since(start));
+        assert!(done, "loss {loss}, seed {seed}: still outside {:?} later", net.now().since(start));
     }
 }
 
 #[test]
 fn seed_that_answers_from_another_of_its_addresses_is_met() {
     let mut net = agreed(2, 0.0, 1);
-    net.aliases.insert(endpoint(77), 1);
-    let joiner = net.add(with_seeds(&[77]));
-    net.join(joiner, "all").unwrap();
-    assert!(net.run_until(millis(100), |net| net.view(joiner, "all").members().len() == 2));
+    net.world.eavesdropper().set_memory(9);
+    let joiner = net.add_gossip(with_seeds(&[77]));
+    net.join_name(joiner, "all").unwrap();
+    for _ in 0..100 {
+        let at_77 = net.world.eavesdropper().take_strays();
+        at_77.iter().for_each(|datagram| net.feed(1, endpoint(joiner), datagram));
+        net.run_for(millis(1));
+    }
+    assert_eq!(net.view(joiner, "all").members().len(), 2);
 }
 
 #[test]
 fn node_that_is_its_own_seed_has_heard_it() {
-    let mut net = Net::new(0.0, 1);
-    let first = net.add(with_seeds(&[0, 1]));
+    let mut net = Rig::for_gossip(0.0, 1);
+    let first = net.add_gossip(with_seeds(&[0, 1]));
+    // The world has no path from a host to itself.
+    let from_itself = |at, datagram: &[u8]| (at == endpoint(0)).then(|| datagram.to_vec());
+    net.with(first, |node, _| node.answer = Some(Box::new(from_itself)));
     net.run_for(seconds(1));
     assert_eq!(net.stat(first, "seeds_unanswered"), 1);
-    let second = net.add(with_seeds(&[0]));
+    let second = net.add_gossip(with_seeds(&[0]));
     assert!(net.run_until(seconds(5), |net| {
-        let is_met = net.hosts[second].met.contains(&node_id(first));
+        let is_met = net.node(second).met.contains(&node_id(first));
         is_met && net.stat(first, "seeds_unanswered") == 0
     }));
 }
@@ -136,24 +142,24 @@ fn node_that_is_its_own_seed_has_heard_it() {
 fn a_joiner_is_settled_once_it_knows_everything() {
     for seed in 0..10 {
         let mut net = agreed(8, 0.05, seed);
-        let joiner = net.add(with_seeds(&[3]));
-        let start = net.now;
-        assert!(net.run_until(seconds(5), |net| net.hosts[joiner].settled_at.is_some()));
+        let joiner = net.add_gossip(with_seeds(&[3]));
+        let start = net.now();
+        assert!(net.run_until(seconds(5), |net| net.node(joiner).settled_at.is_some()));
         if seed == 0 {
-            assert!(net.now < start + millis(150), "{:?}", net.now.since(start));
+            assert!(net.now() < start + millis(150), "{:?}", net.now().since(start));
         }
-        net.join(joiner, "all").unwrap();
+        net.join_name(joiner, "all").unwrap();
         assert_eq!(net.view(joiner, "all").members().len(), 7 + 1, "seed {seed}");
     }
 }
 
 #[test]
 fn a_node_without_answer_is_settled_after_half_a_second() {
-    let mut net = Net::new(0.0, 1);
-    let host = net.add(with_seeds(&[7]));
+    let mut net = Rig::for_gossip(0.0, 1);
+    let host = net.add_gossip(with_seeds(&[7]));
     net.run_for(seconds(1));
-    assert_eq!(net.hosts[host].settled_at, Some(START + millis(500)));
-    assert!(net.hosts[host].membership.is_settled());
+    assert_eq!(net.node(host).settled_at, Some(START + millis(500)));
+    assert!(net.node(host).membership.is_settled());
     net.run_for(seconds(600));
     assert_eq!(net.stat(host, "seeds_unanswered"), 1);
     let hellos = net.stat(host, "hellos_sent");
@@ -166,14 +172,14 @@ fn a_crashed_node_is_out_of_every_view_within_three_seconds() {
         for seed in seeds {
             let mut net = agreed(count, 0.0, seed);
             net.run_for(millis(700 + 31 * seed));
-            net.hosts[1].crashed = true;
-            let start = net.now;
-            let gone = |net: &Net| net.agrees(&GROUPS, in_group);
+            net.crash(1);
+            let start = net.now();
+            let gone = |net: &Rig| net.agrees_on(&GROUPS, in_group);
             assert!(net.run_until(seconds(3), gone), "{count} nodes, seed {seed}");
-            let last = net.hosts[0].changes.last().unwrap();
+            let last = net.node(0).changes.last().unwrap();
             assert_eq!(last.1.kind, ViewChangeKind::Failed);
             assert!(last.0 > start + millis(1000), "too hasty");
-            assert!(!net.hosts[0].met.contains(&node_id(1)));
+            assert!(!net.node(0).met.contains(&node_id(1)));
             net.check();
         }
     }
@@ -181,35 +187,35 @@ fn a_crashed_node_is_out_of_every_view_within_three_seconds() {
 
 #[test]
 fn detection_can_be_tuned_down_to_a_tenth_of_a_second() {
-    let mut net = Net::new(0.0, 3);
+    let mut net = Rig::for_gossip(0.0, 3);
     for _ in 0..4 {
-        net.add(Config { detection_time: millis(100), ..with_seeds(&[0]) });
+        net.add_gossip(Config { detection_time: millis(100), ..with_seeds(&[0]) });
     }
-    (0..4).for_each(|host| net.join(host, "all").unwrap());
+    (0..4).for_each(|host| net.join_name(host, "all").unwrap());
     net.run_for(seconds(2));
-    assert!(net.agrees(&["all"], |_, _| true));
+    assert!(net.agrees_on(&["all"], |_, _| true));
     assert_eq!(net.stat(0, "nodes_failed"), 0);
-    net.hosts[2].crashed = true;
-    assert!(net.run_until(millis(100), |net| net.agrees(&["all"], |_, _| true)));
+    net.crash(2);
+    assert!(net.run_until(millis(100), |net| net.agrees_on(&["all"], |_, _| true)));
 }
 
 #[test]
 fn a_node_that_leaves_or_stops_is_seen_to_have_left() {
     for (loss, seed) in [(0.0, 1), (0.05, 2), (0.2, 3), (0.2, 4)] {
         let mut net = agreed(8, loss, seed);
-        net.leave(1, "all");
+        net.leave_name(1, "all");
         let others = |host: usize, _: &str| host != 1;
-        assert!(net.run_until(seconds(2), |net| net.agrees(&["all"], others)));
+        assert!(net.run_until(seconds(2), |net| net.agrees_on(&["all"], others)));
         net.run_for(seconds(1));
         net.shut_down(2);
-        let gone = |net: &Net| net.agrees(&["all"], others);
+        let gone = |net: &Rig| net.agrees_on(&["all"], others);
         assert!(net.run_until(seconds(3), gone), "loss {loss}");
         if loss == 0.0 {
-            assert!(net.hosts[0].changes.last().unwrap().0 >= net.now.before(millis(1)));
+            assert!(net.node(0).changes.last().unwrap().0 >= net.now().before(millis(1)));
         }
         net.run_for(seconds(5));
         for host in [0, 3, 4, 5, 6, 7] {
-            let mut of_two = net.hosts[host].changes.iter().filter(|c| c.1.node == node_id(2));
+            let mut of_two = net.node(host).changes.iter().filter(|c| c.1.node == node_id(2));
             let last = of_two.next_back().unwrap();
             assert_eq!(last.1.kind, ViewChangeKind::Left, "host {host}, loss {loss}");
         }
@@ -222,15 +228,15 @@ fn a_paused_node_comes_back_as_itself() {
     for seed in 0..6 {
         let loss = if seed < 3 { 0.0 } else { 0.1 };
         let mut net = agreed(5, loss, seed);
-        net.hosts[1].paused = true;
+        net.pause(1);
         net.run_for(seconds(4));
         assert!(!net.view(0, "all").contains(node_id(1)), "it was declared dead");
         net.resume(1);
-        let back = net.run_until(seconds(5), |net| net.agrees(&GROUPS, in_group));
+        let back = net.run_until(seconds(5), |net| net.agrees_on(&GROUPS, in_group));
         assert!(back, "seed {seed}");
         assert!(net.stat(1, "rejoins") > 0);
         net.run_for(seconds(5));
-        let of_one = net.hosts[0].changes.iter().filter(|c| c.1.node == node_id(1));
+        let of_one = net.node(0).changes.iter().filter(|c| c.1.node == node_id(1));
         let kinds: Vec<_> = of_one.filter(|c| c.1.group == GroupId::of_name("all")).collect();
         if loss == 0.0 {
             assert_eq!(kinds.len(), 3, "in, out and in again: {kinds:?}");
@@ -243,16 +249,16 @@ fn a_paused_node_comes_back_as_itself() {
 fn node_cut_off_rejoins_though_all_declared_each_other_dead() {
     for seed in 0..4 {
         let mut net = agreed(4, 0.0, seed);
-        net.islands[2] = 1;
+        net.isolate(2);
         net.run_for(seconds(8));
         assert_eq!(net.view(2, "all").members(), [], "alone");
-        net.join(2, "late").unwrap();
-        net.join(0, "late").unwrap();
-        net.islands[2] = 0;
-        let back = net.run_until(seconds(15), |net| net.agrees(&GROUPS, in_group));
+        net.join_name(2, "late").unwrap();
+        net.join_name(0, "late").unwrap();
+        net.heal();
+        let back = net.run_until(seconds(15), |net| net.agrees_on(&GROUPS, in_group));
         assert!(back, "seed {seed}");
         let late = |host: usize, _: &str| host == 0 || host == 2;
-        assert!(net.run_until(seconds(2), |net| net.agrees(&["late"], late)));
+        assert!(net.run_until(seconds(2), |net| net.agrees_on(&["late"], late)));
     }
 }
 
@@ -262,21 +268,21 @@ fn node_cut_off_rejoins_though_all_declared_each_other_dead() {
 fn pair_that_declared_each_other_dead_meets_through_the_others() {
     for seed in 0..4 {
         let mut net = agreed(64, 0.0, seed);
-        (4..64).for_each(|host| net.hosts[host].crashed = true);
+        (4..64).for_each(|host| net.crash(host));
         net.run_for(seconds(20));
-        net.cut = Some([1, 2]);
-        [0, 3].iter().for_each(|host| net.hosts[*host].paused = true);
+        net.cut(1, 2);
+        [0, 3].iter().for_each(|host| net.pause(*host));
         net.run_for(seconds(8));
         [1, 2].iter().for_each(|host| assert_eq!(net.view(*host, "all").members(), [], "alone"));
         [0, 3].iter().for_each(|host| net.resume(*host));
-        let sees = |net: &Net, host: usize, other: usize| {
+        let sees = |net: &Rig, host: usize, other: usize| {
             net.view(host, "all").members().contains(&node_id(other))
         };
-        let are_back = |net: &Net| [1, 2].iter().all(|it| sees(net, *it, 0) && sees(net, *it, 3));
+        let are_back = |net: &Rig| [1, 2].iter().all(|it| sees(net, *it, 0) && sees(net, *it, 3));
         assert!(net.run_until(seconds(15), are_back), "seed {seed}");
         assert!(!sees(&net, 1, 2) && !sees(&net, 2, 1), "seed {seed}");
-        net.cut = None;
-        let meet = net.run_until(seconds(15), |net| net.agrees(&GROUPS, in_group));
+        net.heal();
+        let meet = net.run_until(seconds(15), |net| net.agrees_on(&GROUPS, in_group));
         assert!(meet, "seed {seed}");
     }
 }
@@ -284,19 +290,19 @@ fn pair_that_declared_each_other_dead_meets_through_the_others() {
 #[test]
 fn two_halves_that_started_apart_merge() {
     for lan in [false, true] {
-        let mut net = Net::new(0.01, 9);
+        let mut net = Rig::for_gossip(0.01, 9);
+        net.world.apply(&Fault::Partition((4..8).map(ix).collect()));
         for host in 0..8 {
             // With seeds, each half has a seed of its own and one of the other half.
             let config = if lan { Config::default() } else { with_seeds(&[host / 4 * 4, 0, 4]) };
-            net.add(config);
-            net.islands[host] = host as u32 / 4;
-            net.join(host, "all").unwrap();
+            net.add_gossip(config);
+            net.join_name(host, "all").unwrap();
         }
         net.run_for(seconds(20));
         assert_eq!(net.view(0, "all").members().len(), 3);
         assert_eq!(net.view(7, "all").members().len(), 3);
-        net.islands.fill(0);
-        let merged = net.run_until(seconds(30), |net| net.agrees(&["all"], |_, _| true));
+        net.heal();
+        let merged = net.run_until(seconds(30), |net| net.agrees_on(&["all"], |_, _| true));
         assert!(merged, "lan {lan}");
         net.check();
     }
@@ -305,15 +311,12 @@ fn two_halves_that_started_apart_merge() {
 #[test]
 fn a_hundred_thousand_damaged_datagrams_change_nothing() {
     let mut net = cluster(4, 0.0, 8);
-    net.keep_datagrams = true;
     for host in 0..4 {
-        net.join(host, "all").unwrap();
+        net.join_name(host, "all").unwrap();
     }
-    net.run_for(seconds(3));
-    net.keep_datagrams = false;
-    assert!(net.agrees(&["all"], |_, _| true));
-    let kept = std::mem::take(&mut net.kept);
-    let changes: Vec<usize> = net.hosts.iter().map(|host| host.changes.len()).collect();
+    let kept = net.sent_within(seconds(3));
+    assert!(net.agrees_on(&["all"], |_, _| true));
+    let changes: Vec<usize> = net.live().map(|node| node.changes.len()).collect();
     let mut rng = Rng::new(77);
     for round in 0..100_000 {
         let mut datagram = kept[rng.below(kept.len())].clone();
@@ -332,7 +335,7 @@ fn a_hundred_thousand_damaged_datagrams_change_nothing() {
         }
     }
     net.run_for(seconds(5));
-    let after: Vec<usize> = net.hosts.iter().map(|host| host.changes.len()).collect();
+    let after: Vec<usize> = net.live().map(|node| node.changes.len()).collect();
     assert_eq!(changes, after);
     let malformed: u64 = (0..4).map(|host| net.stat(host, "datagrams_malformed")).sum();
     assert!(malformed > 99_000, "{malformed} noticed");
@@ -342,16 +345,13 @@ fn a_hundred_thousand_damaged_datagrams_change_nothing() {
 #[test]
 fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
     let mut net = cluster(4, 0.0, 8);
-    net.keep_datagrams = true;
-    (0..4).for_each(|host| net.join(host, "all").unwrap());
-    net.run_for(seconds(2));
-    net.keep_datagrams = false;
-    let kept = std::mem::take(&mut net.kept);
+    (0..4).for_each(|host| net.join_name(host, "all").unwrap());
+    let kept = net.sent_within(seconds(2));
     let mut rng = Rng::new(78);
     let sandbox = Config { max_nodes: 40, max_groups_per_node: 20, ..Config::default() };
     let mut gossip = Gossip::new(NodeId(5), endpoint(5), sandbox, 1);
     let mut out = Vec::new();
-    let mut now = net.now;
+    let mut now = net.now();
     for round in 0..40_000 {
         let mut datagram = kept[rng.below(kept.len())].clone();
         for _ in 0..rng.below(3) {
@@ -388,11 +388,11 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
 
 #[test]
 fn nodes_beyond_the_limit_are_counted_and_others_continue() {
-    let mut net = Net::new(0.0, 4);
+    let mut net = Rig::for_gossip(0.0, 4);
     for _ in 0..12 {
-        net.add(Config { max_nodes: 6, ..with_seeds(&[0]) });
+        net.add_gossip(Config { max_nodes: 6, ..with_seeds(&[0]) });
     }
-    (0..12).for_each(|host| net.join(host, "all").unwrap());
+    (0..12).for_each(|host| net.join_name(host, "all").unwrap());
     net.run_for(seconds(20));
     net.check();
     for host in 0..12 {
@@ -407,9 +407,9 @@ fn nodes_beyond_the_limit_are_counted_and_others_continue() {
 fn the_same_seed_gives_the_same_history() {
     let history = |seed| {
         let mut net = agreed(6, 0.1, seed);
-        net.hosts[2].crashed = true;
+        net.crash(2);
         net.run_for(seconds(6));
-        (net.history, net.datagrams, net.now)
+        (net.world.history(), net.traffic(), net.now())
     };
     assert_eq!(history(4), history(4));
     assert_ne!(history(4).0, history(5).0);
@@ -423,29 +423,29 @@ fn sixty_four_nodes_with_two_hundred_groups_each_converge() {
     for host in 0..64 {
         for (group, name) in names.iter().enumerate() {
             if member(host, group) {
-                net.join(host, name).unwrap();
+                net.join_name(host, name).unwrap();
             }
         }
     }
-    let all = |net: &Net| {
-        net.hosts.iter().all(|host| host.views.values().all(|view| view.members().len() == 31))
+    let all = |net: &Rig| {
+        net.live().all(|node| node.views.values().all(|view| view.members().len() == 31))
     };
-    let mut next_look = net.now;
+    let mut next_look = net.now();
     let done = net.run_until(seconds(10), |net| {
-        let look = net.now >= next_look;
-        next_look = if look { net.now + millis(50) } else { next_look };
+        let look = net.now() >= next_look;
+        next_look = if look { net.now() + millis(50) } else { next_look };
         look && all(net)
     });
     assert!(done, "not after ten seconds");
-    let (datagrams, bytes) = (net.datagrams, net.bytes);
+    let (datagrams, bytes) = net.traffic();
     // 64 tables of 200 rows of 25 bytes to 63 nodes each are 20 MB.
-    assert!(bytes < 60_000_000, "{datagrams} datagrams, {bytes} bytes at {:?}", net.now);
+    assert!(bytes < 60_000_000, "{datagrams} datagrams, {bytes} bytes at {:?}", net.now());
     net.check();
     net.run_for(seconds(1));
-    let (datagrams, bytes) = (net.datagrams, net.bytes);
+    let before = net.traffic();
     net.run_for(seconds(2));
-    let per_node = (net.bytes - bytes) / 128;
-    let count = (net.datagrams - datagrams) / 128;
+    let per_node = (net.traffic().1 - before.1) / 128;
+    let count = (net.traffic().0 - before.0) / 128;
     assert!(per_node < 20_000, "{per_node} bytes, {count} datagrams per node and second at rest");
 }
 
@@ -453,7 +453,7 @@ fn sixty_four_nodes_with_two_hundred_groups_each_converge() {
 fn stopped_node_no_longer_waits_for_subscriptions() {
     // Found by the simulator.
     let mut net = agreed(4, 0.0, 1);
-    let joiner = net.add(with_seeds(&[0]));
+    let joiner = net.add_gossip(with_seeds(&[0]));
     assert!(net.run_until(seconds(1), |net| net.stat(joiner, "pulls_sent") > 0));
     net.shut_down(joiner);
     net.check();
@@ -462,9 +462,11 @@ fn stopped_node_no_longer_waits_for_subscriptions() {
 #[test]
 fn events_of_a_stopped_node_cease() {
     let mut net = agreed(3, 0.0, 1);
-    net.shut_down(0);
-    let membership = &mut net.hosts[0].membership;
-    membership.handle_timeout(net.now + seconds(9));
-    assert_eq!(membership.poll_event(), None::<MembershipEvent>);
-    assert!(membership.poll_transmit(&mut Vec::new()).is_none());
+    net.with(0, |node, now| node.shut_down(now));
+    net.with(0, |node, now| {
+        let membership = &mut node.membership;
+        membership.handle_timeout(now + seconds(9));
+        assert_eq!(membership.poll_event(), None::<MembershipEvent>);
+        assert!(membership.poll_transmit(&mut Vec::new()).is_none());
+    });
 }

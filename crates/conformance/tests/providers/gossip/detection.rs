@@ -1,25 +1,27 @@
 //! Failure detection: signs of life, stalls, and local health.
 
-use carom_proto::membership::gossip::Config;
-use carom_proto::{Time, ViewChangeKind};
+use std::time::Duration;
 
-use crate::net::{Net, endpoint, node_id, with_seeds};
-use crate::{agreed, millis, seconds};
+use carom_proto::membership::gossip::Config;
+use carom_proto::{GroupId, Time, ViewChangeKind};
+
+use super::net::with_seeds;
+use super::{Rig, agreed, endpoint, millis, node_id, seconds};
 
 /// Creates two hosts whose views of one group agree.
-fn pair(config: &Config, seed: u64) -> Net {
-    let mut net = Net::new(0.0, seed);
+fn pair(config: &Config, seed: u64) -> Rig {
+    let mut net = Rig::for_gossip(0.0, seed);
     for _ in 0..2 {
-        net.add(config.clone());
+        net.add_gossip(config.clone());
     }
-    (0..2).for_each(|host| net.join(host, "all").unwrap());
-    assert!(net.run_until(seconds(3), |net| net.agrees(&["all"], |_, _| true)));
+    (0..2).for_each(|host| net.join_name(host, "all").unwrap());
+    assert!(net.run_until(seconds(3), |net| net.agrees_on(&["all"], |_, _| true)));
     net.run_for(seconds(1));
     net
 }
 
-fn failures(net: &Net, host: usize) -> Vec<Time> {
-    let changes = net.hosts[host].changes.iter();
+fn failures(net: &Rig, host: usize) -> Vec<Time> {
+    let changes = net.node(host).changes.iter();
     let failed = changes.filter(|(_, change)| change.kind == ViewChangeKind::Failed);
     failed.map(|(at, _)| *at).collect()
 }
@@ -28,12 +30,11 @@ fn failures(net: &Net, host: usize) -> Vec<Time> {
 fn heard_node_is_not_suspected_though_it_does_not_answer() {
     for (heartbeats, seed) in [(true, 1), (true, 2), (false, 3)] {
         let mut net = pair(&Config { heartbeats, ..with_seeds(&[0]) }, seed);
-        net.hosts[1].paused = true;
+        net.pause(1);
         for _ in 0..120 {
             net.run_for(millis(50));
-            let now = net.now;
-            net.hosts[0].membership.heard(now, endpoint(1), node_id(1));
-            net.hosts[0].membership.heard(now, endpoint(9), node_id(9));
+            net.with(0, |node, now| node.membership.heard(now, endpoint(1), node_id(1)));
+            net.with(0, |node, now| node.membership.heard(now, endpoint(9), node_id(9)));
         }
         if !heartbeats {
             assert_eq!(failures(&net, 0).len(), 1, "nothing but answers counts");
@@ -43,7 +44,7 @@ fn heard_node_is_not_suspected_though_it_does_not_answer() {
         assert_eq!(net.stat(0, "suspicions"), 0);
         assert!(net.stat(0, "probes_answered_otherwise") > 30);
         net.check();
-        let last_heard = net.now;
+        let last_heard = net.now();
         net.run_for(seconds(4));
         let failed = failures(&net, 0);
         assert!(failed.len() == 1 && failed[0].since(last_heard) < seconds(3), "{failed:?}");
@@ -53,11 +54,11 @@ fn heard_node_is_not_suspected_though_it_does_not_answer() {
 #[test]
 fn a_suspicion_ends_when_the_suspected_is_heard() {
     let mut net = pair(&with_seeds(&[0]), 4);
-    net.hosts[1].paused = true;
+    net.pause(1);
     assert!(net.run_until(seconds(1), |net| net.stat(0, "suspicions") > 0));
     net.run_for(millis(1300));
-    let now = net.now;
-    net.hosts[0].membership.heard(now, endpoint(1), node_id(1));
+    let now = net.now();
+    net.with(0, |node, now| node.membership.heard(now, endpoint(1), node_id(1)));
     net.run_for(seconds(4));
     assert!(net.stat(0, "suspicions_withdrawn") > 0);
     let failed = failures(&net, 0);
@@ -69,17 +70,17 @@ fn a_suspicion_ends_when_the_suspected_is_heard() {
 fn paused_node_reads_its_backlog_before_it_suspects_others() {
     for (local_health, wrong) in [(3, 0), (0, 1)] {
         let mut net = pair(&Config { local_health, ..with_seeds(&[0]) }, 5);
-        net.hosts[1].paused = true;
+        net.pause(1);
         assert!(net.run_until(seconds(1), |net| net.stat(0, "suspicions") > 0));
         net.run_for(millis(100));
-        net.hosts[0].paused = true;
+        net.pause(0);
         net.run_for(millis(200));
         net.resume(1);
         net.run_for(millis(1220));
         // The suspicion has expired, and the proof of life has not been read.
-        let now = net.now;
-        net.hosts[0].membership.handle_timeout(now);
+        net.with(0, |node, now| node.membership.handle_timeout(now));
         net.resume(0);
+        net.run_for(Duration::ZERO);
         assert_eq!(net.stat(0, "nodes_failed"), wrong, "local health {local_health}");
         assert_eq!(net.stat(0, "stalls"), u64::from(wrong == 0));
         assert_eq!(net.stat(0, "local_health"), u64::from(local_health), "it blames itself");
@@ -96,19 +97,18 @@ fn paused_node_reads_its_backlog_before_it_suspects_others() {
 #[test]
 fn a_node_with_a_new_identity_finds_the_others_dead() {
     let mut net = pair(&with_seeds(&[0]), 8);
-    net.hosts[0].paused = true;
+    net.pause(0);
     assert!(net.run_until(seconds(4), |net| !failures(net, 1).is_empty()));
     net.run_for(millis(100));
-    net.hosts[1].crashed = true;
+    net.crash(1);
     net.resume(0);
     net.run_for(seconds(4));
     assert_eq!(net.stat(0, "rejoins"), 1, "it was told that it was taken for dead");
     assert_eq!(net.view(0, "all").members(), []);
 
     let mut net = pair(&with_seeds(&[0]), 9);
-    net.hosts[1].crashed = true;
-    let now = net.now;
-    assert!(net.hosts[0].membership.set_endpoint(now, endpoint(7)));
+    net.crash(1);
+    assert!(net.with(0, |node, now| node.membership.set_endpoint(now, endpoint(7))));
     net.run_for(seconds(4));
     assert_eq!(net.view(0, "all").members(), []);
 }
@@ -129,15 +129,11 @@ fn quick_rejoin_is_seen_as_a_leave_and_a_join() {
     for loss in [0.0, 0.2] {
         let mut net = agreed(3, loss, 7);
         for round in 1..4 {
-            net.leave(1, "all");
-            net.join(1, "all").unwrap();
+            net.leave_name(1, "all");
+            net.join_name(1, "all").unwrap();
             net.run_for(seconds(2));
             for host in [0, 2] {
-                let of_one = net.hosts[host].changes.iter().filter(|(_, change)| {
-                    change.node == node_id(1)
-                        && change.group == carom_proto::GroupId::of_name("all")
-                });
-                let kinds: Vec<_> = of_one.map(|(_, change)| change.kind).collect();
+                let kinds = net.node(host).changes_of(node_id(1), GroupId::of_name("all"));
                 assert_eq!(kinds.len(), 1 + 2 * round, "{kinds:?}");
                 assert_eq!(
                     kinds[kinds.len() - 2..],

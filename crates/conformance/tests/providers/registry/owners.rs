@@ -6,10 +6,8 @@ use carom_proto::membership::service::frame::Welcome;
 use carom_proto::membership::service::*;
 use carom_proto::{Endpoint, Time};
 
-use super::rig::{PARTITIONS, address, endpoint, group, node_id, settings};
-use super::seconds;
+use super::{PARTITIONS, address, encoded, endpoint, group, node_id, seconds, settings};
 
-/// Returns the connections that the node opens.
 fn opened(service: &mut Service) -> Vec<(LinkId, Endpoint)> {
     let commands = core::iter::from_fn(|| service.poll_link());
     let opens = commands.filter_map(|command| match command {
@@ -20,12 +18,11 @@ fn opened(service: &mut Service) -> Vec<(LinkId, Endpoint)> {
 }
 
 /// Delivers a welcome of the process at the other end of the connection, with these owners.
-fn welcome(service: &mut Service, now: Time, link: LinkId, owned: Vec<(u16, Endpoint)>) {
+pub(super) fn welcome(service: &mut Service, now: Time, link: LinkId, owned: Vec<(u16, Endpoint)>) {
     service.handle_link(now, link, LinkEvent::Opened);
     let owners = Owners { partitions: PARTITIONS, owned };
-    let mut bytes = Vec::new();
-    Frame::Welcome(Welcome { process: 1, lease_ms: 3000, owners }).encode(&mut bytes);
-    service.handle_link(now, link, LinkEvent::Received(&bytes));
+    let welcome = encoded(&Frame::Welcome(Welcome { process: 1, lease_ms: 3000, owners }));
+    service.handle_link(now, link, LinkEvent::Received(&welcome));
 }
 
 /// Creates a node in one group that opens connections to two processes.
@@ -46,7 +43,7 @@ fn opened_after_the_end_of(service: &mut Service, now: Time, link: LinkId) -> Ve
     opened(service).into_iter().map(|(_, to)| to).collect()
 }
 
-fn all_at(at: Endpoint) -> Vec<(u16, Endpoint)> {
+pub(super) fn all_at(at: Endpoint) -> Vec<(u16, Endpoint)> {
     (0..PARTITIONS).map(|partition| (partition, at)).collect()
 }
 

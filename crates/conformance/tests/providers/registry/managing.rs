@@ -1,17 +1,16 @@
-//! The multicast manager behind the membership service: how nodes reach it, and how it moves.
+//! The multicast manager of the registry: how nodes reach it, and how it moves.
 
 use std::iter;
 
+use carom_proto::membership::ManagerNews;
 use carom_proto::membership::service::ServerConfig;
-use carom_proto::membership::{ManagerNews, Membership as _};
 use carom_proto::rdcm::manager::PlaceChange;
 use carom_proto::rdcm::manager::messages::{Answer, Command, Refusal, Request};
 use carom_proto::rdcm::topology::{Topology, Vertex};
 use carom_proto::rdcm::{Hosts, Network};
 use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Profile};
 
-use super::rig::{Rig, endpoint, group, node_id, partition};
-use super::{millis, seconds};
+use super::{Rig, endpoint, group, millis, node_id, partition, seconds};
 
 const BULK: GroupSettings = GroupSettings { profile: Profile::Bulk, name_check: 7 };
 
@@ -25,10 +24,10 @@ fn network() -> Network {
 /// Creates nodes in one bulk group, whose partition is not that of the manager.
 fn rig(config: ServerConfig) -> (Rig, GroupId) {
     let bulk = (0..4).map(group).find(|it| partition(*it) == 1).expect("one of four");
-    let mut rig = Rig::new(2, config, 61);
+    let mut rig = Rig::with_registry(2, config, 61);
     for node in 0..3 {
         rig.add_node();
-        rig.join_with(node, bulk, BULK).expect("a new group");
+        rig.join(node, bulk, BULK).expect("a new group");
     }
     assert!(rig.run_until(seconds(5), Rig::agrees));
     rig.run_for(millis(50));
@@ -37,8 +36,7 @@ fn rig(config: ServerConfig) -> (Rig, GroupId) {
 }
 
 fn news(rig: &mut Rig, node: usize) -> Vec<ManagerNews> {
-    let service = &mut rig.nodes[node].service;
-    iter::from_fn(|| service.poll_manager()).collect()
+    rig.with(node, |node, _| iter::from_fn(|| node.membership.poll_manager()).collect())
 }
 
 /// Returns the manager's answers to a request.
@@ -50,8 +48,7 @@ fn ask(
     command: Command,
 ) -> Vec<Result<Vec<PlaceChange>, Refusal>> {
     let request = Request { group, opening: 1, number, command }.encode();
-    rig.nodes[node].service.ask_manager(request);
-    rig.drain_node(node);
+    rig.with(node, |node, _| node.membership.ask_manager(request));
     rig.run_for(millis(20));
     rig.check();
     let results = news(rig, node).into_iter().map(|news| match news {
@@ -84,10 +81,9 @@ fn manager_moves_with_its_partition_and_is_lost_then_reached() {
     both.sort_unstable();
     assert_eq!(placed(&ask(&mut rig, 0, bulk, 2, join([1, 2]))), both);
     let groups = |rig: &Rig, process: usize| {
-        let server = rig.processes[process].server.as_ref().expect("it lives");
-        server.manager().expect("it knows the network").groups().count()
+        rig.server(process).manager().expect("it knows the network").groups().count()
     };
-    let (first, second) = (rig.owner(0).expect("an owner"), rig.owner(1).expect("an owner"));
+    let (first, second) = (rig.owner(0), rig.owner(1));
     assert_eq!([first, second].map(|process| groups(&rig, process)), [1, 0]);
     rig.give(0, second);
     rig.run_for(millis(50));
@@ -110,9 +106,8 @@ fn service_without_a_network_refuses_placement() {
     assert_eq!(news(&mut rig, 0), [ManagerNews::Reached]);
     let refused = [Err(Refusal::NoManager)];
     assert_eq!(ask(&mut rig, 0, bulk, 1, OPEN), refused);
-    let first = rig.owner(0).expect("an owner");
-    rig.nodes[0].service.ask_manager(b"nonsense".to_vec());
-    rig.drain_node(0);
+    let first = rig.owner(0);
+    rig.with(0, |node, _| node.membership.ask_manager(b"nonsense".to_vec()));
     rig.run_for(millis(20));
     assert_eq!((rig.process_stat(first, "manage_malformed"), news(&mut rig, 0)), (1, Vec::new()));
 }

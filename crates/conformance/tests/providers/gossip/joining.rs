@@ -6,25 +6,24 @@ use carom_proto::membership::Membership;
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::*;
 
-use crate::net::{endpoint, node_id, settings};
-use crate::{agreed, cluster, millis, seconds};
+use super::{agreed, cluster, endpoint, millis, node_id, seconds, settings};
 
 #[test]
 fn a_join_that_contradicts_a_known_member_is_refused() {
     let mut net = agreed(3, 0.0, 1);
     let other = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(8, 3)));
-    net.leave(1, "all");
+    net.leave_name(1, "all");
     net.run_for(millis(100));
-    let error = net.join_with(1, "all", other).unwrap_err();
+    let error = net.join_as(1, "all", other).unwrap_err();
     let by = if let JoinError::Contradiction { by, .. } = error { by } else { NodeId(0) };
     assert!(by == node_id(0) || by == node_id(2));
     let theirs = settings("all");
     assert_eq!(error, JoinError::Contradiction { ours: other, theirs, by });
     let group = GroupId::of_name("all");
     let collision = GroupSettings { name_check: 1, ..settings("all") };
-    let result = net.hosts[1].membership.join(net.now, group, collision);
+    let result = net.join(1, group, collision);
     assert_eq!(result, Err(JoinError::NameCollision));
-    assert_eq!(net.join(1, "all"), Ok(()));
+    assert_eq!(net.join_name(1, "all"), Ok(()));
     assert_eq!(net.view(1, "all").members().len(), 2);
     net.run_for(seconds(1));
     net.check();
@@ -35,29 +34,31 @@ fn of_two_contradicting_joins_the_earlier_one_keeps_the_group() {
     for (pause, seed) in [(0, 1), (0, 2), (1, 3), (200, 4)] {
         let mut net = cluster(4, 0.0, seed);
         net.run_for(seconds(2));
-        net.islands[3] = u32::from(pause > 1);
+        if pause > 1 {
+            net.isolate(3);
+        }
         let other = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(8, 3)));
-        net.join(0, "all").unwrap();
+        net.join_name(0, "all").unwrap();
         net.run_for(Duration::from_nanos(pause * 1_000_000));
         if pause == 1 {
-            assert!(net.join_with(3, "all", other).is_err(), "known after a millisecond");
+            assert!(net.join_as(3, "all", other).is_err(), "known after a millisecond");
             continue;
         }
-        net.join_with(3, "all", other).unwrap();
-        net.islands[3] = 0;
+        net.join_as(3, "all", other).unwrap();
+        net.heal();
         net.run_for(seconds(3));
         let winner = if pause > 0 || node_id(0) < node_id(3) { 0 } else { 3 };
         let loser = 3 - winner;
-        assert_eq!(net.hosts[loser].refused.len(), 1);
+        assert_eq!(net.node(loser).refused.len(), 1);
         let (ours, theirs) =
             if winner == 0 { (other, settings("all")) } else { (settings("all"), other) };
         let by = node_id(winner);
         let expected = JoinError::Contradiction { ours, theirs, by };
-        assert_eq!(net.hosts[loser].refused[0], (GroupId::of_name("all"), expected));
-        assert_eq!(net.hosts[winner].refused, []);
+        assert_eq!(net.node(loser).refused[0], (GroupId::of_name("all"), expected));
+        assert_eq!(net.node(winner).refused, []);
         assert_eq!(net.view(winner, "all").members(), []);
         assert!(net.stat(winner, "contradictions_ignored") > 0);
-        net.join_with(1, "all", theirs).unwrap();
+        net.join_as(1, "all", theirs).unwrap();
         net.run_for(millis(100));
         assert_eq!(net.view(winner, "all").members(), [node_id(1)]);
         net.check();

@@ -2,8 +2,8 @@
 //!
 //! Claims about other nodes change nothing, and little is sent to addresses that have not answered.
 
+use super::net::identity;
 use super::*;
-use crate::net::identity;
 
 /// Host number of the attacker, which no node has.
 const ATTACKER: usize = 100;
@@ -11,7 +11,7 @@ const ATTACKER: usize = 100;
 const BYSTANDER: usize = 200;
 
 struct Forger {
-    net: Net,
+    net: Rig,
     forged_bytes: u64,
     /// Number of view changes at each host before the attack.
     changes: Vec<usize>,
@@ -90,7 +90,7 @@ impl Forger {
     fn new() -> Self {
         let mut net = agreed(4, 0.0, 11);
         net.run_for(seconds(3));
-        let changes = net.hosts.iter().map(|host| host.changes.len()).collect();
+        let changes = net.live().map(|node| node.changes.len()).collect();
         Self { net, forged_bytes: 0, changes }
     }
 
@@ -104,7 +104,7 @@ impl Forger {
 
     /// Crashes host 1, and sends these datagrams to the others from the attacker's address for 6 s.
     fn send_while_silent(&mut self, forged: impl Fn(usize) -> Vec<Vec<u8>>) {
-        self.net.hosts[1].crashed = true;
+        self.net.silence(1);
         for _ in 0..60 {
             self.net.run_for(millis(100));
             for to in [0, 2, 3] {
@@ -118,18 +118,18 @@ impl Forger {
     /// Runs for 10 s, and asserts that all views are complete at the end and never changed.
     fn assert_nothing_moved(&mut self) {
         self.assert_whole_after(seconds(10));
-        for (host, before) in self.net.hosts.iter().zip(&self.changes) {
+        for (host, before) in self.net.live().zip(&self.changes) {
             assert_eq!(host.changes.len(), *before, "a view of {:?} changed", host.id);
             assert!(host.refused.is_empty(), "{:?} lost a group", host.id);
         }
     }
 
     fn assert_whole_after(&mut self, span: Duration) {
-        let before = self.net.datagrams;
+        let (before, _) = self.net.traffic();
         self.net.run_for(span);
         self.net.check();
-        assert!(self.net.agrees(&GROUPS, in_group), "a view is not whole");
-        let rate = (self.net.datagrams - before) / span.as_secs();
+        assert!(self.net.agrees_on(&GROUPS, in_group), "a view is not whole");
+        let rate = (self.net.traffic().0 - before) / span.as_secs();
         assert!(rate < 600, "{rate} datagrams a second");
     }
 
@@ -174,7 +174,7 @@ fn a_goodbye_of_another_counts_only_if_the_node_is_silent() {
         forger.send(&datagram(6, 0, sender, &node_id(1).0.to_be_bytes()));
     }
     forger.assert_nothing_moved();
-    forger.net.hosts[1].crashed = true;
+    forger.net.silence(1);
     forger.send(&datagram(6, 0, NodeId(666), &node_id(1).0.to_be_bytes()));
     forger.net.run_for(seconds(1));
     let members = forger.net.view(0, "all").members().len();
@@ -202,10 +202,10 @@ fn settings_of_a_newcomer_close_no_group_that_works() {
     let other = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(9, 5)));
     forger.send(&changes(NodeId(666), NodeId(666), 1, Some(other)));
     forger.assert_whole_after(seconds(10));
-    assert!(forger.net.hosts.iter().all(|host| host.refused.is_empty()));
-    let late = forger.net.add(with_seeds(&[0]));
+    assert!(forger.net.live().all(|host| host.refused.is_empty()));
+    let late = forger.net.add_gossip(with_seeds(&[0]));
     forger.net.run_for(seconds(2));
-    forger.net.join(late, "all").expect("most members have these settings");
+    forger.net.join_name(late, "all").expect("most members have these settings");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn subscription_is_ended_by_its_owner_only() {
         forger.send(&changes(sender, node_id(1), 1000, None));
     }
     forger.assert_nothing_moved();
-    forger.net.leave(1, "all");
+    forger.net.leave_name(1, "all");
     forger.net.run_for(seconds(2));
     assert_eq!(forger.net.view(0, "all").members().len(), 2, "its own versions count on");
 }
@@ -275,7 +275,7 @@ fn a_member_is_where_it_speaks_from() {
     }
     forger.assert_nothing_moved();
     forger.assert_at_most_twice_to(BYSTANDER);
-    assert!(forger.net.hosts.iter().all(|host| !host.met.contains(&NodeId(666))));
+    assert!(forger.net.live().all(|host| !host.met.contains(&NodeId(666))));
 }
 
 /// The source address is that of a member, or one that no node has. The claimed sender is unknown.
@@ -330,7 +330,7 @@ fn datagrams_with_the_address_of_another_host_draw_little_there() {
 
 /// Returns the bytes that host 0 sends to the address of `victim` in 12 s. In the first 2 s,
 /// `forge` is called 200 times.
-fn sent_to(victim: usize, mut forge: impl FnMut(&mut Net, u64)) -> u64 {
+fn sent_to(victim: usize, mut forge: impl FnMut(&mut Rig, u64)) -> u64 {
     let mut forger = Forger::new();
     let before = forger.net.bytes_from_to(0, victim);
     for number in 0..200 {
@@ -360,16 +360,16 @@ fn datagrams_with_the_address_and_id_of_a_member_move_nothing() {
 
 #[test]
 fn addresses_that_answer_fill_no_memory() {
-    let mut net = Net::new(0.0, 3);
+    let mut net = Rig::for_gossip(0.0, 3);
     for _ in 0..4 {
-        net.add(Config { max_nodes: 8, ..with_seeds(&[0]) });
+        net.add_gossip(Config { max_nodes: 8, ..with_seeds(&[0]) });
     }
     for host in 0..4 {
         GROUPS.iter().filter(|name| in_group(host, name)).for_each(|name| {
-            net.join(host, name).unwrap();
+            net.join_name(host, name).unwrap();
         });
     }
-    assert!(net.run_until(seconds(5), |net| net.agrees(&GROUPS, in_group)));
+    assert!(net.run_until(seconds(5), |net| net.agrees_on(&GROUPS, in_group)));
     for port in 9000..10_000 {
         let mut source = endpoint(ATTACKER);
         source.0.set_port(port);
@@ -377,7 +377,7 @@ fn addresses_that_answer_fill_no_memory() {
         net.check();
     }
     net.run_for(seconds(5));
-    assert!(net.agrees(&GROUPS, in_group), "a view is not whole");
+    assert!(net.agrees_on(&GROUPS, in_group), "a view is not whole");
 }
 
 #[test]
@@ -396,12 +396,13 @@ fn address_of_an_answering_node_cannot_be_taken() {
 #[test]
 fn forged_engine_datagrams_keep_a_dead_node_in_no_view() {
     let mut forger = Forger::new();
-    forger.net.hosts[1].crashed = true;
+    forger.net.silence(1);
     for _ in 0..60 {
         forger.net.run_for(millis(100));
         for host in [0, 2, 3] {
-            let now = forger.net.now;
-            forger.net.hosts[host].membership.heard(now, endpoint(ATTACKER), node_id(1));
+            forger
+                .net
+                .with(host, |node, now| node.membership.heard(now, endpoint(ATTACKER), node_id(1)));
         }
     }
     forger.assert_whole_after(seconds(1));
@@ -421,7 +422,7 @@ fn silent_node_rejoins_despite_forged_gossip_about_it() {
                 None => datagram(3, 1, node_id(1), &digest),
             }]
         });
-        forger.net.hosts[1].crashed = false;
+        forger.net.revive(1);
         forger.assert_whole_after(seconds(10));
     }
 }
@@ -437,7 +438,7 @@ fn owners_subscriptions_replace_those_forged_in_its_silence() {
             let changes = changes(node_id(1), node_id(1), 1000, row);
             vec![of_known_start(alive), of_known_start(changes)]
         });
-        forger.net.hosts[1].crashed = false;
+        forger.net.revive(1);
         forger.assert_whole_after(seconds(10));
     }
 }
@@ -447,9 +448,9 @@ fn goodbye_forged_before_a_node_is_heard_does_not_exclude_it() {
     let mut forger = Forger::new();
     let goodbye = of_known_start(datagram(6, 0, node_id(4), &node_id(4).0.to_be_bytes()));
     forger.send(&goodbye);
-    let late = forger.net.add(with_seeds(&[0]));
-    forger.net.join(late, "all").unwrap();
-    forger.net.join(late, GROUPS[1 + late % 3]).unwrap();
+    let late = forger.net.add_gossip(with_seeds(&[0]));
+    forger.net.join_name(late, "all").unwrap();
+    forger.net.join_name(late, GROUPS[1 + late % 3]).unwrap();
     forger.assert_whole_after(seconds(10));
 }
 
@@ -462,7 +463,7 @@ fn goodbye_forged_while_a_node_is_silent_does_not_exclude_it() {
     forger.send(&of_known_start(goodbye));
     forger.net.run_for(seconds(3));
     assert!(!forger.net.view(0, "all").contains(node_id(1)), "its goodbye is believed");
-    forger.net.hosts[1].crashed = false;
+    forger.net.revive(1);
     forger.assert_whole_after(seconds(10));
 }
 
@@ -470,13 +471,13 @@ fn goodbye_forged_while_a_node_is_silent_does_not_exclude_it() {
 fn newcomers_settings_do_not_close_an_old_group_of_one_member() {
     let mut forger = Forger::new();
     let group = settings("lonely");
-    forger.net.join(0, "lonely").unwrap();
+    forger.net.join_name(0, "lonely").unwrap();
     forger.net.run_for(seconds(12));
     forger.send(&gossip(stranger(), node_id(0), 9, &[]));
     let other = GroupSettings { profile: Profile::Bulk, ..group };
     let forged = changes_of(NodeId(666), NodeId(666), 1, "lonely", Some(other));
     forger.send(&forged);
     forger.net.run_for(seconds(2));
-    assert_eq!(forger.net.hosts[0].refused, []);
+    assert_eq!(forger.net.node(0).refused, []);
     assert!(forger.net.stat(0, "contradictions_ignored") > 0);
 }

@@ -1,11 +1,9 @@
 //! Sessions of nodes, and the detection of nodes that crash, stop, are paused or answer no ping.
 
-use carom_proto::membership::Membership as _;
 use carom_proto::membership::service::ServerConfig;
-use carom_proto::{Incarnation, ViewChange, ViewChangeKind};
+use carom_proto::{Incarnation, ViewChangeKind};
 
-use super::rig::{Rig, endpoint, group, node_id};
-use super::{agreed, all_settled, default, millis, seconds};
+use super::{Rig, agreed, default, endpoint, group, millis, node_id, seconds};
 
 #[test]
 fn crashed_node_fails_in_every_view_within_detection_time() {
@@ -14,12 +12,11 @@ fn crashed_node_fails_in_every_view_within_detection_time() {
         let mut rig = agreed(2, 4, 5, config, 7);
         rig.run_for(seconds(1));
         assert!(rig.agrees(), "nobody is taken for dead who lives");
-        rig.nodes[1].is_crashed = true;
-        let start = rig.now;
+        rig.crash(1);
+        let start = rig.now();
         assert!(rig.run_until(detection_time + millis(slack), Rig::agrees));
-        assert!(rig.now.since(start) > detection_time / 2);
-        let failed = |change: &&ViewChange| change.kind == ViewChangeKind::Failed;
-        assert_eq!(rig.nodes[0].changes.iter().filter(failed).count(), 5);
+        assert!(rig.now().since(start) > detection_time / 2);
+        assert_eq!(rig.node(0).count(ViewChangeKind::Failed), 5);
         rig.check();
     }
 }
@@ -29,8 +26,7 @@ fn a_node_that_stops_has_left_at_once() {
     let mut rig = agreed(2, 3, 5, default(), 8);
     rig.shut_down(1);
     assert!(rig.run_until(millis(20), Rig::agrees));
-    let left = |change: &&ViewChange| change.kind == ViewChangeKind::Left;
-    assert_eq!(rig.nodes[0].changes.iter().filter(left).count(), 5);
+    assert_eq!(rig.node(0).count(ViewChangeKind::Left), 5);
     rig.check();
 }
 
@@ -39,11 +35,11 @@ fn memberships_of_a_former_start_end_when_the_next_one_comes() {
     for processes in 1..=3 {
         let mut rig = agreed(processes, 3, 5, default(), 8);
         let again = rig.restart(1, Incarnation(7));
-        rig.join(again, group(2));
+        rig.join_group(again, group(2));
         assert!(rig.run_until(seconds(4), Rig::agrees), "with {processes} processes");
         rig.leave(again, group(2));
         rig.run_for(millis(900));
-        assert!(rig.agrees() && all_settled(&rig));
+        assert!(rig.has_recovered());
         rig.check();
     }
 }
@@ -52,52 +48,59 @@ fn memberships_of_a_former_start_end_when_the_next_one_comes() {
 fn a_node_that_was_paused_within_its_lease_comes_back_as_itself() {
     let mut rig = agreed(2, 3, 5, default(), 9);
     rig.run_for(seconds(2));
-    rig.nodes[1].is_paused = true;
+    rig.pause(1);
     rig.run_for(millis(1900));
     rig.leave(2, group(0));
     rig.run_for(millis(10));
     rig.resume(1);
     rig.run_for(seconds(1));
     assert!(rig.agrees());
-    assert_eq!(rig.nodes[1].service.incarnation(), 0);
+    assert_eq!(rig.incarnation(1), 0);
     assert_eq!(rig.process_stat(0, "sessions_expired"), 0);
-    let gone = |change: &&ViewChange| change.kind != ViewChangeKind::Joined;
-    assert_eq!(rig.nodes[0].changes.iter().filter(gone).count(), 1, "that of node 2");
+    let gone = rig.node(0).count(ViewChangeKind::Left) + rig.node(0).count(ViewChangeKind::Failed);
+    assert_eq!(gone, 1, "that of node 2");
 }
 
 #[test]
 fn node_paused_beyond_its_lease_returns_as_new_incarnation() {
     let mut rig = agreed(2, 3, 5, default(), 10);
-    rig.nodes[1].is_paused = true;
+    rig.pause(1);
     rig.run_for(seconds(4));
-    assert_eq!(rig.nodes[0].views[&group(0)].members(), [node_id(2)]);
+    assert_eq!(rig.node(0).views[&group(0)].members(), [node_id(2)]);
     rig.leave(2, group(0));
     rig.resume(1);
-    assert!(rig.run_until(seconds(1), |rig| rig.agrees() && all_settled(rig)));
-    assert_eq!(rig.nodes[1].service.incarnation(), 1);
-    let of_1 = |change: &&ViewChange| (change.node, change.group) == (node_id(1), group(1));
-    let kinds: Vec<ViewChangeKind> =
-        rig.nodes[0].changes.iter().filter(of_1).map(|change| change.kind).collect();
+    assert!(rig.run_until(seconds(1), Rig::has_recovered));
+    assert_eq!(rig.incarnation(1), 1);
     let there_and_back = [ViewChangeKind::Joined, ViewChangeKind::Failed, ViewChangeKind::Joined];
-    assert_eq!(kinds, there_and_back);
+    assert_eq!(rig.node(0).changes_of(node_id(1), group(1)), there_and_back);
     rig.check();
+}
+
+/// Changes the address of the node.
+fn move_to_host_7(rig: &mut Rig, node: usize) {
+    let is_reported = rig.with(node, |node, now| {
+        let is_reported = node.membership.set_endpoint(now, endpoint(7));
+        node.take_events(now);
+        is_reported
+    });
+    assert!(is_reported, "nobody is told");
 }
 
 #[test]
 fn node_whose_address_changes_is_met_at_the_new_one() {
     let mut rig = agreed(2, 3, 5, default(), 11);
     rig.leave(1, group(4));
-    rig.move_to(1, endpoint(7));
+    move_to_host_7(&mut rig, 1);
     let is_moved = |rig: &Rig| {
         [0, 2]
             .iter()
-            .all(|other| rig.nodes[*other].service.nodes().contains(&(node_id(1), endpoint(7))))
+            .all(|other| rig.node(*other).membership.nodes().contains(&(node_id(1), endpoint(7))))
     };
-    let done = |rig: &Rig| is_moved(rig) && rig.agrees() && all_settled(rig);
+    let done = |rig: &Rig| is_moved(rig) && rig.has_recovered();
     assert!(rig.run_until(seconds(1), done));
     rig.run_for(seconds(10));
     assert!(done(&rig));
-    assert_eq!(rig.nodes[1].service.incarnation(), 1);
+    assert_eq!(rig.incarnation(1), 1);
     rig.check();
 }
 
@@ -105,13 +108,13 @@ fn node_whose_address_changes_is_met_at_the_new_one() {
 fn node_that_has_its_address_back_is_still_there() {
     let mut rig = agreed(2, 3, 5, default(), 11);
     // Nodes do not know their own address at first.
-    rig.move_to(1, endpoint(7));
+    move_to_host_7(&mut rig, 1);
     rig.run_for(seconds(10));
-    let changes = rig.nodes[0].changes.len();
-    rig.move_to(1, endpoint(7));
+    let changes = rig.node(0).changes.len();
+    move_to_host_7(&mut rig, 1);
     rig.run_for(seconds(10));
-    assert_eq!((rig.nodes[1].service.incarnation(), rig.nodes[0].changes.len()), (1, changes));
-    assert!(rig.agrees() && all_settled(&rig));
+    assert_eq!((rig.incarnation(1), rig.node(0).changes.len()), (1, changes));
+    assert!(rig.has_recovered());
 }
 
 #[test]
@@ -122,12 +125,12 @@ fn ring_reports_a_deaf_node_that_still_lives_by_its_link() {
     let sum = |rig: &Rig, name: &str| (0..4).map(|node| rig.stat(node, name)).sum::<u64>();
     assert!((36..60).contains(&sum(&rig, "pings_sent")), "{}", sum(&rig, "pings_sent"));
     assert_eq!(sum(&rig, "reports_made"), 0);
-    rig.nodes[2].is_deaf = true;
+    rig.with(2, |node, _| node.is_deaf = true);
     rig.run_for(seconds(10));
     assert!(sum(&rig, "reports_made") > 4);
     assert!(rig.process_stat(0, "reports_contradicted") > 4);
     assert!(rig.agrees(), "its link says that it lives");
-    rig.nodes[2].is_crashed = true;
+    rig.crash(2);
     assert!(rig.run_until(millis(3100), Rig::agrees));
     rig.check();
 }

@@ -1,0 +1,180 @@
+//! Nodes with gossip membership, and an attacker on their LAN.
+
+use std::time::Duration;
+
+use carom_proto::membership::gossip::{Config, Gossip};
+use carom_proto::*;
+use carom_sim::{Fault, Machine as _};
+
+use crate::rig::{Rig, endpoint, ix, node_id, settings, unknown_endpoint};
+
+/// Returns a configuration with these hosts as seeds, which does not use the LAN.
+pub(super) fn with_seeds(seeds: &[usize]) -> Config {
+    let seeds = seeds.iter().map(|host| endpoint(*host)).collect();
+    Config { seeds, lan_hello: false, ..Config::default() }
+}
+
+/// Maximum number of nodes.
+const NODES: usize = 66;
+
+impl Rig {
+    pub(super) fn for_gossip(loss: f64, seed: u64) -> Self {
+        Self::new(NODES, loss, seed)
+    }
+
+    /// Adds a node that does not know its own address.
+    pub(super) fn add_gossip(&mut self, config: Config) -> usize {
+        let (id, seed) = (node_id(self.nodes), self.rng.next_u64());
+        let host = self.add(id, Gossip::new(id, unknown_endpoint(), config, seed));
+        self.with(host, |node, _| node.may_move = true);
+        host
+    }
+
+    /// Starts the node of a host again, in an incarnation of its own.
+    pub(super) fn restart_as(&mut self, host: usize, gossip: Gossip) {
+        self.start(host, node_id(host), Box::new(gossip));
+        self.with(host, |node, _| node.may_move = true);
+    }
+
+    pub(super) fn join_name(&mut self, host: usize, name: &str) -> Result<(), JoinError> {
+        self.join_as(host, name, settings(name))
+    }
+
+    pub(super) fn join_as(
+        &mut self,
+        host: usize,
+        name: &str,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.join(host, GroupId::of_name(name), settings)
+    }
+
+    pub(super) fn leave_name(&mut self, host: usize, name: &str) {
+        self.leave(host, GroupId::of_name(name));
+    }
+
+    pub(super) fn view(&self, host: usize, name: &str) -> &View {
+        &self.node(host).views[&GroupId::of_name(name)]
+    }
+
+    /// Stops a node, which then loses all datagrams, until [`Rig::revive`].
+    pub(super) fn silence(&mut self, host: usize) {
+        self.with(host, |node, _| node.is_deaf = true);
+        self.pause(host);
+    }
+
+    pub(super) fn revive(&mut self, host: usize) {
+        self.resume(host);
+        self.run_for(Duration::ZERO);
+        self.with(host, |node, _| node.is_deaf = false);
+    }
+
+    pub(super) fn cut(&mut self, a: usize, b: usize) {
+        self.world.apply(&Fault::OneWay(vec![ix(a)], vec![ix(b)]));
+        self.world.apply(&Fault::OneWay(vec![ix(b)], vec![ix(a)]));
+    }
+
+    pub(super) fn isolate(&mut self, host: usize) {
+        self.world.apply(&Fault::Partition(vec![ix(host)]));
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.world.apply(&Fault::Heal);
+    }
+
+    /// Returns `true` if the views of all running hosts are those that follow from `members`.
+    pub(super) fn agrees_on(&self, names: &[&str], members: impl Fn(usize, &str) -> bool) -> bool {
+        let runs = |host: &usize| {
+            self.world
+                .machine(ix(*host))
+                .is_some_and(|it| it.member().is_some_and(|it| !it.is_deaf))
+        };
+        let up: Vec<usize> = (0..self.nodes).filter(runs).collect();
+        names.iter().all(|name| {
+            let inside: Vec<usize> = up.iter().copied().filter(|h| members(*h, name)).collect();
+            inside.iter().all(|host| {
+                let others = inside.iter().filter(|other| *other != host);
+                let mut expected: Vec<NodeId> = others.map(|h| node_id(*h)).collect();
+                expected.sort();
+                self.view(*host, name).members() == expected
+            })
+        })
+    }
+
+    pub(super) fn feed(&mut self, host: usize, source: Endpoint, datagram: &[u8]) {
+        self.with(host, |node, now| node.handle_datagram(now, source, datagram));
+    }
+
+    /// Returns the datagrams that all nodes send within `span`.
+    pub(super) fn sent_within(&mut self, span: Duration) -> Vec<Vec<u8>> {
+        (0..self.nodes).for_each(|host| self.with(host, |node, _| node.kept = Some(Vec::new())));
+        self.run_for(span);
+        let kept = (0..self.nodes).map(|host| self.with(host, |node, _| node.kept.take()));
+        kept.flatten().flatten().collect()
+    }
+
+    /// Returns the datagrams and bytes that were sent so far.
+    pub(super) fn traffic(&self) -> (u64, u64) {
+        let sent = &self.world.counters().sent;
+        (sent.all_datagrams(), sent.all_bytes())
+    }
+
+    /// Returns the bytes that one host has sent to the address of another.
+    pub(super) fn bytes_from_to(&self, from: usize, to: usize) -> u64 {
+        self.node(from).sent.get(&endpoint(to)).copied().unwrap_or(0)
+    }
+
+    /// Sends a datagram from the address of host number `attacker`, which no node has.
+    ///
+    /// The attacker first sends a hello in the name of the datagram's sender and answers the
+    /// challenge that the hello draws, so that its address is validated.
+    pub(super) fn forge(&mut self, host: usize, attacker: usize, port: u16, datagram: &[u8]) {
+        if self.node(host).is_deaf {
+            return;
+        }
+        let (name, _) = wire::Header::decode(datagram).expect("it is whole");
+        for host in 0..self.nodes {
+            let ip = endpoint(attacker).0.ip();
+            self.with(host, |node, _| {
+                node.answer = Some(Box::new(move |at, datagram| {
+                    (at.0.ip() == ip).then(|| path_response(name, at, datagram))?
+                }));
+            });
+        }
+        let mut source = endpoint(attacker);
+        source.0.set_port(port);
+        let mut hello = Vec::new();
+        wire::Header { kind: 2, flags: 0, group: GroupId(0), view: 0, ..name }.begin(&mut hello);
+        hello.extend([&[0; 8][..], &identity(name.sender, 0, source)].concat());
+        wire::seal(&mut hello, 0);
+        self.feed(host, source, &hello);
+        self.run_for(Duration::from_millis(1));
+        let unvalidated = self.stat(host, "datagrams_unvalidated");
+        self.feed(host, source, datagram);
+        assert_eq!(self.stat(host, "datagrams_unvalidated"), unvalidated, "it is not heard");
+    }
+}
+
+/// Returns the response from address `at` in the name of the sender of `name`, if `datagram` is a
+/// challenge.
+pub(super) fn path_response(name: wire::Header, at: Endpoint, datagram: &[u8]) -> Option<Vec<u8>> {
+    const HELLO: u8 = 2;
+    const PATH_CHALLENGE: u8 = 8;
+    const PATH_RESPONSE: u8 = 9;
+    let (header, body) = wire::Header::decode(datagram).ok()?;
+    let cookie = body.get(..8).filter(|cookie| **cookie != [0; 8])?;
+    let response =
+        wire::Header { kind: PATH_RESPONSE, flags: 0, group: GroupId(0), view: 0, ..name };
+    let mut out = Vec::new();
+    response.begin(&mut out);
+    out.extend([cookie, &[0; 8], &identity(name.sender, 0, at)].concat());
+    wire::seal(&mut out, 0);
+    [HELLO, PATH_CHALLENGE].contains(&header.kind).then_some(out)
+}
+
+/// Encodes an identity in the wire format of the private type `Identity`.
+pub(super) fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
+    let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("an address of IPv4") };
+    let (node, bump, port) = (node.0.to_be_bytes(), bump.to_be_bytes(), at.0.port().to_be_bytes());
+    [&node[..], &bump, &port, &[4], &ip.octets()].concat()
+}
