@@ -42,7 +42,7 @@ fn assert_joins(registry: &Registry) {
     let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
     let builder = builder.pool(MulticastPool::default());
     let node = builder.registry([registry.address().to_string()]).start().expect("a node");
-    node.join("prices", Profile::time_critical()).expect("the service answers");
+    node.join("prices", Profile::time_critical()).expect("the registry answers");
 }
 
 #[test]
@@ -73,6 +73,6 @@ fn idle_links_make_room_for_newer_ones_however_long_a_lease_is() {
     let mut idle: Vec<TcpStream> = (0..IDLE_LINKS).map(|_| connect(registry.address())).collect();
     assert_joins(&registry);
     for stream in &mut idle {
-        assert_eq!(read_to_end(stream), "", "the service closes it without a word");
+        assert_eq!(read_to_end(stream), "", "the registry closes it without a word");
     }
 }

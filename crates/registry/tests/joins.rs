@@ -27,7 +27,7 @@ fn join_all(nodes: &[Arc<Node>]) -> Vec<Group> {
     runtime.block_on(async {
         let mut groups = Vec::new();
         for join in joins {
-            groups.push(join.await.expect("no panic").expect("the service answers"));
+            groups.push(join.await.expect("no panic").expect("the registry answers"));
         }
         groups
     })

@@ -28,7 +28,7 @@ fn node(registry: SocketAddr) -> Node {
 }
 
 fn join(node: &Node, name: &str) -> Group {
-    node.join(name, Profile::time_critical()).expect("the service answers")
+    node.join(name, Profile::time_critical()).expect("the registry answers")
 }
 
 /// Waits until the other members of `group` are exactly `expected`.
@@ -82,8 +82,8 @@ fn nodes_continue_without_the_service_and_catch_up_later() {
     let stats = a.status().stats;
     assert!(stats.links_opened == 1 && stats.link_bytes_in > 0 && stats.link_bytes_out > 0);
 
-    in_a.publish("without the service").expect("an open group");
-    assert_eq!(next_message(&in_b), b"without the service");
+    in_a.publish("without the registry").expect("an open group");
+    assert_eq!(next_message(&in_b), b"without the registry");
     assert_eq!(in_a.members(), [b.id()], "the last view is kept");
 
     let second = registry(folder.path(), address);
