@@ -35,7 +35,6 @@ pub(super) fn forged(rng: &mut Rng, known: &BTreeSet<NodeId>, datagram: &[u8]) -
     Some(datagram)
 }
 
-/// Forges a packet of the site of `round` or of the next one.
 fn of_round(rng: &mut Rng, epoch: Epoch, round: &Round) -> Packet {
     let Round { at, site, next, .. } = *round;
     let ballot = Epoch { version: [epoch.version + 1, u32::MAX][rng.below(2)], creator: site };

@@ -19,19 +19,16 @@ pub struct History {
     pub(super) sent: BTreeMap<u64, Sent>,
     /// Lives that each node had in each group, in order.
     pub(super) lives: BTreeMap<(GroupId, NodeId), Vec<Life>>,
-    /// Requests by their ids.
     pub(super) requests: BTreeMap<(GroupId, RequestId), Request>,
     /// Requests that members are to reply to, and that the run has not processed.
     to_reply: VecDeque<(NodeId, GroupId, RequestId, Bytes)>,
     starts: BTreeMap<NodeId, u32>,
-    /// Starts that died.
     dead: BTreeSet<(NodeId, u32)>,
     /// Rings of all members, at times when the group must have recovered.
     pub(super) final_states: Vec<Vec<FinalState>>,
     /// `true` if no member was ever partitioned, stopped or killed, so that every leave must
     /// complete.
     pub(super) are_all_heard: bool,
-    /// Time when all faults had ended.
     pub(super) healed: Option<Time>,
     /// Memory of all engines.
     pub memory: MemoryUse,
@@ -58,12 +55,10 @@ pub struct Sent {
     pub payload: Bytes,
 }
 
-/// A request, and its answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     /// Payload of the request, or `None` if no node has made it.
     pub(super) payload: Option<Bytes>,
-    /// `true` if it names a handler.
     pub(super) has_handler: bool,
     /// Start of the caller that made it.
     pub(super) start: u32,
@@ -80,19 +75,15 @@ pub(super) struct Life {
     pub(super) end: Option<End>,
 }
 
-/// The end of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The member left.
     Left,
-    /// The member died with its host.
     Died,
     /// The ring removed the member. The outcome of these of its own messages was reported as
     /// unknown.
     Removed(Option<(SeqNo, SeqNo)>),
 }
 
-/// An event of a member.
 #[derive(Clone, Debug)]
 pub(super) enum Observed {
     Message(Heard),
@@ -100,7 +91,6 @@ pub(super) enum Observed {
     Lock(LockNews),
 }
 
-/// A delivered message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
     /// Its number in the run, from its payload.
@@ -201,7 +191,6 @@ impl History {
         }
     }
 
-    /// Returns all lives, by group.
     pub(super) fn accounts(&self) -> BTreeMap<GroupId, Vec<Account<'_>>> {
         let mut accounts: BTreeMap<GroupId, Vec<Account<'_>>> = BTreeMap::new();
         for ((group, node), lives) in &self.lives {
@@ -328,9 +317,7 @@ pub(super) struct Period<'a> {
     pub(super) event: &'a ViewEvent,
     /// Messages with their numbers in the run.
     pub(super) heard: Vec<(u64, &'a Sent)>,
-    /// Locks that were granted to the member, with their fences.
     pub(super) granted: Vec<(LockName, Timestamp)>,
-    /// Time of the view.
     pub(super) begun: Time,
     /// Index of the first message of the last instant, and that instant.
     last: Option<(usize, Time)>,
@@ -363,7 +350,6 @@ impl Account<'_> {
         self.periods.last()?.event.view.process_of(self.node)
     }
 
-    /// Returns the periods of each ring that it was in, in order.
     pub(super) fn eras(&self) -> impl Iterator<Item = &[Period<'_>]> {
         self.periods.chunk_by(|one, next| one.event.view.epoch == next.event.view.epoch)
     }
@@ -375,7 +361,6 @@ impl fmt::Display for Account<'_> {
     }
 }
 
-/// Returns the name of a view.
 pub(super) fn name(view: &RingView) -> String {
     format!("view {:?}+{}", view.epoch, view.version)
 }

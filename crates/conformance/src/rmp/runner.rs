@@ -27,7 +27,6 @@ use crate::step::{Forgery, Step};
 pub struct RingRunner {
     participants: Participants,
     settings: Settings,
-    /// `true` if members may accept forgeries as genuine.
     is_deceived: bool,
     harness: Harness<Rmp, History>,
     messages: u64,
@@ -80,7 +79,6 @@ impl RingRunner {
         }
     }
 
-    /// Replies to the requests that handlers have received.
     fn reply(&mut self) {
         while let Some((node, group, id, payload)) = self.harness.record.next_to_reply() {
             let mut hosts = (0..self.participants.hosts).map(HostIx);
@@ -204,7 +202,6 @@ impl RingRunner {
         self.harness.record.note_states(states);
     }
 
-    /// Returns the sums of the counters of all engines that are alive.
     fn totals(&self) -> BTreeMap<&'static str, u64> {
         let mut totals = BTreeMap::new();
         let hosts = self.harness.world.topology().all_hosts();
@@ -253,7 +250,6 @@ impl Runner for RingRunner {
         self.harness.take_events();
     }
 
-    /// Ends the faults, and waits until the group has recovered.
     fn recover(&mut self) {
         self.harness.heal();
         let patience = self.settings.patience(&self.participants);

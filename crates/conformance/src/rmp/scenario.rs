@@ -16,12 +16,9 @@ use crate::step::{Forgery, Kind, Step};
 /// An action of an application, or of a fault that knows the ring.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// The host sends messages.
     Send {
-        /// The sending host.
         host: HostIx,
         group: GroupId,
-        /// Number of messages.
         count: u32,
         bytes: usize,
         /// Their quality of service; `None` draws one for each.
@@ -33,10 +30,8 @@ pub enum Action {
     Unlock(HostIx, GroupId, LockName),
     /// The host makes a request to the group, of which it need not be a member.
     Request {
-        /// The requesting host.
         host: HostIx,
         group: GroupId,
-        /// Handler that is to reply.
         handler: Option<Handler>,
         /// Bytes of the request, and of the reply.
         bytes: usize,
@@ -48,7 +43,6 @@ pub enum Action {
 /// Time within which a leave completes. A member that rejoins sooner gives up its former life.
 const LEAVE_TAKES: Duration = Duration::from_secs(3);
 
-/// Qualities of service of messages.
 pub(super) const LEVELS: [Qos; 9] = [
     Qos::Unreliable,
     Qos::Unordered,

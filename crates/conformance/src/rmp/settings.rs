@@ -11,7 +11,6 @@ use crate::harness::IDS_APART;
 use crate::participants::Participants;
 use crate::step::Kind;
 
-/// Settings that all members of a scenario have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Smallest quorum that continues, or the electorate.
@@ -19,12 +18,10 @@ pub(crate) struct Settings {
     hosts: u32,
     /// Number of hosts, the last ones, that join as clients of the electorate.
     clients: u32,
-    /// The engines' settings.
     pub(crate) config: Config,
 }
 
 impl Settings {
-    /// Returns the settings of the scenario of this seed with this number of hosts.
     pub(crate) fn of_seed(seed: u64, hosts: u32) -> Self {
         let mut rng = Rng::new(seed ^ 0x5e77_1465);
         let partitions = [

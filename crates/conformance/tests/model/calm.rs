@@ -14,7 +14,6 @@ use super::replica::{GROUP, Input, Note, Replica, node};
 use super::rings::{MEMBERS, State, is_meant};
 use super::rules;
 
-/// Members that continue without further actions of the model.
 struct Calm<'a> {
     state: &'a State,
     replicas: [Replica; MEMBERS],
@@ -23,7 +22,6 @@ struct Calm<'a> {
     now: Time,
 }
 
-/// Returns the violations at the end of the run.
 pub(crate) fn ending(histories: &Histories, state: &State) -> Vec<String> {
     let replicas = state.members.map(|member| histories.replica(member));
     let history = rules::history(state.members.map(|member| histories.known(member)));
@@ -49,7 +47,6 @@ const HEALED: Time = Time(1_000_000);
 const PATIENCE: usize = 4000;
 
 impl Calm<'_> {
-    /// Reports to the members which others are in the group.
     fn tell_who_is_there(&mut self) {
         for (member, other) in (0..MEMBERS * MEMBERS).map(|ix| (ix / MEMBERS, ix % MEMBERS)) {
             let is_there = self.is_there(other);

@@ -16,7 +16,6 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use super::replica::{GROUP, Input, Note, Replica, Terms, node, number, packet};
 
-/// A state of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StateIx(usize);
 
@@ -24,7 +23,6 @@ pub(crate) struct StateIx(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DatagramIx(usize);
 
-/// A member and its properties.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) member: usize,
@@ -33,7 +31,6 @@ pub(crate) struct Known {
     pub(crate) notes: Vec<(u64, Note)>,
     notes_digest: u128,
     batches: u64,
-    /// Messages that it has or has had.
     pub(crate) held: BTreeSet<u64>,
     /// Rounds that it has sent. More than one for a place is a fault.
     pub(crate) said: BTreeMap<(Epoch, Timestamp), Vec<Round>>,
@@ -48,14 +45,12 @@ pub(crate) struct Known {
     pub(crate) due: Option<Time>,
 }
 
-/// The effect of an input on a state.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) next: StateIx,
     pub(crate) datagrams: Vec<(Destination, DatagramIx)>,
 }
 
-/// All states of members that were reached so far.
 #[derive(Debug)]
 pub(crate) struct Histories {
     terms: Terms,
@@ -104,7 +99,6 @@ impl Histories {
         self.datagrams[datagram.0].clone()
     }
 
-    /// Creates an engine in this state.
     pub(crate) fn replica(&self, state: StateIx) -> Replica {
         let known = self.known(state);
         let mut replica = Replica::new(known.member, self.terms);
@@ -114,7 +108,6 @@ impl Histories {
         replica
     }
 
-    /// Returns the effect of the input on the state.
     pub(crate) fn step(&mut self, state: StateIx, input: Input) -> Step {
         let key = (state, input);
         if let Some(step) = self.steps.get(&key) {
@@ -159,7 +152,6 @@ impl Histories {
 }
 
 impl Known {
-    /// Records an input and its results.
     fn learn(&mut self, input: &Input, out: &[(Destination, Vec<u8>)], notes: Vec<Note>) {
         match input {
             Input::Send(number, _) => _ = self.held.insert(*number),
@@ -218,7 +210,6 @@ impl Known {
         views.map_or_else(Vec::new, |view| view.processes().map(|process| process.node).collect())
     }
 
-    /// Returns the views that it received, in order.
     pub(crate) fn views(&self) -> impl Iterator<Item = &carom_proto::rmp::RingView> {
         self.notes.iter().filter_map(|(_, note)| match note {
             Note::Told(Event::Ring(event)) => match &event.news {

@@ -90,8 +90,6 @@ fn reforms(member: &Known) -> usize {
     epochs.len().saturating_sub(1)
 }
 
-/// Checks all states of a model. There must be at least `least`, none may violate a rule, and each
-/// of `reached` must occur.
 fn assert_holds(scenario: Scenario, reached: &[Reached], least: usize) {
     let rings = Rings::of(scenario, reached);
     let checker = rings.checker().threads(1).finish_when(HasDiscoveries::AnyFailures);
@@ -111,7 +109,6 @@ fn assert_holds(scenario: Scenario, reached: &[Reached], least: usize) {
     assert!(count >= least, "only {count} states are looked at");
 }
 
-/// Returns `true` if there is a state that violates this rule.
 fn finds(scenario: Scenario, rule: &'static str) -> bool {
     let rings = Rings::of(scenario, &[]);
     let is_found = HasDiscoveries::AllOf([rule].into());

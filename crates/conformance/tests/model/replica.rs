@@ -13,12 +13,10 @@ use carom_proto::{
 
 pub(crate) const GROUP: GroupId = GroupId(7);
 
-/// Settings that all members of a model have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// Parts of a ring that may continue.
     pub(crate) quorum: Quorum,
-    /// Number of timeouts without an answer before a member is suspected.
     pub(crate) tries: u32,
     /// Member with a fault, and the fault.
     pub(crate) flaw: Option<(usize, Flaw)>,
@@ -36,13 +34,9 @@ pub(crate) enum Flaw {
 /// An input of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Input {
-    /// The member joins the group.
     Join,
-    /// The member leaves the group.
     Leave,
-    /// The member sends the message of this number.
     Send(u64, Qos),
-    /// A datagram arrives.
     Datagram(Bytes),
     /// The member's clock advances to this time.
     Clock(Time),
@@ -54,20 +48,14 @@ pub(crate) enum Input {
     Gone(usize),
 }
 
-/// A recorded event of a member.
 #[derive(Clone, Debug)]
 pub(crate) enum Note {
-    /// Request to join.
     Joined,
-    /// Request to leave.
     Left,
-    /// Sending of the message of this number.
     Sent(u64, SeqNo, Qos),
-    /// Receipt of this event.
     Told(Event),
 }
 
-/// The results of an input.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) datagrams: Vec<(Destination, Vec<u8>)>,
@@ -90,12 +78,10 @@ pub(crate) fn payload(number: u64) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }
 
-/// Returns the number of a message.
 pub(crate) fn number(payload: &[u8]) -> Option<u64> {
     payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// Returns the packet in a datagram of an engine.
 pub(crate) fn packet(datagram: &[u8]) -> Packet {
     let (header, body) = Header::decode(datagram).expect("an engine has written it");
     Packet::decode(&header, body).expect("an engine has written it")
@@ -116,7 +102,6 @@ impl Replica {
         Self { engine, now: Time(1_000_000_000), terms, flaw }
     }
 
-    /// Applies this input, and returns its results.
     pub(crate) fn give(&mut self, input: &Input) -> Output {
         let mut output = Output::default();
         self.put(input, &mut output.notes);
@@ -202,7 +187,6 @@ impl Replica {
     }
 }
 
-/// Encodes a packet with the header of this datagram.
 fn encode_as(datagram: &[u8], packet: &Packet) -> Vec<u8> {
     let (header, _) = Header::decode(datagram).expect("an engine has written it");
     let mut out = Vec::new();

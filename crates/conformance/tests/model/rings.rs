@@ -21,7 +21,6 @@ pub(crate) struct Scenario {
     pub(crate) members: usize,
     /// Parts of a ring that may continue.
     pub(crate) quorum: Quorum,
-    /// Number of timeouts without an answer before a member is suspected.
     pub(crate) tries: u32,
     /// Messages that may be sent, with their senders and qualities of service.
     pub(crate) sends: Vec<(usize, Qos)>,

@@ -50,7 +50,7 @@ impl Rmp {
     /// the group.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         let member = self.member(group);
-        let known = member.and_then(|it| Some((it.ring()?, it.application().last_place())));
+        let known = member.and_then(|it| Some((it.ring()?, it.application.last_place())));
         known.map_or_else(Vec::new, |(ring, place)| ring.standings().others_before(place).collect())
     }
 
@@ -83,7 +83,7 @@ impl Rmp {
     /// Returns `true` if this node's ring of a group works: it is not being reformed, may continue,
     /// and has its quorum.
     pub fn is_working(&self, group: GroupId) -> bool {
-        self.member(group).and_then(LocalMember::session).is_some_and(Session::is_working)
+        self.member(group).and_then(|it| it.session.as_ref()).is_some_and(Session::is_working)
     }
 
     /// Sets the options that [`Engine::join`](crate::engine::Engine::join) uses.
@@ -98,7 +98,7 @@ impl Rmp {
     pub fn slow_down(&mut self, group: GroupId, by: Duration) {
         let member = self.groups.get_mut(&group).and_then(|slot| slot.group.member_mut());
         if let Some(member) = member {
-            member.delay_token(by.min(self.config.largest_timeout));
+            member.token_delay.by = by.min(self.config.largest_timeout);
         }
     }
 
@@ -134,7 +134,7 @@ impl Rmp {
         let terms = Terms { quorum, rejoin, is_multicast, via, is_voter, name_check };
         let client = match self.groups.remove(&group) {
             // The node called the group before. Its requests are a member's from now on.
-            Some(Slot { group: Group::Guest(guest), .. }) => guest.into_client(),
+            Some(Slot { group: Group::Guest(guest), .. }) => guest.client,
             _ => Client::default(),
         };
         for timer in [Timer::Linger, Timer::Retransmit, Timer::Forget] {
@@ -221,9 +221,9 @@ impl Rmp {
         if let Some(Slot { group: state, .. }) = self.groups.get(&group) {
             let waiting = state.sender().full_with(payload.len(), self.config.queue_bytes);
             let member = state.member();
-            if member.is_some_and(|member| member.departure().is_leaving()) {
+            if member.is_some_and(|member| member.departure.is_leaving) {
                 return Err(RequestError::Leaving);
-            } else if member.is_some_and(|member| !member.terms().allows(qos)) {
+            } else if member.is_some_and(|member| !member.terms.allows(qos)) {
                 return Err(RequestError::Qos { asked: qos });
             } else if number.wrapping_sub(state.client().oldest(number)) >= MAX_WAITING {
                 return Err(RequestError::TooMany { waiting: state.client().len() });
@@ -240,7 +240,8 @@ impl Rmp {
         self.with(now, group, |state, cx| match state {
             Group::Member(member) => {
                 _ = member.act(cx, |it, cx, _| {
-                    it.request(cx, number, payload, options);
+                    it.client.request(cx, &mut it.sender, number, payload, options);
+                    it.client.set_timer(cx);
                     Ok::<_, RequestError>(())
                 })
             }
@@ -261,8 +262,9 @@ impl Rmp {
         request: RequestId,
         payload: Bytes,
     ) -> Result<(), ReplyError> {
-        let not_joined = ReplyError::NotJoined;
-        self.act(now, group, not_joined, |it, cx, ring| it.reply(cx, ring, request, payload))
+        self.act(now, group, ReplyError::NotJoined, |it, cx, ring| {
+            it.server.reply(cx, ring, &mut it.sender, request, payload)
+        })
     }
 
     /// Requests that the members of a ring continue without a majority of its electorate. It is the
@@ -301,12 +303,12 @@ impl Rmp {
         let id = self.queries.next_id()?;
         self.counters.looks_made += 1;
         let member = self.member(group).filter(|_| self.is_in(group));
-        match member.and_then(LocalMember::session).map(Session::snapshot) {
+        match member.and_then(|it| it.session.as_ref()).map(Session::snapshot) {
             Some(own) => self.queries.complete(id, group, &own),
             None => {
                 let mut query = Query::new(now, id, group, options);
                 self.send_query(now, &mut query);
-                self.queries.keep(query);
+                self.queries.open.push(query);
             }
         }
         Ok(id)
@@ -314,24 +316,23 @@ impl Rmp {
 
     /// Returns the result of the next completed query.
     pub fn poll_looked(&mut self) -> Option<Looked> {
-        self.queries.pop()
+        self.queries.over.pop_front()
     }
 
-    /// Repeats the queries that are due, or completes them.
     pub(super) fn repeat_queries(&mut self, now: Time) {
         for mut query in self.queries.take_due(now) {
             self.send_query(now, &mut query);
-            self.queries.keep(query);
+            self.queries.open.push(query);
         }
     }
 
     fn send_query(&mut self, now: Time, query: &mut Query) {
-        let (group, node, origin) = (query.group(), self.id, self.origin);
+        let (group, node, origin) = (query.group, self.id, self.origin);
         let request = query.next_try(now, self.config.join_retry);
         let process = Process { node, life: self.lives };
         let change = ListChange { process, request, kind: ListChangeKind::Leave };
         let packet = Packet::ListChangeRequest { epoch: None, change };
-        let via = query.via().filter(|via| *via != node).map(Destination::Node);
+        let via = query.options.via.filter(|via| *via != node).map(Destination::Node);
         for destination in [Some(Destination::Group(group)), via].into_iter().flatten() {
             let flags = if matches!(destination, Destination::Node(_)) { FORWARD } else { 0 };
             let transmit = Transmit { destination, class: Class::Control };
@@ -339,7 +340,6 @@ impl Rmp {
         }
     }
 
-    /// Passes a request of the application to the services of this node's membership in a group.
     pub(super) fn act<T, E>(
         &mut self,
         now: Time,
@@ -380,21 +380,9 @@ impl fmt::Debug for Rmp {
             ended,
             max_mtu: _,
         } = self;
-        f.debug_struct("Rmp")
-            .field("id", id)
-            .field("origin", origin)
-            .field("config", config)
-            .field("next_random", &rng.clone().next_u64())
-            .field("groups", groups)
-            .field("timers", timers)
-            .field("outbox", outbox)
-            .field("events", events)
-            .field("lives", lives)
-            .field("join_options", join_options)
-            .field("requests", requests)
-            .field("parts", parts)
-            .field("queries", queries)
-            .field("ended", ended)
+        f.debug_tuple("Rmp")
+            .field(&(id, origin, config, rng.clone().next_u64(), groups, timers, outbox, events))
+            .field(&(lives, join_options, requests, parts, queries, ended))
             .finish()
     }
 }

@@ -151,7 +151,6 @@ impl Config {
         Self { idle_after: second, largest_timeout: 2 * second, tries: 10, ..self }
     }
 
-    /// Returns the maximum payload of a data packet in bytes.
     pub(super) fn fragment_bytes(&self) -> usize {
         self.datagram_bytes() - DATA_BYTES - size_of::<u64>()
     }
@@ -166,7 +165,6 @@ impl Config {
         (self.datagram_bytes() - ACK_BYTES) / RUN_BYTES
     }
 
-    /// Returns the maximum datagram size in bytes.
     pub(super) fn datagram_bytes(&self) -> usize {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES
     }

@@ -1,6 +1,8 @@
 //! Context of a call to a group: the time, and the sinks for its packets, events and timers.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::config::Config;
 use super::counters::Counters;
@@ -21,7 +23,6 @@ pub(super) struct Context<'a> {
     pub(super) node: NodeId,
     pub(super) origin: Origin,
     pub(super) group: GroupId,
-    /// Version of the ring's epoch, for the header.
     pub(super) version: u32,
     pub(super) config: &'a Config,
     pub(super) timers: &'a mut Timers<(GroupId, Timer)>,
@@ -29,7 +30,6 @@ pub(super) struct Context<'a> {
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
     pub(super) rng: &'a mut Rng,
-    /// Last life that this node has had in any group.
     pub(super) lives: &'a mut u64,
     pub(super) reach: &'a mut Reach,
     pub(super) timing: &'a mut Timing,
@@ -37,7 +37,6 @@ pub(super) struct Context<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// Retransmission of own packets without a place.
     Retransmit,
     /// Repetition of a token pass that was not accepted.
     Pass,
@@ -47,17 +46,11 @@ pub(super) enum Timer {
     Batch,
     /// End of the token's delay at a slow application.
     Slow,
-    /// Confirmation of an accepted token.
     Confirm,
-    /// Request for missing packets or rounds.
     Ask,
-    /// Repetition of a change request.
     Request,
-    /// Repetition of a request to join.
     Join,
-    /// Next step of a reformation.
     Recovery,
-    /// Announcement of the ring to other nodes of the group.
     Announce,
     /// Repetition or timeout of requests.
     Call,
@@ -67,25 +60,6 @@ pub(super) enum Timer {
     Forget,
     /// End of the time for which a node that has left still answers.
     Linger,
-}
-
-impl Timer {
-    const ALL_BUT_LINGER: [Self; 14] = [
-        Self::Retransmit,
-        Self::Pass,
-        Self::Idle,
-        Self::Batch,
-        Self::Slow,
-        Self::Confirm,
-        Self::Ask,
-        Self::Request,
-        Self::Join,
-        Self::Recovery,
-        Self::Announce,
-        Self::Call,
-        Self::Stable,
-        Self::Forget,
-    ];
 }
 
 impl Context<'_> {
@@ -115,11 +89,11 @@ impl Context<'_> {
         }
     }
 
-    pub(super) fn set(&mut self, timer: Timer, after: core::time::Duration) {
+    pub(super) fn set(&mut self, timer: Timer, after: Duration) {
         self.timers.set((self.group, timer), self.now + after);
     }
 
-    pub(super) fn set_no_later(&mut self, timer: Timer, after: core::time::Duration) {
+    pub(super) fn set_no_later(&mut self, timer: Timer, after: Duration) {
         self.timers.set_no_later((self.group, timer), self.now + after);
     }
 
@@ -138,11 +112,11 @@ impl Context<'_> {
 
     /// Cancels all timers except [`Timer::Linger`], which ends the state of a node that has left.
     pub(super) fn cancel_all_but_linger(&mut self) {
-        let group = self.group;
-        Timer::ALL_BUT_LINGER.iter().for_each(|timer| _ = self.timers.cancel((group, *timer)));
+        let is_one = |(group, timer): &_| *group == self.group && *timer != Timer::Linger;
+        let all: Vec<(GroupId, Timer)> = self.timers.keys().filter(is_one).collect();
+        all.into_iter().for_each(|key| _ = self.timers.cancel(key));
     }
 
-    /// Begins a new life of this node, which follows the former ones.
     pub(super) fn next_life(&mut self) -> Process {
         *self.lives += 1;
         Process { node: self.node, life: *self.lives }
@@ -164,10 +138,9 @@ impl Context<'_> {
         }
     }
 
-    /// Returns a random time up to `span`.
-    pub(super) fn random(&mut self, span: core::time::Duration) -> core::time::Duration {
+    pub(super) fn random(&mut self, span: Duration) -> Duration {
         let nanos = span.as_nanos() as usize;
-        core::time::Duration::from_nanos(self.rng.below(nanos + 1) as u64)
+        Duration::from_nanos(self.rng.below(nanos + 1) as u64)
     }
 
     fn send(&mut self, destination: Destination, packet: &Packet, flags: u8) {

@@ -55,7 +55,6 @@ crate::counters! {
         minorities,
         /// Changes of the number of voters to one that is too small for a quorum.
         quorums_lacked,
-        /// Reformations that an operator let continue without a quorum.
         quorums_forced,
         /// Refused requests of operators to continue without a quorum: they did not name this
         /// node's ring, or the ring worked.
@@ -64,9 +63,7 @@ crate::counters! {
         voters_refused,
         /// Refused requests to join a ring that has its maximum number of members.
         members_refused,
-        /// Lists of reformations that were not accepted because too many others may already hold.
         lists_refused,
-        /// Lists from which an initiator has released the members that had accepted them.
         lists_released,
         /// Packets that were not sent because they do not fit the maximum number of parts.
         packets_too_large,

@@ -40,18 +40,14 @@ pub struct Rmp {
     pub(super) outbox: Outbox,
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
-    /// Last life that this node has had in any group.
     pub(super) lives: u64,
-    /// Options that [`Engine::join`] uses.
     pub(super) join_options: JoinOptions,
     pub(super) requests: RequestNumbers,
     pub(super) parts: PacketReassembly,
     pub(super) queries: Queries,
-    /// Groups that have ended and were not reported yet.
     pub(super) ended: BTreeSet<GroupId>,
 }
 
-/// A group, how its packets reach other nodes, and how long the answers take.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) group: Group,
@@ -93,14 +89,12 @@ impl Rmp {
         }
     }
 
-    /// Returns this node's state as a member of a group.
     pub(super) fn member(&self, group: GroupId) -> Option<&LocalMember> {
         self.groups.get(&group)?.group.member()
     }
 
-    /// Returns `true` if this node is a member of the group or joins it.
     pub(super) fn is_in(&self, group: GroupId) -> bool {
-        self.member(group).is_some_and(|member| !member.departure().is_leaving())
+        self.member(group).is_some_and(|member| !member.departure.is_leaving)
     }
 
     fn decode(&mut self, datagram: &[u8]) -> Option<(Header, Packet)> {
@@ -207,10 +201,10 @@ impl Engine for Rmp {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
-        let member = self.member(group).filter(|member| !member.departure().is_leaving());
+        let member = self.member(group).filter(|member| !member.departure.is_leaving);
         let member = member.ok_or(SendError::NotJoined)?;
         let qos = options.qos.unwrap_or_default();
-        if !member.terms().allows(qos) {
+        if !member.terms.allows(qos) {
             return Err(SendError::Qos { asked: qos });
         }
         let limit = match qos {
@@ -220,7 +214,7 @@ impl Engine for Rmp {
         if payload.len() > limit {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
         }
-        let sender = member.application().sender();
+        let sender = &member.application.sender;
         if let Some(waiting_bytes) = sender.full_with(payload.len(), self.config.queue_bytes) {
             return Err(SendError::QueueFull { waiting_bytes });
         }

@@ -1,33 +1,12 @@
 //! Flow and congestion control (4.6): the number of bytes that may be in flight.
 //!
-//! The rest of the engine uses only the [`Congestion`] trait. A policy can therefore be replaced
-//! without changes elsewhere, as the paper requires.
+//! The sender uses only the methods of [`VanJacobson`]. A policy can therefore be replaced without
+//! changes elsewhere, as the paper requires.
 
 use alloc::collections::VecDeque;
-use core::fmt::Debug;
 use core::time::Duration;
 
 use crate::SeqNo;
-
-/// A congestion policy for one sender in one group.
-pub trait Congestion: Debug + Send {
-    /// Returns the number of bytes that may be in flight, without a place in the order.
-    fn window_bytes(&self) -> usize;
-
-    /// Returns the time for which the sender waits for an ACK before it retransmits.
-    fn timeout(&self) -> Duration;
-
-    /// Handles the first ACK of a packet of `bytes` bytes. `after` is the time since the packet was
-    /// sent; `None` if it was sent more than once, because the ACK may answer either copy (Karn's
-    /// rule).
-    fn on_ack(&mut self, bytes: usize, after: Option<Duration>);
-
-    /// Handles the request of a member for this packet of the sender.
-    fn on_nack(&mut self, seqno: SeqNo);
-
-    /// Handles a timeout: no ACK arrived in time.
-    fn on_timeout(&mut self);
-}
 
 /// The modified window algorithm after Van Jacobson that the paper proposes.
 ///
@@ -40,7 +19,7 @@ pub trait Congestion: Debug + Send {
 /// - A timeout, or the first NACK of a packet, halves the window. A cache of the last three NACKed
 ///   packets prevents several NACKs of one loss from halving it several times.
 #[derive(Debug)]
-pub struct VanJacobson {
+pub(super) struct VanJacobson {
     limits: Limits,
     window: usize,
     /// Window at which slow start ends.
@@ -48,7 +27,6 @@ pub struct VanJacobson {
     trip: RoundTrip,
     /// Shortest sample since the last timeout. It is reset because the path may have become longer.
     shortest: Option<Duration>,
-    /// Number of consecutive timeouts.
     backoff: u32,
     nacked: VecDeque<SeqNo>,
 }
@@ -59,33 +37,28 @@ pub struct VanJacobson {
 /// timeout if that is more. It doubles with each try. It is bounded by the largest timeout or, on a
 /// longer path, by the first timeout.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RoundTrip {
+pub(super) struct RoundTrip {
     /// `None` before the first sample.
     smoothed: Option<Duration>,
     deviation: Duration,
 }
 
-/// Bounds of a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// Minimum timeout.
-    pub least: Duration,
+pub(super) struct Timeouts {
+    pub(super) least: Duration,
     /// Maximum timeout on paths with short round trips; the paper uses 2 s.
-    pub largest: Duration,
+    pub(super) largest: Duration,
 }
 
-/// Bounds of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(super) struct Limits {
     /// Packet size in bytes: the minimum window, and the step by which it grows.
-    pub packet_bytes: usize,
+    pub(super) packet_bytes: usize,
     /// Maximum window in bytes, for each started 50 ms of the shortest round trip.
-    pub window_bytes: usize,
-    /// Minimum and maximum timeout.
-    pub timeouts: Timeouts,
+    pub(super) window_bytes: usize,
+    pub(super) timeouts: Timeouts,
 }
 
-/// Bounds of the fragment size in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FragmentSizes {
     pub(super) least: usize,
@@ -99,14 +72,14 @@ pub(super) const MOST_LATE: Duration = Duration::from_secs(2);
 /// Round-trip time for which a window of [`Limits::window_bytes`] is wide enough.
 const WINDOW_SPAN: Duration = Duration::from_millis(50);
 /// Maximum factor by which a window exceeds [`Limits::window_bytes`].
-pub const MAX_SPANS: usize = 10;
+pub(super) const MAX_SPANS: usize = 10;
 /// Number of packets in the first window. With fewer, a megabyte over 250 ms would take three times
 /// the shortest possible time.
 const FIRST_WINDOW: usize = 64;
 
 impl RoundTrip {
     /// Adds a sample: the time `after` which an answer arrived.
-    pub fn sample(&mut self, after: Duration) {
+    pub(super) fn sample(&mut self, after: Duration) {
         match self.smoothed {
             None => (self.smoothed, self.deviation) = (Some(after), after / 2),
             Some(smoothed) => {
@@ -117,23 +90,22 @@ impl RoundTrip {
     }
 
     /// Returns the time to wait for an answer after `backoff` consecutive timeouts.
-    pub fn timeout(&self, bounds: Timeouts, backoff: u32) -> Duration {
+    pub(super) fn timeout(&self, bounds: Timeouts, backoff: u32) -> Duration {
         let base = self.first_timeout(bounds);
         base.saturating_mul(1 << backoff.min(16)).min(self.largest_timeout(bounds))
     }
 
     /// Returns the longest time to wait for an answer.
-    pub fn largest_timeout(&self, bounds: Timeouts) -> Duration {
+    pub(super) fn largest_timeout(&self, bounds: Timeouts) -> Duration {
         bounds.largest.max(self.first_timeout(bounds))
     }
 
-    /// Returns `true` once there is a sample.
-    pub fn is_measured(&self) -> bool {
+    pub(super) fn is_measured(&self) -> bool {
         self.smoothed.is_some()
     }
 
     /// Returns the smoothed round-trip time; zero before the first sample.
-    pub fn smoothed(&self) -> Duration {
+    pub(super) fn smoothed(&self) -> Duration {
         self.smoothed.unwrap_or_default()
     }
 
@@ -145,7 +117,7 @@ impl RoundTrip {
 
 impl VanJacobson {
     /// Creates a window of 64 packets, or of the maximum width if that is less.
-    pub fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits) -> Self {
         let window = (FIRST_WINDOW * limits.packet_bytes).min(limits.window_bytes);
         Self {
             window: window.max(limits.packet_bytes),
@@ -178,18 +150,20 @@ impl VanJacobson {
         self.window = (self.window / 2).max(self.limits.packet_bytes);
         self.threshold = self.window;
     }
-}
 
-impl Congestion for VanJacobson {
-    fn window_bytes(&self) -> usize {
+    /// Returns the number of bytes that may be in flight, without a place in the order.
+    pub(super) fn window_bytes(&self) -> usize {
         self.window
     }
 
-    fn timeout(&self) -> Duration {
+    /// Returns the time for which the sender waits for an ACK before it retransmits.
+    pub(super) fn timeout(&self) -> Duration {
         self.trip.timeout(self.limits.timeouts, self.backoff)
     }
 
-    fn on_ack(&mut self, _bytes: usize, after: Option<Duration>) {
+    /// Handles the first ACK of a packet. `after` is the time since the packet was sent; `None` if it
+    /// was sent more than once, because the ACK may answer either copy (Karn's rule).
+    pub(super) fn on_ack(&mut self, after: Option<Duration>) {
         self.backoff = 0;
         if let Some(sample) = after {
             self.trip.sample(sample);
@@ -206,7 +180,7 @@ impl Congestion for VanJacobson {
         self.window = (self.window + growth).min(self.widest());
     }
 
-    fn on_nack(&mut self, seqno: SeqNo) {
+    pub(super) fn on_nack(&mut self, seqno: SeqNo) {
         if self.nacked.contains(&seqno) {
             return;
         }
@@ -217,7 +191,7 @@ impl Congestion for VanJacobson {
         self.halve();
     }
 
-    fn on_timeout(&mut self) {
+    pub(super) fn on_timeout(&mut self) {
         self.backoff += 1;
         self.shortest = None;
         self.halve();
@@ -229,7 +203,7 @@ impl Congestion for VanJacobson {
 ///
 /// `offered` bytes wait, and `available` of the `window` are free. At most half of the window goes
 /// into one packet, until packets have their maximum size.
-pub fn packet_bytes(
+pub(super) fn packet_bytes(
     offered: usize,
     available: usize,
     window: usize,
@@ -258,23 +232,23 @@ mod tests {
     fn window_grows_by_a_packet_per_ack_up_to_last_congestion() {
         let mut flow = VanJacobson::new(LIMITS);
         assert_eq!(flow.window_bytes(), 64_000, "the first window");
-        (0..8).for_each(|_| flow.on_ack(1000, Some(MS)));
+        (0..8).for_each(|_| flow.on_ack(Some(MS)));
         assert_eq!(flow.window_bytes(), 72_000);
         flow.on_timeout();
         assert_eq!(flow.window_bytes(), 36_000);
-        (0..20).for_each(|_| flow.on_ack(1000, Some(MS)));
+        (0..20).for_each(|_| flow.on_ack(Some(MS)));
         assert!((36_500..=36_600).contains(&flow.window_bytes()), "{}", flow.window_bytes());
     }
 
     #[test]
     fn window_stops_growing_when_queues_take_half_the_timeout() {
         let mut flow = VanJacobson::new(LIMITS);
-        flow.on_ack(1000, Some(MS));
-        (0..40).for_each(|_| flow.on_ack(1000, Some(1500 * MS)));
+        flow.on_ack(Some(MS));
+        (0..40).for_each(|_| flow.on_ack(Some(1500 * MS)));
         let window = flow.window_bytes();
-        (0..40).for_each(|_| flow.on_ack(1000, Some(1500 * MS)));
+        (0..40).for_each(|_| flow.on_ack(Some(1500 * MS)));
         assert_eq!(flow.window_bytes(), window);
-        (0..40).for_each(|_| flow.on_ack(1000, Some(MS)));
+        (0..40).for_each(|_| flow.on_ack(Some(MS)));
         assert!(flow.window_bytes() > window, "the queues are empty again");
     }
 
@@ -282,7 +256,7 @@ mod tests {
     fn window_of_a_long_path_grows_by_its_round_trip() {
         let widest = |trip: Duration| {
             let mut flow = VanJacobson::new(LIMITS);
-            (0..2000).for_each(|_| flow.on_ack(1000, Some(trip)));
+            (0..2000).for_each(|_| flow.on_ack(Some(trip)));
             flow.window_bytes()
         };
         assert_eq!([MS, 50 * MS, 200 * MS].map(widest), [128_000, 128_000, 512_000]);
@@ -305,14 +279,14 @@ mod tests {
     fn timeouts_follow_the_round_trip_and_back_off_to_two_seconds() {
         let mut flow = VanJacobson::new(LIMITS);
         assert_eq!(flow.timeout(), 10 * MS);
-        (0..100).for_each(|_| flow.on_ack(1000, Some(40 * MS)));
+        (0..100).for_each(|_| flow.on_ack(Some(40 * MS)));
         assert!((50 * MS..51 * MS).contains(&flow.timeout()), "{:?}", flow.timeout());
         let before = flow.timeout();
         flow.on_timeout();
         assert_eq!(flow.timeout(), before * 2);
         (0..20).for_each(|_| flow.on_timeout());
         assert_eq!(flow.timeout(), Duration::from_secs(2));
-        flow.on_ack(1000, None);
+        flow.on_ack(None);
         assert_eq!(flow.timeout(), before, "an ACK ends the back-off");
     }
 

@@ -32,15 +32,15 @@ impl Group {
 
     pub(super) fn client(&self) -> &Client {
         match self {
-            Self::Member(member) => member.application().client(),
-            Self::Guest(guest) => guest.client(),
+            Self::Member(member) => &member.application.client,
+            Self::Guest(guest) => &guest.client,
         }
     }
 
     pub(super) fn sender(&self) -> &Sender {
         match self {
-            Self::Member(member) => member.application().sender(),
-            Self::Guest(guest) => guest.sender(),
+            Self::Member(member) => &member.application.sender,
+            Self::Guest(guest) => &guest.sender,
         }
     }
 
@@ -85,12 +85,11 @@ impl Group {
         }
     }
 
-    /// Ends the participation in the ring, if the state of the group is no longer needed. Returns
-    /// `true` if it is not.
+    /// Returns `true` if the state of the group was no longer needed, and was ended.
     pub(super) fn end_if_over(&mut self, cx: &mut Context<'_>) -> bool {
         let is_over = match self {
-            Self::Member(member) => member.departure().is_over(),
-            Self::Guest(guest) => guest.is_over(),
+            Self::Member(member) => member.departure.is_over,
+            Self::Guest(guest) => guest.is_over,
         };
         if is_over {
             match self {
@@ -108,16 +107,16 @@ impl Group {
         match self {
             Self::Member(member) => {
                 let ring = member.ring().map_or(0, |ring| ring.sources().held_bytes());
-                ring + member.application().held_bytes()
+                ring + member.application.held_bytes()
             }
-            Self::Guest(guest) => guest.sender().waiting_bytes() + guest.client().held_bytes(),
+            Self::Guest(guest) => guest.sender.waiting_bytes + guest.client.held_bytes(),
         }
     }
 
     pub(super) fn check(&self) {
         if let Self::Member(member) = self {
             member.ring().into_iter().for_each(|ring| ring.check());
-            member.application().check();
+            member.application.check();
         }
     }
 }

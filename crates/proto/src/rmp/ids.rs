@@ -78,7 +78,6 @@ impl Timestamp {
 }
 
 impl Place {
-    /// Returns the place `count` places later in the same ring.
     pub(super) fn plus(self, count: u64) -> Self {
         Self { at: self.at.plus(count), ..self }
     }

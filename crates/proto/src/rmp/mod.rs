@@ -119,7 +119,7 @@ mod context;
 mod counters;
 mod engine;
 mod event;
-pub mod flow;
+mod flow;
 mod group;
 mod ids;
 mod locks;

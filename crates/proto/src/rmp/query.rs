@@ -66,18 +66,16 @@ pub enum LookError {
 
 #[derive(Debug, Default)]
 pub(super) struct Queries {
-    open: Vec<Query>,
-    /// Results that were not fetched yet.
-    over: VecDeque<Looked>,
+    pub(super) open: Vec<Query>,
+    pub(super) over: VecDeque<Looked>,
     last: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Query {
     id: LookId,
-    group: GroupId,
-    options: LookOptions,
-    /// Number of query packets sent.
+    pub(super) group: GroupId,
+    pub(super) options: LookOptions,
     sent: u32,
     next_at: Time,
     deadline: Time,
@@ -86,7 +84,6 @@ pub(super) struct Query {
     rings: BTreeMap<Epoch, Seen>,
 }
 
-/// A ring that has answered.
 #[derive(Debug)]
 struct Seen {
     sight: RingSight,
@@ -107,7 +104,6 @@ impl RingSight {
 }
 
 impl Query {
-    /// Creates a query of which no packet was sent yet.
     pub(super) fn new(now: Time, id: LookId, group: GroupId, options: LookOptions) -> Self {
         Self {
             id,
@@ -119,15 +115,6 @@ impl Query {
             has_news: false,
             rings: BTreeMap::new(),
         }
-    }
-
-    pub(super) fn group(&self) -> GroupId {
-        self.group
-    }
-
-    /// Returns a member that forwards the query, if the application has named one.
-    pub(super) fn via(&self) -> Option<NodeId> {
-        self.options.via
     }
 
     /// Counts a query packet that is sent now, and sets the time of the next one, `retry` later or
@@ -146,8 +133,6 @@ impl Query {
         self.next_at.min(self.deadline)
     }
 
-    /// Returns `true` if the known rings have had the time to answer again, and no other ring has
-    /// answered.
     fn has_seen_all(&self) -> bool {
         let least = if self.rings.len() > 1 { 3 } else { 2 };
         self.sent >= least && !self.rings.is_empty() && !self.has_news
@@ -206,7 +191,6 @@ impl Queries {
         Ok(LookId(self.last))
     }
 
-    /// Completes the query of a node that is in the ring.
     pub(super) fn complete(&mut self, id: LookId, group: GroupId, own: &Snapshot) {
         self.over.push_back(Looked { id, group, rings: vec![RingSight::of(own)] });
     }
@@ -220,15 +204,6 @@ impl Queries {
         due
     }
 
-    pub(super) fn keep(&mut self, query: Query) {
-        self.open.push(query);
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Looked> {
-        self.over.pop_front()
-    }
-
-    /// Adds a snapshot to the queries of its group. Returns `true` if there is one.
     pub(super) fn on_snapshot(
         &mut self,
         counters: &mut Counters,
@@ -251,9 +226,7 @@ impl Queries {
     }
 }
 
-/// Maximum number of queries in progress or not fetched.
 const MAX_QUERIES: usize = 64;
 /// Maximum number of rings in the result of one query. Others are counted.
 const MAX_RINGS: usize = 64;
-/// Maximum interval between two query packets.
 const MOST_RETRY: Duration = Duration::from_secs(1);

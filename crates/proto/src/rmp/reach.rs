@@ -14,14 +14,11 @@ use super::ids::Process;
 use super::ring::RingView;
 use crate::NodeId;
 
-/// Destinations in addition to the group's multicast.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
-    /// `true` if this node has no multicast.
     pub(super) is_without: bool,
     /// Other members without multicast.
     pub(super) copies: Vec<NodeId>,
-    /// Members that forward this node's packets to the group.
     pub(super) relays: Vec<NodeId>,
 }
 

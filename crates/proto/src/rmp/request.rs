@@ -171,7 +171,6 @@ pub struct Seen {
     pub bits: u128,
 }
 
-/// Result of comparing a request with the delivered requests of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
     New,
@@ -185,7 +184,6 @@ pub(super) enum Sight {
 /// Maximum distance between two request numbers of one incarnation of a caller that a member
 /// receives.
 const MOST_APART: u32 = 1 << 15;
-/// Maximum number of requests to one group that wait for their answers.
 pub(super) const MAX_WAITING: u32 = 64;
 
 impl Seen {
@@ -205,7 +203,6 @@ impl Seen {
         }
     }
 
-    /// Returns `true` if the caller no longer waits for a request of this number.
     pub(super) fn is_over(&self, number: u32) -> bool {
         let oldest = self.base.wrapping_add(MAX_WAITING);
         (number.wrapping_sub(oldest) as i32) < 0
@@ -217,7 +214,6 @@ impl Seen {
         (number.wrapping_sub(self.base) as i32).unsigned_abs() <= MOST_APART
     }
 
-    /// Adds a number. Returns its relation to the numbers that were added before.
     pub(super) fn record(&mut self, number: u32) -> Sight {
         let place = number.wrapping_sub(self.base) as i32;
         if place < 0 {

@@ -1,6 +1,5 @@
 //! This member's own messages that have no place in the order yet.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -8,36 +7,31 @@ use bytes::Bytes;
 
 use super::config::Config;
 use super::context::{Context, Timer};
-use super::flow::{self, Congestion, FragmentSizes, Limits, VanJacobson};
+use super::flow::{self, FragmentSizes, Limits, VanJacobson};
 use super::locks::Handler;
 use super::packet::DATA_BYTES;
 use super::qos::Qos;
 use super::ring::{Data, MAX_SLOTS, Ring};
 use crate::{SeqNo, Time};
 
-/// Messages that wait to be sent, and packets that wait for their places.
 #[derive(Debug)]
 pub(super) struct Sender {
     /// Number of the first message and of the first packet.
-    first: SeqNo,
-    /// Number of the next message.
+    pub(super) first: SeqNo,
     next_message: SeqNo,
-    /// Number of the next packet.
     next_packet: SeqNo,
-    /// Messages that were not completely sent yet.
     waiting: VecDeque<Waiting>,
     /// Unsent unreliable messages, which need no window.
     unreliable: VecDeque<Waiting>,
-    /// Packets without a place, in order of their numbers.
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
-    waiting_bytes: usize,
-    congestion: Box<dyn Congestion>,
+    /// Includes an overhead for each message, so that empty messages count as well.
+    pub(super) waiting_bytes: usize,
+    congestion: VanJacobson,
     /// Bytes since the last packet that may not wait.
     unhurried_bytes: usize,
     /// Time at which the last packet got its place.
     ordered_at: Time,
-    /// Number of consecutive timeouts.
     tries: u32,
 }
 
@@ -70,7 +64,6 @@ struct InFlight {
 }
 
 impl Sender {
-    /// Creates a sender that has sent nothing.
     pub(super) fn new(config: &Config) -> Self {
         let limits = Limits {
             packet_bytes: config.fragment_bytes() + DATA_BYTES,
@@ -87,14 +80,13 @@ impl Sender {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             waiting_bytes: 0,
-            congestion: Box::new(VanJacobson::new(limits)),
+            congestion: VanJacobson::new(limits),
             unhurried_bytes: 0,
             ordered_at: Time::ZERO,
             tries: 0,
         }
     }
 
-    /// Queues a message. Returns its number.
     pub(super) fn push(&mut self, outgoing: Outgoing) -> SeqNo {
         let Outgoing { qos, handler, is_call, payload } = outgoing;
         let number = self.next_message;
@@ -118,7 +110,6 @@ impl Sender {
         Some(Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload })
     }
 
-    /// Returns the next packet that the window allows.
     pub(super) fn next_packet(&mut self, now: Time, sizes: FragmentSizes) -> Option<(SeqNo, Data)> {
         let front = self.waiting.front_mut()?;
         let window = self.congestion.window_bytes();
@@ -142,13 +133,8 @@ impl Sender {
         self.next_packet = seqno.next();
         let bytes = size + DATA_BYTES;
         self.in_flight_bytes += bytes;
-        self.in_flight.push_back(InFlight {
-            seqno,
-            message,
-            bytes,
-            sent_at: now,
-            is_resent: false,
-        });
+        let (sent_at, is_resent) = (now, false);
+        self.in_flight.push_back(InFlight { seqno, message, bytes, sent_at, is_resent });
         let may_wait = self.may_wait(qos, bytes, window);
         Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
     }
@@ -174,13 +160,11 @@ impl Sender {
         }
     }
 
-    /// Removes the packets before `to`. They have their places, and another member is known to have
-    /// them.
     pub(super) fn on_ordered(&mut self, now: Time, to: SeqNo) {
         while let Some(front) = self.in_flight.front().filter(|it| to.is_after(it.seqno)) {
             let after = (!front.is_resent).then(|| now.since(front.sent_at));
             self.ordered_at = now;
-            self.congestion.on_ack(front.bytes, after);
+            self.congestion.on_ack(after);
             self.in_flight_bytes -= front.bytes;
             self.tries = 0;
             self.in_flight.pop_front();
@@ -199,12 +183,11 @@ impl Sender {
         Some(since + self.congestion.timeout().max(least))
     }
 
-    /// Returns `true` if the oldest packet without a place has waited long enough.
     pub(super) fn is_due(&self, cx: &Context<'_>) -> bool {
         self.due(cx).is_some_and(|due| due <= cx.now)
     }
 
-    /// Sets the timer for retransmissions, unless packets may not be sent.
+    /// Cancels the timer if packets may not be sent.
     pub(super) fn set_timer(&self, cx: &mut Context<'_>, may_send: bool) {
         match self.due(cx).filter(|_| may_send) {
             Some(at) => cx.set_at(Timer::Retransmit, at),
@@ -237,25 +220,12 @@ impl Sender {
         self.in_flight.front().map(|packet| packet.message).or(waiting)
     }
 
-    /// Returns `true` if all packets that were sent have their places.
     pub(super) fn has_all_placed(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// Returns the number of the first message and of the first packet.
-    pub(super) fn first_number(&self) -> SeqNo {
-        self.first
-    }
-
-    /// Returns the number of the last message that was queued.
     pub(super) fn last_message(&self) -> SeqNo {
         self.next_message.minus(1)
-    }
-
-    /// Returns the bytes of messages that wait to be sent, including an overhead for each, so that
-    /// empty messages count as well.
-    pub(super) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
     }
 
     /// Returns the bytes that wait, if a queue of `queue_bytes` has no room for `bytes` more. An
@@ -266,7 +236,6 @@ impl Sender {
     }
 }
 
-/// Maximum number of packets that are retransmitted at once after a timeout.
 const RESENT_AT_ONCE: usize = 8;
 /// Overhead of a waiting message in bytes, in addition to its payload.
 const MESSAGE_BYTES: usize = size_of::<Waiting>();

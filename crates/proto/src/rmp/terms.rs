@@ -24,7 +24,6 @@ pub struct JoinOptions {
     pub is_voter: bool,
 }
 
-/// Settings of a member of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) quorum: Quorum,
@@ -46,19 +45,16 @@ impl Terms {
         !has_parts || qos != Qos::MajorityResilient
     }
 
-    /// Returns `true` if this node may create a ring. A client of an electorate waits for a ring of
-    /// voters.
+    /// A client of an electorate waits for a ring of voters.
     pub(super) fn may_create_ring(&self) -> bool {
         self.is_voter || self.quorum.required_voters().is_none()
     }
 
-    /// Returns the entry of the process `me` in a view.
     pub(super) fn member(&self, me: Process) -> Member {
         let Self { quorum, is_multicast, is_voter, .. } = *self;
         Member { process: me, quorum, is_multicast, is_voter }
     }
 
-    /// Returns the request of the process `me` to join a ring.
     pub(super) fn join_request(&self, me: Process) -> ListChange {
         let kind = ListChangeKind::Join { member: self.member(me), name_check: self.name_check };
         ListChange { process: me, request: 0, kind }

@@ -12,18 +12,14 @@ use super::flow::{MOST_LATE, RoundTrip, Timeouts};
 use super::ids::{Epoch, Process, Timestamp};
 use crate::{NodeId, Time};
 
-/// Round-trip time to the next token site, and the state of its measurement.
 #[derive(Debug, Default)]
 pub(super) struct Timing {
     trip: RoundTrip,
-    /// The next token site.
     next: Option<Process>,
     /// Last site that has accepted the token. Another one may be farther away than the measured
     /// one.
     reached: Option<Process>,
-    /// Time at which the token was passed.
     passed_at: Time,
-    /// Time of the last repetition of the pass.
     passed_again_at: Option<Time>,
     /// Recent token passes that were not accepted: ring, round, receiver and time. Their answers
     /// may arrive after this member has given up waiting and formed a ring without those sites.
@@ -34,7 +30,6 @@ pub(super) struct Timing {
     /// Longest time of the answers since the last sample that came too late to be samples. The next
     /// first timeout is longer, so that the next answer is a sample.
     floor: Duration,
-    /// Time of the last such answer.
     floor_at: Time,
     /// A ballot of this member, and the time at which it began.
     ballot: Option<(Epoch, Time)>,
@@ -73,7 +68,6 @@ impl Timing {
         self.passed_again_at = Some(now);
     }
 
-    /// Records that the token was accepted.
     pub(super) fn on_accepted(&mut self, now: Time, config: &Config) {
         self.reached = self.next;
         self.unaccepted.clear();
@@ -140,12 +134,10 @@ impl Timing {
         }
     }
 
-    /// Returns the time to wait for an answer after `tries` tries without one.
     pub(super) fn timeout(&self, config: &Config, tries: u32) -> Duration {
         self.timeout_within(config, tries, self.trip.is_measured())
     }
 
-    /// Returns the time to wait until the next token site accepts the token, after `tries` tries.
     pub(super) fn pass_timeout(&self, config: &Config, tries: u32) -> Duration {
         self.timeout_within(config, tries, self.is_next_measured())
     }
@@ -167,7 +159,6 @@ impl Timing {
         self.next.is_some() && self.next == self.reached
     }
 
-    /// Returns the longest time to wait for any answer.
     pub(super) fn longest(&self, config: &Config) -> Duration {
         self.timeout(config, u32::MAX).max(self.timeout(config, 0))
     }
@@ -179,20 +170,16 @@ impl Timing {
         self.timeout(config, tries) + self.trip.smoothed()
     }
 
-    /// Returns the time to wait before a missing packet is requested. It may only be late, by more
-    /// on a long path.
     pub(super) fn nack_delay(&self, config: &Config) -> Duration {
         config.nack_delay.max(self.trip.smoothed() / LATE_PART)
     }
 
-    /// Returns the interval between two tries of the initiator of a reformation.
     pub(super) fn recovery_retry(&self, config: &Config) -> Duration {
         let bounds = Timeouts { least: config.recovery_retry, ..config.timeouts() };
         let retry = self.trip.timeout(bounds, 0).max(self.vote_floor);
         retry.max(self.floor(config.recovery_retry))
     }
 
-    /// Returns the interval between two requests to join.
     pub(super) fn join_retry(&self, config: &Config) -> Duration {
         config.join_retry.max(self.trip.smoothed())
     }
@@ -220,7 +207,6 @@ impl Timing {
 
 /// Part of a round trip by which packets may overtake each other.
 const LATE_PART: u32 = 16;
-/// Maximum number of token passes that are remembered until they are accepted.
 const MOST_UNACCEPTED: usize = 64;
 /// Number of consecutive answers without a sample after which the path counts as longer.
 const MOST_UNCLEAR: u32 = 3;
@@ -229,9 +215,7 @@ const FLOOR_LASTS: Duration = Duration::from_secs(5);
 /// Longest timeout of a path that was not measured. The timeouts from 20 ms up to this one add up
 /// to 1.26 s, longer than the round trip on a path of 500 ms one way.
 const MOST_UNMEASURED: Duration = Duration::from_millis(640);
-/// Part of a round trip for which one batch is ordered.
 const BATCH_SPAN: Duration = Duration::from_millis(10);
-/// Maximum number of batches that are ordered at once.
 pub(super) const MAX_SPANS: usize = 32;
 
 #[cfg(test)]

@@ -61,7 +61,6 @@ fn view_of_work<'a>(periods: &[Period<'a>]) -> &'a RingView {
     later.unwrap_or(&first.event.view)
 }
 
-/// Returns `true` if a message was ordered, or a lock granted, in this view.
 fn has_worked(period: &Period<'_>) -> bool {
     let is_ordered = period.heard.iter().any(|(_, sent)| sent.qos >= Qos::TotallyOrdered);
     is_ordered || !period.granted.is_empty()

@@ -13,7 +13,6 @@ use crate::rmp::history::{Account, History, Sent};
 
 const RULE: &str = "source order";
 
-/// A sender in one of its lives.
 type Source = (GroupId, NodeId, usize);
 
 pub(super) fn check(history: &History, accounts: &[Account<'_>], found: &mut Vec<Violation>) {

@@ -57,7 +57,6 @@ fn news(news: RingNews) -> Event {
     Event::Ring(RingEvent { group: GROUP, news })
 }
 
-/// Returns the payload of message `number` of the run.
 fn payload(number: u64) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }

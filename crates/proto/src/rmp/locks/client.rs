@@ -4,7 +4,6 @@ use alloc::collections::BTreeMap;
 
 use super::table::{LockError, LockName};
 
-/// Locks that this node has requested, until their end was reported.
 #[derive(Debug, Default)]
 pub(crate) struct OwnLocks {
     requested: BTreeMap<LockName, Requested>,
@@ -14,17 +13,12 @@ pub(crate) struct OwnLocks {
 struct Requested {
     /// `true` if the last request was for the lock, `false` if it was for its release.
     is_wanted: bool,
-    /// Number of that request.
     request: u32,
     /// `true` if a delivered view contains that request.
     is_shown: bool,
 }
 
 impl OwnLocks {
-    /// Checks that a lock may be requested now.
-    ///
-    /// # Errors
-    /// The lock was already requested, or too many others were.
     pub(crate) fn may_request(&self, name: LockName) -> Result<(), LockError> {
         match self.requested.get(&name) {
             Some(last) if last.is_wanted => Err(LockError::AlreadyAsked),
@@ -35,16 +29,11 @@ impl OwnLocks {
         }
     }
 
-    /// Checks that a lock may be released now.
-    ///
-    /// # Errors
-    /// The lock was not requested.
     pub(crate) fn may_release(&self, name: LockName) -> Result<(), LockError> {
         let is_wanted = self.requested.get(&name).is_some_and(|it| it.is_wanted);
         if is_wanted { Ok(()) } else { Err(LockError::NotAsked) }
     }
 
-    /// Records that request number `request` is about this lock.
     pub(crate) fn on_requested(&mut self, name: LockName, is_wanted: bool, request: u32) {
         self.requested.insert(name, Requested { is_wanted, request, is_shown: false });
     }
@@ -73,7 +62,6 @@ impl OwnLocks {
         is_last
     }
 
-    /// Returns and forgets all requested locks, which are lost now.
     pub(crate) fn lose(&mut self) -> impl Iterator<Item = LockName> + use<> {
         core::mem::take(&mut self.requested).into_keys()
     }
@@ -83,5 +71,4 @@ impl OwnLocks {
     }
 }
 
-/// Maximum number of locks that one node requests at the same time.
 pub(crate) const MAX_OWN: usize = 1024;

@@ -10,17 +10,15 @@ use crate::rmp::packet::{Packet, Snapshot};
 use crate::rmp::ring::{ListChange, ListChangeKind};
 use crate::{NodeId, Time};
 
-/// State of a node that requests to join a ring.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     /// The ring that this node requests to join; `None`: any.
     target: Option<Epoch>,
     /// Last time at which this node heard of a ring that it is not in.
-    elsewhere: Option<Time>,
+    pub(super) elsewhere: Option<Time>,
     /// Known nodes with larger ids that have requested to join since this node was last in a ring,
     /// with the time of the last request.
     joiners: BTreeMap<NodeId, Time>,
-    /// Number of consecutive requests without an answer.
     tries: u32,
     /// `true` if a ring has received the last request.
     is_in_line: bool,
@@ -28,26 +26,17 @@ pub(super) struct Admission {
     tries_in_line: u32,
 }
 
-/// Follow-up of a request to join that got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JoinTimeout {
-    /// The request was repeated.
     Repeated,
     /// The request was repeated, because this node may not create a ring.
     MayNotCreate,
-    /// There is no ring. This node is to create one.
     Create,
 }
 
 impl Admission {
-    /// Sets the ring to join, after this node was in another one until `now`.
     pub(super) fn retarget(&mut self, now: Time, target: Option<Epoch>) {
         (self.target, self.elsewhere) = (target, Some(now));
-    }
-
-    /// Lets this node create a ring without waiting for others that it has heard of.
-    pub(super) fn forget_others(&mut self) {
-        self.elsewhere = None;
     }
 
     pub(super) fn begin(&mut self, cx: &mut Context<'_>, join: ListChange) {
@@ -71,7 +60,7 @@ impl Admission {
         cx.set(Timer::Join, wait);
     }
 
-    /// Repeats the request, unless so many got no answer that there is no ring (4.3).
+    /// Creates a ring if so many requests got no answer that there is none (4.3).
     pub(super) fn on_timer(
         &mut self,
         cx: &mut Context<'_>,
@@ -104,12 +93,10 @@ impl Admission {
     /// Returns `true` if all known nodes wait for a ring that is gone, and this node has the
     /// smallest id.
     fn is_first_of_joiners(&self, now: Time, known: &KnownNodes) -> bool {
-        let is_joining =
-            |node| self.joiners.get(&node).is_some_and(|at| now.since(*at) < MOST_LATE);
-        known.iter().len() > 0 && known.iter().all(is_joining)
+        let is_joining = |node| self.joiners.get(node).is_some_and(|at| now.since(*at) < MOST_LATE);
+        !known.nodes.is_empty() && known.nodes.iter().all(is_joining)
     }
 
-    /// Handles the request of another node to join, while this one joins.
     pub(super) fn on_other_joiner(
         &mut self,
         cx: &Context<'_>,
@@ -123,7 +110,7 @@ impl Admission {
             if member.is_voter || member.quorum.required_voters().is_none());
         if creates && sender < cx.node {
             self.tries = 0;
-        } else if known.contains(sender) {
+        } else if known.nodes.contains(&sender) {
             self.joiners.insert(sender, cx.now);
         }
     }
@@ -150,13 +137,12 @@ impl Admission {
     pub(super) fn on_node_down(&mut self, known: &KnownNodes, node: NodeId) {
         self.joiners.remove(&node);
         // Without other nodes, no ring can exist elsewhere.
-        self.elsewhere = self.elsewhere.filter(|_| known.iter().len() > 0);
+        self.elsewhere = self.elsewhere.filter(|_| !known.nodes.is_empty());
     }
 }
 
 /// Number of requests to a ring that does not work after which a joiner doubles the interval.
 const TRIES_PER_DOUBLING: u32 = 16;
-/// Maximum number of doublings of the interval between requests.
 const MOST_DOUBLINGS: u32 = 5;
 /// Factor by which a joiner waits longer before it repeats a request that a ring has received.
 const PAUSE_IN_LINE: u32 = 4;

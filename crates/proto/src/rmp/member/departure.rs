@@ -8,85 +8,32 @@ use crate::rmp::packet::Packet;
 use crate::rmp::ring::{FormerRing, Ring};
 use crate::rmp::sender::Sender;
 
-/// State of a member that leaves, or that has left.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
-    /// `true` if the application has left the group.
-    is_leaving: bool,
-    /// `true` once the others were requested to release this member: it sends nothing more.
-    is_requested: bool,
+    pub(crate) is_leaving: bool,
+    pub(super) is_requested: bool,
     /// The larger ring of the group that this member leaves to join.
-    merging: Option<Epoch>,
-    /// `true` if the state of the group is no longer needed.
-    is_over: bool,
+    pub(super) merging: Option<Epoch>,
+    pub(crate) is_over: bool,
     /// The ring from which this node was removed, until a view of another ring is delivered.
-    former: Option<FormerRing>,
+    pub(super) former: Option<FormerRing>,
 }
 
-/// Next step of a departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
     /// It is not time to request the release, or it was requested before.
     No,
-    /// This member is alone, so no other one releases it.
     Alone,
-    /// The release is to be requested.
     Request,
 }
 
 impl Departure {
-    pub(super) fn of_removed(former: Option<FormerRing>) -> Self {
-        Self { former, ..Self::default() }
-    }
-
-    /// Begins to leave. Returns `false` if this member leaves already.
-    pub(super) fn begin(&mut self) -> bool {
-        !core::mem::replace(&mut self.is_leaving, true)
-    }
-
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.is_leaving
-    }
-
-    pub(super) fn is_requested(&self) -> bool {
-        self.is_requested
-    }
-
-    /// Returns `true` if this member sends no more messages in its ring.
     pub(super) fn is_going(&self) -> bool {
         self.is_requested || self.merging.is_some()
     }
 
-    pub(super) fn merge_into(&mut self, epoch: Epoch) {
-        self.merging = Some(epoch);
-    }
-
-    pub(super) fn merging(&self) -> Option<Epoch> {
-        self.merging
-    }
-
-    /// Ends the stay in a ring that has done nothing. Returns the larger ring to join.
-    pub(super) fn on_dissolved(&mut self) -> Option<Epoch> {
-        self.is_requested = false;
-        self.merging.take()
-    }
-
-    /// Returns the ring from which this node was removed: the first one, or `ring`.
-    pub(super) fn former(&self, ring: Option<&Ring>) -> Option<FormerRing> {
-        self.former.or_else(|| ring.map(Ring::as_former))
-    }
-
-    /// Returns the ring from which this node was removed, if this is the first view since.
-    pub(super) fn take_former(&mut self) -> Option<FormerRing> {
-        self.former.take()
-    }
-
     pub(super) fn end(&mut self) {
         self.is_over = true;
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
     }
 
     /// Returns `true` if this member has left `ring` and still answers.
@@ -150,5 +97,4 @@ impl Departure {
     }
 }
 
-/// Maximum number of rounds that a member that has left sends at once.
 const ROUNDS_FOR_OTHERS: usize = 32;

@@ -14,34 +14,14 @@ use crate::{NodeId, Time};
 /// Other nodes in the group, as reported by the membership provider.
 #[derive(Debug, Default)]
 pub(super) struct KnownNodes {
-    nodes: BTreeSet<NodeId>,
+    pub(super) nodes: BTreeSet<NodeId>,
     notices: NoticeLimiter,
 }
 
 impl KnownNodes {
-    pub(super) fn insert(&mut self, node: NodeId) {
-        self.nodes.insert(node);
-    }
-
-    pub(super) fn remove(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
-    }
-
-    /// Returns the same nodes, of which none has received a notice.
-    pub(super) fn without_notices(self) -> Self {
-        Self { notices: NoticeLimiter::default(), ..self }
-    }
-
-    pub(super) fn contains(&self, node: NodeId) -> bool {
-        self.nodes.contains(&node)
-    }
-
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = NodeId> {
-        self.nodes.iter().copied()
-    }
-
     pub(super) fn strangers(&self, ring: &Ring) -> Vec<NodeId> {
-        self.iter().filter(|node| ring.view().process_of(*node).is_none()).collect()
+        let nodes = self.nodes.iter().copied();
+        nodes.filter(|node| ring.view().process_of(*node).is_none()).collect()
     }
 
     /// Computes the destinations of multicasts anew, and sets the timer for announcements of the
@@ -64,7 +44,7 @@ impl KnownNodes {
         terms: &Terms,
         ring: Option<&Ring>,
     ) {
-        let known = self.iter().chain(terms.via);
+        let known = self.nodes.iter().copied().chain(terms.via);
         *cx.reach = Reach::new(me, ring.map(Ring::view), !terms.is_multicast, known);
     }
 
@@ -103,7 +83,6 @@ impl NoticeLimiter {
     }
 }
 
-/// Maximum number of nodes that receive a notice within one pause.
 const MAX_SENT: usize = 64;
 
 #[cfg(test)]

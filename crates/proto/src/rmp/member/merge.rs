@@ -3,7 +3,6 @@
 use crate::rmp::ids::Timestamp;
 use crate::rmp::ring::{Ring, RingView, Snapshot};
 
-/// Meeting another ring of the same group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
     Ignore,
@@ -23,13 +22,10 @@ pub(super) enum Meeting {
     Leave,
 }
 
-/// State of the member that meets another ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standpoint<'a> {
     pub(super) ring: &'a Ring,
-    /// `true` if the ring is not being reformed.
     pub(super) is_working: bool,
-    /// `true` if the ring may not continue.
     pub(super) is_minority: bool,
     /// `true` if it may not continue only since a short time.
     pub(super) is_patient: bool,
@@ -42,7 +38,6 @@ pub(super) struct Standpoint<'a> {
 }
 
 impl Standpoint<'_> {
-    /// Decides which of the two rings ends, if both cannot remain.
     pub(super) fn meet(&self, snapshot: &Snapshot) -> Meeting {
         let (ours, theirs) = (self.ring.view(), &snapshot.view);
         let is_descendant = theirs.origin == ours.origin;

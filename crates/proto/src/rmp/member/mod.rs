@@ -13,13 +13,12 @@
 //!
 //! [`token_loss`] describes what happens when the token is lost.
 
-use core::time::Duration;
-
 use self::admission::{Admission, JoinTimeout};
 pub(super) use self::application::Application;
 use self::departure::{Departure, Release};
 use self::known_nodes::KnownNodes;
 use self::quorum::QuorumReports;
+use self::reformation::Reformation;
 pub(super) use self::session::Session;
 use self::token::TokenDelay;
 use super::config::Config;
@@ -27,7 +26,7 @@ use super::context::{Context, Timer};
 use super::event::{Removal, RingNews};
 use super::ids::Process;
 use super::packet::{DataPacket, Packet};
-use super::ring::{Data, DeliveredMessage, Delivery, ListChangeKind, Ring, Round, Whole};
+use super::ring::{Data, DeliveredMessage, Delivery, ListChangeKind, Ring, Round};
 use super::rpc::{self, Client};
 use super::terms::Terms;
 use crate::{NodeId, SeqNo, ViewChangeKind};
@@ -50,24 +49,21 @@ mod token_loss;
 mod transitions;
 mod view_change;
 
-/// State of a group that this node has joined.
 #[derive(Debug)]
 pub(super) struct LocalMember {
     me: Process,
-    terms: Terms,
+    pub(super) terms: Terms,
     known: KnownNodes,
     admission: Admission,
     /// `None` until this node has been admitted or has created a ring.
-    session: Option<Session>,
-    departure: Departure,
-    application: Application,
+    pub(super) session: Option<Session>,
+    pub(super) departure: Departure,
+    pub(super) application: Application,
     quorum: QuorumReports,
-    token_delay: TokenDelay,
+    pub(super) token_delay: TokenDelay,
 }
 
 impl LocalMember {
-    /// Creates the state of a group that this node is about to join, with the open requests of
-    /// `client`.
     pub(super) fn new(me: Process, terms: Terms, config: &Config, client: Client) -> Self {
         Self {
             me,
@@ -82,45 +78,28 @@ impl LocalMember {
         }
     }
 
-    pub(super) fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    pub(super) fn session(&self) -> Option<&Session> {
-        self.session.as_ref()
-    }
-
-    pub(super) fn application(&self) -> &Application {
-        &self.application
-    }
-
-    pub(super) fn departure(&self) -> &Departure {
-        &self.departure
-    }
-
     pub(super) fn ring(&self) -> Option<&Ring> {
-        self.session.as_ref().map(Session::ring)
+        self.session.as_ref().map(|session| &session.ring)
     }
 
     pub(super) fn join(&mut self, cx: &mut Context<'_>) {
-        self.application.repeat_requests(cx);
+        let Application { client, sender, .. } = &mut self.application;
+        client.queue_all(cx, sender);
         self.known.refresh_reach(cx, self.me, &self.terms, None);
         self.admission.begin(cx, self.terms.join_request(self.me));
     }
 
-    /// Passes a request of the application to the services of this member, and does what is
-    /// possible then.
     pub(super) fn act<T, E>(
         &mut self,
         cx: &mut Context<'_>,
         request: impl FnOnce(&mut Application, &mut Context<'_>, Option<&Ring>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let had_changes = self.application.changes().len() > 0;
-        let ring = self.session.as_ref().map(Session::ring);
+        let had_changes = !self.application.changes.waiting.is_empty();
+        let ring = self.session.as_ref().map(|session| &session.ring);
         let result = request(&mut self.application, cx, ring)?;
-        let has_first = !had_changes && self.application.changes().len() > 0;
+        let has_first = !had_changes && !self.application.changes.waiting.is_empty();
         match &mut self.session {
-            Some(session) if has_first => session.request_change(cx, self.application.changes()),
+            Some(session) if has_first => session.request_change(cx, &mut self.application.changes),
             // The timer may be one of an earlier membership, whose state was replaced.
             None if has_first => cx.cancel(Timer::Request),
             _ => {}
@@ -129,45 +108,36 @@ impl LocalMember {
         Ok(result)
     }
 
-    /// Begins to leave the ring. The others are requested to release this member once all messages
-    /// that it has accepted have their places.
+    /// The others are requested to release this member once all messages that it has accepted have
+    /// their places.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
-        if !self.departure.begin() {
+        if core::mem::replace(&mut self.departure.is_leaving, true) {
             return;
         }
-        self.application.give_up_requests(cx);
+        self.application.client.give_up_all(cx);
         let Some(session) = &self.session else { return self.departure.end() };
-        self.departure.limit(cx, session.ring());
+        self.departure.limit(cx, &session.ring);
         self.advance(cx, None);
     }
 
-    /// Ends the state of the group at once. The other members of the ring have to detect it.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>) {
-        self.application.give_up_requests(cx);
+        self.application.client.give_up_all(cx);
         self.departure.end();
     }
 
-    pub(super) fn delay_token(&mut self, by: Duration) {
-        self.token_delay.set(by);
-    }
-
-    /// Handles a node that has joined the group or left it, as reported by the membership provider.
     pub(super) fn on_node(&mut self, cx: &mut Context<'_>, node: NodeId, kind: ViewChangeKind) {
         let is_up = kind == ViewChangeKind::Joined;
         if is_up {
-            self.known.insert(node);
+            self.known.nodes.insert(node);
         } else {
-            self.known.remove(node);
+            self.known.nodes.remove(&node);
             self.admission.on_node_down(&self.known, node);
         }
-        let ring = self.session.as_ref().map(Session::ring);
-        self.known.refresh(cx, self.me, &self.terms, ring);
+        self.known.refresh(cx, self.me, &self.terms, self.ring());
         match &mut self.session {
             // The node may have a ring, so it receives a request at once.
-            None if is_up => {
-                self.admission.request(cx, self.terms.join_request(self.me));
-            }
-            Some(session) if !is_up && session.ring().view().process_of(node).is_some() => {
+            None if is_up => self.admission.request(cx, self.terms.join_request(self.me)),
+            Some(session) if !is_up && session.ring.view().process_of(node).is_some() => {
                 session.suspect(cx, "the membership reported a failure");
             }
             _ => {}
@@ -179,9 +149,10 @@ impl LocalMember {
             Timer::Join => return self.on_join_timer(cx),
             Timer::Forget | Timer::Linger => return self.departure.end(),
             Timer::Call => {
-                self.application.on_call_timer(cx);
+                let Application { client, sender, .. } = &mut self.application;
+                client.on_timer(cx, sender);
                 self.advance(cx, None);
-                return self.application.set_call_timer(cx);
+                return self.application.client.set_timer(cx);
             }
             _ => {}
         }
@@ -189,42 +160,35 @@ impl LocalMember {
         match timer {
             Timer::Retransmit => {
                 let may_send = session.is_working();
-                if !may_send || !self.application.sender().is_due(cx) {
-                    return self.application.set_retransmit_timer(cx, may_send);
+                if !may_send || !self.application.sender.is_due(cx) {
+                    return self.application.sender.set_timer(cx, may_send);
                 }
-                if !self.application.retransmit(cx, session.ring()) {
+                if !self.application.retransmit(cx, &session.ring) {
                     return session.suspect(cx, "own data got no place");
                 }
             }
             Timer::Pass => {
-                let is_out = self.departure.is_out(session.ring());
-                return session.on_pass_timer(cx, self.application.server(), is_out);
+                let is_out = self.departure.is_out(&session.ring);
+                return session.on_pass_timer(cx, &self.application.server, is_out);
             }
             Timer::Batch | Timer::Idle => session.on_token_timer(cx, timer),
             Timer::Confirm => return session.on_token_timer(cx, timer),
-            Timer::Slow => self.token_delay.on_timer(),
+            Timer::Slow => self.token_delay.has_waited = true,
             Timer::Ask => return session.on_nack_timer(cx),
             Timer::Request => {
-                let is_leaving = self.departure.is_requested();
-                let own = self.application.changes();
-                if !session.on_request_timer(cx, own, is_leaving) {
+                let is_leaving = self.departure.is_requested;
+                if !session.on_request_timer(cx, &mut self.application.changes, is_leaving) {
                     return;
                 }
             }
-            Timer::Recovery => {
-                let verdict = session.reform(|state, ring| state.on_timer(cx, ring));
-                return self.conclude(cx, verdict);
-            }
+            Timer::Recovery => return self.reform(cx, Reformation::on_timer),
             Timer::Announce => {
-                session.announce(
-                    cx,
-                    self.application.server(),
-                    &self.known.strangers(session.ring()),
-                );
-                return self.known.set_timer(cx, Some(session.ring()));
+                let strangers = self.known.strangers(&session.ring);
+                session.announce(cx, &self.application.server, &strangers);
+                return self.known.set_timer(cx, Some(&session.ring));
             }
             Timer::Stable => {
-                return self.application.report_stable(cx, session.ring_mut());
+                return self.application.stability.report_stable(cx, &mut session.ring);
             }
             Timer::Join | Timer::Forget | Timer::Linger | Timer::Call => return,
         }
@@ -246,7 +210,7 @@ impl LocalMember {
                 // A ring may have admitted this node without its knowledge. That ring waits for a
                 // life that is over from here on.
                 self.me = cx.next_life();
-                self.application.on_new_life(self.me);
+                self.application.changes.enter_life(self.me);
                 tracing::info!(me = ?self.me, group = %cx.group, "starts a ring");
                 let (founder, check) = (self.terms.member(self.me), self.terms.name_check);
                 self.enter(cx, Ring::founded_by(founder, check, cx.config.first_number));
@@ -266,7 +230,7 @@ impl LocalMember {
             for delivery in session.deliver(arrived.take()) {
                 self.deliver(cx, delivery);
             }
-            if self.session.as_mut().is_some_and(|it| it.ring_mut().leave_unseen()) {
+            if self.session.as_mut().is_some_and(|it| it.ring.leave_unseen()) {
                 return self.on_out(cx);
             }
             if self.take_turn(cx) {
@@ -276,13 +240,13 @@ impl LocalMember {
                 Some(seqno) => arrived = Some((self.me, seqno)),
                 None => {
                     let Some(session) = &mut self.session else { break };
-                    match self.departure.next_step(session.ring(), self.application.sender()) {
+                    match self.departure.next_step(&session.ring, &self.application.sender) {
                         Release::No => break,
                         Release::Alone => {}
                         Release::Request => {
-                            let own = self.application.changes();
+                            let own = &mut self.application.changes;
                             own.push(ListChangeKind::Leave);
-                            if own.len() == 1 {
+                            if own.waiting.len() == 1 {
                                 session.request_change(cx, own);
                             }
                         }
@@ -291,14 +255,15 @@ impl LocalMember {
             }
         }
         let may_send = self.session.as_ref().is_none_or(Session::is_working);
-        self.application.set_retransmit_timer(cx, may_send);
+        self.application.sender.set_timer(cx, may_send);
         if let Some(session) = &mut self.session {
             session.set_nack_timer(cx);
-            let verdict = session.reform(|state, ring| state.on_progress(cx, ring));
-            self.conclude(cx, verdict);
+            self.reform(cx, Reformation::on_progress);
         }
         if let Some(session) = &mut self.session {
-            self.application.report_stability(cx, session.ring_mut());
+            let Application { stability, sender, .. } = &mut self.application;
+            stability.report_confirmed(cx, &session.ring, sender);
+            stability.report_stable(cx, &mut session.ring);
         }
         let quorum = self.terms.quorum.required_voters();
         self.quorum.report_shortage(cx, self.session.as_ref(), quorum);
@@ -308,26 +273,26 @@ impl LocalMember {
         let Some(session) = &mut self.session else { return };
         let is_accepted = session.on_applied(cx, round);
         self.token_delay.restart(cx);
-        let ring = session.ring();
+        let ring = &session.ring;
         if is_accepted {
             self.departure.on_pass_accepted(cx, ring);
         }
         self.application.on_applied(cx, ring, round);
-        self.application.set_retransmit_timer(cx, session.is_working());
+        self.application.sender.set_timer(cx, session.is_working());
         let is_in = ring.view().contains(self.me);
         for change in round.changes().iter().filter(|_| is_in) {
-            if self.application.changes().on_answered(change) {
-                session.request_change(cx, self.application.changes());
+            if self.application.changes.on_answered(change) {
+                session.request_change(cx, &mut self.application.changes);
             }
         }
         if round.is_list() {
             if let Some(joiner) = round.joiner().filter(|_| round.site == self.me) {
-                session.send_snapshot(cx, self.application.server(), joiner.process.node);
+                session.send_snapshot(cx, &self.application.server, joiner.process.node);
             }
-            self.known.refresh(cx, self.me, &self.terms, Some(session.ring()));
+            self.known.refresh(cx, self.me, &self.terms, Some(&session.ring));
         }
         if round.site == self.me {
-            rpc::notify_guests(cx, session.ring(), round);
+            rpc::notify_guests(cx, &session.ring, round);
         }
     }
 
@@ -335,7 +300,7 @@ impl LocalMember {
         match delivery {
             Delivery::Message(message) => {
                 let Some(session) = &self.session else { return };
-                self.application.on_message(cx, session.ring(), message);
+                self.application.on_message(cx, &session.ring, message);
             }
             Delivery::Lock { process, request, news } => {
                 if process == self.me {
@@ -345,7 +310,7 @@ impl LocalMember {
             Delivery::View(event) => {
                 let is_out = !event.view.contains(self.me);
                 tracing::info!(me = ?self.me, view = ?event.view, "view");
-                if let Some(former) = self.departure.take_former() {
+                if let Some(former) = self.departure.former.take() {
                     cx.report(RingNews::Rejoined { missed: former.missed_before(&event) });
                 }
                 self.application.on_view(&event);
@@ -357,19 +322,17 @@ impl LocalMember {
         }
     }
 
-    /// Sends a round if it is this member's turn and the round has content. Returns `true` if it
-    /// has sent one.
     fn take_turn(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(session) = self.session.as_ref().filter(|it| it.has_turn()) else { return false };
-        let is_alone = session.ring().view().len() == 1;
-        if self.departure.is_over() || self.token_delay.holds_token(cx) {
+        let is_alone = session.ring.view().len() == 1;
+        if self.departure.is_over || self.token_delay.holds_token(cx) {
             return false;
         }
-        if is_alone && self.departure.is_leaving() {
+        if is_alone && self.departure.is_leaving {
             self.departure.end();
             return false;
         }
-        if is_alone && self.departure.merging().is_some() {
+        if is_alone && self.departure.merging.is_some() {
             self.on_removed(cx, Removal::Merged);
             return false;
         }
@@ -380,22 +343,22 @@ impl LocalMember {
         session.take_turn(cx, turn, changes)
     }
 
-    /// Sends the next packet that the window allows, and inserts it into the own stream.
     fn send_next(&mut self, cx: &mut Context<'_>) -> Option<SeqNo> {
         let session = self.session.as_ref()?;
-        let is_in = session.ring().view().contains(self.me);
+        let is_in = session.ring.view().contains(self.me);
         if !session.is_working() || self.departure.is_going() || !is_in {
             return None;
         }
         // Unreliable messages need no window. They are delivered here like elsewhere.
-        while let Some(data) = self.application.next_unreliable() {
+        while let Some(data) = self.application.sender.next_unreliable() {
             cx.counters.data_sent += 1;
             let packet = DataPacket { source: self.me, seqno: data.message, data: data.clone() };
             cx.multicast(&Packet::Data(packet));
             self.on_unreliable(cx, self.me, data);
         }
-        let ring = self.session.as_mut()?.ring_mut();
-        let (seqno, data) = self.application.next_packet(cx)?;
+        let ring = &mut self.session.as_mut()?.ring;
+        let sizes = cx.config.fragment_sizes();
+        let (seqno, data) = self.application.sender.next_packet(cx.now, sizes)?;
         ring.sources_mut().insert_packet(self.me, seqno, data.clone());
         cx.counters.data_sent += 1;
         if ring.view().len() > 1 {
@@ -404,7 +367,6 @@ impl LocalMember {
         Some(seqno)
     }
 
-    /// Delivers an unreliable message, which has no place in the order.
     fn on_unreliable(&mut self, cx: &mut Context<'_>, source: Process, data: Data) {
         let ring = self.ring();
         if !ring.is_some_and(|it| it.view().contains(source) || it.sources().is_guest(source)) {
@@ -412,9 +374,7 @@ impl LocalMember {
             return;
         }
         if data.is_first && data.is_last {
-            let Data { message: number, qos, handler, is_call, payload, .. } = data;
-            let whole = Whole { number, qos, handler, is_call, payload };
-            let message = DeliveredMessage { source, whole, round: None, place: None };
+            let message = DeliveredMessage { source, data, round: None, place: None };
             self.deliver(cx, Delivery::Message(message));
             self.advance(cx, None);
         }

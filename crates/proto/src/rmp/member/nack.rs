@@ -13,10 +13,8 @@ use crate::rmp::packet::{DataPacket, Nack, Packet};
 use crate::rmp::ring::{Gaps, Ring};
 use crate::{NodeId, SeqNo};
 
-/// State of a member's requests.
 #[derive(Debug, Default)]
 pub(super) struct Nacks {
-    /// Number of consecutive requests without an answer.
     tries: u32,
     missing: Gaps,
     /// The missing packets and rounds that the timer was set for.
@@ -60,7 +58,6 @@ impl Nacks {
         self.missing = missing;
     }
 
-    /// Handles an applied round: the ring works.
     pub(super) fn on_applied(&mut self, cx: &mut Context<'_>) {
         self.tries = 0;
         cx.cancel(Timer::Ask);
@@ -71,7 +68,6 @@ impl Nacks {
         (self.missing, self.awaited) = (Gaps::default(), Gaps::default());
     }
 
-    /// Requests what is missing. Returns `false` if all tries are used up.
     pub(super) fn on_timer(&mut self, cx: &mut Context<'_>, ring: &Ring) -> bool {
         self.tries += 1;
         let named_tries = cx.config.tries.min(ring.view().len() as u32);
@@ -106,8 +102,6 @@ impl Nacks {
             .then(|| others[(first + turn) % others.len()].node)
     }
 
-    /// Answers the request of another member, as far as this member is asked and has what is
-    /// missing there.
     pub(super) fn on_nack(&mut self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, nack: &Nack) {
         let is_asked = match nack.asked {
             Some(asked) => asked == cx.node,
@@ -165,7 +159,7 @@ fn nack(epoch: Epoch, asked: Option<NodeId>, missing: Gaps) -> Packet {
     Packet::Nack(Nack { epoch, asked, from, to, runs })
 }
 
-/// Maximum number of runs in a NACK. They fit one packet.
+/// They fit one packet.
 const RUNS_IN_A_NACK: usize = 64;
 const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;

@@ -10,13 +10,11 @@ use crate::rmp::locks::MAX_OWN;
 use crate::rmp::packet::Packet;
 use crate::rmp::ring::{ListChange, ListChangeKind, Ring};
 
-/// Own requests of a member, which are served one after the other.
 #[derive(Debug)]
 pub(super) struct OwnChanges {
-    me: Process,
-    waiting: VecDeque<ListChange>,
+    pub(super) me: Process,
+    pub(super) waiting: VecDeque<ListChange>,
     next_number: u32,
-    /// Number of consecutive tries of the current request.
     tries: u32,
 }
 
@@ -25,21 +23,12 @@ impl OwnChanges {
         Self { me, waiting: VecDeque::new(), next_number: first_number.0.max(1), tries: 0 }
     }
 
-    pub(super) fn me(&self) -> Process {
-        self.me
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// Returns `true` if this member may request another lock now. Leaving and releasing locks are
     /// always allowed, because those requests are no more than the locks.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < MAX_WAITING
     }
 
-    /// Queues a request. Returns its number.
     pub(super) fn push(&mut self, kind: ListChangeKind) -> u32 {
         let request = self.next_number;
         self.next_number = next_number(request);
@@ -54,8 +43,7 @@ impl OwnChanges {
         self.me = me;
     }
 
-    /// Removes the requests that a New List answers. Returns `true` if it answers one of this
-    /// member.
+    /// Returns `true` if `answered` is a request of this member.
     pub(super) fn on_answered(&mut self, answered: &ListChange) -> bool {
         if answered.process != self.me {
             return false;
@@ -75,7 +63,6 @@ impl OwnChanges {
         leave.or(self.waiting.front()).copied()
     }
 
-    /// Makes the next request, and adds it to `changes`.
     pub(super) fn request(&mut self, cx: &mut Context<'_>, ring: &Ring, changes: &mut ViewChanges) {
         self.tries = 0;
         self.repeat(cx, ring, changes);
@@ -89,7 +76,6 @@ impl OwnChanges {
         cx.set(Timer::Request, cx.timing.timeout(cx.config, self.tries));
     }
 
-    /// Repeats the request. Returns `false` if all tries are used up.
     pub(super) fn on_timer(
         &mut self,
         cx: &mut Context<'_>,

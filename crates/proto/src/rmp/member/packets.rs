@@ -1,9 +1,9 @@
 //! Packets of other nodes for a member.
 
 use super::LocalMember;
+use super::application::Application;
 use super::merge::{Meeting, Standpoint};
 use super::reformation::{Start, Vote};
-use super::session::Session;
 use super::token::send_confirm;
 use crate::NodeId;
 use crate::rmp::context::Context;
@@ -26,7 +26,7 @@ impl LocalMember {
                 if data.qos == Qos::Unreliable {
                     return self.on_unreliable(cx, source, data);
                 }
-                match session.ring_mut().sources_mut().insert_packet(source, seqno, data) {
+                match session.ring.sources_mut().insert_packet(source, seqno, data) {
                     Some(Arrival::New) => self.advance(cx, Some((source, seqno))),
                     Some(Arrival::Duplicate) => cx.counters.data_duplicate += 1,
                     Some(Arrival::TooFar) => cx.counters.data_too_far += 1,
@@ -37,13 +37,13 @@ impl LocalMember {
                 self.on_round(cx, sender, epoch, round);
             }
             Packet::Confirm { epoch, at } => {
-                let session = self.session.as_mut().filter(|it| it.ring().epoch() == epoch);
+                let session = self.session.as_mut().filter(|it| it.ring.epoch() == epoch);
                 let Some(session) = session else {
                     return cx.timing.on_late_answer(cx.now, epoch, at.plus(1), sender);
                 };
-                if session.token_pass().on_confirm(cx, at) {
-                    self.departure.on_pass_accepted(cx, session.ring());
-                    self.application.release_placed(cx, session.ring());
+                if session.token.pass.on_confirm(cx, at) {
+                    self.departure.on_pass_accepted(cx, &session.ring);
+                    self.application.sender.release_placed(cx.now, &session.ring);
                     self.advance(cx, None);
                 }
             }
@@ -62,28 +62,21 @@ impl LocalMember {
             Packet::RecoveryVote { epoch, ballot, position, accepted } => {
                 let vote = Vote { epoch, position, accepted };
                 cx.timing.on_vote(cx.now, sender, ballot, cx.config);
-                let Some(session) = &mut self.session else { return };
-                let verdict =
-                    session.reform(|state, ring| state.on_vote(cx, ring, (sender, ballot), vote));
-                self.conclude(cx, verdict);
+                self.reform(cx, |it, cx, ring| it.on_vote(cx, ring, (sender, ballot), vote));
             }
             Packet::RecoveryAckNewList { ballot } => {
-                let Some(session) = &mut self.session else { return };
-                let verdict = session.reform(|state, _| state.on_accepted(sender, ballot));
-                self.conclude(cx, verdict);
+                self.reform(cx, |it, _, _| it.on_accepted(sender, ballot));
             }
             Packet::RecoveryAbort { ballot, seen } => {
-                let Some(session) = &mut self.session else { return cx.counters.foreign += 1 };
-                let verdict =
-                    session.reform(|state, ring| state.on_abort(cx, ring, sender, (ballot, seen)));
-                self.conclude(cx, verdict);
+                cx.counters.foreign += u64::from(self.session.is_none());
+                self.reform(cx, |it, cx, ring| it.on_abort(cx, ring, sender, (ballot, seen)));
             }
             Packet::ForceQuorum { epoch, lost } => {
                 let Some(session) = &mut self.session else { return };
                 session.on_force_quorum(cx, sender, epoch, lost);
             }
             Packet::NonMemberData(packet) => self.on_guest_packet(cx, sender, packet),
-            Packet::NonMemberAck(ack) => self.application.on_ack(cx, sender, ack),
+            Packet::NonMemberAck(ack) => self.application.client.on_ack(cx, sender, ack),
             // The engine has reassembled it before. A part within a part is invalid.
             Packet::Part(_) => cx.counters.malformed += 1,
         }
@@ -98,48 +91,45 @@ impl LocalMember {
             self.on_other_ring(cx, sender, epoch);
         }
         // Many members detect by the first round of a new ring that its list holds.
-        let session = self.session.as_mut().filter(|it| it.ring().epoch() == epoch);
+        let session = self.session.as_mut().filter(|it| it.ring.epoch() == epoch);
         if session.is_some_and(|session| session.on_round(cx, sender, round)) {
             self.advance(cx, None);
         }
     }
 
     fn on_nack(&mut self, cx: &mut Context<'_>, sender: NodeId, nack: &Nack) {
-        let session = self.session.as_mut().filter(|it| it.ring().epoch() == nack.epoch);
+        let session = self.session.as_mut().filter(|it| it.ring.epoch() == nack.epoch);
         let Some(session) = session else {
             return self.on_other_ring(cx, sender, nack.epoch);
         };
         for run in nack.runs.iter().filter(|run| run.source == self.me) {
-            self.application.on_nack(run.first);
+            self.application.sender.on_nack(run.first);
         }
-        match session.ring().view().process_of(sender) {
-            Some(_) => session.on_nack(cx, sender, nack),
+        match session.ring.view().process_of(sender) {
+            Some(_) => session.nacks.on_nack(cx, &session.ring, sender, nack),
             None => self.notify(cx, sender),
         }
     }
 
     fn on_other_ring(&mut self, cx: &mut Context<'_>, sender: NodeId, epoch: Epoch) {
         cx.counters.foreign += 1;
-        let Some(session) = &mut self.session else { return };
-        let verdict = session.reform(|state, ring| state.on_other_ring(cx, ring, sender, epoch));
-        self.conclude(cx, verdict);
+        self.reform(cx, |it, cx, ring| it.on_other_ring(cx, ring, sender, epoch));
     }
 
     fn on_recovery_start(&mut self, cx: &mut Context<'_>, sender: NodeId, start: Start) {
         if self.ring().map(Ring::epoch) != Some(start.epoch) {
             self.on_other_ring(cx, sender, start.epoch);
         }
-        let session = self.session.as_mut().filter(|it| it.ring().epoch() == start.epoch);
+        let session = self.session.as_mut().filter(|it| it.ring.epoch() == start.epoch);
         let Some(session) = session else { return };
-        let view = session.ring().view();
+        let view = session.ring.view();
         if !view.contains(self.me) {
-            return self.departure.answer(cx, session.ring(), sender, start.position.next);
+            return self.departure.answer(cx, &session.ring, sender, start.position.next);
         }
         if start.ballot.creator.node != sender || !view.contains(start.ballot.creator) {
             return self.notify(cx, sender);
         }
-        let verdict = session.reform(|state, ring| state.on_start(cx, ring, start));
-        self.conclude(cx, verdict);
+        self.reform(cx, |it, cx, ring| it.on_start(cx, ring, start));
     }
 
     fn on_formation(
@@ -149,17 +139,16 @@ impl LocalMember {
         proposal: Proposal,
         is_committed: bool,
     ) {
-        let Some(session) = &mut self.session else { return };
+        let Some(ring) = self.ring() else { return };
         let ballot = proposal.view.epoch;
-        let is_ours = session.ring().epoch() == proposal.base && ballot.creator.node == sender;
+        let is_ours = ring.epoch() == proposal.base && ballot.creator.node == sender;
         if !is_committed && !is_ours {
             return self.on_other_ring(cx, sender, proposal.base);
         }
-        let verdict = session.reform(|state, ring| match is_committed {
-            true => state.on_committed(sender, ballot),
-            false => state.on_formation(cx, ring, proposal),
+        self.reform(cx, |it, cx, ring| match is_committed {
+            true => it.on_committed(sender, ballot),
+            false => it.on_formation(cx, ring, proposal),
         });
-        self.conclude(cx, verdict);
     }
 
     fn on_change_request(
@@ -199,9 +188,9 @@ impl LocalMember {
                 return;
             }
             cx.counters.looks_answered += 1;
-            return session.send_snapshot(cx, self.application.server(), sender);
+            return session.send_snapshot(cx, &self.application.server, sender);
         }
-        if epoch.map_or(!is_joining, |epoch| epoch != session.ring().epoch()) {
+        if epoch.map_or(!is_joining, |epoch| epoch != session.ring.epoch()) {
             match epoch {
                 Some(epoch) if !is_joining => self.on_other_ring(cx, sender, epoch),
                 // The ring that it requests to join was created here, and is gone.
@@ -218,8 +207,7 @@ impl LocalMember {
             self.notify_anyway(cx, sender);
         }
         let Some(session) = &mut self.session else { return };
-        let server = self.application.server();
-        let verdict = session.on_change_request(cx, server, change);
+        let verdict = session.on_change_request(cx, &self.application.server, change);
         self.conclude(cx, verdict);
     }
 
@@ -234,12 +222,12 @@ impl LocalMember {
                 self.quorum.report_if_full(cx, &snapshot.view);
             }
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
-                self.application.on_admitted(snapshot.seen.clone());
+                self.application.server.enter(snapshot.seen.clone());
                 self.enter(cx, Ring::entered(self.me, snapshot, cx.config.first_number));
             }
             return;
         };
-        let (ring, theirs) = (session.ring(), &snapshot.view);
+        let (ring, theirs) = (&session.ring, &snapshot.view);
         let ours = ring.view();
         if theirs.epoch == ours.epoch {
             if !theirs.contains(self.me) && snapshot.next > ring.log().next() {
@@ -255,10 +243,9 @@ impl LocalMember {
             refuse_late_entry(cx, self.me, sender, theirs);
         }
         if is_in {
-            let verdict = session.reform(|state, _| state.on_working(theirs.epoch));
-            return self.conclude(cx, verdict);
+            return self.reform(cx, |it, _, _| it.on_working(theirs.epoch));
         }
-        if session.reformation().is_ancestor(theirs.epoch) || ours.is_continued_from(theirs) {
+        if session.reformation.is_ancestor(theirs.epoch) || ours.is_continued_from(theirs) {
             // The sender has not heard that the ring continues without it.
             return self.notify(cx, sender);
         }
@@ -271,33 +258,31 @@ impl LocalMember {
         let theirs = &snapshot.view;
         if let Some(process) = theirs.process_of(sender) {
             // It may have requested to join just before it created a ring of its own.
-            session.enter_life(process);
+            session.changes.enter_life(process);
         }
-        let (state, patience) = (session.reformation(), cx.config.patience);
+        let (state, patience) = (&session.reformation, cx.config.patience);
         let standpoint = Standpoint {
-            ring: session.ring(),
+            ring: &session.ring,
             is_working: state.is_idle(),
             is_minority: state.is_minority(),
             is_patient: state.is_minority_for(cx.now) < patience,
             is_unused,
-            is_leaving: self.departure.is_leaving(),
-            is_merging: self.departure.merging().is_some(),
-            is_known: theirs.processes().any(|process| self.known.contains(process.node)),
+            is_leaving: self.departure.is_leaving,
+            is_merging: self.departure.merging.is_some(),
+            is_known: theirs.processes().any(|process| self.known.nodes.contains(&process.node)),
         };
         match standpoint.meet(snapshot) {
             Meeting::Ignore => {}
             Meeting::Foreign => cx.counters.foreign += 1,
             Meeting::Removed => self.on_removed(cx, Removal::Removed),
-            Meeting::Missed => {
-                session.suspect(cx, "members of the ring are in another");
-            }
+            Meeting::Missed => session.suspect(cx, "members of the ring are in another"),
             Meeting::Announce => self.notify_anyway(cx, sender),
             Meeting::Join => {
-                self.departure.merge_into(theirs.epoch);
+                self.departure.merging = Some(theirs.epoch);
                 self.on_removed(cx, Removal::Merged);
             }
             Meeting::Leave => {
-                self.departure.merge_into(theirs.epoch);
+                self.departure.merging = Some(theirs.epoch);
                 self.advance(cx, None);
             }
         }
@@ -307,14 +292,15 @@ impl LocalMember {
         let (epoch, is_first, data) = match packet {
             NonMemberData::Data { epoch, is_first, data } => (epoch, is_first, data),
             NonMemberData::Pull { number, offset } => {
-                let ring = self.session.as_ref().map(Session::ring);
+                let ring = self.session.as_ref().map(|session| &session.ring);
                 let id = RequestId { caller: sender, number };
-                return self.application.on_pull(cx, ring, id, offset);
+                let Application { server, sender, .. } = &mut self.application;
+                return server.on_pull(cx, ring, sender, id, offset);
             }
         };
         let DataPacket { source, seqno, data } = data;
         let Some(session) = &mut self.session else { return };
-        let (ours, state) = (session.ring().view(), session.reformation());
+        let (ours, state) = (session.ring.view(), &session.reformation);
         if epoch.is_some_and(|epoch| epoch != ours.epoch && !state.is_ancestor(epoch)) {
             cx.counters.calls_foreign += 1;
             return;
@@ -328,11 +314,11 @@ impl LocalMember {
         if data.qos == Qos::Unreliable {
             return self.on_unreliable(cx, source, data);
         }
-        match session.ring_mut().sources_mut().insert_of_guest(source, seqno, data, is_first) {
+        match session.ring.sources_mut().insert_of_guest(source, seqno, data, is_first) {
             GuestArrival::Kept(Arrival::New) => self.advance(cx, Some((source, seqno))),
             GuestArrival::Kept(Arrival::Duplicate) => {
                 cx.counters.data_duplicate += 1;
-                rpc::notify_guest_again(cx, session.ring(), source, seqno);
+                rpc::notify_guest_again(cx, &session.ring, source, seqno);
             }
             GuestArrival::Kept(Arrival::TooFar) => cx.counters.data_too_far += 1,
             GuestArrival::Unknown => cx.counters.calls_unknown += 1,
@@ -341,20 +327,18 @@ impl LocalMember {
         }
     }
 
-    /// Sends a notice about the ring to a node that is not in it. It sends none during a
-    /// reformation, because the members are unknown then.
+    /// Sends no notice during a reformation, because the members are unknown then.
     pub(super) fn notify(&mut self, cx: &mut Context<'_>, to: NodeId) {
-        if self.session.as_ref().is_some_and(|session| session.reformation().is_idle()) {
+        if self.session.as_ref().is_some_and(|session| session.reformation.is_idle()) {
             self.notify_anyway(cx, to);
         }
     }
 
-    /// Sends a notice about the ring, if the node has not received one just before.
     pub(super) fn notify_anyway(&mut self, cx: &mut Context<'_>, to: NodeId) {
         let Some(session) = &self.session else { return };
-        if !self.departure.is_leaving() && self.known.may_notify(cx, to) {
+        if !self.departure.is_leaving && self.known.may_notify(cx, to) {
             cx.counters.notices_sent += 1;
-            session.send_snapshot(cx, self.application.server(), to);
+            session.send_snapshot(cx, &self.application.server, to);
         }
     }
 }

@@ -20,18 +20,15 @@ use crate::rmp::context::Context;
 use crate::rmp::event::RingNews;
 use crate::rmp::ring::{Ring, RingView};
 
-/// Reports about the electorate that the application has received.
 #[derive(Debug, Default)]
 pub(super) struct QuorumReports {
-    /// Number of voters in the last report that they are too few.
     voters: Option<usize>,
     /// `true` once it was reported that the electorate is full without this voter.
     is_full: bool,
 }
 
 impl QuorumReports {
-    /// Reports a shortage of voters in the ring of `session`; without a session, none is present.
-    /// With an electorate, `quorum` voters are needed.
+    /// Without a session, no voter is present.
     pub(super) fn report_shortage(
         &mut self,
         cx: &mut Context<'_>,
@@ -39,13 +36,13 @@ impl QuorumReports {
         quorum: Option<usize>,
     ) {
         let shortage = match session {
-            Some(session) if !session.reformation().is_idle() => return,
-            Some(session) => session.ring().shortage(),
+            Some(session) if !session.reformation.is_idle() => return,
+            Some(session) => session.ring.shortage(),
             None => quorum.map(|needed| (0, needed)),
         };
         match shortage {
             Some((voters, needed)) => {
-                let members = session.map_or(0, |session| session.ring().view().len());
+                let members = session.map_or(0, |session| session.ring.view().len());
                 self.report(cx, members, voters, needed);
             }
             None => self.voters = None,
@@ -80,7 +77,6 @@ impl QuorumReports {
         }
     }
 
-    /// Reports once that the ring that this voter requests to join has all its voters.
     pub(super) fn report_if_full(&mut self, cx: &mut Context<'_>, view: &RingView) {
         let is_out = view.process_of(cx.node).is_none();
         if is_out && view.is_full() && !core::mem::replace(&mut self.is_full, true) {

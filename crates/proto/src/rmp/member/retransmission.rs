@@ -23,11 +23,10 @@ pub(super) enum RetransmitTo {
     None,
 }
 
-/// Maximum number of retransmissions that are remembered.
 const MAX_REMEMBERED: usize = 256;
 
 impl Retransmissions {
-    /// Returns the destination of this packet. Retransmissions within the last `span` count.
+    /// Retransmissions within the last `span` count.
     pub(super) fn next(
         &mut self,
         now: Time,

@@ -6,25 +6,24 @@ use super::nack::Nacks;
 use super::own_changes::OwnChanges;
 use super::reformation::{Reformation, Verdict};
 use super::token::{Token, Turn, send_confirm};
-use super::token_loss::{PassTimeout, TokenPass};
+use super::token_loss::PassTimeout;
 use super::view_change::ViewChanges;
 use crate::rmp::context::{Context, Timer};
 use crate::rmp::ids::{Epoch, Process};
-use crate::rmp::packet::{Nack, NewList, Packet};
+use crate::rmp::packet::{NewList, Packet};
 use crate::rmp::ring::{
     Delivery, ListChange, ListChangeKind, Offered, Proposal, Ring, Round, Snapshot,
 };
 use crate::rmp::rpc::Server;
 use crate::{NodeId, SeqNo};
 
-/// A ring, and the protocol state of one of its members.
 #[derive(Debug)]
 pub(crate) struct Session {
-    ring: Ring,
-    token: Token,
-    nacks: Nacks,
-    changes: ViewChanges,
-    reformation: Reformation,
+    pub(crate) ring: Ring,
+    pub(super) token: Token,
+    pub(super) nacks: Nacks,
+    pub(super) changes: ViewChanges,
+    pub(super) reformation: Reformation,
 }
 
 impl Session {
@@ -38,18 +37,6 @@ impl Session {
         }
     }
 
-    pub(crate) fn ring(&self) -> &Ring {
-        &self.ring
-    }
-
-    pub(super) fn ring_mut(&mut self) -> &mut Ring {
-        &mut self.ring
-    }
-
-    pub(super) fn reformation(&self) -> &Reformation {
-        &self.reformation
-    }
-
     /// Returns `true` if the ring works: it is not being reformed, and has its quorum.
     pub(crate) fn is_working(&self) -> bool {
         self.reformation.is_idle() && self.ring.shortage().is_none()
@@ -59,8 +46,7 @@ impl Session {
         self.ring.snapshot(self.reformation.is_idle())
     }
 
-    /// Sends a snapshot of the ring to another node, without the streams if the node is not in the
-    /// ring.
+    /// The streams are left out if the node is not in the ring.
     pub(super) fn send_snapshot(&self, cx: &mut Context<'_>, server: &Server, to: NodeId) {
         let mut snapshot = self.snapshot();
         if snapshot.view.process_of(to).is_some() {
@@ -111,8 +97,6 @@ impl Session {
         self.ring.apply_next(&mut cx.counters.rounds_impossible)
     }
 
-    /// Handles an applied round. Returns `true` if it shows that the token of this member was
-    /// accepted.
     pub(super) fn on_applied(&mut self, cx: &mut Context<'_>, round: &Round) -> bool {
         self.nacks.on_applied(cx);
         self.changes.on_list(round);
@@ -156,7 +140,6 @@ impl Session {
         (Turn { runs, may_wait, is_ready }, changes, refused)
     }
 
-    /// Sends a round if it has content, or is awaited. Returns `true` if it has sent one.
     pub(super) fn take_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -171,7 +154,6 @@ impl Session {
         self.token.take_turn(cx, &mut self.ring, turn, changes_wait)
     }
 
-    /// Handles a round of this ring from `sender`. Returns `true` if it is new.
     pub(super) fn on_round(&mut self, cx: &mut Context<'_>, sender: NodeId, round: Round) -> bool {
         let (at, next) = (round.at, round.next);
         match self.ring.offer(round) {
@@ -186,30 +168,22 @@ impl Session {
         false
     }
 
-    pub(super) fn token_pass(&mut self) -> &mut TokenPass {
-        self.token.pass()
-    }
-
-    /// Repeats a pass of the token that was not accepted in time, or begins a reformation. A member
-    /// that has left (`is_out`) never gives up.
     pub(super) fn on_pass_timer(&mut self, cx: &mut Context<'_>, server: &Server, is_out: bool) {
         if !self.reformation.is_idle() {
             return;
         }
-        match self.token.pass().on_timer(cx, &self.ring, is_out) {
+        match self.token.pass.on_timer(cx, &self.ring, is_out) {
             None => {}
             Some(PassTimeout::Lost) => self.suspect(cx, "the token was not accepted"),
             Some(PassTimeout::Repeat(round)) => {
                 if let Some(joiner) = round.joiner() {
                     self.send_snapshot(cx, server, joiner.process.node);
                 }
-                self.token.pass().repeat(cx, &self.ring, &round);
+                self.token.pass.repeat(cx, &self.ring, &round);
             }
         }
     }
 
-    /// Handles a timer of the token at this member: the end of the wait for more packets, the NULL
-    /// ACK of an idle token, or the confirmation of an accepted one.
     pub(super) fn on_token_timer(&mut self, cx: &mut Context<'_>, timer: Timer) {
         match timer {
             Timer::Batch => self.token.on_batch_timer(),
@@ -228,19 +202,10 @@ impl Session {
         self.nacks.set_timer(cx, &self.ring, self.changes.has_of_members());
     }
 
-    /// Requests missing packets and rounds, or begins a reformation if no member has them.
     pub(super) fn on_nack_timer(&mut self, cx: &mut Context<'_>) {
         if self.reformation.is_idle() && !self.nacks.on_timer(cx, &self.ring) {
             self.suspect(cx, "a missing packet was not retransmitted");
         }
-    }
-
-    pub(super) fn on_nack(&mut self, cx: &mut Context<'_>, sender: NodeId, nack: &Nack) {
-        self.nacks.on_nack(cx, &self.ring, sender, nack);
-    }
-
-    pub(super) fn clear_nacks(&mut self) {
-        self.nacks.clear();
     }
 
     /// Returns `true` if the request for a change of the view is not of an old life of its node.
@@ -252,7 +217,7 @@ impl Session {
             cx.counters.foreign += 1;
             return false;
         }
-        self.enter_life(process)
+        self.changes.enter_life(process)
     }
 
     pub(super) fn on_change_request(
@@ -285,11 +250,6 @@ impl Session {
         Verdict::Advance
     }
 
-    pub(super) fn enter_life(&mut self, process: Process) -> bool {
-        self.changes.enter_life(process)
-    }
-
-    /// Returns `true` if a joiner has to wait for other changes of the members.
     pub(super) fn lets_joiners_wait(&self) -> bool {
         !self.ring.standings().may_change_members()
             || !self.reformation.is_idle()
@@ -300,8 +260,6 @@ impl Session {
         own.request(cx, &self.ring, &mut self.changes);
     }
 
-    /// Repeats the request of this member, or begins a reformation if it gets no answer. Returns
-    /// `true` if it was repeated.
     pub(super) fn on_request_timer(
         &mut self,
         cx: &mut Context<'_>,
@@ -323,12 +281,8 @@ impl Session {
     pub(super) fn suspect(&mut self, cx: &mut Context<'_>, why: &'static str) {
         if self.reformation.is_idle() && self.ring.view().len() > 1 {
             tracing::info!(me = ?self.ring.me(), group = %cx.group, why, "starts a reformation");
-            self.initiate(cx);
+            self.reformation.initiate(cx, &self.ring);
         }
-    }
-
-    pub(super) fn initiate(&mut self, cx: &mut Context<'_>) {
-        self.reformation.initiate(cx, &self.ring);
     }
 
     /// Handles the command of an operator that this ring continue with the voters that it has. All
@@ -349,29 +303,8 @@ impl Session {
             let (me, group) = (self.ring.me(), cx.group);
             tracing::warn!(?me, %group, ?sender, ?lost, "a quorum is forced");
             cx.cancel(Timer::Recovery);
-            self.initiate(cx);
+            self.reformation.initiate(cx, &self.ring);
         }
-    }
-
-    /// Passes an event of a reformation to its state. The initiator of a list that holds has the
-    /// token, and acknowledges the list with a round.
-    pub(super) fn reform(
-        &mut self,
-        event: impl FnOnce(&mut Reformation, &Ring) -> Verdict,
-    ) -> Verdict {
-        let verdict = event(&mut self.reformation, &self.ring);
-        if let Verdict::Holds(proposal) = &verdict {
-            self.token.owe_round(proposal.view.len() > 1);
-        }
-        verdict
-    }
-
-    pub(super) fn wait_in_minority(&mut self, cx: &mut Context<'_>) {
-        self.reformation.wait_in_minority(cx);
-    }
-
-    pub(super) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
-        self.reformation.abandon_ballot(cx);
     }
 
     pub(super) fn form(&mut self, cx: &mut Context<'_>, proposal: Proposal) {
@@ -386,5 +319,4 @@ impl Session {
     }
 }
 
-/// Average number of members other than the token site that answer a joiner.
 const JOINERS_ANSWERED_BY: usize = 2;

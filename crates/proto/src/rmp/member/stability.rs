@@ -9,13 +9,12 @@ use crate::rmp::ring::Ring;
 use crate::rmp::sender::Sender;
 use crate::{Confirmed, Event, SeqNo, Time};
 
-/// Reports that the application waits for.
 #[derive(Debug, Default)]
 pub(super) struct Stability {
     /// Last own message that a requested confirmation covers.
     up_to: Option<SeqNo>,
     /// Last round that assigned places to own packets.
-    last_place: Timestamp,
+    pub(super) last_place: Timestamp,
     /// Last round that assigned places to the covered messages, once all of them have places.
     place: Option<Timestamp>,
     /// Earliest time of the next report of the stable place.
@@ -23,18 +22,8 @@ pub(super) struct Stability {
 }
 
 impl Stability {
-    /// Requests a confirmation once all messages up to `up_to` are at all members.
     pub(super) fn confirm(&mut self, up_to: SeqNo) {
         (self.up_to, self.place) = (Some(up_to), None);
-    }
-
-    pub(super) fn last_place(&self) -> Timestamp {
-        self.last_place
-    }
-
-    /// Records that the round at this place has assigned places to own packets.
-    pub(super) fn on_placed(&mut self, at: Timestamp) {
-        self.last_place = at;
     }
 
     /// Handles a reformation. The packets without a place got one at `at`, if there were any.
@@ -43,7 +32,6 @@ impl Stability {
         self.last_place = at.unwrap_or(self.last_place);
     }
 
-    /// Reports the confirmation if the covered messages are at all members.
     pub(super) fn report_confirmed(&mut self, cx: &mut Context<'_>, ring: &Ring, sender: &Sender) {
         let Some(up_to) = self.up_to else { return };
         if sender.unplaced_from().is_some_and(|first| !first.is_after(up_to)) {
@@ -60,7 +48,6 @@ impl Stability {
         cx.events.push_back(Event::Confirmed(Confirmed { group, up_to, members, incomplete }));
     }
 
-    /// Reports the stable place if it has advanced, at intervals of at least `stable_every`.
     pub(super) fn report_stable(&mut self, cx: &mut Context<'_>, ring: &mut Ring) {
         // A ring without its quorum delivers nothing, and may be given up.
         let Some(up_to) = ring.new_stable().filter(|_| ring.shortage().is_none()) else { return };

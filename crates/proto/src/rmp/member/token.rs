@@ -12,16 +12,15 @@ use crate::rmp::ring::{ListChange, ListChangeKind, Ring, Round, Run, What};
 
 #[derive(Debug, Default)]
 pub(super) struct Token {
-    pass: TokenPass,
+    pub(super) pass: TokenPass,
     /// Round that passed the token to this member, until the acceptance is confirmed.
     unconfirmed: Option<Timestamp>,
     batch: Batch,
     /// `true` if this member sends a round at once. A joiner and the creator of a ring acknowledge
     /// with it that they have the token.
-    owes_round: bool,
+    pub(super) owes_round: bool,
 }
 
-/// Packets that the token site could order and that wait for more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
     /// Number of packets when the last of them arrived.
@@ -31,18 +30,10 @@ struct Batch {
 }
 
 impl Token {
-    /// Creates the state of a member that sends a round as soon as it has the token, if
-    /// `owes_round`.
     pub(super) fn new(owes_round: bool) -> Self {
         Self { owes_round, ..Self::default() }
     }
 
-    /// Lets this member send a round at once when it has the token.
-    pub(super) fn owe_round(&mut self, owes_round: bool) {
-        self.owes_round = owes_round;
-    }
-
-    /// Forgets passes of a ring that was reformed.
     pub(super) fn on_reformed(&mut self, cx: &mut Context<'_>) {
         self.pass.forget(cx);
         (self.unconfirmed, self.batch) = (None, Batch::default());
@@ -51,11 +42,6 @@ impl Token {
         }
     }
 
-    pub(super) fn pass(&mut self) -> &mut TokenPass {
-        &mut self.pass
-    }
-
-    /// Returns `true` if packets that may wait for more are to be ordered now.
     pub(super) fn is_due(&self) -> bool {
         self.batch.is_due || self.owes_round
     }
@@ -125,7 +111,7 @@ impl Token {
         self.send(cx, ring, What::List(changes), next);
     }
 
-    /// Multicasts a round of this member. It is applied like any other.
+    /// A round of this member is applied like any other.
     fn send(&mut self, cx: &mut Context<'_>, ring: &mut Ring, what: What, next: Process) {
         let (me, epoch) = (ring.me(), ring.epoch());
         let round = Round { at: ring.log().next(), site: me, next, what };
@@ -141,8 +127,6 @@ impl Token {
         ring.offer(round);
     }
 
-    /// Handles an applied round. Returns `true` if it shows that the token of this member was
-    /// accepted.
     pub(super) fn on_applied(&mut self, cx: &mut Context<'_>, me: Process, round: &Round) -> bool {
         let is_accepted = self.pass.on_applied(cx, round);
         self.unconfirmed = (round.next == me && round.site != me).then_some(round.at);
@@ -162,30 +146,19 @@ impl Token {
     }
 }
 
-/// Delay of the token at this member, because the application does not keep up.
 #[derive(Debug, Default)]
-pub(super) struct TokenDelay {
-    by: Duration,
-    /// `true` once the token has waited for this time.
-    has_waited: bool,
+pub(crate) struct TokenDelay {
+    pub(crate) by: Duration,
+    pub(super) has_waited: bool,
 }
 
 impl TokenDelay {
-    pub(super) fn set(&mut self, by: Duration) {
-        self.by = by;
-    }
-
-    /// Returns `true` if the token has to wait.
     pub(super) fn holds_token(&self, cx: &mut Context<'_>) -> bool {
         let is_held = !self.by.is_zero() && !self.has_waited;
         if is_held {
             cx.set_no_later(Timer::Slow, self.by);
         }
         is_held
-    }
-
-    pub(super) fn on_timer(&mut self) {
-        self.has_waited = true;
     }
 
     /// Begins anew: the token has moved.
@@ -195,7 +168,6 @@ impl TokenDelay {
     }
 }
 
-/// Packets that a token site can order in its turn.
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) runs: Vec<Run>,
@@ -205,7 +177,6 @@ pub(super) struct Turn {
     pub(super) is_ready: bool,
 }
 
-/// Reports to `site` that the token of its round `at` was accepted.
 pub(super) fn send_confirm(cx: &mut Context<'_>, site: NodeId, epoch: Epoch, at: Timestamp) {
     cx.counters.confirms_sent += 1;
     cx.unicast(site, &Packet::Confirm { epoch, at });

@@ -10,44 +10,31 @@ use crate::rmp::ids::{Epoch, Timestamp};
 use crate::rmp::packet::Packet;
 use crate::rmp::ring::{Ring, Round};
 
-/// Pass of the token by this member.
 #[derive(Debug, Default)]
 pub(super) struct TokenPass {
     /// Last round of this member, until its token is known to be accepted.
-    round: Option<Timestamp>,
-    /// Number of repetitions of that round.
+    pub(super) round: Option<Timestamp>,
     tries: u32,
 }
 
-/// Follow-up of a pass that was not accepted in time.
 #[derive(Debug)]
 pub(super) enum PassTimeout {
-    /// The round is to be sent again.
     Repeat(Round),
-    /// All tries are used up.
     Lost,
 }
 
 impl TokenPass {
-    /// Records that `round` has passed the token.
     pub(super) fn begin(&mut self, cx: &mut Context<'_>, epoch: Epoch, round: &Round) {
         (self.round, self.tries) = (Some(round.at), 0);
         cx.timing.on_passed(cx.now, epoch, round.at, round.next);
         cx.set(Timer::Pass, cx.timing.pass_timeout(cx.config, 0));
     }
 
-    /// Forgets a pass in a ring that was reformed.
     pub(super) fn forget(&mut self, cx: &mut Context<'_>) {
         self.round = None;
         cx.cancel(Timer::Pass);
     }
 
-    /// Returns `true` until the token is known to be accepted.
-    pub(super) fn is_pending(&self) -> bool {
-        self.round.is_some()
-    }
-
-    /// Handles an applied round. Returns `true` if it shows that the token was accepted.
     pub(super) fn on_applied(&mut self, cx: &mut Context<'_>, round: &Round) -> bool {
         let is_accepted = self.round.is_some_and(|at| round.at > at);
         if is_accepted {
@@ -56,7 +43,6 @@ impl TokenPass {
         is_accepted
     }
 
-    /// Handles a Confirm of the round `at`. Returns `true` if it shows that the token was accepted.
     pub(super) fn on_confirm(&mut self, cx: &mut Context<'_>, at: Timestamp) -> bool {
         let is_accepted = self.round == Some(at);
         if is_accepted {
@@ -86,7 +72,6 @@ impl TokenPass {
         Some(PassTimeout::Repeat(ring.log().at(at)?.clone()))
     }
 
-    /// Sends the round again to the next token site.
     pub(super) fn repeat(&self, cx: &mut Context<'_>, ring: &Ring, round: &Round) {
         cx.counters.rounds_resent += 1;
         cx.unicast(round.next.node, &Packet::of_round(ring.epoch(), round));

@@ -10,7 +10,6 @@ use crate::rmp::locks::Locks;
 use crate::rmp::ring::{ListChange, ListChangeKind, MAX_CHANGES, Ring, RingView, Round};
 use crate::{NodeId, SeqNo};
 
-/// Last request of each process.
 #[derive(Debug, Default)]
 pub(super) struct ViewChanges {
     waiting: BTreeMap<Process, Waiting>,
@@ -20,7 +19,6 @@ pub(super) struct ViewChanges {
 #[derive(Debug)]
 struct Waiting {
     change: ListChange,
-    /// Number of requests that arrived before it.
     arrived: u64,
 }
 
@@ -36,7 +34,7 @@ pub(super) fn is_answered(request: u32, last: u32) -> bool {
     request == 0 || (last != 0 && SeqNo(last).distance_from(SeqNo(request)) >= 0)
 }
 
-/// Maximum number of processes whose requests are kept. Processes repeat requests that are refused.
+/// Processes repeat requests that are refused.
 const MAX_REQUESTS: usize = 1024;
 
 impl ViewChanges {
@@ -55,10 +53,6 @@ impl ViewChanges {
         self.arrivals += 1;
         self.waiting.insert(change.process, Waiting { change, arrived });
         true
-    }
-
-    fn remove(&mut self, process: Process) {
-        self.waiting.remove(&process);
     }
 
     /// Removes the requests of other lives of a node. Returns `false` if a later life than
@@ -100,7 +94,7 @@ impl ViewChanges {
                 is_in && is_answered(change.request, ring.standings().answered(process));
             let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
             if is_answered || (!is_joining && !is_in) {
-                self.remove(process);
+                self.waiting.remove(&process);
                 continue;
             }
             if change.kind.is_of_members() {
@@ -138,20 +132,20 @@ impl ViewChanges {
         };
         let old = view.process_of(process.node);
         if ring.is_over(process) {
-            self.remove(process);
+            self.waiting.remove(&process);
             cx.counters.foreign += 1;
             return None;
         }
         // A voter beyond the electorate waits until another voter is gone.
         if view.is_full() && member.is_voter && view.process_of(member.process.node).is_none() {
-            self.remove(process);
+            self.waiting.remove(&process);
             cx.counters.voters_refused += 1;
             refused.push(process.node);
             return None;
         }
         match old {
             Some(old) if old.follows(process) => {
-                self.remove(process);
+                self.waiting.remove(&process);
                 cx.counters.foreign += 1;
                 None
             }
@@ -162,7 +156,7 @@ impl ViewChanges {
                 may_change.then_some(ListChange { process: old, request, kind })
             }
             None if view.len() >= RingView::MAX_MEMBERS => {
-                self.remove(process);
+                self.waiting.remove(&process);
                 cx.counters.members_refused += 1;
                 refused.push(process.node);
                 None
@@ -177,7 +171,6 @@ impl ViewChanges {
         waiting.into_iter().map(|it| it.change).collect()
     }
 
-    /// Returns `true` if a process waits to join or to leave.
     pub(super) fn has_of_members(&self) -> bool {
         self.waiting.values().any(|it| it.change.kind.is_of_members())
     }

@@ -27,7 +27,6 @@ impl Packet {
         self.encode_with(0, out, group, origin.into(), version);
     }
 
-    /// Appends the datagram with additional `flags` in its header to `out`.
     pub(crate) fn encode_with(
         &self,
         flags: u8,

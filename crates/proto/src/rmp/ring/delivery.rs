@@ -4,33 +4,26 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::log::ListChange;
-use super::stream::Whole;
+use super::stream::Data;
 use super::view::{Member, Quorum, RingView};
 use crate::SeqNo;
 use crate::rmp::ids::{Epoch, Place, Process, Timestamp};
 use crate::rmp::locks::{LockName, LockNews};
 
-/// An entry of the queue for delivery in the total order.
 #[derive(Clone, Debug)]
 pub(crate) enum Queued {
-    /// A packet with a place.
     Packet {
-        /// Round that assigned the place.
         round: Timestamp,
         place: Place,
         source: Process,
         seqno: SeqNo,
     },
-    /// A change of the view.
     View {
-        /// Round that made the change.
         round: Timestamp,
         /// The change. Boxed, because packets are many and views are few.
         event: Box<ViewEvent>,
     },
-    /// A flushed guest.
     Flushed {
-        /// Round that flushed it.
         round: Timestamp,
         source: Process,
     },
@@ -39,9 +32,7 @@ pub(crate) enum Queued {
 #[derive(Clone, Debug)]
 pub(crate) enum Delivery {
     Message(DeliveredMessage),
-    /// A change of the view.
     View(Box<ViewEvent>),
-    /// The outcome of a lock request.
     Lock {
         /// Process that made the request.
         process: Process,
@@ -51,21 +42,19 @@ pub(crate) enum Delivery {
     },
 }
 
-/// A message that is delivered.
 #[derive(Clone, Debug)]
 pub(crate) struct DeliveredMessage {
     pub(crate) source: Process,
-    pub(crate) whole: Whole,
+    /// The whole message.
+    pub(crate) data: Data,
     /// Round that assigned its place; `None` if the message did not wait for one.
     pub(crate) round: Option<Timestamp>,
     /// Its place, if all messages before it were delivered first.
     pub(crate) place: Option<Place>,
 }
 
-/// A lock that a delivered view has granted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    /// Round of the view.
     pub(crate) round: Timestamp,
     pub(crate) name: LockName,
     pub(crate) holder: Process,

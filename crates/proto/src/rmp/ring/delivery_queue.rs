@@ -14,20 +14,16 @@ use crate::rmp::ids::{Place, Process, Timestamp};
 use crate::rmp::locks::{LockChange, LockNews, Locks};
 use crate::rmp::qos::Qos;
 
-/// Everything that has a place and was not delivered yet.
 #[derive(Debug)]
 pub(super) struct DeliveryQueue {
     me: Process,
     queue: VecDeque<Queued>,
     /// `true` if the list of a reformation holds and its view was not delivered yet.
     is_forming: bool,
-    /// Locks of the last delivered view.
     shown_locks: Locks,
     /// Granted locks, until enough members are known to have the grant.
     grants: VecDeque<Grant>,
-    /// Members of the last delivered view. Nothing from other sources is delivered.
     shown: BTreeSet<Process>,
-    /// `true` if that view has no quorum.
     is_shown_short: bool,
     /// `true` if that view does not contain this member. Nothing more is delivered to it.
     is_out: bool,
@@ -35,11 +31,9 @@ pub(super) struct DeliveryQueue {
     /// members that must have taken the token since. A member that has taken it counts itself, and
     /// waits for the others.
     awaited: (Timestamp, usize),
-    /// Place of the last view or ordered message that was delivered.
     delivered: Timestamp,
 }
 
-/// The state of the ring after the last applied round.
 pub(super) struct Applied<'a> {
     pub(super) view: &'a RingView,
     pub(super) standings: &'a Standings,
@@ -49,7 +43,6 @@ pub(super) struct Applied<'a> {
 }
 
 impl DeliveryQueue {
-    /// Creates a queue that has delivered nothing to the member `me`.
     pub(super) fn new(me: Process, locks: Locks) -> Self {
         Self {
             me,
@@ -77,7 +70,6 @@ impl DeliveryQueue {
         self.is_out
     }
 
-    /// Returns the packets that wait, in order.
     pub(super) fn packets(&self) -> impl Iterator<Item = (Process, SeqNo)> {
         self.queue.iter().filter_map(|queued| match queued {
             Queued::Packet { source, seqno, .. } => Some((*source, *seqno)),
@@ -131,15 +123,11 @@ impl DeliveryQueue {
         self.is_forming = true;
     }
 
-    /// Returns `true` if a message or a lock, here or elsewhere, waits for more members to take the
-    /// token.
     pub(super) fn waits_for_passes(&self, standings: &Standings) -> bool {
         let (round, takers) = self.awaited;
         standings.awaits(round, takers) || matches!(self.queue.front(), Some(Queued::Packet { .. }))
     }
 
-    /// Returns the messages and views that can be delivered now, in order. `arrived` is a packet
-    /// that may be delivered even if packets before it are missing.
     pub(super) fn deliver(
         &mut self,
         ring: &mut Applied<'_>,
@@ -233,7 +221,6 @@ impl DeliveryQueue {
         Some(Delivery::Lock { process, request, news: LockNews { name, change } })
     }
 
-    /// Delivers a view. Returns `true` if it contains this member.
     fn show(
         &mut self,
         ring: &mut Applied<'_>,
@@ -280,12 +267,12 @@ impl DeliveryQueue {
             return false;
         }
         let stream = ring.sources.get_mut(source).expect("it was there");
-        let Some(whole) = stream.take_whole_around(seqno) else { return false };
+        let Some(data) = stream.take_whole_around(seqno) else { return false };
         // Below total order, other members may have delivered the message at another place.
-        let place = Some(place).filter(|_| whole.qos >= Qos::TotallyOrdered);
+        let place = Some(place).filter(|_| data.qos >= Qos::TotallyOrdered);
         self.delivered = place.map_or(self.delivered, |place| place.at);
         let round = Some(round);
-        out.push(Delivery::Message(DeliveredMessage { source, whole, round, place }));
+        out.push(Delivery::Message(DeliveredMessage { source, data, round, place }));
         true
     }
 
@@ -307,12 +294,8 @@ impl DeliveryQueue {
         }
         let Some(stream) = ring.sources.get_mut(source) else { return };
         let (round, place) = (None, None);
-        out.extend(
-            stream
-                .take_early(arrived)
-                .into_iter()
-                .map(|whole| Delivery::Message(DeliveredMessage { source, whole, round, place })),
-        );
+        let message = |data| Delivery::Message(DeliveredMessage { source, data, round, place });
+        out.extend(stream.take_early(arrived).into_iter().map(message));
     }
 
     /// Returns `true` if enough members are known to have everything that this round orders.

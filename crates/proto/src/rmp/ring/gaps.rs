@@ -17,11 +17,9 @@ pub(crate) struct Gaps {
     pub(crate) runs: Vec<Run>,
 }
 
-/// Maximum number of packets that are requested at once.
 const GAPS_LIMIT: usize = 256;
 
 impl Gaps {
-    /// Returns everything that is missing and known to exist.
     pub(super) fn new(log: &Log, sources: &Sources, view: &RingView) -> Self {
         let from = log.next();
         let mut gaps = Self { from, to: log.gap_end().unwrap_or(from), runs: Vec::new() };
@@ -37,7 +35,6 @@ impl Gaps {
         gaps
     }
 
-    /// Returns everything that a member lacks to reach `target`.
     pub(super) fn up_to(target: &Position, log: &Log, sources: &Sources, view: &RingView) -> Self {
         let from = log.next();
         let mut gaps = Self { from, to: target.next.max(from), runs: Vec::new() };

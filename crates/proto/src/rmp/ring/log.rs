@@ -98,11 +98,9 @@ pub(crate) const MAX_CHANGES: usize = 16;
 pub(crate) enum Offered {
     New,
     Known,
-    /// Too far ahead to be kept.
     TooFar,
 }
 
-/// Maximum number of rounds ahead of the next one that are kept.
 const MAX_EARLY: usize = 1024;
 
 impl Round {
@@ -148,7 +146,6 @@ impl Round {
 }
 
 impl ListChangeKind {
-    /// Returns `true` if it adds or removes a member.
     pub(crate) fn is_of_members(&self) -> bool {
         matches!(self, Self::Join { .. } | Self::Leave)
     }
@@ -162,7 +159,6 @@ impl Run {
 }
 
 impl Log {
-    /// Creates a log in which `next` is the next place.
     pub(crate) fn new(next: Timestamp) -> Self {
         Self { next, rounds: VecDeque::new(), early: BTreeMap::new() }
     }
@@ -187,7 +183,6 @@ impl Log {
         self.early.get(&self.next)
     }
 
-    /// Drops the next round, which is impossible.
     pub(crate) fn reject(&mut self) {
         self.early.remove(&self.next);
     }
@@ -208,17 +203,14 @@ impl Log {
         (known - self.early.len()) as u64
     }
 
-    /// Returns `true` if rounds have arrived that cannot be applied yet.
     pub(crate) fn has_early(&self) -> bool {
         !self.early.is_empty()
     }
 
-    /// Returns the rounds that cannot be applied yet, in order.
     pub(crate) fn early(&self) -> impl Iterator<Item = &Round> {
         self.early.values()
     }
 
-    /// Returns the end of the first gap between rounds, if there is one.
     pub(crate) fn gap_end(&self) -> Option<Timestamp> {
         let (first, _) = self.early.first_key_value()?;
         (*first > self.next).then_some(*first)
@@ -237,7 +229,7 @@ impl Log {
         known.filter(move |round| round.at >= from && round.at < to)
     }
 
-    /// Forgets and returns the rounds up to `stable`, which all members have.
+    /// All members have the rounds up to `stable`.
     pub(crate) fn forget_to(&mut self, stable: Timestamp) -> Vec<Round> {
         // The last one stays, because it names the token holder to any member that requests it.
         let count = self.rounds.iter().take_while(|round| round.at <= stable).count();

@@ -42,10 +42,9 @@ pub(super) use self::log::{MAX_CHANGES, Offered};
 pub use self::snapshot::{Accepted, GuestState, Position, Proposal, Snapshot, SourceState};
 pub(super) use self::sources::GuestArrival;
 pub use self::stream::Data;
-pub(super) use self::stream::{Arrival, MAX_SLOTS, Whole};
+pub(super) use self::stream::{Arrival, MAX_SLOTS};
 pub use self::view::{Member, Quorum, RingView};
 
-/// A ring from the perspective of one member.
 #[derive(Debug)]
 pub(super) struct Ring {
     me: Process,
@@ -61,13 +60,10 @@ pub(super) struct Ring {
     /// Last life of each node that has taken the token and is no longer a member. A request of such
     /// a life to join is an old one.
     over: Recent<NodeId, u64>,
-    /// Place of the last stability report.
     reported_stable: Timestamp,
-    /// Number of consecutive NULL ACKs.
     nulls: usize,
 }
 
-/// Maximum number of nodes whose last life is remembered. The oldest entries are forgotten.
 const MAX_OVER: usize = 4096;
 
 impl Ring {
@@ -86,8 +82,6 @@ impl Ring {
         Self::entered(founder.process, snapshot, first_number)
     }
 
-    /// Creates the ring of a snapshot that contains `me` as a member. Packets of later joiners are
-    /// numbered from `first_number`.
     pub(super) fn entered(me: Process, snapshot: Snapshot, first_number: SeqNo) -> Self {
         let Snapshot { view, next, ordered, token, guests, .. } = snapshot;
         let last = Timestamp(next.0.saturating_sub(1));
@@ -120,7 +114,6 @@ impl Ring {
         ring
     }
 
-    /// Returns everything that a joiner needs. `is_working` is `true` if the ring works.
     pub(super) fn snapshot(&self, is_working: bool) -> Snapshot {
         Snapshot {
             view: self.view.clone(),
@@ -142,7 +135,6 @@ impl Ring {
         self.view.epoch
     }
 
-    /// Returns the view after the last applied round.
     pub(super) fn view(&self) -> &RingView {
         &self.view
     }
@@ -284,8 +276,7 @@ impl Ring {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    /// Returns `true` if the token has gone round without work, so that every member is known to
-    /// have everything.
+    /// The token has gone round without work, so every member is known to have everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
@@ -297,8 +288,6 @@ impl Ring {
         queue.deliver(&mut applied, arrived)
     }
 
-    /// Ends the delivery if this member has left a ring without a quorum and cannot receive the
-    /// view of its departure. Returns `true` if it has ended the delivery.
     pub(super) fn leave_unseen(&mut self) -> bool {
         let (queue, applied) = self.parts();
         queue.leave_unseen(&applied)
@@ -309,7 +298,6 @@ impl Ring {
         queue.push_view(applied, round, event);
     }
 
-    /// Returns the queue of deliveries, and what they follow from.
     fn parts(&mut self) -> (&mut DeliveryQueue, Applied<'_>) {
         let Self { view, standings, sources, deliveries, ordered, .. } = self;
         (deliveries, Applied { view, standings, sources, is_empty: *ordered == Timestamp(0) })
@@ -468,7 +456,6 @@ impl Ring {
         self.show_later(round.at, ViewEvent { joined, left, answered, ..view });
     }
 
-    /// Forgets everything that all members have.
     fn settle(&mut self) {
         let last = self.log.last().map_or(self.standings.settled(), |round| round.at);
         let Some(settled) = self.standings.settle(last) else { return };

@@ -22,7 +22,6 @@ pub(crate) struct Sources {
     /// Callers that are not members, with the last round that assigned a place to one of their
     /// packets; `None` before the first.
     guests: BTreeMap<Process, Option<Timestamp>>,
-    /// Guests that were flushed, the latest at the back.
     former: VecDeque<Process>,
     /// Sources that are gone, with the round that removed them.
     gone: BTreeMap<Process, Timestamp>,
@@ -32,22 +31,17 @@ pub(crate) struct Sources {
 pub(crate) enum GuestArrival {
     /// Result of the stream, like for a packet of a member.
     Kept(Arrival),
-    /// The guest is unknown, and this is not its first packet.
     Unknown,
     /// The guest was flushed before, or a later life of its node is a guest.
     Replayed,
-    /// The maximum number of tentative guests is reached.
     Full,
 }
 
 impl Sources {
-    /// Adds a source whose first packet without a place is `ordered_to`, and whose packets before
-    /// `open_from` are over.
     pub(super) fn insert(&mut self, source: Process, open_from: SeqNo, ordered_to: SeqNo) {
         self.streams.insert(source, Stream::new(open_from, ordered_to));
     }
 
-    /// Inserts a data packet. Returns `None` if its source is unknown here.
     pub(crate) fn insert_packet(
         &mut self,
         source: Process,

@@ -7,7 +7,6 @@ use super::view::RingView;
 use crate::NodeId;
 use crate::rmp::ids::{Process, Timestamp};
 
-/// Acceptance state of all members.
 #[derive(Debug)]
 pub(crate) struct Standings {
     me: Process,
@@ -18,7 +17,6 @@ pub(crate) struct Standings {
     last_change: (Timestamp, usize),
 }
 
-/// Acceptance state of a member.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     /// The member has nothing from before this place.
@@ -57,7 +55,7 @@ impl Standings {
         self.members.remove(&process);
     }
 
-    /// Records a change of the members by the round `at`. Before it, there were `voters` voters.
+    /// Before the change, there were `voters` voters.
     pub(super) fn on_members_changed(&mut self, at: Timestamp, voters: usize) {
         self.last_change = (at, voters);
     }
@@ -68,14 +66,12 @@ impl Standings {
         }
     }
 
-    /// Records a round of `site`, which has everything up to it.
     pub(super) fn on_round(&mut self, site: Process, at: Timestamp) {
         if let Some(standing) = self.members.get_mut(&site) {
             standing.accepted = at;
         }
     }
 
-    /// Records that all members of `view`, which was formed at `at`, have everything.
     pub(super) fn on_formed(&mut self, view: &RingView, at: Timestamp) {
         self.members.retain(|process, _| view.contains(*process));
         for standing in self.members.values_mut() {
@@ -107,13 +103,11 @@ impl Standings {
         self.members.get(&process).map_or(0, |standing| standing.request)
     }
 
-    /// Returns the other members that are not known to have everything up to `place`.
     pub(crate) fn others_before(&self, place: Timestamp) -> impl Iterator<Item = NodeId> {
         let others = self.others().filter(move |(_, standing)| standing.accepted < place);
         others.map(|(process, _)| process.node)
     }
 
-    /// Returns the number of other members that were in the ring at `place`.
     pub(crate) fn others_since(&self, place: Timestamp) -> usize {
         self.others().filter(|(_, standing)| standing.since <= place).count()
     }
@@ -125,12 +119,10 @@ impl Standings {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
     }
 
-    /// Returns `true` if a member may be added or removed now.
     pub(crate) fn may_change_members(&self) -> bool {
         self.last_change.0 <= self.settled
     }
 
-    /// Returns `true` if a member is known to have everything up to `place`.
     pub(super) fn has_accepted(&self, process: Process, place: Timestamp) -> bool {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= place)
     }

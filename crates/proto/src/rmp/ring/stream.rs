@@ -24,13 +24,11 @@ pub(crate) struct Stream {
     base: SeqNo,
     slots: VecDeque<Slot>,
     ordered_to: SeqNo,
-    /// Beginning of the message that has a place only in part.
+    /// Beginning of the message of which only a part has a place.
     open_from: SeqNo,
     delivered_to: SeqNo,
     stable_to: SeqNo,
-    /// First number of the window that was not received.
     unbroken_to: SeqNo,
-    /// Number of missing packets in the window.
     holes: usize,
     held_bytes: usize,
 }
@@ -63,21 +61,10 @@ pub struct Data {
     pub payload: Bytes,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Whole {
-    /// Its number among the messages of its source.
-    pub(crate) number: SeqNo,
-    pub(crate) qos: Qos,
-    pub(crate) handler: Option<Handler>,
-    pub(crate) is_call: bool,
-    pub(crate) payload: Bytes,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     New,
     Duplicate,
-    /// Too far ahead to be kept.
     TooFar,
 }
 
@@ -143,7 +130,6 @@ impl Stream {
         self.ordered_to.plus(here.count() as u32)
     }
 
-    /// Returns the number after the last one that was ever received.
     pub(crate) fn end(&self) -> SeqNo {
         self.base.plus(self.slots.len() as u32)
     }
@@ -177,7 +163,6 @@ impl Stream {
         numbers.take(limit.min(self.holes + beyond)).collect()
     }
 
-    /// Records that everything before `to` has its place.
     pub(crate) fn order_to(&mut self, to: SeqNo) {
         let count = to.distance_from(self.base).max(0) as usize;
         self.reach(count.min(MAX_SLOTS));
@@ -190,7 +175,6 @@ impl Stream {
         }
     }
 
-    /// Records that everything before `to` is at all members.
     pub(crate) fn settle_to(&mut self, to: SeqNo) {
         self.stable_to = self.stable_to.later(to);
         self.forget();
@@ -204,8 +188,7 @@ impl Stream {
             || self.packet(self.delivered_to).is_some_and(|data| !data.qos.is_ordered())
     }
 
-    /// Takes the undelivered messages that can be delivered without a place in the total order.
-    pub(crate) fn take_early(&mut self, arrived: Option<SeqNo>) -> Vec<Whole> {
+    pub(crate) fn take_early(&mut self, arrived: Option<SeqNo>) -> Vec<Data> {
         let mut early = Vec::new();
         if let Some(seqno) = arrived
             && self.packet(seqno).is_some_and(|data| data.qos == Qos::Unordered)
@@ -223,32 +206,27 @@ impl Stream {
     }
 
     /// Takes the message that contains this packet, if it is complete and undelivered.
-    pub(crate) fn take_whole_around(&mut self, seqno: SeqNo) -> Option<Whole> {
+    pub(crate) fn take_whole_around(&mut self, seqno: SeqNo) -> Option<Data> {
         let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
         let last = self.bound(seqno, |data| data.is_last, |at| at.plus(1))?;
         let (from, to) = (self.place(first), self.place(last));
         if self.slots[from].is_delivered {
             return None;
         }
-        let data = self.slots[to].data.as_ref().expect("the bound is here");
-        let (number, qos, handler, is_call) = (data.message, data.qos, data.handler, data.is_call);
-        let payload = match from == to {
-            true => data.payload.clone(),
-            false => {
-                let pieces = self.slots.range(from..=to).filter_map(|slot| slot.data.as_ref());
-                Bytes::from(pieces.map(|data| &data.payload[..]).collect::<Vec<_>>().concat())
-            }
-        };
+        let mut data = self.slots[to].data.clone().expect("the bound is here");
+        if from < to {
+            let pieces = self.slots.range(from..=to).filter_map(|slot| slot.data.as_ref());
+            let pieces: Vec<&[u8]> = pieces.map(|data| &data.payload[..]).collect();
+            (data.is_first, data.payload) = (true, pieces.concat().into());
+        }
         self.slots.range_mut(from..=to).for_each(|slot| slot.is_delivered = true);
         while self.slot(self.delivered_to).is_some_and(|slot| slot.is_delivered) {
             self.delivered_to = self.delivered_to.next();
         }
         self.forget();
-        Some(Whole { number, qos, handler, is_call, payload })
+        Some(data)
     }
 
-    /// Returns the first fragment of the request or reply that ends with this packet, if
-    /// undelivered.
     pub(crate) fn head_of_call(&self, seqno: SeqNo) -> Option<Bytes> {
         self.ends_undelivered(seqno)?;
         let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
@@ -292,7 +270,6 @@ impl Stream {
         kept.find_map(|slot| slot.data.as_ref()).map(|data| data.message)
     }
 
-    /// Returns the number of bytes of the kept messages.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }

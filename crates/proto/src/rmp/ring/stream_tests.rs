@@ -18,7 +18,7 @@ fn single(qos: Qos, payload: &'static str) -> Data {
     packet(qos, true, true, payload)
 }
 
-fn texts(whole: Vec<Whole>) -> Vec<String> {
+fn texts(whole: Vec<Data>) -> Vec<String> {
     whole.iter().map(|it| String::from_utf8(it.payload.to_vec()).expect("text")).collect()
 }
 

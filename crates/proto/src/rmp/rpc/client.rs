@@ -18,19 +18,16 @@ use crate::rmp::request::{Answer, Outcome, RequestId, RequestOptions};
 use crate::rmp::sender::{Outgoing, Sender};
 use crate::{NodeId, SeqNo, Time};
 
-/// Requests of this node to one group.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     pending: BTreeMap<u32, Pending>,
-    /// A member that forwards packets, named by the application.
-    via: Option<NodeId>,
+    pub(super) via: Option<NodeId>,
 }
 
 #[derive(Debug)]
 struct Pending {
     options: RequestOptions,
     payload: Bytes,
-    /// The last message that contained it.
     message: SeqNo,
     deadline: Time,
     retry_at: Time,
@@ -38,7 +35,6 @@ struct Pending {
     arriving: Option<ReplyReassembly>,
 }
 
-/// A reply of which a part has arrived.
 #[derive(Debug)]
 struct ReplyReassembly {
     from: NodeId,
@@ -47,7 +43,6 @@ struct ReplyReassembly {
 }
 
 impl ReplyReassembly {
-    /// Returns the offset of the first missing byte.
     fn received_to(&self) -> u32 {
         let mut end = 0;
         for (offset, bytes) in &self.fragments {
@@ -81,10 +76,6 @@ impl Client {
         waiting.min_by_key(|other| other.wrapping_sub(number) as i32).unwrap_or(number)
     }
 
-    pub(super) fn via(&self) -> Option<NodeId> {
-        self.via
-    }
-
     pub(crate) fn held_bytes(&self) -> usize {
         self.pending.values().map(|request| request.payload.len()).sum()
     }
@@ -113,7 +104,6 @@ impl Client {
         self.queue(cx, sender, number);
     }
 
-    /// Queues the message of a request, possibly again.
     fn queue(&mut self, cx: &Context<'_>, sender: &mut Sender, number: u32) {
         let oldest = self.oldest(number);
         let Some(pending) = self.pending.get_mut(&number) else { return };
@@ -133,7 +123,6 @@ impl Client {
         self.set_timer(cx);
     }
 
-    /// Sets the timer for the next repetition or timeout of a request.
     pub(crate) fn set_timer(&self, cx: &mut Context<'_>) {
         match self.pending.values().map(|it| it.deadline.min(it.retry_at)).min() {
             Some(at) => cx.set_at(Timer::Call, at),
@@ -141,8 +130,6 @@ impl Client {
         }
     }
 
-    /// Repeats the requests whose answers are overdue, and gives up those that have waited too
-    /// long.
     pub(crate) fn on_timer(&mut self, cx: &mut Context<'_>, sender: &mut Sender) {
         let numbers: Vec<u32> = self.pending.keys().copied().collect();
         for number in numbers {
@@ -219,7 +206,6 @@ impl Client {
         }
     }
 
-    /// Handles an acknowledgment or a fragment of a reply from a member.
     pub(crate) fn on_ack(&mut self, cx: &mut Context<'_>, from: NodeId, ack: NonMemberAck) {
         match ack {
             NonMemberAck::Placed { .. } => {}
@@ -260,7 +246,6 @@ impl Client {
     }
 }
 
-/// Maximum interval between two repetitions of a request.
 const MOST_RETRY: Duration = Duration::from_secs(2);
 /// Maximum distance of a reply fragment from the first missing byte.
 const REPLY_WINDOW_BYTES: u32 = 128 << 10;

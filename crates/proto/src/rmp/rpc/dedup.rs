@@ -11,7 +11,6 @@ use crate::rmp::ids::Process;
 use crate::rmp::locks::Handler;
 use crate::rmp::request::{RequestId, Seen, Sight};
 
-/// Request state of all callers.
 #[derive(Debug, Default)]
 pub(super) struct RequestTable {
     callers: BTreeMap<CallerStart, Caller>,
@@ -41,14 +40,12 @@ struct Caller {
 #[derive(Debug)]
 pub(super) struct Entry {
     handler: Handler,
-    /// The payload, until the request is answered.
     payload: Option<Bytes>,
     /// `true` if another member held the handler's lock when the request was delivered.
     pub(super) was_held: bool,
     /// `true` if the application was requested to reply.
     pub(super) is_reported: bool,
     pub(super) answered_by: Option<Process>,
-    /// This member's own reply.
     pub(super) reply: Option<Bytes>,
 }
 
@@ -62,7 +59,6 @@ impl RequestTable {
         callers.into_iter().map(|(_, node, seen)| (node, seen)).collect()
     }
 
-    /// Adds the delivered requests that a joiner receives.
     pub(super) fn enter(&mut self, seen: Vec<(NodeId, Seen)>) {
         for (node, seen) in seen {
             self.clock += 1;
@@ -154,7 +150,6 @@ impl RequestTable {
         self.callers.get_mut(&key)?.entries.get_mut(&id.number)
     }
 
-    /// Returns the incarnation of the caller that has made this request.
     fn key(&self, id: RequestId) -> Option<CallerStart> {
         let start = |first| CallerStart { node: id.caller, first };
         let mut starts = self.callers.range(start(0)..=start(u32::MAX));
@@ -222,7 +217,6 @@ impl RequestTable {
     }
 }
 
-/// Maximum number of callers that are remembered.
 const MAX_CALLERS: usize = 1024;
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ pub(crate) enum Envelope {
     Answered(RequestId),
 }
 
-/// Size of the largest envelope in bytes.
 pub(crate) const ENVELOPE_BYTES: usize = 13;
 
 impl Envelope {
@@ -45,7 +44,6 @@ impl Envelope {
         out.into()
     }
 
-    /// Decodes the envelope. Returns it and the payload.
     pub(crate) fn open(mut payload: Bytes) -> Option<(Self, Bytes)> {
         let (kind, number) = (payload.try_get_u8().ok()?, payload.try_get_u32().ok()?);
         let envelope = match kind {

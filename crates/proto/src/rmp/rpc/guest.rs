@@ -22,21 +22,18 @@ use crate::rmp::ring::Data;
 use crate::rmp::sender::Sender;
 use crate::{NodeId, SeqNo, ViewChangeKind};
 
-/// State of a caller that is not a member.
 #[derive(Debug)]
 pub(crate) struct Guest {
     me: Process,
-    client: Client,
-    sender: Sender,
+    pub(crate) client: Client,
+    pub(crate) sender: Sender,
     /// Packets without a place, by number.
     packets: BTreeMap<u32, Data>,
     /// The ring that answered; `None` before the first answer: any ring of the group.
     epoch: Option<Epoch>,
-    /// Node of the last answer.
     answered_by: Option<NodeId>,
-    /// Other nodes in the group, as reported by the membership provider.
     known: BTreeSet<NodeId>,
-    is_over: bool,
+    pub(crate) is_over: bool,
 }
 
 impl Guest {
@@ -51,23 +48,6 @@ impl Guest {
             known: BTreeSet::new(),
             is_over: false,
         }
-    }
-
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Returns the requests of a caller that becomes a member.
-    pub(crate) fn into_client(self) -> Client {
-        self.client
-    }
-
-    pub(crate) fn sender(&self) -> &Sender {
-        &self.sender
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
     }
 
     pub(crate) fn request(
@@ -88,7 +68,6 @@ impl Guest {
         self.is_over = true;
     }
 
-    /// Handles a node that has joined the group or left it, as reported by the membership provider.
     pub(crate) fn on_node(&mut self, node: NodeId, kind: ViewChangeKind) {
         match kind {
             ViewChangeKind::Joined => self.known.insert(node),
@@ -153,7 +132,6 @@ impl Guest {
         self.forget_if_idle(cx);
     }
 
-    /// Lets this node forget the group after a time if no request waits.
     fn forget_if_idle(&self, cx: &mut Context<'_>) {
         if self.client.len() == 0 {
             cx.set_no_later(Timer::Forget, cx.config.call_forget);
@@ -177,7 +155,7 @@ impl Guest {
     }
 
     fn packet(&self, seqno: SeqNo, data: Data) -> Packet {
-        let is_first = seqno == self.sender.first_number() && data.qos != Qos::Unreliable;
+        let is_first = seqno == self.sender.first && data.qos != Qos::Unreliable;
         let data = DataPacket { source: self.me, seqno, data };
         Packet::NonMemberData(NonMemberData::Data { epoch: self.epoch, is_first, data })
     }
@@ -188,7 +166,7 @@ impl Guest {
         cx.multicast(packet);
         let known = self.known.iter().next().copied();
         let other = self.answered_by.or(known).filter(|_| is_again);
-        if let Some(node) = self.client.via().or(other) {
+        if let Some(node) = self.client.via.or(other) {
             cx.unicast_to_forward(node, packet);
         }
     }

@@ -4,7 +4,6 @@ use alloc::collections::BTreeMap;
 
 use crate::{GroupId, Incarnation, Origin, SeqNo};
 
-/// Number of the next request to each group.
 #[derive(Debug)]
 pub(crate) struct RequestNumbers {
     next: BTreeMap<GroupId, u32>,
@@ -26,7 +25,6 @@ impl RequestNumbers {
         Self { next: BTreeMap::new(), first }
     }
 
-    /// Returns the number of the next request to the group.
     pub(crate) fn next(&self, group: GroupId) -> u32 {
         self.next.get(&group).copied().unwrap_or(self.first)
     }

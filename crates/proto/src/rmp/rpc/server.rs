@@ -18,11 +18,9 @@ use crate::rmp::ring::{DeliveredMessage, Ring, Round};
 use crate::rmp::sender::{Outgoing, Sender};
 use crate::{NodeId, SeqNo};
 
-/// Requests to one group from the perspective of one member.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     requests: RequestTable,
-    /// Handlers whose locks this member holds.
     serving: BTreeSet<Handler>,
 }
 
@@ -36,9 +34,9 @@ impl Server {
         sender: &mut Sender,
         message: DeliveredMessage,
     ) -> Option<(u32, Outcome)> {
-        let DeliveredMessage { source, whole, round, place } = message;
-        let (handler, qos) = (whole.handler, whole.qos);
-        let Some((envelope, payload)) = Envelope::open(whole.payload) else {
+        let DeliveredMessage { source, data, round, place } = message;
+        let (handler, qos) = (data.handler, data.qos);
+        let Some((envelope, payload)) = Envelope::open(data.payload) else {
             cx.counters.malformed += 1;
             return None;
         };
@@ -90,8 +88,6 @@ impl Server {
         }
     }
 
-    /// Passes a request to the application if it is new, or if this member has to reply and has not
-    /// passed it on before.
     fn on_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -111,8 +107,6 @@ impl Server {
         }
     }
 
-    /// Handles a repeated request that has an answer. Returns `true` if the request needs nothing
-    /// else.
     fn reply_again(
         &mut self,
         cx: &mut Context<'_>,
@@ -185,7 +179,6 @@ impl Server {
         }
     }
 
-    /// Returns the requests that were delivered or already have places, for a joiner.
     pub(crate) fn seen_for_joiner(&self, ring: &Ring) -> Vec<(NodeId, Seen)> {
         let mut seen = self.requests.seen();
         for (source, head) in ring.calls_in_queue() {
@@ -204,13 +197,10 @@ impl Server {
         seen
     }
 
-    /// Adds the requests that were delivered before this member joined.
     pub(crate) fn enter(&mut self, seen: Vec<(NodeId, Seen)>) {
         self.requests.enter(seen);
     }
 
-    /// Handles the grant of a lock. If it is a handler's, this member has to reply to the open
-    /// requests.
     pub(crate) fn begin_serving(&mut self, cx: &mut Context<'_>, name: LockName) {
         let Some(handler) = name.handler() else { return };
         self.serving.insert(handler);
@@ -224,7 +214,6 @@ impl Server {
         }
     }
 
-    /// Handles the loss or the release of a lock.
     pub(crate) fn end_serving(&mut self, name: LockName) {
         if let Some(handler) = name.handler() {
             self.serving.remove(&handler);
@@ -331,5 +320,4 @@ fn notify_placed(cx: &mut Context<'_>, ring: &Ring, guest: Process, to: SeqNo) {
 
 /// Size in bytes of the header of a reply fragment, beyond that of a data packet.
 const REPLY_HEAD_BYTES: usize = 24;
-/// Maximum number of reply fragments that are sent before the caller has to request more.
 const FRAGMENTS_AT_ONCE: usize = 32;

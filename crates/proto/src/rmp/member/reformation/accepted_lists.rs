@@ -7,7 +7,6 @@ use crate::NodeId;
 use crate::rmp::ids::Epoch;
 use crate::rmp::ring::{Accepted, Proposal, RingView};
 
-/// The lists of the ring's ballots.
 #[derive(Debug, Default)]
 pub(super) struct AcceptedLists {
     /// Lists that this member has accepted and that may hold.
@@ -32,8 +31,7 @@ impl AcceptedLists {
         self.accepted.iter().any(|proposal| proposal.view.epoch == ballot)
     }
 
-    /// Accepts a list. There must be [room](Self::is_full): a list that is not remembered must not
-    /// be acknowledged.
+    /// A list for which there is no [room](Self::is_full) must not be acknowledged.
     pub(super) fn accept(&mut self, proposal: Proposal) {
         self.accepted.push(proposal);
     }
@@ -78,7 +76,6 @@ impl AcceptedLists {
         self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
     }
 
-    /// Returns the lists in the form that votes contain.
     pub(super) fn to_wire(&self) -> Vec<Accepted> {
         let lists = self.accepted.iter().map(|proposal| Accepted {
             ballot: proposal.view.epoch,
@@ -114,7 +111,6 @@ impl AcceptedLists {
     }
 }
 
-/// Maximum number of lists of one ring that are remembered.
 const MAX_ACCEPTED: usize = 32;
 /// Number of members of these lists from which on no other list is accepted.
 const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;

@@ -202,7 +202,6 @@ impl Reformation {
         }
     }
 
-    /// Returns the list of this member's own ballot if all its members have accepted it.
     fn holds(&self) -> Verdict {
         match &self.state {
             State::Proposing { proposal, acks } if acks.len() == proposal.view.len() => {
@@ -251,7 +250,6 @@ impl Reformation {
         (is_long && !self.is_enough(ring, &voted, votes)).then(|| self.count(cx, ring, &voted))
     }
 
-    /// Counts the members that have voted, which may not continue.
     fn count(&mut self, cx: &mut Context<'_>, ring: &Ring, voted: &[Process]) -> TooFew {
         let is_first = !self.is_minority();
         if is_first {
@@ -261,7 +259,6 @@ impl Reformation {
         TooFew { voters: ring.view().voters_among(voted), is_first }
     }
 
-    /// Repeats the request for votes, and requests what the voters have and this member lacks.
     pub(super) fn repeat_start(&mut self, cx: &mut Context<'_>, ring: &Ring) {
         let position = self.position(ring);
         let State::Initiating { votes, reported } = &mut self.state else { return };

@@ -47,7 +47,6 @@ use crate::{NodeId, Time};
 mod accepted_lists;
 mod initiator;
 
-/// Reformation state of a member.
 #[derive(Debug, Default)]
 pub(super) struct Reformation {
     state: State,
@@ -110,7 +109,6 @@ pub(super) struct Vote {
     pub(super) accepted: Vec<Accepted>,
 }
 
-/// Follow-up of an event of a reformation.
 #[derive(Debug)]
 #[must_use]
 pub(super) enum Verdict {
@@ -124,7 +122,6 @@ pub(super) enum Verdict {
     Overtaken(TooFew),
     /// This node is in another ring, and receives a notice about this one.
     Stranger(NodeId),
-    /// The list of this member's own ballot holds.
     Holds(Proposal),
     /// The list of another member's ballot holds, and this member has accepted it.
     Commit(Proposal),
@@ -137,25 +134,21 @@ pub(super) enum Verdict {
 /// A count of the members that have voted. They may not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooFew {
-    /// Number of voters of the view among them.
     pub(super) voters: usize,
     /// `true` if it is the first such count since the ring has stopped.
     pub(super) is_first: bool,
 }
 
-/// Maximum number of predecessor rings that are remembered.
 const ANCESTORS: usize = 32;
 /// Maximum by which a version may exceed what a member has seen. It covers a member that does not
 /// hear the others for five days while they try thirty times a second.
 const MAX_LEAP: u32 = 1 << 24;
 
 impl Reformation {
-    /// Creates the state of a working ring of this epoch.
     pub(super) fn of(epoch: Epoch) -> Self {
         Self { promised: Some(epoch), highest: epoch.version, ..Self::default() }
     }
 
-    /// Begins anew: the list of `proposal` holds, and forms the ring.
     pub(super) fn on_formed(&mut self, proposal: Proposal) {
         let epoch = proposal.view.epoch;
         let mut ancestors = core::mem::take(&mut self.ancestors);
@@ -283,7 +276,6 @@ impl Reformation {
         }
     }
 
-    /// Handles the list that another member proposes for this ring.
     pub(super) fn on_formation(
         &mut self,
         cx: &mut Context<'_>,
@@ -333,7 +325,6 @@ impl Reformation {
         self.lists.committable(ballot).map_or(Verdict::Pending, |it| Verdict::Commit(it.clone()))
     }
 
-    /// Handles a packet of another ring from `sender`.
     pub(super) fn on_other_ring(
         &self,
         cx: &mut Context<'_>,
@@ -402,7 +393,6 @@ impl Reformation {
         cx.set(Timer::Recovery, wait);
     }
 
-    /// Handles the end of the wait for the other members.
     pub(super) fn on_timer(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Verdict {
         self.tries += 1;
         let is_last = self.tries >= cx.config.recovery_tries;
@@ -456,7 +446,6 @@ impl Reformation {
     }
 }
 
-/// Sets the time for which a voter waits for the initiator.
 fn wait_for_initiator(cx: &mut Context<'_>) {
     let starts = cx.timing.recovery_retry(cx.config) * (cx.config.recovery_tries + 2);
     let wait = starts + cx.random(cx.config.back_off);
