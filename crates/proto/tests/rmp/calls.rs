@@ -3,40 +3,26 @@
 use std::time::Duration;
 
 use carom_proto::rmp::{
-    Handler, LockName, Outcome, Qos, Quorum, ReplyError, Request, RequestError, RequestId,
-    RequestOptions, Rmp,
+    Handler, LockName, Outcome, Qos, ReplyError, Request, RequestError, RequestId, RequestOptions,
+    Rmp,
 };
 use carom_proto::{GroupId, NodeId, Rng};
 
 use crate::checks;
 use crate::rig::{GROUP, MS, Told, World};
 
-/// Creates `members` members, followed by `guests` hosts that never join.
-fn joined(members: usize, guests: usize, seed: u64) -> World {
-    let mut world = World::new(members + guests, Quorum::Majority, seed);
-    (0..members).for_each(|number| world.join(number));
-    world.run_for(2000 * MS);
-    world
-}
-
 fn outcomes(world: &World, number: usize) -> Vec<&Outcome> {
-    let story = world.hosts[number].story.iter();
-    story
-        .filter_map(|told| match told {
-            Told::Answer { answer } => Some(&answer.outcome),
-            _ => None,
-        })
-        .collect()
+    world.hosts[number].select(|told| match told {
+        Told::Answer { answer } => Some(&answer.outcome),
+        _ => None,
+    })
 }
 
 fn requests(world: &World, number: usize) -> Vec<&Request> {
-    let story = world.hosts[number].story.iter();
-    story
-        .filter_map(|told| match told {
-            Told::Request { request } => Some(request),
-            _ => None,
-        })
-        .collect()
+    world.hosts[number].select(|told| match told {
+        Told::Request { request } => Some(request),
+        _ => None,
+    })
 }
 
 fn repliers(world: &World, number: usize) -> Vec<NodeId> {
@@ -51,7 +37,7 @@ const HANDLER: LockName = LockName(0);
 
 #[test]
 fn handler_replies_to_members_and_guests_alike() {
-    let mut world = joined(3, 1, 1);
+    let mut world = World::joined(3, 1, 1);
     world.lock(1, HANDLER, true);
     world.run_for(50 * MS);
     for caller in [0, 1, 2, 3] {
@@ -70,7 +56,7 @@ fn handler_replies_to_members_and_guests_alike() {
 
 #[test]
 fn a_request_without_a_handler_is_acknowledged_at_every_level() {
-    let mut world = joined(3, 1, 1);
+    let mut world = World::joined(3, 1, 1);
     for level in 0..7 {
         for caller in [1, 3] {
             world.call(caller, None, level, 50);
@@ -88,7 +74,7 @@ fn a_request_without_a_handler_is_acknowledged_at_every_level() {
 #[test]
 fn requests_and_replies_may_be_larger_than_a_packet() {
     for loss in [0.0, 0.05] {
-        let mut world = joined(3, 1, 1);
+        let mut world = World::joined(3, 1, 1);
         world.lock(1, HANDLER, true);
         world.run_for(50 * MS);
         (world.loss, world.reply_bytes) = (loss, 300_000);
@@ -105,7 +91,7 @@ fn requests_and_replies_may_be_larger_than_a_packet() {
 fn a_killed_handler_is_replaced_and_every_request_has_one_reply() {
     for seed in crate::random::seeds() {
         let mut rng = Rng::new(seed);
-        let mut world = joined(4, 2, seed);
+        let mut world = World::joined(4, 2, seed);
         for server in 0..3 {
             world.lock(server, HANDLER, true);
             world.run_for(20 * MS);
@@ -133,7 +119,7 @@ fn a_killed_handler_is_replaced_and_every_request_has_one_reply() {
 
 #[test]
 fn request_waits_for_a_handler() {
-    let mut world = joined(3, 1, 1);
+    let mut world = World::joined(3, 1, 1);
     world.call(3, Some(4), 2, 100);
     world.run_for(300 * MS);
     assert!(outcomes(&world, 3).is_empty());
@@ -148,7 +134,7 @@ fn request_waits_for_a_handler() {
 
 #[test]
 fn a_joiner_serves_requests_from_before_its_time() {
-    let mut world = joined(2, 2, 1);
+    let mut world = World::joined(2, 2, 1);
     world.call(3, Some(0), 2, 5000);
     world.run_for(300 * MS);
     world.join(2);
@@ -161,7 +147,7 @@ fn a_joiner_serves_requests_from_before_its_time() {
 
 #[test]
 fn repeated_requests_are_handled_once_while_later_ones_wait() {
-    let mut world = joined(3, 1, 1);
+    let mut world = World::joined(3, 1, 1);
     world.lock(1, HANDLER, true);
     world.run_for(50 * MS);
     world.call(3, Some(0), 2, 100);
@@ -182,7 +168,7 @@ fn repeated_requests_are_handled_once_while_later_ones_wait() {
 
 #[test]
 fn a_group_that_does_not_answer_is_given_up() {
-    let mut world = joined(1, 1, 1);
+    let mut world = World::joined(1, 1, 1);
     world.crash(0);
     world.call_for(1, None, 2, 100, Duration::from_secs(3));
     world.run_for(2900 * MS);
@@ -190,14 +176,14 @@ fn a_group_that_does_not_answer_is_given_up() {
     world.run_for(200 * MS);
     assert_eq!(outcomes(&world, 1), [&Outcome::Unanswered]);
     world.run_for(5000 * MS);
-    let before: u64 = world.datagrams_by_kind.values().sum();
+    let before = world.datagrams_sent();
     world.run_for(100_000 * MS);
-    assert_eq!(world.datagrams_by_kind.values().sum::<u64>(), before, "it is quiet");
+    assert_eq!(world.datagrams_sent(), before, "it is quiet");
 }
 
 #[test]
 fn a_caller_that_was_flushed_introduces_itself_again() {
-    let mut world = joined(2, 300, 1);
+    let mut world = World::joined(2, 300, 1);
     for guest in (2..302).chain([2, 3, 301]) {
         world.call(guest, None, 2, 50);
         world.run_for(20 * MS);
@@ -214,7 +200,7 @@ fn a_caller_that_was_flushed_introduces_itself_again() {
 
 #[test]
 fn joiner_keeps_its_requests() {
-    let mut world = joined(2, 1, 1);
+    let mut world = World::joined(2, 1, 1);
     world.call(2, Some(0), 2, 50);
     world.run_for(100 * MS);
     world.join(2);
@@ -226,7 +212,7 @@ fn joiner_keeps_its_requests() {
 
 #[test]
 fn impossible_requests_and_replies_are_refused() {
-    let mut world = joined(1, 1, 1);
+    let mut world = World::joined(1, 1, 1);
     let now = world.now;
     let id = RequestId { caller: NodeId(2), number: 1 };
     let member = &mut world.hosts[0].engine;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use carom_proto::rmp::{Config, Qos, Quorum};
 
+use crate::payloads;
 use crate::rig::{GROUP, MS, World};
-use crate::{joined, payloads};
 
 /// One-way delays in milliseconds.
 const DELAYS: [u32; 6] = [1, 15, 25, 100, 250, 500];
@@ -15,7 +15,7 @@ const MESSAGE_BYTES: usize = 10_000;
 const MESSAGES: usize = 100;
 
 fn reformations(world: &World) -> u64 {
-    world.hosts.iter().map(|host| host.engine.counters().reformations_begun).sum()
+    world.sum(|counters| counters.reformations_begun)
 }
 
 /// Returns the shortest time for a megabyte. The link carries it, and the last place is known one
@@ -78,9 +78,7 @@ fn few_tries_let_in_those_that_are_far_away() {
         (1..4).for_each(|number| world.join(number));
         world.tell_views();
         world.run_for(30_000 * MS);
-        for number in 0..4 {
-            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(4), "seed {seed}");
-        }
+        world.assert_ring_sizes(0..4, 4);
     }
 }
 
@@ -116,7 +114,7 @@ fn dead_member_is_removed_at_any_distance() {
 #[test]
 fn ring_lives_on_when_its_path_becomes_longer() {
     for seed in 0..10 {
-        let mut world = joined(4, seed);
+        let mut world = World::joined(4, 0, seed);
         for ms in [5, 15, 30] {
             world.delay = (ms * MS, ms * MS);
             for turn in 0..100 {

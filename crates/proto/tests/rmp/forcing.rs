@@ -3,7 +3,6 @@
 use std::fmt::{Debug, Write as _};
 use std::sync::mpsc::{Sender, channel};
 
-use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, Epoch, Process, Qos, Rmp};
 use carom_proto::wire::Header;
 use carom_proto::{Engine as _, Incarnation, NodeId, Origin, Time};
@@ -11,8 +10,17 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use crate::payloads;
-use crate::quorum::{CLIENT, is_working, waits, world};
+use crate::quorum::{CLIENT, ELECTORATE, is_working, waits, world};
+use crate::reforming::{is_list, is_start, is_vote};
 use crate::rig::{GROUP, MS, Told, World};
+
+/// Makes the operator of a host force the quorum of a ring without the nodes `lost`.
+fn force(world: &mut World, host: usize, epoch: Epoch, lost: &[u64]) {
+    let lost = lost.iter().map(|node| NodeId(*node)).collect();
+    let now = world.now;
+    world.hosts[host].engine.force_quorum(now, GROUP, epoch, lost);
+    world.run_for(5000 * MS);
+}
 
 #[test]
 fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
@@ -28,20 +36,14 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
         world.run_for(5000 * MS);
         assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
         let epoch = world.hosts[0].engine.view(GROUP).expect("it is in one").epoch;
-        let force = |world: &mut World, epoch, lost: &[u64]| {
-            let lost = lost.iter().map(|node| NodeId(*node)).collect();
-            let now = world.now;
-            world.hosts[3].engine.force_quorum(now, GROUP, epoch, lost);
-            world.run_for(5000 * MS);
-        };
-        force(&mut world, epoch, &[2]);
+        force(&mut world, 3, epoch, &[2]);
         assert!(!is_working(&world, 0), "seed {seed}: one that is silent was not named");
-        force(&mut world, epoch, &[1, 2, 3]);
+        force(&mut world, 3, epoch, &[1, 2, 3]);
         assert!(!is_working(&world, 0), "seed {seed}: one that answers was named");
         let other = Epoch { version: epoch.version + 9, ..epoch };
-        force(&mut world, other, &[2, 3]);
+        force(&mut world, 3, other, &[2, 3]);
         assert!(!is_working(&world, 0), "seed {seed}: it was another ring's");
-        force(&mut world, epoch, &[2, 3]);
+        force(&mut world, 3, epoch, &[2, 3]);
         for number in [0, 3] {
             assert!(is_working(&world, number), "seed {seed}");
             let forced = |told: &Told| matches!(told, Told::View { view, .. } if view.is_forced);
@@ -97,20 +99,13 @@ impl Subscriber for Log {
 
 #[test]
 fn forced_quorum_is_logged_with_operator_and_lost_voters() {
-    let mut world = world(3, 3, 1, &[0; 3]);
-    (0..3).for_each(|number| world.join(number));
-    world.run_for(3000 * MS);
+    let mut world = World::ring_of(ELECTORATE, 3, 0, 1, 3000 * MS);
     (1..3).for_each(|number| world.crash(number));
     world.send(0, Qos::TotallyOrdered, 50);
     world.run_for(5000 * MS);
     let epoch = world.hosts[0].engine.view(GROUP).expect("it is in one").epoch;
     let (to, log) = channel::<String>();
-    let force = |world: &mut World, lost: &[u64]| {
-        let lost = lost.iter().map(|node| NodeId(*node)).collect();
-        let now = world.now;
-        world.hosts[0].engine.force_quorum(now, GROUP, epoch, lost);
-        world.run_for(5000 * MS);
-    };
+    let force = |world: &mut World, lost: &[u64]| force(world, 0, epoch, lost);
     let entries = || {
         let lines = log.try_iter().filter(|line| line.contains("a quorum is forced"));
         lines.collect::<Vec<_>>()
@@ -129,14 +124,11 @@ fn forced_quorum_is_logged_with_operator_and_lost_voters() {
 /// are dead.
 #[test]
 fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
-    let mut world = world(3, 3, 1, &[0; 3]);
-    (0..3).for_each(|number| world.join(number));
-    world.run_for(3000 * MS);
+    let mut world = World::ring_of(ELECTORATE, 3, 0, 1, 3000 * MS);
     world.held_back = Some(Vec::new());
     world.suspect(0, 2);
-    world.hand_over(0, 1, |packet| matches!(packet, Packet::RecoveryStart { .. }));
-    world.hand_over(1, 0, |packet| matches!(packet, Packet::RecoveryVote { .. }));
-    let is_list = |packet: &Packet| matches!(packet, Packet::NewList(_));
+    world.hand_over(0, 1, is_start);
+    world.hand_over(1, 0, is_vote);
     world.time_out_until(0, is_list);
     world.hand_over(0, 1, is_list);
     [0, 2].into_iter().for_each(|number| world.crash(number));
@@ -145,9 +137,7 @@ fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
     world.run_for(5000 * MS);
     assert!(waits(&world, 1, 1, 2), "{:?}", world.hosts[1].story);
     let epoch = world.hosts[1].engine.view(GROUP).expect("it is in one").epoch;
-    let now = world.now;
-    world.hosts[1].engine.force_quorum(now, GROUP, epoch, vec![NodeId(1), NodeId(3)]);
-    world.run_for(5000 * MS);
+    force(&mut world, 1, epoch, &[1, 3]);
     assert!(is_working(&world, 1), "{:?}", world.hosts[1].story);
     world.send(1, Qos::MajorityResilient, 50);
     world.run_for(1000 * MS);

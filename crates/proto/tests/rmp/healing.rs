@@ -9,9 +9,7 @@ use crate::rig::{GROUP, MS, Told, World};
 #[test]
 fn member_of_a_working_ring_does_not_join_a_stopped_one() {
     for seed in 0..20 {
-        let mut world = World::new(6, Quorum::All, seed);
-        (0..4).for_each(|number| world.join(number));
-        world.run_for(1000 * MS);
+        let mut world = World::ring_of(Quorum::All, 4, 2, seed, 1000 * MS);
         world.crash(3);
         world.send(0, Qos::TotallyOrdered, 50);
         world.run_for(5000 * MS);
@@ -27,17 +25,13 @@ fn member_of_a_working_ring_does_not_join_a_stopped_one() {
         world.tell_views();
         world.run_for(20_000 * MS);
         assert!(!world.hosts[5].story.contains(&Told::Removed), "seed {seed}");
-        for number in [0, 1, 2, 4, 5] {
-            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(5), "seed {seed}");
-        }
+        world.assert_ring_sizes([0, 1, 2, 4, 5], 5);
     }
 }
 
 #[test]
 fn joiners_of_a_stopped_ring_begin_no_ring_of_their_own() {
-    let mut world = World::new(9, Quorum::Majority, 1);
-    (0..2).for_each(|number| world.join(number));
-    world.run_for(1000 * MS);
+    let mut world = World::ring_of(Quorum::Majority, 2, 7, 1, 1000 * MS);
     world.crash(1);
     world.send(0, Qos::TotallyOrdered, 50);
     world.run_for(1000 * MS);
@@ -51,18 +45,14 @@ fn joiners_of_a_stopped_ring_begin_no_ring_of_their_own() {
 #[test]
 fn restarted_token_site_of_a_quiet_ring_is_readmitted() {
     for seed in 0..10 {
-        let mut world = World::new(3, Quorum::Majority, seed);
-        (0..3).for_each(|number| world.join(number));
-        world.run_for(3000 * MS);
+        let mut world = World::ring_of(Quorum::Majority, 3, 0, seed, 3000 * MS);
         let token = world.hosts[0].engine.token(GROUP).expect("it is in a ring");
         let number = token.node.0 as usize - 1;
         let now = world.now;
         world.hosts[number].engine.abandon(now, GROUP);
         world.join(number);
         world.run_for(3000 * MS);
-        for number in 0..3 {
-            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(3), "seed {seed}");
-        }
+        world.assert_ring_sizes(0..3, 3);
         assert!(world.process(number).is_some_and(|it| it.life > token.life), "seed {seed}");
     }
 }
@@ -75,9 +65,7 @@ fn restarted_token_site_of_a_quiet_ring_is_readmitted() {
 fn member_that_accepted_a_later_list_does_not_revert() {
     let (mut torn, mut undecided) = (0, 0);
     for seed in 0..40 {
-        let mut world = World::new(5, Quorum::Majority, seed);
-        (0..5).for_each(|number| world.join(number));
-        world.run_for(2000 * MS);
+        let mut world = World::joined(5, 0, seed);
         world.suspect(0, 1);
         world.run_until_sent(RECOVERY_ACK_NEW_LIST, 4);
         world.part = vec![0, 0, 1, 1, 1];
@@ -102,9 +90,7 @@ fn member_that_accepted_a_later_list_does_not_revert() {
         world.run_for(5000 * MS);
         checks::check_safety(&world);
         checks::check_one_lineage(&world);
-        for number in 0..5 {
-            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(5), "seed {seed}");
-        }
+        world.assert_ring_sizes(0..5, 5);
     }
     assert!(torn >= 10 && undecided > 0, "{torn} were torn, {undecided} undecided");
 }

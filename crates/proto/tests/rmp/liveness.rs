@@ -6,11 +6,11 @@ use std::time::Duration;
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Qos, Quorum};
 
+use crate::payloads;
 use crate::rig::{GROUP, MS, Told, World};
-use crate::{joined, payloads};
 
 fn reformations(world: &World) -> u64 {
-    world.hosts.iter().map(|host| host.engine.counters().reformations_begun).sum()
+    world.sum(|counters| counters.reformations_begun)
 }
 
 fn grants(world: &World, number: usize) -> usize {
@@ -91,7 +91,7 @@ fn idle_ring_of_two_is_resilient_in_one_round_trip() {
     for qos in [Qos::Resilient(1), Qos::MajorityResilient, Qos::TotallyResilient] {
         for sender in 0..2 {
             for seed in 0..8 {
-                let mut world = joined(2, seed);
+                let mut world = World::joined(2, 0, seed);
                 world.delay = (MS, MS);
                 world.run_for(500 * MS);
                 world.send(sender, qos, 100);
@@ -121,7 +121,7 @@ fn mass_join(hosts: usize, seed: u64, limit: Duration) -> (Duration, u64) {
     while !is_whole(&world) && world.now.since(begin) < limit {
         world.run_for(10 * MS);
     }
-    let sent = world.datagrams_by_kind.values().sum();
+    let sent = world.datagrams_sent();
     assert!(is_whole(&world), "{hosts} hosts, seed {seed}: not whole within {limit:?}");
     (world.now.since(begin), sent)
 }
@@ -149,7 +149,7 @@ fn hundred_simultaneous_joiners_are_whole_in_five_seconds() {
 #[test]
 fn one_of_the_last_two_leaves_whatever_is_lost() {
     for seed in 0..300 {
-        let mut world = joined(2, seed);
+        let mut world = World::joined(2, 0, seed);
         world.loss = 0.2;
         let leaver = seed as usize % 2;
         for turn in 0..seed as usize % 7 {

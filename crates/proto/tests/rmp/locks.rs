@@ -5,26 +5,17 @@ use carom_proto::{Rng, SeqNo};
 
 use crate::rig::{GROUP, MS, Told, World};
 
-fn joined(hosts: usize, seed: u64) -> World {
-    let mut world = World::new(hosts, Quorum::Majority, seed);
-    (0..hosts).for_each(|number| world.join(number));
-    world.run_for(2000 * MS);
-    world
-}
-
 fn last_news(world: &World, number: usize) -> Option<LockChange> {
-    let news = world.hosts[number].story.iter().rev();
-    news.filter_map(|told| match told {
+    world.hosts[number].story.iter().rev().find_map(|told| match told {
         Told::Lock { news: LockNews { change, .. } } => Some(*change),
         _ => None,
     })
-    .next()
 }
 
 #[test]
 fn waiting_members_get_a_lock_in_the_order_of_requests() {
     let name = LockName::of_name("leader");
-    let mut world = joined(4, 1);
+    let mut world = World::joined(4, 0, 1);
     for number in [2, 0, 3] {
         world.lock(number, name, true);
         world.run_for(50 * MS);
@@ -60,7 +51,7 @@ fn locks_are_granted_when_the_numbers_of_requests_wrap() {
 #[test]
 fn refused_request_names_the_holder_of_the_lock() {
     let name = LockName::of_name("leader");
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 0, 1);
     world.lock(1, name, true);
     world.run_for(50 * MS);
     world.lock(2, name, false);
@@ -77,7 +68,7 @@ fn refused_request_names_the_holder_of_the_lock() {
 #[test]
 fn withdrawn_lock_request_is_skipped() {
     let name = LockName::of_name("leader");
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 0, 1);
     for number in 0..3 {
         world.lock(number, name, true);
         world.run_for(50 * MS);
@@ -92,7 +83,7 @@ fn withdrawn_lock_request_is_skipped() {
 fn lock_of_a_dead_holder_goes_to_the_next_waiter() {
     for seed in 0..20 {
         let name = LockName::of_name("leader");
-        let mut world = joined(4, seed);
+        let mut world = World::joined(4, 0, seed);
         for number in 0..3 {
             world.lock(number, name, true);
             world.run_for(50 * MS);
@@ -106,7 +97,7 @@ fn lock_of_a_dead_holder_goes_to_the_next_waiter() {
 #[test]
 fn removed_holder_learns_that_its_lock_is_lost() {
     let name = LockName::of_name("leader");
-    let mut world = joined(5, 2);
+    let mut world = World::joined(5, 0, 2);
     world.lock(4, name, true);
     world.run_for(50 * MS);
     world.part[4] = 1;
@@ -125,7 +116,7 @@ fn removed_holder_learns_that_its_lock_is_lost() {
 #[test]
 fn lock_is_requested_once_and_released_once() {
     let name = LockName::of_name("leader");
-    let mut world = joined(2, 2);
+    let mut world = World::joined(2, 0, 2);
     let now = world.now;
     let engine = &mut world.hosts[0].engine;
     assert_eq!(engine.unlock(now, GROUP, name), Err(LockError::NotAsked));
@@ -142,7 +133,7 @@ fn lock_is_requested_once_and_released_once() {
 #[test]
 fn late_grant_is_not_taken_for_that_of_a_later_request() {
     let name = LockName::of_name("leader");
-    let mut world = joined(3, 3);
+    let mut world = World::joined(3, 0, 3);
     for number in [1, 2] {
         world.lock(number, name, true);
         world.run_for(50 * MS);
@@ -189,7 +180,7 @@ fn no_two_members_used_a_lock_at_once_in_these_histories() {
 
 fn lock_at_random(seed: u64) {
     let mut rng = Rng::new(seed);
-    let mut world = joined(2 + rng.below(4), seed);
+    let mut world = World::joined(2 + rng.below(4), 0, seed);
     (world.loss, world.duplicates) = ([0.0, 0.05][rng.below(2)], [0.0, 0.05][rng.below(2)]);
     for _ in 0..40 {
         let number = rng.below(world.hosts.len());
@@ -221,7 +212,7 @@ fn ask_for_too_many(world: &mut World, number: usize) {
 #[test]
 fn a_lock_is_given_back_however_many_requests_wait() {
     let name = LockName::of_name("leader");
-    let mut world = joined(3, 4);
+    let mut world = World::joined(3, 0, 4);
     for number in [1, 0] {
         world.lock(number, name, true);
         world.run_for(50 * MS);
@@ -236,11 +227,11 @@ fn a_lock_is_given_back_however_many_requests_wait() {
 
 #[test]
 fn a_ring_is_left_however_many_requests_wait() {
-    let mut world = joined(3, 5);
+    let mut world = World::joined(3, 0, 5);
     ask_for_too_many(&mut world, 1);
     world.leave(1);
     world.run_for(1500 * MS);
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2));
-    let reformations = world.hosts.iter().map(|host| host.engine.counters().reformations_begun);
-    assert_eq!(reformations.sum::<u64>(), 0, "nobody had to find out");
+    let reformations = world.sum(|counters| counters.reformations_begun);
+    assert_eq!(reformations, 0, "nobody had to find out");
 }

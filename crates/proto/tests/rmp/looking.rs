@@ -14,14 +14,6 @@ const OPTIONS: LookOptions =
     LookOptions { name_check: 0, patience: MS.saturating_mul(2000), via: None };
 const NIGHTLY: LockName = LockName(77);
 
-/// Creates `members` members, followed by one host that never joins.
-fn joined(members: usize, seed: u64) -> World {
-    let mut world = World::new(members + 1, Quorum::Majority, seed);
-    (0..members).for_each(|number| world.join(number));
-    world.run_for(2000 * MS);
-    world
-}
-
 /// Returns the rings that a host has seen when its query ends.
 fn seen(world: &mut World, number: usize, id: LookId) -> Vec<RingSight> {
     for _ in 0..3000 {
@@ -45,7 +37,7 @@ fn nodes(sight: &RingSight) -> Vec<NodeId> {
 
 #[test]
 fn a_look_shows_view_turn_and_locks_and_the_ring_is_as_it_was() {
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 1, 1);
     world.lock(1, NIGHTLY, true);
     world.lock(2, NIGHTLY, true);
     world.run_for(2000 * MS);
@@ -82,7 +74,7 @@ fn missing_group_is_seen_as_none_after_the_patience() {
 #[test]
 fn a_ring_that_is_busy_is_seen_although_packets_are_lost() {
     for seed in 0..20 {
-        let mut world = joined(5, seed);
+        let mut world = World::joined(5, 1, seed);
         world.loss = 0.2;
         for turn in 0..20 {
             world.send(turn % 5, Qos::TotallyOrdered, 200);
@@ -95,7 +87,7 @@ fn a_ring_that_is_busy_is_seen_although_packets_are_lost() {
 
 #[test]
 fn each_part_of_a_split_group_is_seen_with_its_state() {
-    let mut world = joined(5, 1);
+    let mut world = World::joined(5, 1, 1);
     (3..5).for_each(|number| world.part[number] = 1);
     world.send(0, Qos::TotallyOrdered, 50);
     world.send(3, Qos::TotallyOrdered, 50);
@@ -114,7 +106,7 @@ fn each_part_of_a_split_group_is_seen_with_its_state() {
 fn a_ring_that_is_reformed_meanwhile_is_seen_once() {
     let mut told_of_both = 0;
     for wait in (0..200).step_by(4) {
-        let mut world = joined(4, 1);
+        let mut world = World::joined(4, 1, 1);
         world.crash(3);
         (0..3).for_each(|number| world.suspect(number, 3));
         world.run_for(wait * MS);
@@ -136,7 +128,7 @@ fn a_ring_that_is_reformed_meanwhile_is_seen_once() {
 
 #[test]
 fn a_member_that_is_left_alone_answers_for_its_ring() {
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 1, 1);
     let sight = look(&mut world, 3).remove(0);
     let left = (0..3).rfind(|it| world.hosts[*it].id != sight.token.node).expect("there are three");
     (0..3).filter(|it| *it != left).for_each(|it| world.crash(it));
@@ -148,7 +140,7 @@ fn a_member_that_is_left_alone_answers_for_its_ring() {
 
 #[test]
 fn a_host_without_multicast_has_its_question_passed_on() {
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 1, 1);
     world.hosts[3].is_without_multicast = true;
     assert_eq!(look(&mut world, 3), []);
     for via in 1..=3 {
@@ -159,7 +151,7 @@ fn a_host_without_multicast_has_its_question_passed_on() {
 
 #[test]
 fn a_ring_of_another_name_is_not_seen() {
-    let mut world = joined(2, 1);
+    let mut world = World::joined(2, 1, 1);
     let id = world.look(2, LookOptions { name_check: 1, ..OPTIONS });
     assert_eq!(seen(&mut world, 2, id), []);
     assert!(world.hosts[2].engine.counters().name_collisions > 0);
@@ -167,7 +159,7 @@ fn a_ring_of_another_name_is_not_seen() {
 
 #[test]
 fn member_shows_its_own_ring_without_a_query() {
-    let mut world = joined(2, 1);
+    let mut world = World::joined(2, 1, 1);
     let sent = world.datagrams_by_kind.clone();
     let id = world.look(0, OPTIONS);
     let Looked { id: of, rings, .. } = world.hosts[0].engine.poll_looked().expect("it is over");
@@ -179,7 +171,7 @@ fn member_shows_its_own_ring_without_a_query() {
 #[test]
 fn node_that_queries_while_joining_is_admitted() {
     for seed in 0..20 {
-        let mut world = joined(3, seed);
+        let mut world = World::joined(3, 1, seed);
         world.join_with(3, JoinOptions::default());
         let rings = look(&mut world, 3);
         assert_eq!(rings.len(), 1, "seed {seed}");
@@ -191,7 +183,7 @@ fn node_that_queries_while_joining_is_admitted() {
 
 #[test]
 fn unrequested_list_is_counted_and_dropped() {
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 1, 1);
     world.record = Some(Vec::new());
     assert_eq!(look(&mut world, 3).len(), 1);
     let record = world.record.take().expect("it was kept");

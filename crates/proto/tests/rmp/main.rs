@@ -21,25 +21,17 @@ use carom_proto::{Confirmed, NodeId, SeqNo};
 
 use rig::{GROUP, MS, Told, World};
 
-fn joined(hosts: usize, seed: u64) -> World {
-    let mut world = World::new(hosts, Quorum::Majority, seed);
-    (0..hosts).for_each(|number| world.join(number));
-    world.run_for(2000 * MS);
-    world
-}
-
 fn payloads(world: &World, number: usize) -> Vec<(NodeId, Vec<u8>)> {
-    let messages = world.hosts[number].story.iter().filter_map(|told| match told {
+    world.hosts[number].select(|told| match told {
         Told::Message { sender, payload, .. } => Some((*sender, payload.to_vec())),
         _ => None,
-    });
-    messages.collect()
+    })
 }
 
 #[test]
 fn nodes_that_join_at_once_are_in_one_ring() {
     for seed in 0..20 {
-        let world = joined(5, seed);
+        let world = World::joined(5, 0, seed);
         let first = world.ring(0).expect("it is in a ring");
         assert_eq!(first.len(), 5, "seed {seed}: {first:?}");
         (1..5).for_each(|number| assert_eq!(world.ring(number).as_ref(), Some(&first)));
@@ -51,7 +43,7 @@ fn all_members_deliver_the_same_messages_in_the_same_order() {
     for qos in
         [Qos::TotallyOrdered, Qos::Resilient(2), Qos::MajorityResilient, Qos::TotallyResilient]
     {
-        let mut world = joined(4, 3);
+        let mut world = World::joined(4, 0, 3);
         for turn in 0..200 {
             world.send(turn % 4, qos, 100);
             world.run_for(MS / 4);
@@ -65,7 +57,7 @@ fn all_members_deliver_the_same_messages_in_the_same_order() {
 
 #[test]
 fn unreliable_messages_arrive_at_once_and_are_not_repaired() {
-    let mut world = joined(4, 3);
+    let mut world = World::joined(4, 0, 3);
     for turn in 0..100 {
         world.send(0, Qos::TotallyOrdered, 100);
         world.loss = if turn < 50 { 0.0 } else { 1.0 };
@@ -81,14 +73,14 @@ fn unreliable_messages_arrive_at_once_and_are_not_repaired() {
         payloads(&world, number).into_iter().filter(|(_, payload)| payload.len() == 100).count()
     };
     (0..4).for_each(|number| assert_eq!(ordered(number), 100));
-    let nacks: u64 = world.hosts.iter().map(|host| host.engine.counters().nacks_sent).sum();
+    let nacks = world.sum(|counters| counters.nacks_sent);
     assert_eq!(nacks, 0, "what was lost is not asked for");
 }
 
 #[test]
 fn tokens_go_round_at_once_while_a_message_waits_for_them() {
     for qos in [Qos::Resilient(2), Qos::MajorityResilient, Qos::TotallyResilient] {
-        let mut world = joined(5, 3);
+        let mut world = World::joined(5, 0, 3);
         world.send(1, qos, 100);
         // Seven hops of at most 0.2 ms each. A token site without work would rest for 50 ms.
         world.run_for(2 * MS);
@@ -99,7 +91,7 @@ fn tokens_go_round_at_once_while_a_message_waits_for_them() {
 #[test]
 fn one_ack_orders_many_messages_when_no_delivery_waits() {
     let acks = |qos, pause: std::time::Duration| {
-        let mut world = joined(4, 3);
+        let mut world = World::joined(4, 0, 3);
         let before = world.datagrams_by_kind[&2];
         for _ in 0..100 {
             world.send(0, qos, 100);
@@ -116,7 +108,7 @@ fn one_ack_orders_many_messages_when_no_delivery_waits() {
 #[test]
 fn losses_and_duplicates_change_nothing_but_the_time() {
     for seed in 0..20 {
-        let mut world = joined(4, seed);
+        let mut world = World::joined(4, 0, seed);
         (world.loss, world.duplicates) = (0.1, 0.05);
         for turn in 0..200 {
             world.send(turn % 3, Qos::TotallyOrdered, 100 + turn * 37);
@@ -133,7 +125,7 @@ fn losses_and_duplicates_change_nothing_but_the_time() {
 #[test]
 fn crashed_member_is_removed_and_the_others_continue() {
     for seed in 0..20 {
-        let mut world = joined(5, seed);
+        let mut world = World::joined(5, 0, seed);
         for turn in 0..100 {
             world.send(turn % 5, Qos::TotallyOrdered, 100);
             if turn == 50 {
@@ -154,7 +146,7 @@ fn crashed_member_is_removed_and_the_others_continue() {
 
 #[test]
 fn a_minority_stops_and_comes_back() {
-    let mut world = joined(5, 1);
+    let mut world = World::joined(5, 0, 1);
     world.part = vec![0, 0, 0, 1, 1];
     for turn in 0..100 {
         world.send(turn % 5, Qos::MajorityResilient, 50);
@@ -164,16 +156,12 @@ fn a_minority_stops_and_comes_back() {
     assert!(world.hosts[3].story.contains(&Told::Minority));
     world.part = vec![0; 5];
     world.run_for(5000 * MS);
-    for number in 0..5 {
-        assert_eq!(world.ring(number).map(|ring| ring.len()), Some(5), "host {number}");
-    }
+    world.assert_ring_sizes(0..5, 5);
 }
 
 /// Cuts host 3 off for 40 messages, and lets it rejoin.
 fn rejoined_after_a_cut(partition: Quorum, seed: u64) -> World {
-    let mut world = World::new(4, partition, seed);
-    (0..4).for_each(|number| world.join(number));
-    world.run_for(2000 * MS);
+    let mut world = World::ring_of(partition, 4, 0, seed, 2000 * MS);
     world.part[3] = 1;
     for _ in 0..40 {
         world.send(0, Qos::TotallyOrdered, 50);
@@ -193,12 +181,10 @@ fn rejoined_after_a_cut(partition: Quorum, seed: u64) -> World {
 
 /// Returns the numbers of missed places that were reported to host 3.
 fn told_missed(world: &World) -> Vec<Option<u64>> {
-    let story = world.hosts[3].story.iter();
-    let told = story.filter_map(|told| match told {
+    world.hosts[3].select(|told| match told {
         Told::Rejoined { missed } => Some(*missed),
         _ => None,
-    });
-    told.collect()
+    })
 }
 
 /// Returns the number of places between the last one that host 3 knew of when it was removed, and
@@ -253,9 +239,7 @@ fn removed_member_without_rejoin_stays_out() {
 
 #[test]
 fn unaware_joiner_begins_a_new_life_in_a_ring_of_its_own() {
-    let mut world = World::new(2, Quorum::Majority, 1);
-    world.join(0);
-    world.run_for(1000 * MS);
+    let mut world = World::ring_of(Quorum::Majority, 1, 1, 1, 1000 * MS);
     world.join(1);
     // Its request is in flight. No reply arrives.
     world.part[1] = 1;
@@ -268,7 +252,7 @@ fn unaware_joiner_begins_a_new_life_in_a_ring_of_its_own() {
 
 #[test]
 fn a_member_that_leaves_is_out_and_nothing_is_lost() {
-    let mut world = joined(4, 5);
+    let mut world = World::joined(4, 0, 5);
     for turn in 0..100 {
         if turn == 30 {
             world.leave(2);
@@ -286,27 +270,22 @@ fn a_member_that_leaves_is_out_and_nothing_is_lost() {
 
 #[test]
 fn confirmation_comes_when_all_members_have_everything() {
-    let mut world = joined(4, 9);
+    let mut world = World::joined(4, 0, 9);
     for _ in 0..50 {
         world.send(1, Qos::SourceOrdered, 5000);
     }
     world.confirm(1);
     world.run_for(MS);
-    let safe = |world: &World| -> Vec<Confirmed> {
-        let story = world.hosts[1].story.iter();
-        let safe = story.filter_map(|told| match told {
+    let safe = |world: &World| {
+        world.hosts[1].select(|told| match told {
             Told::Confirmed { safe } => Some(safe.clone()),
             _ => None,
-        });
-        safe.collect()
+        })
     };
     assert_eq!(safe(&world), [], "they cannot have it yet");
     world.run_for(2000 * MS);
-    let up_to = SeqNo(50);
-    assert_eq!(
-        safe(&world),
-        [Confirmed { group: GROUP, up_to, members: 3, incomplete: Vec::new() }]
-    );
+    let (up_to, incomplete) = (SeqNo(50), Vec::new());
+    assert_eq!(safe(&world), [Confirmed { group: GROUP, up_to, members: 3, incomplete }]);
     (0..4).for_each(|number| assert_eq!(payloads(&world, number).len(), 50));
     world.confirm(1);
     world.run_for(MS);
@@ -316,9 +295,7 @@ fn confirmation_comes_when_all_members_have_everything() {
 #[test]
 fn hosts_without_multicast_join_send_and_call() {
     for seed in 0..20 {
-        let mut world = World::new(6, Quorum::Majority, seed);
-        (0..2).for_each(|number| world.join(number));
-        world.run_for(1000 * MS);
+        let mut world = World::ring_of(Quorum::Majority, 2, 4, seed, 1000 * MS);
         let via = Some(world.hosts[0].id);
         for number in 2..4 {
             world.hosts[number].is_without_multicast = true;
@@ -338,7 +315,7 @@ fn hosts_without_multicast_join_send_and_call() {
             assert_eq!(world.ring(number).map(|ring| ring.len()), Some(4), "seed {seed}");
             assert_eq!(payloads(&world, number), first, "seed {seed}: host {number}");
         }
-        let forwarded: u64 = world.hosts.iter().map(|host| host.engine.counters().forwarded).sum();
+        let forwarded = world.sum(|counters| counters.forwarded);
         assert!(forwarded > 0, "their packets were passed on");
         world.hosts[4].is_without_multicast = true;
         world.call_via(4, via);
@@ -353,9 +330,7 @@ fn hosts_without_multicast_join_send_and_call() {
 fn message_held_by_no_member_is_given_up() {
     let mut given_up = 0;
     for seed in 0..60 {
-        let mut world = World::new(3, Quorum::AtLeast(1), seed);
-        (0..2).for_each(|number| world.join(number));
-        world.run_for(1000 * MS);
+        let mut world = World::ring_of(Quorum::AtLeast(1), 2, 1, seed, 1000 * MS);
         world.send(0, Qos::TotallyOrdered, 2_000_000);
         world.run_for(MS * (seed % 5) as u32);
         world.join(2);
@@ -376,13 +351,12 @@ fn message_held_by_no_member_is_given_up() {
 
 #[test]
 fn a_ring_without_work_goes_quiet() {
-    let mut world = joined(4, 9);
+    let mut world = World::joined(4, 0, 9);
     world.send(0, Qos::TotallyOrdered, 10);
     world.run_for(2000 * MS);
-    let before: u64 = world.datagrams_by_kind.values().sum();
+    let before = world.datagrams_sent();
     world.run_for(10_000 * MS);
-    let after: u64 = world.datagrams_by_kind.values().sum();
-    assert_eq!(after, before, "{:?}", world.datagrams_by_kind);
+    assert_eq!(world.datagrams_sent(), before, "{:?}", world.datagrams_by_kind);
 }
 
 #[test]

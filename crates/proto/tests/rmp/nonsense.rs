@@ -7,7 +7,6 @@ use carom_proto::rmp::{
     Config, Epoch, ListChangeKind, LockName, Member, Process, Qos, Quorum, RingView, Rmp, Round,
     Timestamp, What,
 };
-use carom_proto::wire::Header;
 use carom_proto::{
     Engine, GroupSettings, JoinError, NodeId, Profile, RateOfFire, SendError, SendOptions, SeqNo,
     ViewChange, ViewChangeKind,
@@ -73,9 +72,7 @@ fn packets_of_a_ring_that_was_reformed_are_foreign() {
 
 #[test]
 fn two_groups_with_one_id_have_nothing_to_do_with_each_other() {
-    let mut world = World::new(2, Quorum::Majority, 3);
-    world.join(0);
-    world.run_for(1000 * MS);
+    let mut world = World::ring_of(Quorum::Majority, 1, 1, 3, 1000 * MS);
     let settings = GroupSettings { profile: world.profile, name_check: 99 };
     let now = world.now;
     world.hosts[1].engine.join(now, GROUP, settings).expect("it is new to it");
@@ -90,9 +87,7 @@ fn two_groups_with_one_id_have_nothing_to_do_with_each_other() {
 
 #[test]
 fn joiner_with_another_quorum_is_refused_and_founds_no_ring() {
-    let mut world = World::new(2, Quorum::Majority, 3);
-    world.join(0);
-    world.run_for(1000 * MS);
+    let mut world = World::ring_of(Quorum::Majority, 1, 1, 3, 1000 * MS);
     let told = world.hosts[0].story.len();
     world.profile = Profile::Ordered(Quorum::All);
     world.join(1);
@@ -125,9 +120,7 @@ fn a_member_with_a_wrong_clock_is_a_member_like_others() {
 
 #[test]
 fn a_message_that_is_too_large_or_promised_too_much_is_refused() {
-    let mut world = World::new(1, Quorum::AtLeast(1), 5);
-    world.join(0);
-    world.run_for(1000 * MS);
+    let mut world = World::ring_of(Quorum::AtLeast(1), 1, 0, 5, 1000 * MS);
     let now = world.now;
     let engine = &mut world.hosts[0].engine;
     let mut send = |bytes: usize, qos: Qos| {
@@ -148,9 +141,7 @@ fn a_message_that_is_too_large_or_promised_too_much_is_refused() {
 
 #[test]
 fn request_promised_more_than_the_group_gives_is_dropped() {
-    let mut world = World::new(2, Quorum::AtLeast(1), 6);
-    world.join(0);
-    world.run_for(1000 * MS);
+    let mut world = World::ring_of(Quorum::AtLeast(1), 1, 1, 6, 1000 * MS);
     world.call_for(1, None, 5, 50, Duration::from_secs(1));
     world.run_for(3000 * MS);
     assert!(world.hosts[0].engine.counters().calls_refused > 0);
@@ -162,11 +153,9 @@ fn request_promised_more_than_the_group_gives_is_dropped() {
 fn snapshot_of_a_foreign_ring_makes_no_member() {
     let world = busy(7);
     let record = world.record.as_ref().expect("it was kept");
-    let snapshots = record.iter().filter(|datagram| {
-        let (header, body) = Header::decode(datagram).expect("it was sent");
-        let packet = Packet::decode(&header, body);
-        matches!(packet, Ok(Packet::NewList(NewList::Whole(_))))
-    });
+    let snapshots = record
+        .iter()
+        .filter(|datagram| matches!(packet(datagram), Packet::NewList(NewList::Whole(_))));
     let mut stranger = Rmp::new(NodeId(99), Config::default(), 1);
     let settings = GroupSettings { profile: world.profile, name_check: 0 };
     stranger.join(world.now, GROUP, settings).expect("it is new to it");
@@ -183,9 +172,7 @@ fn snapshot_of_a_foreign_ring_makes_no_member() {
 #[test]
 fn forged_highest_version_does_not_end_all_reformations() {
     for is_abort in [false, true] {
-        let mut world = World::new(3, Quorum::Majority, 1);
-        (0..3).for_each(|number| world.join(number));
-        world.run_for(1000 * MS);
+        let mut world = World::ring_of(Quorum::Majority, 3, 0, 1, 1000 * MS);
         let epoch = world.process(2).map(|creator| Epoch { version: u32::MAX, creator });
         let (ballot, ring) = (epoch.expect("it is in"), world.hosts[0].engine.view(GROUP));
         let start = Packet::RecoveryStart {
@@ -209,15 +196,9 @@ fn forged_highest_version_does_not_end_all_reformations() {
 /// A node has left its ring for a larger one, which stops at once and never continues.
 #[test]
 fn node_waiting_in_vain_for_a_larger_ring_joins_a_smaller_one() {
-    let mut world = World::new(3, Quorum::Majority, 1);
-    world.join(0);
-    world.run_for(1000 * MS);
-    let process = |node| Process { node: NodeId(node), life: 1 };
+    let mut world = World::ring_of(Quorum::Majority, 1, 2, 1, 1000 * MS);
     let mut ring = largest_ring(process(3), process(4));
-    let change =
-        ViewChange { group: GROUP, node: NodeId(3), kind: ViewChangeKind::Joined, version: 1 };
-    let now = world.now;
-    world.hosts[0].engine.handle_view(now, &change);
+    meet(&mut world, NodeId(3));
     world.forge(2, 0, &Packet::NewList(NewList::Whole(ring.clone())));
     world.run_for(20 * MS);
     assert_eq!(world.ring(0), None, "it has left its own ring for the larger one");
@@ -230,14 +211,23 @@ fn node_waiting_in_vain_for_a_larger_ring_joins_a_smaller_one() {
     assert_eq!(world.ring(0), Some(vec![NodeId(2), NodeId(1)]));
 }
 
+fn process(node: u64) -> Process {
+    Process { node: NodeId(node), life: 1 }
+}
+
+/// Makes the membership provider report to host 0 that `node` is in the group.
+fn meet(world: &mut World, node: NodeId) {
+    let change = ViewChange { group: GROUP, node, kind: ViewChangeKind::Joined, version: 1 };
+    world.hosts[0].engine.handle_view(world.now, &change);
+}
+
 /// Returns a ring with the maximum numbers of members and locks. `founder` has begun it. `last` is
 /// the last member, and has the token.
 fn largest_ring(founder: Process, last: Process) -> Snapshot {
     let member =
         |process| Member { process, quorum: Quorum::Majority, is_multicast: true, is_voter: true };
     let mut view = RingView::founded_by(member(founder), 0);
-    let others = (1..RingView::MAX_MEMBERS as u64 - 1)
-        .map(|number| member(Process { node: NodeId(1000 + number), life: 1 }));
+    let others = (1..RingView::MAX_MEMBERS as u64 - 1).map(|number| member(process(1000 + number)));
     view.members.extend(others.chain([member(last)]));
     (0..4096).for_each(|name| view.locks.ask(LockName(name), founder));
     let sources = view.processes().map(|source| SourceState {
@@ -262,20 +252,12 @@ fn largest_ring(founder: Process, last: Process) -> Snapshot {
 #[test]
 fn larger_ring_of_a_node_that_is_not_in_the_group_is_not_joined() {
     for is_known in [false, true] {
-        let mut world = World::new(3, Quorum::Majority, 1);
-        (0..2).for_each(|number| world.join(number));
-        world.run_for(1000 * MS);
+        let mut world = World::ring_of(Quorum::Majority, 2, 1, 1, 1000 * MS);
         let others = world.ring(0);
         if is_known {
-            let (now, group, node) = (world.now, GROUP, NodeId(3));
-            let kind = ViewChangeKind::Joined;
-            let change = ViewChange { group, node, kind, version: 1 };
-            world.hosts[0].engine.handle_view(now, &change);
+            meet(&mut world, NodeId(3));
         }
-        let ring = largest_ring(
-            Process { node: NodeId(3), life: 1 },
-            Process { node: NodeId(4), life: 1 },
-        );
+        let ring = largest_ring(process(3), process(4));
         world.forge(2, 0, &Packet::NewList(NewList::Whole(ring)));
         world.run_for(20 * MS);
         assert_eq!(world.ring(0) == others, !is_known);
@@ -300,7 +282,7 @@ fn refused_joiner_of_the_largest_ring_founds_no_ring() {
         }
         _ => None,
     });
-    let (me, founder) = (me.expect("it asks"), Process { node: NodeId(3), life: 1 });
+    let (me, founder) = (me.expect("it asks"), process(3));
     let ring = largest_ring(founder, me);
     let epoch = ring.view.epoch;
     world.forge(2, 0, &Packet::NewList(NewList::Whole(ring)));

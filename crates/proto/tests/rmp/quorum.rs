@@ -10,6 +10,8 @@ use crate::{checks, payloads};
 pub(crate) const CLIENT: JoinOptions =
     JoinOptions { rejoin: true, is_multicast: true, via: None, is_voter: false };
 
+pub(crate) const ELECTORATE: Quorum = Quorum::QuorumOf(3);
+
 /// Creates hosts that have not joined. `part` is the part of the network that each is in.
 pub(crate) fn world(hosts: usize, electorate: u16, seed: u64, part: &[u8]) -> World {
     let mut world = World::new(hosts, Quorum::QuorumOf(electorate), seed);
@@ -105,9 +107,7 @@ fn the_part_with_a_majority_of_the_electorate_works_alone() {
 #[test]
 fn clients_that_come_and_die_do_not_stop_the_voters() {
     for seed in 0..10 {
-        let mut world = world(3, 3, seed, &[0; 3]);
-        (0..3).for_each(|number| world.join(number));
-        world.run_for(2000 * MS);
+        let mut world = World::ring_of(ELECTORATE, 3, 0, seed, 2000 * MS);
         let clients: Vec<usize> = (0..6).map(|_| world.add()).collect();
         clients.iter().for_each(|client| world.join_with(*client, CLIENT));
         world.run_for(5000 * MS);
@@ -178,13 +178,12 @@ fn views_without_a_quorum_are_merged_when_it_is_reached() {
     world.run_for(5000 * MS);
     let all = [0, clients[1], 1, 2];
     for number in all {
-        let views = world.hosts[number].story.iter().filter_map(|told| match told {
+        let views = world.hosts[number].select(|told| match told {
             Told::View { view, .. } => Some(view),
             _ => None,
         });
-        let (count, last) = (views.clone().count(), views.last().expect("a view"));
-        assert!(count < 270, "{count} views were kept at {number}");
-        assert_eq!(last.len(), all.len());
+        assert!(views.len() < 270, "{} views were kept at {number}", views.len());
+        assert_eq!(views.last().expect("a view").len(), all.len());
     }
     assert!(is_working(&world, 0));
     checks::check_safety(&world);
@@ -193,9 +192,7 @@ fn views_without_a_quorum_are_merged_when_it_is_reached() {
 #[test]
 fn a_voter_that_leaves_below_the_quorum_stops_the_ring() {
     for seed in 0..10 {
-        let mut world = world(3, 3, seed, &[0; 3]);
-        (0..2).for_each(|number| world.join(number));
-        world.run_for(2000 * MS);
+        let mut world = World::ring_of(ELECTORATE, 2, 1, seed, 2000 * MS);
         world.lock(0, lock(), true);
         world.send(0, Qos::TotallyOrdered, 50);
         world.run_for(1000 * MS);
@@ -219,9 +216,7 @@ fn a_voter_that_leaves_below_the_quorum_stops_the_ring() {
 #[test]
 fn voter_that_dies_is_followed_by_another_one() {
     for seed in 0..10 {
-        let mut world = world(3, 3, seed, &[0; 3]);
-        (0..3).for_each(|number| world.join(number));
-        world.run_for(3000 * MS);
+        let mut world = World::ring_of(ELECTORATE, 3, 0, seed, 3000 * MS);
         for round in 0..5 {
             let (oldest, alive) = (round, world.hosts.len() - 1);
             world.crash(oldest);
@@ -241,9 +236,7 @@ fn voter_that_dies_is_followed_by_another_one() {
 #[test]
 fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
     for seed in 0..10 {
-        let mut world = world(3, 3, seed, &[0; 3]);
-        (0..2).for_each(|number| world.join(number));
-        world.run_for(2000 * MS);
+        let mut world = World::ring_of(ELECTORATE, 2, 1, seed, 2000 * MS);
         world.send(0, Qos::MajorityResilient, 50);
         world.run_for(1000 * MS);
         world.crash(1);
@@ -292,9 +285,7 @@ fn far_members_leave_a_ring_without_a_quorum_together() {
 #[test]
 fn restarted_voter_forms_no_quorum_without_what_it_knew() {
     for seed in 0..20 {
-        let mut world = world(3, 3, seed, &[0; 3]);
-        (0..2).for_each(|number| world.join(number));
-        world.run_for(2000 * MS);
+        let mut world = World::ring_of(ELECTORATE, 2, 1, seed, 2000 * MS);
         world.send(0, Qos::MajorityResilient, 50);
         world.run_for(1000 * MS);
         world.part = vec![0, 1, 1];
@@ -323,9 +314,7 @@ fn restarted_voter_forms_no_quorum_without_what_it_knew() {
 #[test]
 fn a_voter_more_than_the_electorate_waits_outside() {
     for seed in 0..10 {
-        let mut world = world(4, 3, seed, &[0; 4]);
-        (0..3).for_each(|number| world.join(number));
-        world.run_for(3000 * MS);
+        let mut world = World::ring_of(ELECTORATE, 3, 1, seed, 3000 * MS);
         world.join(3);
         world.run_for(20_000 * MS);
         assert!(world.hosts[3].story.contains(&Told::Full { voters: 3 }), "seed {seed}");

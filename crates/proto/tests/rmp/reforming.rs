@@ -3,12 +3,23 @@
 use carom_proto::rmp::packet::{NewList, Packet, Position, Proposal};
 use carom_proto::rmp::{Counters, Epoch, Qos};
 
-use super::joined;
 use super::rig::{GROUP, MS, World, packet};
+
+pub(crate) fn is_start(packet: &Packet) -> bool {
+    matches!(packet, Packet::RecoveryStart { .. })
+}
+
+pub(crate) fn is_vote(packet: &Packet) -> bool {
+    matches!(packet, Packet::RecoveryVote { .. })
+}
+
+pub(crate) fn is_list(packet: &Packet) -> bool {
+    matches!(packet, Packet::NewList(_))
+}
 
 #[test]
 fn round_that_reveals_a_list_in_force_is_not_lost() {
-    let mut world = joined(4, 3);
+    let mut world = World::joined(4, 0, 3);
     world.crash(3);
     let sum = |world: &World, pick: fn(&Counters) -> u64| -> u64 {
         world.hosts[..3].iter().map(|host| pick(&host.engine.counters())).sum()
@@ -23,12 +34,9 @@ fn round_that_reveals_a_list_in_force_is_not_lost() {
 
 #[test]
 fn late_packets_after_an_accepted_list_stop_no_member() {
-    let mut world = joined(3, 3);
+    let mut world = World::joined(3, 0, 3);
     world.held_back = Some(Vec::new());
     world.send(0, Qos::MajorityResilient, 100);
-    let is_start = |packet: &Packet| matches!(packet, Packet::RecoveryStart { .. });
-    let is_vote = |packet: &Packet| matches!(packet, Packet::RecoveryVote { .. });
-    let is_list = |packet: &Packet| matches!(packet, Packet::NewList(_));
     // Members 1 and 2 agree on a list without member 0. Then the message of member 0 reaches member
     // 1, which requests a reformation from member 2 before that one has learned of the agreement.
     world.suspect(2, 0);
@@ -55,11 +63,8 @@ fn late_packets_after_an_accepted_list_stop_no_member() {
 
 #[test]
 fn members_continue_when_the_initiator_of_a_new_list_dies() {
-    let mut world = joined(4, 4);
+    let mut world = World::joined(4, 0, 4);
     world.held_back = Some(Vec::new());
-    let is_start = |packet: &Packet| matches!(packet, Packet::RecoveryStart { .. });
-    let is_vote = |packet: &Packet| matches!(packet, Packet::RecoveryVote { .. });
-    let is_list = |packet: &Packet| matches!(packet, Packet::NewList(_));
     // Three of four members accept a list without member 3. Member 0 may have put it in force.
     world.suspect(0, 3);
     (1..3).for_each(|member| world.hand_over(0, member, is_start));
@@ -107,7 +112,7 @@ fn acknowledged(world: &World, number: usize) -> usize {
 
 #[test]
 fn list_is_not_acknowledged_when_it_cannot_be_remembered() {
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 0, 1);
     world.held_back = Some(Vec::new());
     let mut ballots = Vec::new();
     for version in 1000..=1000 + MAX_ACCEPTED as u32 {
@@ -126,7 +131,7 @@ fn list_is_not_acknowledged_when_it_cannot_be_remembered() {
 
 #[test]
 fn initiator_proposes_no_list_that_it_cannot_remember() {
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 0, 1);
     world.held_back = Some(Vec::new());
     for version in 1000..1000 + MAX_ACCEPTED as u32 {
         for member in 1..3 {
@@ -134,7 +139,6 @@ fn initiator_proposes_no_list_that_it_cannot_remember() {
             world.forge(0, member, &list);
         }
     }
-    let is_start = |packet: &Packet| matches!(packet, Packet::RecoveryStart { .. });
     world.time_out_until(1, is_start);
     world.held_back.iter_mut().for_each(|held_back| held_back.retain(|(from, ..)| *from == 1));
     world.hand_over(1, 2, is_start);
@@ -144,12 +148,12 @@ fn initiator_proposes_no_list_that_it_cannot_remember() {
     world.time_out_until(1, |packet| matches!(packet, Packet::RecoveryAbort { .. }));
     assert_eq!(world.hosts[1].engine.counters().lists_refused, 1);
     let mut sent = world.held_back.iter().flatten().map(|(_, _, datagram)| packet(datagram));
-    assert!(!sent.any(|packet| matches!(packet, Packet::NewList(_))));
+    assert!(!sent.any(|packet| is_list(&packet)));
 }
 
 #[test]
 fn late_list_of_a_ballot_that_was_given_up_is_not_acknowledged() {
-    let mut world = joined(3, 1);
+    let mut world = World::joined(3, 0, 1);
     world.held_back = Some(Vec::new());
     for version in 1000..1000 + 2 * MAX_ACCEPTED as u32 {
         let (ballot, list) = begin_ballot(&mut world, 1, version);

@@ -10,9 +10,7 @@ use crate::rig::{GROUP, MS, Told, World};
 /// Asserts that the messages given to the dead are the first ones given to a survivor.
 fn kill_at_once(qos: Qos, deaths: usize, seed: u64) {
     let mut rng = Rng::new(seed);
-    let mut world = World::new(5, Quorum::AtLeast(1), seed);
-    (0..5).for_each(|number| world.join(number));
-    world.run_for(1500 * MS);
+    let mut world = World::ring_of(Quorum::AtLeast(1), 5, 0, seed, 1500 * MS);
     world.loss = [0.0, 0.02, 0.1][rng.below(3)];
     for _ in 0..20 + rng.below(40) {
         world.send(rng.below(5), qos, 10 + rng.below(3000));
@@ -62,9 +60,7 @@ fn who_leaves_holds_what_the_others_were_told_before() {
     let mut left = 0;
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
-        let mut world = World::new(3, Quorum::AtLeast(1), seed);
-        (0..3).for_each(|number| world.join(number));
-        world.run_for(1500 * MS);
+        let mut world = World::ring_of(Quorum::AtLeast(1), 3, 0, seed, 1500 * MS);
         for _ in 0..10 {
             world.send(rng.below(2), Qos::TotallyResilient, 10 + rng.below(3000));
             world.run_for(MS / 100 * rng.below(40) as u32);

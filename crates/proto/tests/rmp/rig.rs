@@ -7,7 +7,7 @@ mod network;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use carom_proto::rmp::{Config, JoinOptions, Place, Process, Quorum, RingNews, Rmp};
+use carom_proto::rmp::{Config, Counters, JoinOptions, Place, Process, Quorum, RingNews, Rmp};
 use carom_proto::*;
 
 pub(crate) use host::{Host, Told};
@@ -34,6 +34,7 @@ pub(crate) struct World {
     config: Config,
     in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
     datagrams: u64,
+    seed: u64,
     rng: Rng,
     pub(crate) datagrams_by_kind: BTreeMap<u8, u64>,
     /// Datagrams with sender and receiver, if they are delivered only by [`World::hand_over`].
@@ -63,14 +64,33 @@ impl World {
             config,
             in_flight: BTreeMap::new(),
             datagrams: 0,
+            seed,
             rng: Rng::new(seed),
             datagrams_by_kind: BTreeMap::new(),
             held_back: None,
             record: None,
         };
-        for _ in 0..hosts {
-            world.add();
-        }
+        (0..hosts).for_each(|_| _ = world.add());
+        world
+    }
+
+    /// Creates `members` members of a ring of a majority, and `others` hosts that have not joined.
+    pub(crate) fn joined(members: usize, others: usize, seed: u64) -> Self {
+        Self::ring_of(Quorum::Majority, members, others, seed, 2000 * MS)
+    }
+
+    /// Creates `members` members, which have joined at once and `time` ago, and `others` hosts that
+    /// have not joined.
+    pub(crate) fn ring_of(
+        quorum: Quorum,
+        members: usize,
+        others: usize,
+        seed: u64,
+        time: Duration,
+    ) -> Self {
+        let mut world = Self::new(members + others, quorum, seed);
+        (0..members).for_each(|number| world.join(number));
+        world.run_for(time);
         world
     }
 
@@ -163,19 +183,34 @@ impl World {
         self.drain(number);
     }
 
-    /// Returns the ring in a host's current view.
     pub(crate) fn ring(&self, number: usize) -> Option<Vec<NodeId>> {
         let view = self.hosts[number].engine.view(GROUP)?;
         Some(view.processes().map(|process: Process| process.node).collect())
     }
 
-    /// Returns the life that a host has in its ring.
+    /// Asserts that the rings of these hosts have `members` members.
+    pub(crate) fn assert_ring_sizes(&self, hosts: impl IntoIterator<Item = usize>, members: usize) {
+        for number in hosts {
+            let ring = self.ring(number);
+            let size = ring.as_ref().map(Vec::len);
+            assert_eq!(size, Some(members), "seed {}: host {number}: {ring:?}", self.seed);
+        }
+    }
+
+    /// Returns the sum of a counter over all hosts.
+    pub(crate) fn sum(&self, counter: fn(&Counters) -> u64) -> u64 {
+        self.hosts.iter().map(|host| counter(&host.engine.counters())).sum()
+    }
+
+    pub(crate) fn datagrams_sent(&self) -> u64 {
+        self.datagrams_by_kind.values().sum()
+    }
+
     pub(crate) fn process(&self, number: usize) -> Option<Process> {
         let host = &self.hosts[number];
         host.engine.view(GROUP)?.process_of(host.id)
     }
 
-    /// Returns the time on a host's own clock.
     pub(crate) fn clock(&self, number: usize) -> Time {
         self.now + self.hosts[number].ahead
     }

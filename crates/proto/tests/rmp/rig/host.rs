@@ -30,7 +30,7 @@ pub(crate) struct Host {
     pub(crate) wanted: BTreeSet<LockName>,
     /// Locks that it may use now.
     pub(crate) held: BTreeSet<LockName>,
-    /// Payloads of the requests that it made.
+    /// Payloads of its requests.
     pub(crate) calls: BTreeMap<RequestId, Bytes>,
     /// Replies that it prepares, by the time at which they are due.
     pub(super) work: BTreeMap<(Time, RequestId), Bytes>,
@@ -55,6 +55,10 @@ pub(crate) enum Told {
 }
 
 impl Host {
+    pub(crate) fn select<'a, T>(&'a self, pick: impl Fn(&'a Told) -> Option<T>) -> Vec<T> {
+        self.story.iter().filter_map(pick).collect()
+    }
+
     /// Applies a lock event. It concerns the last request of the host, unless the host has left.
     pub(super) fn on_lock(&mut self, news: LockNews) -> Told {
         let is_wanted = self.wanted.contains(&news.name);
