@@ -20,7 +20,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use bytes::{Buf, BufMut};
+use bytes::{Buf, BufMut, TryGetError};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -112,6 +112,12 @@ pub enum DecodeError {
     /// A field has an impossible value.
     #[error("invalid value")]
     Value,
+}
+
+impl From<TryGetError> for DecodeError {
+    fn from(_: TryGetError) -> Self {
+        Self::Length
+    }
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

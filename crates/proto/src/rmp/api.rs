@@ -129,9 +129,7 @@ impl Rmp {
         }
         self.lives += 1;
         let me = Process { node: self.id, life: self.lives };
-        let JoinOptions { rejoin, is_multicast, via, is_voter } = options;
-        let name_check = settings.name_check;
-        let terms = Terms { quorum, rejoin, is_multicast, via, is_voter, name_check };
+        let terms = Terms { quorum, name_check: settings.name_check, options };
         let client = match self.groups.remove(&group) {
             // The node called the group before. Its requests are a member's from now on.
             Some(Slot { group: Group::Guest(guest), .. }) => guest.client,

@@ -161,8 +161,8 @@ impl VanJacobson {
         self.trip.timeout(self.limits.timeouts, self.backoff)
     }
 
-    /// Handles the first ACK of a packet. `after` is the time since the packet was sent; `None` if it
-    /// was sent more than once, because the ACK may answer either copy (Karn's rule).
+    /// Handles the first ACK of a packet that was sent `after` before it; `None` if the packet was
+    /// sent more than once, because the ACK may answer either copy (Karn's rule).
     pub(super) fn on_ack(&mut self, after: Option<Duration>) {
         self.backoff = 0;
         if let Some(sample) = after {

@@ -27,11 +27,8 @@ pub struct JoinOptions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) quorum: Quorum,
-    pub(super) rejoin: bool,
-    pub(super) is_multicast: bool,
-    pub(super) via: Option<NodeId>,
-    pub(super) is_voter: bool,
     pub(super) name_check: u32,
+    pub(super) options: JoinOptions,
 }
 
 impl Terms {
@@ -47,12 +44,12 @@ impl Terms {
 
     /// A client of an electorate waits for a ring of voters.
     pub(super) fn may_create_ring(&self) -> bool {
-        self.is_voter || self.quorum.required_voters().is_none()
+        self.options.is_voter || self.quorum.required_voters().is_none()
     }
 
     pub(super) fn member(&self, me: Process) -> Member {
-        let Self { quorum, is_multicast, is_voter, .. } = *self;
-        Member { process: me, quorum, is_multicast, is_voter }
+        let JoinOptions { is_multicast, is_voter, .. } = self.options;
+        Member { process: me, quorum: self.quorum, is_multicast, is_voter }
     }
 
     pub(super) fn join_request(&self, me: Process) -> ListChange {

@@ -5,10 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::Process;
-use crate::rmp::reach::Reach;
 use crate::rmp::ring::Ring;
-use crate::rmp::terms::Terms;
 use crate::{NodeId, Time};
 
 /// Other nodes in the group, as reported by the membership provider.
@@ -22,30 +19,6 @@ impl KnownNodes {
     pub(super) fn strangers(&self, ring: &Ring) -> Vec<NodeId> {
         let nodes = self.nodes.iter().copied();
         nodes.filter(|node| ring.view().process_of(*node).is_none()).collect()
-    }
-
-    /// Computes the destinations of multicasts anew, and sets the timer for announcements of the
-    /// ring, after a change of the members or of the known nodes.
-    pub(super) fn refresh(
-        &self,
-        cx: &mut Context<'_>,
-        me: Process,
-        terms: &Terms,
-        ring: Option<&Ring>,
-    ) {
-        self.refresh_reach(cx, me, terms, ring);
-        self.set_timer(cx, ring);
-    }
-
-    pub(super) fn refresh_reach(
-        &self,
-        cx: &mut Context<'_>,
-        me: Process,
-        terms: &Terms,
-        ring: Option<&Ring>,
-    ) {
-        let known = self.nodes.iter().copied().chain(terms.via);
-        *cx.reach = Reach::new(me, ring.map(Ring::view), !terms.is_multicast, known);
     }
 
     /// Sets the timer for announcements of the ring while nodes of the group are not in it.

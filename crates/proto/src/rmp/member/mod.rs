@@ -26,9 +26,10 @@ use super::context::{Context, Timer};
 use super::event::{Removal, RingNews};
 use super::ids::Process;
 use super::packet::{DataPacket, Packet};
+use super::reach::Reach;
 use super::ring::{Data, DeliveredMessage, Delivery, ListChangeKind, Ring, Round};
 use super::rpc::{self, Client};
-use super::terms::Terms;
+use super::terms::{JoinOptions, Terms};
 use crate::{NodeId, SeqNo, ViewChangeKind};
 
 mod admission;
@@ -85,7 +86,7 @@ impl LocalMember {
     pub(super) fn join(&mut self, cx: &mut Context<'_>) {
         let Application { client, sender, .. } = &mut self.application;
         client.queue_all(cx, sender);
-        self.known.refresh_reach(cx, self.me, &self.terms, None);
+        self.refresh_reach(cx);
         self.admission.begin(cx, self.terms.join_request(self.me));
     }
 
@@ -133,7 +134,7 @@ impl LocalMember {
             self.known.nodes.remove(&node);
             self.admission.on_node_down(&self.known, node);
         }
-        self.known.refresh(cx, self.me, &self.terms, self.ring());
+        self.refresh(cx);
         match &mut self.session {
             // The node may have a ring, so it receives a request at once.
             None if is_up => self.admission.request(cx, self.terms.join_request(self.me)),
@@ -289,11 +290,24 @@ impl LocalMember {
             if let Some(joiner) = round.joiner().filter(|_| round.site == self.me) {
                 session.send_snapshot(cx, &self.application.server, joiner.process.node);
             }
-            self.known.refresh(cx, self.me, &self.terms, Some(&session.ring));
+            self.refresh(cx);
         }
-        if round.site == self.me {
-            rpc::notify_guests(cx, &session.ring, round);
+        if let Some(ring) = self.ring().filter(|_| round.site == self.me) {
+            rpc::notify_guests(cx, ring, round);
         }
+    }
+
+    /// Computes the destinations of multicasts anew, and sets the timer for announcements of the
+    /// ring, after a change of the members or of the known nodes.
+    fn refresh(&self, cx: &mut Context<'_>) {
+        self.refresh_reach(cx);
+        self.known.set_timer(cx, self.ring());
+    }
+
+    fn refresh_reach(&self, cx: &mut Context<'_>) {
+        let JoinOptions { is_multicast, via, .. } = self.terms.options;
+        let known = self.known.nodes.iter().copied().chain(via);
+        *cx.reach = Reach::new(self.me, self.ring().map(Ring::view), !is_multicast, known);
     }
 
     fn deliver(&mut self, cx: &mut Context<'_>, delivery: Delivery) {

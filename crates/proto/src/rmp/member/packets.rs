@@ -218,7 +218,7 @@ impl LocalMember {
         }
         let Some(session) = &mut self.session else {
             self.admission.on_snapshot(cx.now, sender, &snapshot);
-            if self.terms.is_voter {
+            if self.terms.options.is_voter {
                 self.quorum.report_if_full(cx, &snapshot.view);
             }
             if snapshot.view.contains(self.me) && snapshot.token == self.me {

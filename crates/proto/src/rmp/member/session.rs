@@ -12,7 +12,7 @@ use crate::rmp::context::{Context, Timer};
 use crate::rmp::ids::{Epoch, Process};
 use crate::rmp::packet::{NewList, Packet};
 use crate::rmp::ring::{
-    Delivery, ListChange, ListChangeKind, Offered, Proposal, Ring, Round, Snapshot,
+    Arrival, Delivery, ListChange, ListChangeKind, Proposal, Ring, Round, Snapshot,
 };
 use crate::rmp::rpc::Server;
 use crate::{NodeId, SeqNo};
@@ -157,13 +157,13 @@ impl Session {
     pub(super) fn on_round(&mut self, cx: &mut Context<'_>, sender: NodeId, round: Round) -> bool {
         let (at, next) = (round.at, round.next);
         match self.ring.offer(round) {
-            Offered::New => return true,
+            Arrival::New => return true,
             // The sender repeats the round because it has no report that the token was accepted.
-            Offered::Known if next == self.ring.me() && at < self.ring.log().next() => {
+            Arrival::Duplicate if next == self.ring.me() && at < self.ring.log().next() => {
                 send_confirm(cx, sender, self.ring.epoch(), at);
             }
-            Offered::Known => {}
-            Offered::TooFar => cx.counters.rounds_too_far += 1,
+            Arrival::Duplicate => {}
+            Arrival::TooFar => cx.counters.rounds_too_far += 1,
         }
         false
     }

@@ -11,9 +11,11 @@ impl LocalMember {
     pub(super) fn enter(&mut self, cx: &mut Context<'_>, ring: Ring) {
         cx.version = ring.epoch().version;
         cx.cancel(Timer::Join);
-        let session = self.session.insert(Session::new(ring));
-        self.known.refresh(cx, self.me, &self.terms, Some(&session.ring));
-        if !self.application.changes.waiting.is_empty() {
+        self.session = Some(Session::new(ring));
+        self.refresh(cx);
+        if let Some(session) = &mut self.session
+            && !self.application.changes.waiting.is_empty()
+        {
             session.request_change(cx, &mut self.application.changes);
         }
         self.advance(cx, None);
@@ -78,8 +80,10 @@ impl LocalMember {
         let has_own = proposal.position.received.iter().any(|(source, _)| *source == self.me);
         session.form(cx, proposal);
         self.application.on_formed(cx, &session.ring, has_own);
-        self.known.refresh(cx, self.me, &self.terms, Some(&session.ring));
-        session.request_change(cx, &mut self.application.changes);
+        self.refresh(cx);
+        if let Some(session) = &mut self.session {
+            session.request_change(cx, &mut self.application.changes);
+        }
         self.advance(cx, None);
     }
 
@@ -109,7 +113,7 @@ impl LocalMember {
         self.stop(cx);
         let unsent = self.application.undelivered(self.ring());
         tracing::info!(me = ?self.me, group = %cx.group, ?why, "removed");
-        let rejoins = self.terms.rejoin && !self.departure.is_leaving;
+        let rejoins = self.terms.options.rejoin && !self.departure.is_leaving;
         self.application.lose_locks(cx);
         cx.report(RingNews::Removed { why, unsent, rejoins });
         if !rejoins {
@@ -132,7 +136,7 @@ impl LocalMember {
     pub(super) fn is_dispensable(&self) -> bool {
         let ring = self.ring().filter(|ring| ring.shortage().is_some());
         ring.is_some_and(Ring::is_unused)
-            && self.terms.rejoin
+            && self.terms.options.rejoin
             && !self.departure.is_leaving
             && self.application.sender.has_all_placed()
     }
@@ -148,7 +152,7 @@ impl LocalMember {
         self.admission.retarget(cx.now, self.departure.merging.take());
         self.application.changes.enter_life(self.me);
         self.application.client.set_timer(cx);
-        self.known.refresh(cx, self.me, &self.terms, None);
+        self.refresh(cx);
         self.admission.begin(cx, self.terms.join_request(self.me));
     }
 

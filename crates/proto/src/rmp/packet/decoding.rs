@@ -45,7 +45,7 @@ fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
         NACK => take_nack(bytes)?,
         NEW_LIST => Packet::NewList(take_new_list(bytes)?),
         LIST_CHANGE_REQUEST => {
-            let epoch = match take_u8(bytes)? {
+            let epoch = match bytes.try_get_u8()? {
                 0 => None,
                 1 => Some(take_epoch(bytes)?),
                 _ => return Err(DecodeError::Value),
@@ -80,7 +80,7 @@ fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
 
 fn take_non_member_data(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
     let mut bytes = body;
-    let kind = take_u8(&mut bytes)?;
+    let kind = bytes.try_get_u8()?;
     let packet = match kind {
         1 | 2 => {
             let is_first = take_flag(&mut bytes)?;
@@ -92,7 +92,7 @@ fn take_non_member_data(header: &Header, body: &[u8]) -> Result<Packet, DecodeEr
             NonMemberData::Data { epoch, is_first, data }
         }
         3 => {
-            let (number, offset) = (take_u32(&mut bytes)?, take_u32(&mut bytes)?);
+            let (number, offset) = (bytes.try_get_u32()?, bytes.try_get_u32()?);
             if !bytes.is_empty() {
                 return Err(DecodeError::Length);
             }
@@ -105,15 +105,15 @@ fn take_non_member_data(header: &Header, body: &[u8]) -> Result<Packet, DecodeEr
 
 fn take_non_member_ack(body: &[u8]) -> Result<Packet, DecodeError> {
     let mut bytes = body;
-    let (kind, epoch) = (take_u8(&mut bytes)?, take_epoch(&mut bytes)?);
+    let (kind, epoch) = (bytes.try_get_u8()?, take_epoch(&mut bytes)?);
     let ack = match kind {
         1 => {
-            NonMemberAck::Placed { epoch, life: take_u64(&mut bytes)?, to: take_seqno(&mut bytes)? }
+            NonMemberAck::Placed { epoch, life: bytes.try_get_u64()?, to: take_seqno(&mut bytes)? }
         }
-        2 => NonMemberAck::Delivered { epoch, number: take_u32(&mut bytes)? },
+        2 => NonMemberAck::Delivered { epoch, number: bytes.try_get_u32()? },
         3 | 4 => {
-            let (number, total) = (take_u32(&mut bytes)?, take_u32(&mut bytes)?);
-            let offset = take_u32(&mut bytes)?;
+            let (number, total) = (bytes.try_get_u32()?, bytes.try_get_u32()?);
+            let offset = bytes.try_get_u32()?;
             let piece = DataPacket::piece(bytes);
             bytes = &[];
             if u64::from(offset) + piece.len() as u64 > total.into() {
@@ -129,14 +129,14 @@ fn take_non_member_ack(body: &[u8]) -> Result<Packet, DecodeError> {
 fn take_data(header: &Header, body: &[u8]) -> Result<DataPacket, DecodeError> {
     let mut bytes = body;
     let bytes = &mut bytes;
-    let (life, seqno) = (take_u64(bytes)?, take_seqno(bytes)?);
+    let (life, seqno) = (bytes.try_get_u64()?, take_seqno(bytes)?);
     let message = take_seqno(bytes)?;
-    let qos = Qos::from_wire([take_u8(bytes)?, take_u8(bytes)?])?;
-    let handler = match take_u8(bytes)? {
+    let qos = Qos::from_wire([bytes.try_get_u8()?, bytes.try_get_u8()?])?;
+    let handler = match bytes.try_get_u8()? {
         0 => None,
         above => Some(Handler::new(above - 1).ok_or(DecodeError::Value)?),
     };
-    let flags = take_u8(bytes)?;
+    let flags = bytes.try_get_u8()?;
     if flags > 15 || header.flags & !(ON_BEHALF | FORWARD) != 0 {
         return Err(DecodeError::Value);
     }
@@ -160,7 +160,7 @@ fn take_data(header: &Header, body: &[u8]) -> Result<DataPacket, DecodeError> {
 fn take_part(body: &[u8]) -> Result<Packet, DecodeError> {
     let mut bytes = body;
     let bytes = &mut bytes;
-    let (id, index, count) = (take_u32(bytes)?, take_u8(bytes)?, take_u8(bytes)?);
+    let (id, index, count) = (bytes.try_get_u32()?, bytes.try_get_u8()?, bytes.try_get_u8()?);
     if index >= count {
         return Err(DecodeError::Value);
     }
@@ -176,7 +176,7 @@ fn take_nack(bytes: &mut &[u8]) -> Result<Packet, DecodeError> {
 }
 
 fn take_new_list(bytes: &mut &[u8]) -> Result<NewList, DecodeError> {
-    Ok(match take_u8(bytes)? {
+    Ok(match bytes.try_get_u8()? {
         1 => NewList::Change { epoch: take_epoch(bytes)?, round: take_round(bytes)? },
         2 => NewList::Whole(take_snapshot(bytes)?),
         3 => NewList::Formation { proposal: take_proposal(bytes)?, is_committed: false },
@@ -196,7 +196,7 @@ fn take_snapshot(bytes: &mut &[u8]) -> Result<Snapshot, DecodeError> {
     let sources = take_list(bytes, PROCESS_BYTES + 12, |bytes| {
         let source = take_process(bytes)?;
         let (open_from, ordered_to) = take_open(bytes)?;
-        Ok(SourceState { source, open_from, ordered_to, request: take_u32(bytes)? })
+        Ok(SourceState { source, open_from, ordered_to, request: bytes.try_get_u32()? })
     })?;
     let guests = take_list(bytes, PROCESS_BYTES + 16, |bytes| {
         let source = take_process(bytes)?;
@@ -208,7 +208,7 @@ fn take_snapshot(bytes: &mut &[u8]) -> Result<Snapshot, DecodeError> {
     }
     let seen = take_list(bytes, 28, |bytes| {
         let node = take_node(bytes)?;
-        let (base, bits) = (take_u32(bytes)?, take_u128(bytes)?);
+        let (base, bits) = (bytes.try_get_u32()?, bytes.try_get_u128()?);
         Ok((node, Seen { base, bits }))
     })?;
     Ok(Snapshot { view, next, ordered, token, is_working, sources, guests, seen })
@@ -229,14 +229,14 @@ fn take_proposal(bytes: &mut &[u8]) -> Result<Proposal, DecodeError> {
 }
 
 fn take_accepted(bytes: &mut &[u8]) -> Result<Accepted, DecodeError> {
-    let (ballot, least) = (take_epoch(bytes)?, take_u16(bytes)?);
+    let (ballot, least) = (take_epoch(bytes)?, bytes.try_get_u16()?);
     Ok(Accepted { ballot, least, members: take_list(bytes, PROCESS_BYTES, take_process)? })
 }
 
 fn take_round(bytes: &mut &[u8]) -> Result<Round, DecodeError> {
     let at = take_timestamp(bytes)?;
     let (site, next) = (take_process(bytes)?, take_process(bytes)?);
-    let what = match take_u8(bytes)? {
+    let what = match bytes.try_get_u8()? {
         0 => What::Order(take_list(bytes, RUN_BYTES, take_run)?),
         1 => match take_list(bytes, PROCESS_BYTES + 5, take_change)? {
             changes if (1..=MAX_CHANGES).contains(&changes.len()) => What::List(changes),
@@ -248,7 +248,7 @@ fn take_round(bytes: &mut &[u8]) -> Result<Round, DecodeError> {
 }
 
 fn take_run(bytes: &mut &[u8]) -> Result<Run, DecodeError> {
-    let (source, first, count) = (take_process(bytes)?, take_seqno(bytes)?, take_u16(bytes)?);
+    let (source, first, count) = (take_process(bytes)?, take_seqno(bytes)?, bytes.try_get_u16()?);
     if count == 0 {
         return Err(DecodeError::Value);
     }
@@ -256,25 +256,25 @@ fn take_run(bytes: &mut &[u8]) -> Result<Run, DecodeError> {
 }
 
 fn take_change(bytes: &mut &[u8]) -> Result<ListChange, DecodeError> {
-    let (process, request) = (take_process(bytes)?, take_u32(bytes)?);
-    let kind = match take_u8(bytes)? {
-        1 => ListChangeKind::Join { member: take_member(bytes)?, name_check: take_u32(bytes)? },
+    let (process, request) = (take_process(bytes)?, bytes.try_get_u32()?);
+    let kind = match bytes.try_get_u8()? {
+        1 => ListChangeKind::Join { member: take_member(bytes)?, name_check: bytes.try_get_u32()? },
         2 => ListChangeKind::Leave,
-        3 => ListChangeKind::Lock { name: LockName(take_u64(bytes)?), waits: true },
-        4 => ListChangeKind::Unlock(LockName(take_u64(bytes)?)),
-        5 => ListChangeKind::Refused(LockName(take_u64(bytes)?)),
-        6 => ListChangeKind::Lock { name: LockName(take_u64(bytes)?), waits: false },
+        3 => ListChangeKind::Lock { name: LockName(bytes.try_get_u64()?), waits: true },
+        4 => ListChangeKind::Unlock(LockName(bytes.try_get_u64()?)),
+        5 => ListChangeKind::Refused(LockName(bytes.try_get_u64()?)),
+        6 => ListChangeKind::Lock { name: LockName(bytes.try_get_u64()?), waits: false },
         _ => return Err(DecodeError::Value),
     };
     Ok(ListChange { process, request, kind })
 }
 
 fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
-    let (epoch, version, origin) = (take_epoch(bytes)?, take_u32(bytes)?, take_epoch(bytes)?);
-    let (name_check, is_forced) = (take_u32(bytes)?, take_flag(bytes)?);
+    let (epoch, version, origin) = (take_epoch(bytes)?, bytes.try_get_u32()?, take_epoch(bytes)?);
+    let (name_check, is_forced) = (bytes.try_get_u32()?, take_flag(bytes)?);
     let members = take_list(bytes, PROCESS_BYTES + 3, take_member)?;
     let queues = take_list(bytes, PROCESS_BYTES + 10, |bytes| {
-        Ok((LockName(take_u64(bytes)?), take_list(bytes, PROCESS_BYTES, take_process)?))
+        Ok((LockName(bytes.try_get_u64()?), take_list(bytes, PROCESS_BYTES, take_process)?))
     })?;
     let distinct: BTreeSet<NodeId> = members.iter().map(|member| member.process.node).collect();
     if members.is_empty() || distinct.len() != members.len() {
@@ -294,8 +294,8 @@ fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
 
 fn take_member(bytes: &mut &[u8]) -> Result<Member, DecodeError> {
     let process = take_process(bytes)?;
-    let quorum = Quorum::from_wire(take_u16(bytes)?).ok_or(DecodeError::Value)?;
-    let flags = take_u8(bytes)?;
+    let quorum = Quorum::from_wire(bytes.try_get_u16()?).ok_or(DecodeError::Value)?;
+    let flags = bytes.try_get_u8()?;
     if flags > 3 {
         return Err(DecodeError::Value);
     }
@@ -312,23 +312,23 @@ fn take_position(bytes: &mut &[u8]) -> Result<Position, DecodeError> {
 }
 
 fn take_epoch(bytes: &mut &[u8]) -> Result<Epoch, DecodeError> {
-    Ok(Epoch { version: take_u32(bytes)?, creator: take_process(bytes)? })
+    Ok(Epoch { version: bytes.try_get_u32()?, creator: take_process(bytes)? })
 }
 
 fn take_process(bytes: &mut &[u8]) -> Result<Process, DecodeError> {
-    Ok(Process { node: take_node(bytes)?, life: take_u64(bytes)? })
+    Ok(Process { node: take_node(bytes)?, life: bytes.try_get_u64()? })
 }
 
 fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
-    take_u64(bytes).map(NodeId)
+    Ok(NodeId(bytes.try_get_u64()?))
 }
 
 fn take_seqno(bytes: &mut &[u8]) -> Result<SeqNo, DecodeError> {
-    take_u32(bytes).map(SeqNo)
+    Ok(SeqNo(bytes.try_get_u32()?))
 }
 
 fn take_timestamp(bytes: &mut &[u8]) -> Result<Timestamp, DecodeError> {
-    take_u64(bytes).map(Timestamp)
+    Ok(Timestamp(bytes.try_get_u64()?))
 }
 
 /// Decodes a count u16 and that number of entries. Each entry has at least `least` bytes, so that
@@ -338,7 +338,7 @@ fn take_list<T>(
     least: usize,
     take: impl Fn(&mut &[u8]) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
-    let count = usize::from(take_u16(bytes)?);
+    let count = usize::from(bytes.try_get_u16()?);
     if count * least > bytes.len() {
         return Err(DecodeError::Length);
     }
@@ -346,29 +346,9 @@ fn take_list<T>(
 }
 
 fn take_flag(bytes: &mut &[u8]) -> Result<bool, DecodeError> {
-    match take_u8(bytes)? {
+    match bytes.try_get_u8()? {
         0 => Ok(false),
         1 => Ok(true),
         _ => Err(DecodeError::Value),
     }
-}
-
-fn take_u8(bytes: &mut &[u8]) -> Result<u8, DecodeError> {
-    bytes.try_get_u8().map_err(|_| DecodeError::Length)
-}
-
-fn take_u16(bytes: &mut &[u8]) -> Result<u16, DecodeError> {
-    bytes.try_get_u16().map_err(|_| DecodeError::Length)
-}
-
-fn take_u32(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
-    bytes.try_get_u32().map_err(|_| DecodeError::Length)
-}
-
-fn take_u64(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
-    bytes.try_get_u64().map_err(|_| DecodeError::Length)
-}
-
-fn take_u128(bytes: &mut &[u8]) -> Result<u128, DecodeError> {
-    bytes.try_get_u128().map_err(|_| DecodeError::Length)
 }

@@ -7,6 +7,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use super::stream::Arrival;
 use super::view::Member;
 use crate::SeqNo;
 use crate::rmp::ids::{Process, Timestamp};
@@ -94,13 +95,6 @@ pub(crate) struct Log {
 /// Maximum number of changes in one New List. They fit the smallest datagram.
 pub(crate) const MAX_CHANGES: usize = 16;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offered {
-    New,
-    Known,
-    TooFar,
-}
-
 const MAX_EARLY: usize = 1024;
 
 impl Round {
@@ -168,15 +162,15 @@ impl Log {
         self.next
     }
 
-    pub(crate) fn offer(&mut self, round: Round) -> Offered {
+    pub(crate) fn offer(&mut self, round: Round) -> Arrival {
         if round.at < self.next || self.early.contains_key(&round.at) {
-            return Offered::Known;
+            return Arrival::Duplicate;
         }
         if self.early.len() >= MAX_EARLY {
-            return Offered::TooFar;
+            return Arrival::TooFar;
         }
         self.early.insert(round.at, round);
-        Offered::New
+        Arrival::New
     }
 
     pub(crate) fn ready(&self) -> Option<&Round> {
@@ -271,14 +265,14 @@ mod tests {
     #[test]
     fn rounds_that_arrive_out_of_order_are_applied_in_order() {
         let mut log = Log::new(Timestamp(1));
-        assert_eq!(log.offer(ack(4, 0)), Offered::New);
+        assert_eq!(log.offer(ack(4, 0)), Arrival::New);
         assert_eq!((log.ready(), log.gap_end()), (None, Some(Timestamp(4))));
-        assert_eq!(log.offer(ack(1, 2)), Offered::New);
+        assert_eq!(log.offer(ack(1, 2)), Arrival::New);
         assert_eq!(log.gap_end(), None);
         assert_eq!(log.apply().map(|round| round.at), Some(Timestamp(1)));
         assert_eq!(log.apply().map(|round| round.at), Some(Timestamp(4)));
         assert_eq!((log.apply(), log.next()), (None, Timestamp(5)));
-        assert_eq!(log.offer(ack(1, 2)), Offered::Known);
+        assert_eq!(log.offer(ack(1, 2)), Arrival::Duplicate);
         log.check();
     }
 

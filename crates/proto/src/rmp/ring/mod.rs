@@ -37,8 +37,8 @@ mod view;
 pub use self::delivery::ViewEvent;
 pub(super) use self::delivery::{DeliveredMessage, Delivery, FormerRing};
 pub(super) use self::gaps::Gaps;
+pub(super) use self::log::MAX_CHANGES;
 pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
-pub(super) use self::log::{MAX_CHANGES, Offered};
 pub use self::snapshot::{Accepted, GuestState, Position, Proposal, Snapshot, SourceState};
 pub(super) use self::sources::GuestArrival;
 pub use self::stream::Data;
@@ -163,7 +163,7 @@ impl Ring {
         &self.standings
     }
 
-    pub(super) fn offer(&mut self, round: Round) -> Offered {
+    pub(super) fn offer(&mut self, round: Round) -> Arrival {
         self.log.offer(round)
     }
 

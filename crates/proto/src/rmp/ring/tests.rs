@@ -15,7 +15,7 @@ fn ring() -> Ring {
 fn apply(ring: &mut Ring, changes: Vec<ListChange>) {
     let (at, site) = (ring.log.next(), ring.token);
     let offered = ring.offer(Round { at, site, next: site, what: What::List(changes) });
-    assert_eq!(offered, Offered::New);
+    assert_eq!(offered, Arrival::New);
     let mut impossible = 0;
     assert!(ring.apply_next(&mut impossible).is_some());
     assert_eq!(impossible, 0);
