@@ -38,9 +38,7 @@ pub(super) struct Context<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     Retransmit,
-    /// Repetition of a token pass that was not accepted.
     Pass,
-    /// NULL ACK of a token site without work.
     Idle,
     /// End of the wait for more packets at the token site.
     Batch,
@@ -54,7 +52,6 @@ pub(super) enum Timer {
     Announce,
     /// Repetition or timeout of requests.
     Call,
-    /// Next report of stability.
     Stable,
     /// End of the state of a caller without open requests.
     Forget,
@@ -126,8 +123,7 @@ impl Context<'_> {
         self.events.push_back(Event::Ring(RingEvent { group: self.group, news }));
     }
 
-    /// Reports a message as lost, because no member has it completely. Its number is known if a
-    /// member has a fragment of it.
+    // No member has the message completely. Its number is known if a member has a fragment of it.
     pub(super) fn give_up(&mut self, source: Process, message: Option<SeqNo>) {
         self.counters.messages_given_up += 1;
         tracing::info!(group = %self.group, ?source, ?message, "a message was given up");

@@ -104,8 +104,7 @@ impl Rmp {
         decoded.ok()
     }
 
-    /// Multicasts a packet that a host without multicast has sent for this purpose (3.4). Only
-    /// nodes in the group do.
+    /// Multicasts a packet that a host without multicast has sent for this purpose (3.4).
     fn forward(&mut self, header: &Header, datagram: &[u8]) {
         if header.flags & packet::FORWARD != 0 && self.is_in(header.group) {
             self.counters.forwarded += 1;
@@ -113,8 +112,7 @@ impl Rmp {
         }
     }
 
-    /// Sends copies of a guest's packet to the members without multicast. A guest has no view, so
-    /// the first member with multicast sends the copies.
+    // A guest has no view, so the first member with multicast sends copies to those without.
     fn copy_of_guest(&mut self, group: GroupId, datagram: &[u8]) {
         let Some(Slot { group: state, reach, .. }) = self.groups.get(&group) else { return };
         let Some(ring) = state.member().and_then(LocalMember::ring) else { return };
@@ -135,8 +133,7 @@ impl Rmp {
         });
     }
 
-    /// Handles a snapshot of a ring. Returns `true` if this node [has](Rmp::has) the group. A node
-    /// that only queries or calls the group does not need the snapshot otherwise.
+    /// Returns `true` if this node [has](Rmp::has) the group, and therefore needs the snapshot.
     fn on_whole_list(&mut self, sender: NodeId, group: GroupId, snapshot: &Snapshot) -> bool {
         let was_asked = self.queries.on_snapshot(&mut self.counters, sender, group, snapshot);
         let is_for_group = self.has(group);
@@ -144,7 +141,6 @@ impl Rmp {
         is_for_group
     }
 
-    /// Calls `call` with a group and its context. Removes the group if it is over afterwards.
     pub(super) fn with<T>(
         &mut self,
         now: Time,

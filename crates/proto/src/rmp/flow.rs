@@ -22,7 +22,6 @@ use crate::SeqNo;
 pub(super) struct VanJacobson {
     limits: Limits,
     window: usize,
-    /// Window at which slow start ends.
     threshold: usize,
     trip: RoundTrip,
     /// Shortest sample since the last timeout. It is reset because the path may have become longer.
@@ -78,7 +77,6 @@ pub(super) const MAX_SPANS: usize = 10;
 const FIRST_WINDOW: usize = 64;
 
 impl RoundTrip {
-    /// Adds a sample: the time `after` which an answer arrived.
     pub(super) fn sample(&mut self, after: Duration) {
         match self.smoothed {
             None => (self.smoothed, self.deviation) = (Some(after), after / 2),
@@ -89,13 +87,11 @@ impl RoundTrip {
         }
     }
 
-    /// Returns the time to wait for an answer after `backoff` consecutive timeouts.
     pub(super) fn timeout(&self, bounds: Timeouts, backoff: u32) -> Duration {
         let base = self.first_timeout(bounds);
         base.saturating_mul(1 << backoff.min(16)).min(self.largest_timeout(bounds))
     }
 
-    /// Returns the longest time to wait for an answer.
     pub(super) fn largest_timeout(&self, bounds: Timeouts) -> Duration {
         bounds.largest.max(self.first_timeout(bounds))
     }
@@ -104,7 +100,6 @@ impl RoundTrip {
         self.smoothed.is_some()
     }
 
-    /// Returns the smoothed round-trip time; zero before the first sample.
     pub(super) fn smoothed(&self) -> Duration {
         self.smoothed.unwrap_or_default()
     }
@@ -130,16 +125,15 @@ impl VanJacobson {
         }
     }
 
-    /// Returns the maximum window: `window_bytes` for each started 50 ms of the shortest round
-    /// trip, so that a long path does not limit the throughput.
+    // Long paths must not limit the throughput.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;
         self.limits.window_bytes * spans.clamp(1, MAX_SPANS)
     }
 
-    /// Returns `true` if packets wait in queues for longer than the shortest round trip and half of
-    /// the largest timeout.
+    // Packets wait in queues for longer than the shortest round trip and half of the largest
+    // timeout.
     fn has_queue(&self) -> bool {
         let shortest = self.shortest.unwrap_or_default();
         let queueing = self.trip.smoothed().saturating_sub(shortest);

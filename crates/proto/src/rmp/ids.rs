@@ -21,8 +21,7 @@ pub struct Process {
 const JOINS_BITS: u32 = 24;
 
 impl Process {
-    /// Returns the number from which a node counts its lives. The uppermost bit is 0, so that the
-    /// count cannot overflow.
+    // The uppermost bit is 0, so that the count cannot overflow.
     pub(super) fn lives_before(incarnation: Incarnation) -> u64 {
         incarnation.0 >> (JOINS_BITS + 1) << JOINS_BITS
     }

@@ -89,9 +89,7 @@ struct Seen {
     sight: RingSight,
     /// Position of the member that answered.
     next: Timestamp,
-    /// Number of query packets before its first answer.
     first: u32,
-    /// Number of query packets before its last answer.
     last: u32,
 }
 

@@ -21,7 +21,6 @@ pub(super) struct Sender {
     next_message: SeqNo,
     next_packet: SeqNo,
     waiting: VecDeque<Waiting>,
-    /// Unsent unreliable messages, which need no window.
     unreliable: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
@@ -30,7 +29,6 @@ pub(super) struct Sender {
     congestion: VanJacobson,
     /// Bytes since the last packet that may not wait.
     unhurried_bytes: usize,
-    /// Time at which the last packet got its place.
     ordered_at: Time,
     tries: u32,
 }
@@ -151,9 +149,8 @@ impl Sender {
         may_wait
     }
 
-    /// Removes the packets that have places in the order of `ring` from the window. Another
-    /// member must have them: packets that only this member has ordered may still wait in its own
-    /// queue.
+    // Another member must have the packets that have places: those that only this member has
+    // ordered may still wait in its own queue.
     pub(super) fn release_placed(&mut self, now: Time, ring: &Ring) {
         if let Some(own) = ring.sources().get(ring.me()) {
             self.on_ordered(now, own.ordered_to());
@@ -195,7 +192,6 @@ impl Sender {
         }
     }
 
-    /// Returns the packets to be retransmitted, and the number of consecutive timeouts.
     pub(super) fn on_timeout(&mut self, now: Time) -> (Vec<SeqNo>, u32) {
         self.congestion.on_timeout();
         self.tries += 1;
@@ -206,7 +202,6 @@ impl Sender {
         (again.collect(), self.tries)
     }
 
-    /// Restarts the wait for all packets in flight, after a reformation.
     pub(super) fn restart(&mut self, now: Time) {
         self.tries = 0;
         for packet in &mut self.in_flight {
@@ -237,5 +232,4 @@ impl Sender {
 }
 
 const RESENT_AT_ONCE: usize = 8;
-/// Overhead of a waiting message in bytes, in addition to its payload.
 const MESSAGE_BYTES: usize = size_of::<Waiting>();

@@ -32,8 +32,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Returns `true` if messages of this level can be sent. No message is resilient to 0 failures.
-    /// None is majority resilient if parts below a majority may continue.
+    // No message is majority resilient if parts below a majority may continue.
     pub(super) fn allows(&self, qos: Qos) -> bool {
         if qos == Qos::Resilient(0) {
             return false;
@@ -42,7 +41,7 @@ impl Terms {
         !has_parts || qos != Qos::MajorityResilient
     }
 
-    /// A client of an electorate waits for a ring of voters.
+    // A client of an electorate waits for a ring of voters.
     pub(super) fn may_create_ring(&self) -> bool {
         self.options.is_voter || self.quorum.required_voters().is_none()
     }

@@ -31,26 +31,20 @@ pub(super) struct Timing {
     /// first timeout is longer, so that the next answer is a sample.
     floor: Duration,
     floor_at: Time,
-    /// A ballot of this member, and the time at which it began.
     ballot: Option<(Epoch, Time)>,
-    /// Members that have voted in it.
     voters: BTreeSet<NodeId>,
-    /// Time from the start of the ballot to the most recent first vote of a member.
     last_vote: Duration,
-    /// `last_vote` of the ballot before.
     vote_floor: Duration,
 }
 
 impl Timing {
-    /// Records that the token was passed to `next` in the ring of `epoch`, by the round `at`.
     pub(super) fn on_passed(&mut self, now: Time, epoch: Epoch, at: Timestamp, next: Process) {
         (self.passed_at, self.passed_again_at, self.next) = (now, None, Some(next));
         self.unaccepted.truncate(MOST_UNACCEPTED - 1);
         self.unaccepted.push_front((epoch, at, next.node, now));
     }
 
-    /// Records that `node` has accepted the last round before `end` in the ring of `epoch`, which
-    /// this member has given up.
+    // `node` has accepted the last round before `end` in a ring that this member has given up.
     pub(super) fn on_late_answer(&mut self, now: Time, epoch: Epoch, end: Timestamp, node: NodeId) {
         let is_that =
             |it: &&(Epoch, Timestamp, NodeId, Time)| (it.0, it.2) == (epoch, node) && it.1 < end;
@@ -142,8 +136,7 @@ impl Timing {
         self.timeout_within(config, tries, self.is_next_measured())
     }
 
-    /// Returns the timeout for a path. A path that was not measured may be 500 ms long one way, and
-    /// its timeouts grow further.
+    // A path that was not measured may be 500 ms long one way, and its timeouts grow further.
     fn timeout_within(&self, config: &Config, tries: u32, is_measured: bool) -> Duration {
         let bounds = config.timeouts();
         let first = self.trip.timeout(bounds, 0).max(self.floor(config.least_timeout));
@@ -184,14 +177,14 @@ impl Timing {
         config.join_retry.max(self.trip.smoothed())
     }
 
-    /// Returns `least`, or the time in which the token goes round among `members` members plus four
-    /// round trips for the packets before and after, whichever is longer.
+    // The token goes round in one round trip a member. Four are added for the packets before and
+    // after.
     pub(super) fn round(&self, least: Duration, members: usize) -> Duration {
         least.max(self.trip.smoothed() * (members as u32 + 4))
     }
 
-    /// Returns the maximum number of packets that one ACK orders. It covers the packets that arrive
-    /// while the token travels, so that a long path does not limit the throughput.
+    /// Covers the packets that arrive while the token travels, so that long paths keep their
+    /// throughput.
     pub(super) fn batch(&self, config: &Config) -> usize {
         let spans = self.trip.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
         config.batch * (spans as usize).clamp(1, MAX_SPANS)
@@ -210,7 +203,6 @@ const LATE_PART: u32 = 16;
 const MOST_UNACCEPTED: usize = 64;
 /// Number of consecutive answers without a sample after which the path counts as longer.
 const MOST_UNCLEAR: u32 = 3;
-/// Time for which a late answer counts.
 const FLOOR_LASTS: Duration = Duration::from_secs(5);
 /// Longest timeout of a path that was not measured. The timeouts from 20 ms up to this one add up
 /// to 1.26 s, longer than the round trip on a path of 500 ms one way.

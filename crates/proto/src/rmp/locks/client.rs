@@ -38,7 +38,6 @@ impl OwnLocks {
         self.requested.insert(name, Requested { is_wanted, request, is_shown: false });
     }
 
-    /// Records that a view is delivered in which this request has its place.
     pub(crate) fn on_shown(&mut self, name: LockName, request: u32) {
         if let Some(last) = self.requested.get_mut(&name).filter(|it| it.request == request) {
             last.is_shown = true;
@@ -52,8 +51,7 @@ impl OwnLocks {
         self.requested.get(&name).is_some_and(|it| it.is_wanted && it.is_shown)
     }
 
-    /// Records that a request ended with the lock neither held nor waited for. Returns `true` if it
-    /// was the last request for the lock.
+    /// Returns `true` if `request` was the last one for the lock.
     pub(crate) fn on_ended(&mut self, name: LockName, request: u32) -> bool {
         let is_last = self.requested.get(&name).is_some_and(|it| it.request == request);
         if is_last {

@@ -90,8 +90,7 @@ impl Admission {
         if waits { JoinTimeout::Repeated } else { JoinTimeout::MayNotCreate }
     }
 
-    /// Returns `true` if all known nodes wait for a ring that is gone, and this node has the
-    /// smallest id.
+    // All known nodes wait for a ring that is gone, and this one has the smallest id.
     fn is_first_of_joiners(&self, now: Time, known: &KnownNodes) -> bool {
         let is_joining = |node| self.joiners.get(node).is_some_and(|at| now.since(*at) < MOST_LATE);
         !known.nodes.is_empty() && known.nodes.iter().all(is_joining)
@@ -115,8 +114,8 @@ impl Admission {
         }
     }
 
-    /// Handles a snapshot of a ring while this node joins. A ring exists, so this node need not
-    /// create one. But it may be another ring than the target, which may be gone.
+    // A ring exists, so this node need not create one. But it may not be the target, which may be
+    // gone.
     pub(super) fn on_snapshot(&mut self, now: Time, sender: NodeId, snapshot: &Snapshot) {
         let epoch = snapshot.view.epoch;
         // The creator of the target is in another ring now.

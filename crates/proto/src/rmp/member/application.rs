@@ -42,7 +42,6 @@ impl Application {
         self.sender.push(Outgoing { qos, handler: None, is_call: false, payload })
     }
 
-    /// Requests a report once everything sent so far is at all members.
     pub(crate) fn confirm(&mut self) {
         self.stability.confirm(self.sender.last_message());
     }
@@ -65,8 +64,7 @@ impl Application {
         Ok(())
     }
 
-    /// Sends packets again that have waited too long for their places. Returns `false` if all tries
-    /// are used up.
+    /// Returns `false` if all tries are used up.
     pub(super) fn retransmit(&mut self, cx: &mut Context<'_>, ring: &Ring) -> bool {
         let (again, tries) = self.sender.on_timeout(cx.now);
         if tries > cx.config.tries {
@@ -89,8 +87,7 @@ impl Application {
         }
     }
 
-    /// Handles a reformation. `has_own` is `true` if it has assigned places to packets of this
-    /// member.
+    // `has_own` is `true` if the reformation has assigned places to packets of this member.
     pub(super) fn on_formed(&mut self, cx: &Context<'_>, ring: &Ring, has_own: bool) {
         self.sender.release_placed(cx.now, ring);
         self.stability.on_formed(has_own.then(|| ring.standings().settled()));
@@ -135,9 +132,7 @@ impl Application {
         }
     }
 
-    /// Reports a change of a lock, unless this member has made a later request. The change follows
-    /// from the view that was just delivered, or from the members that are known to have an earlier
-    /// one.
+    /// Reports a change of a lock, unless this member has made a later request.
     pub(super) fn on_lock_news(&mut self, cx: &mut Context<'_>, request: u32, news: LockNews) {
         let is_current = match news.change {
             LockChange::Granted { .. } => self.locks.is_wanted_as_shown(news.name),
@@ -167,8 +162,8 @@ impl Application {
         }
     }
 
-    /// Returns the place from which all members have everything that was sent here; the last place
-    /// if some messages have none.
+    // All members have what was sent here from this place on; the last place if messages have
+    // none.
     pub(crate) fn last_place(&self) -> Timestamp {
         match self.sender.unplaced_from() {
             Some(_) => Timestamp::MAX,

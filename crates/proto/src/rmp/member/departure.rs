@@ -12,7 +12,6 @@ use crate::rmp::sender::Sender;
 pub(crate) struct Departure {
     pub(crate) is_leaving: bool,
     pub(super) is_requested: bool,
-    /// The larger ring of the group that this member leaves to join.
     pub(super) merging: Option<Epoch>,
     pub(crate) is_over: bool,
     /// The ring from which this node was removed, until a view of another ring is delivered.
@@ -36,7 +35,6 @@ impl Departure {
         self.is_over = true;
     }
 
-    /// Returns `true` if this member has left `ring` and still answers.
     pub(super) fn is_out(&self, ring: &Ring) -> bool {
         self.is_leaving && !ring.view().contains(ring.me())
     }
@@ -67,9 +65,8 @@ impl Departure {
         cx.set(Timer::Linger, cx.timing.round(cx.config.leave_within, ring.view().len()));
     }
 
-    /// Handles the release of a leaving member. It still answers for a limited time. `is_passing`
-    /// is `true` if its own list releases it, because the next token site may not have received
-    /// that list.
+    // Still answers for a limited time. `is_passing` is `true` if the own list of this member
+    // releases it, because the next token site may not have received that list.
     pub(super) fn on_released(&self, cx: &mut Context<'_>, ring: &Ring, is_passing: bool) {
         let members = ring.view().len();
         let mut linger = cx.timing.round(cx.config.linger, members);
@@ -80,8 +77,7 @@ impl Departure {
         cx.set(Timer::Linger, linger);
     }
 
-    /// Handles the report that the next site has the token, and therefore knows of the departure of
-    /// this member.
+    // The next site has the token, and therefore knows of the departure.
     pub(super) fn on_pass_accepted(&self, cx: &mut Context<'_>, ring: &Ring) {
         if self.is_out(ring) {
             self.on_released(cx, ring, false);

@@ -21,7 +21,6 @@ impl KnownNodes {
         nodes.filter(|node| ring.view().process_of(*node).is_none()).collect()
     }
 
-    /// Sets the timer for announcements of the ring while nodes of the group are not in it.
     pub(super) fn set_timer(&self, cx: &mut Context<'_>, ring: Option<&Ring>) {
         match ring.is_some_and(|ring| !self.strangers(ring).is_empty()) {
             true => cx.set_no_later(Timer::Announce, cx.config.announce),

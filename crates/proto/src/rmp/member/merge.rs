@@ -8,7 +8,6 @@ pub(super) enum Meeting {
     Ignore,
     /// The other ring is of another network, and has an address that a member had before.
     Foreign,
-    /// The other ring continues this one without this member.
     Removed,
     /// Members of this working ring have continued elsewhere. An idle ring may not have missed
     /// them.
@@ -29,11 +28,9 @@ pub(super) struct Standpoint<'a> {
     pub(super) is_minority: bool,
     /// `true` if it may not continue only since a short time.
     pub(super) is_patient: bool,
-    /// `true` if nothing that was requested of the ring is lost with it.
     pub(super) is_unused: bool,
     pub(super) is_leaving: bool,
     pub(super) is_merging: bool,
-    /// `true` if a member of the other ring is a known node of the group.
     pub(super) is_known: bool,
 }
 

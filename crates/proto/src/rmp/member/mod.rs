@@ -56,7 +56,6 @@ pub(super) struct LocalMember {
     pub(super) terms: Terms,
     known: KnownNodes,
     admission: Admission,
-    /// `None` until this node has been admitted or has created a ring.
     pub(super) session: Option<Session>,
     pub(super) departure: Departure,
     pub(super) application: Application,
@@ -109,8 +108,8 @@ impl LocalMember {
         Ok(result)
     }
 
-    /// The others are requested to release this member once all messages that it has accepted have
-    /// their places.
+    // The others are requested to release this member once all messages that it has accepted have
+    // their places.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
         if core::mem::replace(&mut self.departure.is_leaving, true) {
             return;
@@ -196,7 +195,6 @@ impl LocalMember {
         self.advance(cx, None);
     }
 
-    /// Repeats the request to join. A join without an answer creates the ring (4.3).
     fn on_join_timer(&mut self, cx: &mut Context<'_>) {
         if self.session.is_some() {
             return;

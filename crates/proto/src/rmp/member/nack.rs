@@ -23,8 +23,8 @@ pub(super) struct Nacks {
 }
 
 impl Nacks {
-    /// Sets the timer for the request of missing packets and rounds. `changes_wait` is `true` if a
-    /// member waits to join or to leave, for which the token has to go round.
+    // `changes_wait` is `true` if a member waits to join or to leave, for which the token must go
+    // round.
     pub(super) fn set_timer(&mut self, cx: &mut Context<'_>, ring: &Ring, changes_wait: bool) {
         let missing = ring.gaps();
         if missing != self.missing {
@@ -63,7 +63,7 @@ impl Nacks {
         cx.cancel(Timer::Ask);
     }
 
-    /// Forgets what is missing, because the timers have stopped.
+    // The timers have stopped.
     pub(super) fn clear(&mut self) {
         (self.missing, self.awaited) = (Gaps::default(), Gaps::default());
     }
@@ -159,7 +159,7 @@ fn nack(epoch: Epoch, asked: Option<NodeId>, missing: Gaps) -> Packet {
     Packet::Nack(Nack { epoch, asked, from, to, runs })
 }
 
-/// They fit one packet.
+// They fit one packet.
 const RUNS_IN_A_NACK: usize = 64;
 const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;

@@ -23,8 +23,7 @@ impl OwnChanges {
         Self { me, waiting: VecDeque::new(), next_number: first_number.0.max(1), tries: 0 }
     }
 
-    /// Returns `true` if this member may request another lock now. Leaving and releasing locks are
-    /// always allowed, because those requests are no more than the locks.
+    // Leaving and releasing are always allowed, because those requests are no more than the locks.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < MAX_WAITING
     }
@@ -36,7 +35,6 @@ impl OwnChanges {
         request
     }
 
-    /// Makes the requests those of another life, `me`, that is in no ring and need not leave one.
     pub(super) fn enter_life(&mut self, me: Process) {
         self.waiting.retain(|change| change.kind != ListChangeKind::Leave);
         self.waiting.iter_mut().for_each(|change| change.process = me);
@@ -55,8 +53,7 @@ impl OwnChanges {
         true
     }
 
-    /// Returns the request to be made next. A ring without its quorum changes no locks, so a
-    /// request to leave does not wait for them.
+    // A ring without its quorum changes no locks, so a request to leave does not wait for them.
     fn next(&self, ring: &Ring) -> Option<ListChange> {
         let is_leave = |change: &&ListChange| change.kind == ListChangeKind::Leave;
         let leave = self.waiting.iter().find(is_leave).filter(|_| ring.shortage().is_some());

@@ -28,7 +28,7 @@ pub(super) struct QuorumReports {
 }
 
 impl QuorumReports {
-    /// Without a session, no voter is present.
+    // Without a session, no voter is present.
     pub(super) fn report_shortage(
         &mut self,
         cx: &mut Context<'_>,
@@ -67,7 +67,6 @@ impl QuorumReports {
         }
     }
 
-    /// Reports that `voters` are present and `needed` are required, if the number has changed.
     fn report(&mut self, cx: &mut Context<'_>, members: usize, voters: usize, needed: usize) {
         if self.voters.replace(voters) != Some(voters) {
             cx.counters.quorums_lacked += 1;

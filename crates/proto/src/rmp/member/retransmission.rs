@@ -26,7 +26,7 @@ pub(super) enum RetransmitTo {
 const MAX_REMEMBERED: usize = 256;
 
 impl Retransmissions {
-    /// Retransmissions within the last `span` count.
+    // Retransmissions within the last `span` count.
     pub(super) fn next(
         &mut self,
         now: Time,

@@ -37,7 +37,6 @@ impl Session {
         }
     }
 
-    /// Returns `true` if the ring works: it is not being reformed, and has its quorum.
     pub(crate) fn is_working(&self) -> bool {
         self.reformation.is_idle() && self.ring.shortage().is_none()
     }
@@ -46,7 +45,7 @@ impl Session {
         self.ring.snapshot(self.reformation.is_idle())
     }
 
-    /// The streams are left out if the node is not in the ring.
+    // The streams are left out if the node is not in the ring.
     pub(super) fn send_snapshot(&self, cx: &mut Context<'_>, server: &Server, to: NodeId) {
         let mut snapshot = self.snapshot();
         if snapshot.view.process_of(to).is_some() {
@@ -60,8 +59,7 @@ impl Session {
         cx.unicast(to, &Packet::NewList(NewList::Whole(snapshot)));
     }
 
-    /// Announces the ring to nodes of the group that are not in it. Any member could. The token
-    /// site does.
+    // Any member could announce the ring. The token site does.
     pub(super) fn announce(&self, cx: &mut Context<'_>, server: &Server, to: &[NodeId]) {
         if self.ring.token() == self.ring.me() && self.reformation.is_idle() {
             for stranger in to {
@@ -71,8 +69,7 @@ impl Session {
         }
     }
 
-    /// Returns `true` if this member answers the query of a node that is in no ring, after this
-    /// number of `tries` without an answer.
+    // `tries` queries of the node have had no answer.
     pub(super) fn answers_query(&self, tries: u32) -> bool {
         let (view, me) = (self.ring.view(), self.ring.me());
         let is_first = view.processes().next() == Some(me);
@@ -80,16 +77,14 @@ impl Session {
         view.contains(me) && (is_on_duty || !self.reformation.is_idle() || tries >= 2)
     }
 
-    /// Returns `true` if this member is one of the few that answer a joiner: the token site, and
-    /// two others on average. If all members answered each of many joiners, there would be too many
-    /// answers.
+    // The token site answers a joiner, and two other members on average. Answers of all to each of
+    // many joiners would be too many.
     pub(super) fn answers_joiner(&self, cx: &mut Context<'_>) -> bool {
         self.ring.token() == self.ring.me()
             || cx.rng.below(self.ring.view().len()) < JOINERS_ANSWERED_BY
     }
 
-    /// Applies the next round, if it and its data have arrived. A member that has accepted the list
-    /// of a reformation applies none.
+    // A member that has accepted the list of a reformation applies no round.
     pub(super) fn apply_next(&mut self, cx: &mut Context<'_>) -> Option<Round> {
         if self.reformation.has_accepted() {
             return None;
@@ -103,10 +98,8 @@ impl Session {
         self.token.on_applied(cx, self.ring.me(), round)
     }
 
-    /// Returns the messages and views that can be delivered now. `arrived` is a packet that has
-    /// just arrived. Packets that arrive after a list was accepted are not part of it. They wait
-    /// for their places, so that all members that continue with the list have delivered the same
-    /// messages.
+    // Packets that arrive after a list was accepted are not part of it. They wait for their
+    // places, so that all members that continue with the list have delivered the same messages.
     pub(super) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
         let arrived = arrived.filter(|_| !self.reformation.has_accepted());
         self.ring.deliver(arrived)
@@ -119,8 +112,7 @@ impl Session {
             && self.ring.sources().are_whole()
     }
 
-    /// Returns the packets and the changes of the view for a round of this member, and the nodes
-    /// whose requests to join were refused.
+    /// Also returns the nodes whose requests to join were refused.
     pub(super) fn begin_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -285,8 +277,7 @@ impl Session {
         }
     }
 
-    /// Handles the command of an operator that this ring continue with the voters that it has. All
-    /// others are in `lost`.
+    // All voters that the ring lacks are in `lost`.
     pub(super) fn on_force_quorum(
         &mut self,
         cx: &mut Context<'_>,

@@ -13,7 +13,6 @@ use crate::{Confirmed, Event, SeqNo, Time};
 pub(super) struct Stability {
     /// Last own message that a requested confirmation covers.
     up_to: Option<SeqNo>,
-    /// Last round that assigned places to own packets.
     pub(super) last_place: Timestamp,
     /// Last round that assigned places to the covered messages, once all of them have places.
     place: Option<Timestamp>,
@@ -26,7 +25,6 @@ impl Stability {
         (self.up_to, self.place) = (Some(up_to), None);
     }
 
-    /// Handles a reformation. The packets without a place got one at `at`, if there were any.
     pub(super) fn on_formed(&mut self, at: Option<Timestamp>) {
         self.place = None;
         self.last_place = at.unwrap_or(self.last_place);

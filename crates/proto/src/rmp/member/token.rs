@@ -23,7 +23,6 @@ pub(super) struct Token {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
-    /// Number of packets when the last of them arrived.
     packets: usize,
     /// `true` if no packet has arrived for `batch_delay`.
     is_due: bool,
@@ -50,9 +49,8 @@ impl Token {
         self.batch.is_due = true;
     }
 
-    /// Sends an ACK with the packets of this turn if they are ready, or a NULL ACK if members wait
-    /// for the token. `changes_wait` is `true` if a member waits to join or to leave. Returns
-    /// `true` if it has sent an ACK.
+    // `changes_wait` is `true` if a member waits to join or to leave. Returns `true` if it has
+    // sent an ACK.
     pub(super) fn take_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -111,7 +109,6 @@ impl Token {
         self.send(cx, ring, What::List(changes), next);
     }
 
-    /// A round of this member is applied like any other.
     fn send(&mut self, cx: &mut Context<'_>, ring: &mut Ring, what: What, next: Process) {
         let (me, epoch) = (ring.me(), ring.epoch());
         let round = Round { at: ring.log().next(), site: me, next, what };
@@ -161,7 +158,6 @@ impl TokenDelay {
         is_held
     }
 
-    /// Begins anew: the token has moved.
     pub(super) fn restart(&mut self, cx: &mut Context<'_>) {
         self.has_waited = false;
         cx.cancel(Timer::Slow);
@@ -173,7 +169,6 @@ pub(super) struct Turn {
     pub(super) runs: Vec<Run>,
     /// `true` if all of them may wait for more.
     pub(super) may_wait: bool,
-    /// `true` if there are packets, and they wait no longer.
     pub(super) is_ready: bool,
 }
 

@@ -56,8 +56,7 @@ impl TokenPass {
         cx.timing.on_accepted(cx.now, cx.config);
     }
 
-    /// Handles a pass that was not accepted in time. A member that has left (`is_out`) never gives
-    /// up.
+    // A member that has left (`is_out`) never gives up.
     pub(super) fn on_timer(
         &mut self,
         cx: &Context<'_>,

@@ -21,8 +21,7 @@ impl LocalMember {
         self.advance(cx, None);
     }
 
-    /// Passes an event of a reformation to its state. The initiator of a list that holds has the
-    /// token, and acknowledges the list with a round.
+    // The initiator of a list that holds has the token, and acknowledges the list with a round.
     pub(super) fn reform(
         &mut self,
         cx: &mut Context<'_>,
@@ -87,8 +86,7 @@ impl LocalMember {
         self.advance(cx, None);
     }
 
-    /// Handles the end of this member's time in the ring. A node that leaves still answers for a
-    /// limited time.
+    // A node that leaves still answers for a limited time.
     pub(super) fn on_out(&mut self, cx: &mut Context<'_>) {
         if !self.departure.is_leaving {
             // Or the ring concluded that this life was over.
@@ -103,8 +101,7 @@ impl LocalMember {
         self.departure.on_released(cx, &session.ring, is_passing);
     }
 
-    /// Removes this member, because the ring continues without it. Joins again if its terms allow
-    /// it.
+    // The ring continues without this member, which joins again if its terms allow it.
     pub(super) fn on_removed(&mut self, cx: &mut Context<'_>, why: Removal) {
         if why == Removal::Merged && self.is_dispensable() {
             return self.dissolve(cx);
@@ -131,8 +128,7 @@ impl LocalMember {
         self.join(cx);
     }
 
-    /// Returns `true` if this member's ring has never had a quorum, so that everything that was
-    /// requested of it can be requested of another ring.
+    // Everything that was requested of a ring without a quorum can be requested of another ring.
     pub(super) fn is_dispensable(&self) -> bool {
         let ring = self.ring().filter(|ring| ring.shortage().is_some());
         ring.is_some_and(Ring::is_unused)
@@ -141,8 +137,7 @@ impl LocalMember {
             && self.application.sender.has_all_placed()
     }
 
-    /// Joins another ring instead of its own, which has never had a quorum. The application has
-    /// received no view of that ring, so nothing is reported now.
+    // The application has received no view of the ring, so nothing is reported now.
     fn dissolve(&mut self, cx: &mut Context<'_>) {
         tracing::info!(me = ?self.me, group = %cx.group, "joins another ring");
         self.stop(cx);

@@ -22,19 +22,17 @@ struct Waiting {
     arrived: u64,
 }
 
-/// Returns the number of the request that follows number `request` of the same process. 0 is not
-/// the number of a request, and is skipped when the numbers wrap.
+// 0 is not the number of a request, and is skipped when the numbers wrap.
 pub(super) fn next_number(request: u32) -> u32 {
     SeqNo(request).next().0.max(1)
 }
 
-/// Returns `true` if request number `request` of a process is answered when `last` is the number of
-/// its last answered request, or 0 if there is none.
+// `last` is the number of the last answered request, or 0 if there is none.
 pub(super) fn is_answered(request: u32, last: u32) -> bool {
     request == 0 || (last != 0 && SeqNo(last).distance_from(SeqNo(request)) >= 0)
 }
 
-/// Processes repeat requests that are refused.
+// Processes repeat requests that are refused.
 const MAX_REQUESTS: usize = 1024;
 
 impl ViewChanges {
@@ -55,8 +53,7 @@ impl ViewChanges {
         true
     }
 
-    /// Removes the requests of other lives of a node. Returns `false` if a later life than
-    /// `process` has one.
+    /// Returns `false` if a later life of the node than `process` has a request.
     pub(super) fn enter_life(&mut self, process: Process) -> bool {
         let node = process.node;
         let stays = |it: &Process| *it == process || it.follows(process);
@@ -64,7 +61,6 @@ impl ViewChanges {
         !self.waiting.keys().any(|it| it.follows(process))
     }
 
-    /// Removes the requests that a New List answers, and those of other lives of a joiner.
     pub(super) fn on_list(&mut self, round: &Round) {
         for change in round.changes() {
             let request = self.waiting.get(&change.process).map(|it| it.change.request);
@@ -115,7 +111,7 @@ impl ViewChanges {
         (changes, refused)
     }
 
-    /// Returns the change for a request to join or leave; `None` if it must wait or was refused.
+    /// Returns `None` if the request must wait or was refused.
     fn possible_change(
         &mut self,
         cx: &mut Context<'_>,
@@ -180,8 +176,7 @@ impl ViewChanges {
     }
 }
 
-/// Returns the change that a request to acquire or release a lock leads to, and applies it to
-/// `locks`. Earlier changes of the same New List are already applied to `locks`.
+// Earlier changes of the same New List are already applied to `locks`.
 fn lock_change(locks: &mut Locks, change: ListChange) -> ListChange {
     match change.kind {
         ListChangeKind::Lock { name, waits } if locks.admits(name, change.process, waits) => {

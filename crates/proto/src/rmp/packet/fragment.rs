@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use super::Part;
 use crate::NodeId;
 
-/// Packets whose parts are arriving.
 #[derive(Debug, Default)]
 pub(crate) struct PacketReassembly {
     /// The last packet that each sender began.
@@ -28,7 +27,7 @@ struct Open {
 const MAX_OPEN: usize = 64;
 
 impl PacketReassembly {
-    /// Adds a part. Returns the whole datagram if no part is missing any more.
+    /// Returns the whole datagram if no part is missing any more.
     pub(crate) fn insert(&mut self, sender: NodeId, part: Part) -> Option<Vec<u8>> {
         let count = usize::from(part.count);
         let known = self.open.get(&sender);
@@ -56,7 +55,6 @@ impl PacketReassembly {
 /// Maximum number of parts of one packet. It is limited by a one-byte field on the wire.
 pub(crate) const MAX_PARTS: usize = u8::MAX as usize;
 
-/// Splits a datagram into parts of at most `largest` bytes.
 pub(crate) fn split(id: u32, datagram: &[u8], largest: usize) -> impl Iterator<Item = Part> {
     let count = datagram.len().div_ceil(largest);
     assert!(count <= MAX_PARTS, "a packet of {} bytes was split", datagram.len());

@@ -34,7 +34,6 @@ pub(crate) enum Delivery {
     Message(DeliveredMessage),
     View(Box<ViewEvent>),
     Lock {
-        /// Process that made the request.
         process: Process,
         /// Number of the request; 0 for a grant.
         request: u32,
@@ -45,7 +44,6 @@ pub(crate) enum Delivery {
 #[derive(Clone, Debug)]
 pub(crate) struct DeliveredMessage {
     pub(crate) source: Process,
-    /// The whole message.
     pub(crate) data: Data,
     /// Round that assigned its place; `None` if the message did not wait for one.
     pub(crate) round: Option<Timestamp>,
@@ -80,15 +78,13 @@ pub struct ViewEvent {
 }
 
 impl ViewEvent {
-    /// Creates an event in which `by` installs `view`, without members that joined or left.
     pub(crate) fn of(view: RingView, at: Timestamp, by: Process) -> Self {
         let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
         let place = Place { ring: view.epoch, at };
         Self { view, place, joined, left, failed, by, answered: None }
     }
 
-    /// Returns `true` if `next`, which follows at once, can be delivered together with this change:
-    /// neither answers a lock request.
+    // Neither of the two changes answers a lock request.
     pub(crate) fn can_merge(&self, next: &Self) -> bool {
         [self, next]
             .into_iter()
@@ -96,8 +92,7 @@ impl ViewEvent {
             .all(|it| it.kind.is_of_members())
     }
 
-    /// Merges `next` into this change. Returns the processes that joined in this change and are
-    /// gone in `next`. The merged change does not mention them.
+    /// Returns the processes that joined in this change and are gone in `next`, which are left out.
     pub(crate) fn merge(&mut self, next: Self) -> Vec<Process> {
         let (passed, stayed): (Vec<Process>, Vec<Process>) =
             self.joined.iter().partition(|process| !next.view.contains(**process));
@@ -112,7 +107,6 @@ impl ViewEvent {
     }
 }
 
-/// A ring from which this node was removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FormerRing {
     epoch: Epoch,
@@ -126,8 +120,7 @@ impl FormerRing {
         Self { epoch: view.epoch, origin: view.origin, delivered }
     }
 
-    /// Returns the number of places before the first view of another ring that were not delivered
-    /// here. `None` if that ring may have an order of its own.
+    /// Returns `None` if the other ring may have an order of its own.
     pub(crate) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
         let view = &first.view;
         // Several parts of such a ring may have continued.

@@ -38,7 +38,6 @@ pub(super) struct Applied<'a> {
     pub(super) view: &'a RingView,
     pub(super) standings: &'a Standings,
     pub(super) sources: &'a mut Sources,
-    /// `true` if nothing of the ring was ordered.
     pub(super) is_empty: bool,
 }
 
@@ -77,7 +76,7 @@ impl DeliveryQueue {
         })
     }
 
-    /// Queues consecutive packets, the first at place `first`. Returns the place after them.
+    /// Returns the place after the packets.
     pub(super) fn push_packets(
         &mut self,
         round: Timestamp,
@@ -98,8 +97,8 @@ impl DeliveryQueue {
         self.queue.extend(guests.into_iter().map(|source| Queued::Flushed { round, source }));
     }
 
-    /// Queues a view. While the ring lacks its quorum, any number of members may join and leave.
-    /// Views beyond [`MAX_WAITING_VIEWS`] are then merged with the last one.
+    // While the ring lacks its quorum, views beyond [`MAX_WAITING_VIEWS`] are merged with the last
+    // one.
     pub(super) fn push_view(&mut self, ring: Applied<'_>, round: Timestamp, event: ViewEvent) {
         let views = || self.queue.iter().filter(|it| matches!(it, Queued::View { .. })).count();
         let is_long = self.queue.len() >= MAX_WAITING_VIEWS && views() >= MAX_WAITING_VIEWS;
@@ -191,7 +190,7 @@ impl DeliveryQueue {
         is_unseen
     }
 
-    /// Delivers grants that a majority is known to have. No reformation loses them.
+    // No reformation loses a grant that a majority is known to have.
     fn deliver_grants(&mut self, ring: &Applied<'_>, out: &mut Vec<Delivery>) {
         while let Some(Grant { round, name, holder }) = self.grants.front().copied()
             && self.is_held_enough(ring, Qos::MajorityResilient, round)
@@ -202,7 +201,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// Records the grants of a delivered view. Returns the answer to its lock request, if any.
+    /// Returns the answer to the lock request of the view, if any.
     fn show_locks(&mut self, round: Timestamp, event: &ViewEvent) -> Option<Delivery> {
         let locks = &event.view.locks;
         self.grants.retain(|grant| locks.holder(grant.name) == Some(grant.holder));
@@ -251,8 +250,7 @@ impl DeliveryQueue {
         !self.is_out
     }
 
-    /// Delivers the message that ends with this packet, if there is one. Returns `false` if the
-    /// queue has to wait.
+    /// Returns `false` if the queue has to wait.
     fn deliver_packet(
         &mut self,
         ring: &mut Applied<'_>,

@@ -70,7 +70,6 @@ impl Gaps {
         self.from == self.to && self.runs.is_empty()
     }
 
-    /// Returns `true` if a round or packet is missing in both.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let overlap = |run: &Run, other: &Run| {
             run.source == other.source

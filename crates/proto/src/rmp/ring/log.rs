@@ -223,7 +223,7 @@ impl Log {
         known.filter(move |round| round.at >= from && round.at < to)
     }
 
-    /// All members have the rounds up to `stable`.
+    // All members have the rounds up to `stable`.
     pub(crate) fn forget_to(&mut self, stable: Timestamp) -> Vec<Round> {
         // The last one stays, because it names the token holder to any member that requests it.
         let count = self.rounds.iter().take_while(|round| round.at <= stable).count();

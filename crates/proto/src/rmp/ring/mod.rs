@@ -167,8 +167,7 @@ impl Ring {
         self.log.offer(round)
     }
 
-    /// Applies the next round if it and all its data have arrived. An impossible round is dropped
-    /// and counted in `impossible`.
+    // An impossible round is dropped and counted in `impossible`.
     pub(super) fn apply_next(&mut self, impossible: &mut u64) -> Option<Round> {
         let round = self.log.ready()?;
         self.sources.admit_guests(round);
@@ -187,9 +186,8 @@ impl Ring {
         Some(round)
     }
 
-    /// Returns the packets that can get places now, and `true` if all of them may wait for more.
-    /// From each source it takes the packets that follow without a gap, in total at most `limit`
-    /// packets and `max_runs` runs.
+    // From each source, the packets that follow without a gap can get places. The flag is `true`
+    // if all of them may wait for more.
     pub(super) fn orderable(&self, limit: usize, max_runs: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
         if self.shortage().is_some() {
@@ -211,8 +209,8 @@ impl Ring {
         (runs, may_wait)
     }
 
-    /// Installs the list of a reformation. All its members have accepted it at the position that it
-    /// contains. Returns the messages that are given up, with their numbers if they are known.
+    // All members of the list have accepted it at its position. Returns the messages that are
+    // given up.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -250,7 +248,6 @@ impl Ring {
         assert!(self.standings.settled() < self.log.next(), "more is settled than there is");
     }
 
-    /// Returns `true` if this life of a node is known to be over.
     pub(super) fn is_over(&self, process: Process) -> bool {
         self.over.get(process.node).is_some_and(|life| {
             let over = Process { life: *life, ..process };
@@ -264,19 +261,17 @@ impl Ring {
         self.standings.shortage(&self.view)
     }
 
-    /// Returns `true` if nothing of this ring was ordered, and none of its views was delivered
-    /// here.
+    // Nothing was ordered, and no view was delivered here.
     pub(super) fn is_unused(&self) -> bool {
         self.ordered == Timestamp(0) && !self.deliveries.has_shown_view()
     }
 
-    /// Returns `true` if a message or a lock, here or elsewhere, waits for more members to take the
-    /// token.
+    // A message or a lock, here or elsewhere, waits for more members to take the token.
     pub(super) fn waits_for_passes(&self) -> bool {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    /// The token has gone round without work, so every member is known to have everything.
+    // The token has gone round without work, so every member is known to have everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
@@ -303,7 +298,7 @@ impl Ring {
         (deliveries, Applied { view, standings, sources, is_empty: *ordered == Timestamp(0) })
     }
 
-    /// Returns the heads of the requests and replies that have places and were not delivered yet.
+    // Packets have places and were not delivered yet.
     pub(super) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
         self.deliveries.packets().filter_map(|(source, seqno)| {
             Some((source, self.sources.get(source)?.head_of_call(seqno)?))
@@ -338,14 +333,12 @@ impl Ring {
         Place { ring: self.view.epoch, at: Timestamp(self.log.next().0.saturating_sub(1)) }
     }
 
-    /// Returns the part of the state that is kept after this node was removed.
     pub(super) fn as_former(&self) -> FormerRing {
         // Nothing was delivered yet to a joiner that has received no view.
         FormerRing::new(&self.view, self.deliveries.delivered().max(self.reported_stable))
     }
 
-    /// Returns the place up to which all members have everything that was delivered here, if it has
-    /// advanced since the last report.
+    // All members have what was delivered here up to this place. `None` if it has not advanced.
     pub(super) fn new_stable(&self) -> Option<Place> {
         let (next, delivered) = (self.log.next(), self.deliveries.delivered());
         if self.deliveries.is_out() || delivered <= self.reported_stable {

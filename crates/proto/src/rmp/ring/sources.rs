@@ -23,7 +23,6 @@ pub(crate) struct Sources {
     /// packets; `None` before the first.
     guests: BTreeMap<Process, Option<Timestamp>>,
     former: VecDeque<Process>,
-    /// Sources that are gone, with the round that removed them.
     gone: BTreeMap<Process, Timestamp>,
 }
 
@@ -92,8 +91,7 @@ impl Sources {
         GuestArrival::Kept(stream.insert(seqno, data))
     }
 
-    /// Adds the guests whose packets `round` orders and that this member does not have, or has with
-    /// other packet numbers.
+    /// Adds the guests of `round` that this member does not have, or has with other packet numbers.
     pub(super) fn admit_guests(&mut self, round: &Round) {
         let is_strange = |run: &&Run| match self.guests.get(&run.source) {
             Some(used) => used.is_none(),
@@ -115,8 +113,7 @@ impl Sources {
         })
     }
 
-    /// Records the places of guests. Flushes earlier lives of these guests, and the oldest guests
-    /// beyond the maximum number. Returns the flushed guests.
+    /// Flushes earlier lives of these guests, and the oldest guests beyond the maximum number.
     pub(super) fn on_ordered(&mut self, round: &Round) -> Vec<Process> {
         let runs = round.runs().iter();
         let guests: Vec<Process> =
@@ -149,8 +146,8 @@ impl Sources {
         self.guests.range(first..=last).map(|(it, _)| *it)
     }
 
-    /// Removes a guest. Returns `true` if its packets have places: then its stream is
-    /// [kept](Self::remove) until all of them are delivered.
+    /// Returns `true` if packets have places: the stream is [kept](Self::remove) until their
+    /// delivery.
     fn flush(&mut self, guest: Process) -> bool {
         let Some(used) = self.guests.remove(&guest) else { return false };
         if used.is_none() {
@@ -164,8 +161,7 @@ impl Sources {
         true
     }
 
-    /// Records a source that is gone since `round`. Its stream is dropped once all members have
-    /// what it sent.
+    // The stream is dropped once all members have what the source sent.
     pub(super) fn remove(&mut self, source: Process, round: Timestamp) {
         self.gone.insert(source, round);
     }
@@ -187,7 +183,6 @@ impl Sources {
         });
     }
 
-    /// Records that everything that has a place is at all members.
     pub(super) fn settle_all(&mut self) {
         self.streams.values_mut().for_each(|stream| stream.settle_to(stream.ordered_to()));
     }

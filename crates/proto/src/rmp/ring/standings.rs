@@ -30,7 +30,7 @@ struct Standing {
 }
 
 impl Standings {
-    /// Creates the state of the members of a view. They have everything up to `last`.
+    // The members of the view have everything up to `last`.
     pub(super) fn new(me: Process, view: &RingView, last: Timestamp) -> Self {
         let mut standings = Self {
             me,
@@ -55,7 +55,7 @@ impl Standings {
         self.members.remove(&process);
     }
 
-    /// Before the change, there were `voters` voters.
+    // Before the change, there were `voters` voters.
     pub(super) fn on_members_changed(&mut self, at: Timestamp, voters: usize) {
         self.last_change = (at, voters);
     }
@@ -80,8 +80,7 @@ impl Standings {
         (self.settled, self.last_change) = (at, (at, view.voters().count()));
     }
 
-    /// Computes the place up to which all members have everything. This member has everything up to
-    /// `last`, even before the others can conclude it. Returns the place if it has advanced.
+    // This member has everything up to `last`, even before the others can conclude it.
     pub(super) fn settle(&mut self, last: Timestamp) -> Option<Timestamp> {
         let accepted = self.others().map(|(_, standing)| standing.accepted);
         let least = accepted.fold(last, Timestamp::min);
@@ -127,15 +126,12 @@ impl Standings {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= place)
     }
 
-    /// Returns `true` if fewer than `takers` members, or not all of them, have taken the token
-    /// since `place`.
     pub(super) fn awaits(&self, place: Timestamp, takers: usize) -> bool {
         let taken = self.members.values().filter(|standing| standing.accepted >= place).count();
         taken < takers.min(self.members.len())
     }
 
-    /// Returns the number of other members that were in the ring before `place`, and the number of
-    /// those that are known to have everything up to it and are `counted`.
+    // The first number is of all members that were in the ring before `place`.
     pub(super) fn holders(
         &self,
         place: Timestamp,
@@ -149,8 +145,8 @@ impl Standings {
         (count, holders)
     }
 
-    /// Returns the number of voters that are a majority: of the electorate, or else of the largest
-    /// view that a member may still be in (MaxN, 3.2).
+    /// Majority of the electorate, or of the largest view that a member may still be in (MaxN,
+    /// 3.2).
     pub(super) fn majority(&self, view: &RingView) -> usize {
         if let Some(quorum) = view.required_voters() {
             return quorum;

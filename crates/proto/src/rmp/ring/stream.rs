@@ -72,8 +72,7 @@ pub(crate) enum Arrival {
 pub(crate) const MAX_SLOTS: usize = 32_768;
 
 impl Stream {
-    /// Creates a stream in which everything before `ordered_to` has its place, and everything
-    /// before `base` is over.
+    // Everything before `ordered_to` has its place, and everything before `base` is over.
     pub(crate) fn new(base: SeqNo, ordered_to: SeqNo) -> Self {
         let mut stream = Self {
             base,
@@ -114,7 +113,6 @@ impl Stream {
         self.slot(seqno)?.data.as_ref()
     }
 
-    /// Returns the first number without a place.
     pub(crate) fn ordered_to(&self) -> SeqNo {
         self.ordered_to
     }
@@ -134,14 +132,12 @@ impl Stream {
         self.base.plus(self.slots.len() as u32)
     }
 
-    /// Returns the first packet of the message that has a place only in part; `ordered_to` if there
-    /// is none.
+    // Equals `ordered_to` if no message has a place only in part.
     pub(crate) fn open_from(&self) -> SeqNo {
         self.open_from
     }
 
-    /// Returns the first number that this member has to receive. A joiner also needs the fragments
-    /// of open messages.
+    // A joiner also needs the fragments of open messages.
     pub(crate) fn needed_from(&self) -> SeqNo {
         self.delivered_to.earlier(self.ordered_to)
     }
@@ -180,8 +176,8 @@ impl Stream {
         self.forget();
     }
 
-    /// Returns `true` if the packet that `arrived`, or the next undelivered one, can be delivered
-    /// without a place in the total order.
+    // Without a place in the total order, if `arrived` or the next undelivered packet can be
+    // delivered so.
     pub(crate) fn may_have_early(&self, arrived: Option<SeqNo>) -> bool {
         let arrived = arrived.and_then(|seqno| self.packet(seqno));
         arrived.is_some_and(|data| data.qos == Qos::Unordered)
@@ -205,7 +201,6 @@ impl Stream {
         early
     }
 
-    /// Takes the message that contains this packet, if it is complete and undelivered.
     pub(crate) fn take_whole_around(&mut self, seqno: SeqNo) -> Option<Data> {
         let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
         let last = self.bound(seqno, |data| data.is_last, |at| at.plus(1))?;
@@ -234,7 +229,6 @@ impl Stream {
         Some(data.payload.clone())
     }
 
-    /// Returns the delivery guarantee of the message that ends with this packet, if undelivered.
     pub(crate) fn ends_undelivered(&self, seqno: SeqNo) -> Option<Qos> {
         let slot = self.slot(seqno)?;
         let data = slot.data.as_ref()?;
@@ -291,7 +285,6 @@ impl Stream {
         assert_eq!(self.base.plus(unbroken as u32), self.unbroken_to, "the first hole");
     }
 
-    /// Returns the nearest packet from `seqno` on, in the direction of `step`, that is a bound.
     /// Returns `None` if a packet on the way is missing.
     fn bound(
         &self,

@@ -115,8 +115,7 @@ impl Client {
         pending.message = sender.push(Outgoing { qos, handler, is_call: true, payload });
     }
 
-    /// Queues all requests that wait again, with a new `sender`. The members have nothing of the
-    /// messages of the former life.
+    // The members have nothing of the messages of the former life.
     pub(crate) fn queue_all(&mut self, cx: &mut Context<'_>, sender: &mut Sender) {
         let numbers: Vec<u32> = self.pending.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.queue(cx, sender, number));
@@ -189,8 +188,7 @@ impl Client {
         }
     }
 
-    /// Acknowledges the requests without a handler and below total order that have places: those
-    /// before message `first`, or all if it is `None`.
+    // Messages from `first` on have no places; `None` if all have.
     pub(super) fn on_placed(&mut self, cx: &mut Context<'_>, first: Option<SeqNo>) {
         let is_done = |pending: &Pending| {
             let RequestOptions { handler, qos, .. } = pending.options;

@@ -16,7 +16,6 @@ pub(super) struct RequestTable {
     callers: BTreeMap<CallerStart, Caller>,
     /// Number of deliveries. It orders the callers: the one heard longest ago is forgotten first.
     clock: u64,
-    /// Requests whose replies are kept, the oldest first.
     kept: VecDeque<RequestId>,
     kept_bytes: usize,
     open_bytes: usize,
@@ -43,14 +42,13 @@ pub(super) struct Entry {
     payload: Option<Bytes>,
     /// `true` if another member held the handler's lock when the request was delivered.
     pub(super) was_held: bool,
-    /// `true` if the application was requested to reply.
     pub(super) is_reported: bool,
     pub(super) answered_by: Option<Process>,
     pub(super) reply: Option<Bytes>,
 }
 
 impl RequestTable {
-    /// Returns the delivered requests for a joiner, the most recent caller last.
+    // The most recent caller is the last.
     pub(super) fn seen(&self) -> Vec<(NodeId, Seen)> {
         let all = self.callers.iter();
         let mut callers: Vec<(u64, NodeId, Seen)> =
@@ -67,7 +65,6 @@ impl RequestTable {
         }
     }
 
-    /// Records a request. Returns its relation to the earlier requests of its caller.
     pub(super) fn record(&mut self, id: RequestId, oldest: u32) -> Sight {
         self.clock += 1;
         let clock = self.clock;
@@ -117,8 +114,7 @@ impl RequestTable {
         self.open_bytes -= payload.map_or(0, |payload| payload.len());
     }
 
-    /// Keeps the payload until the request is answered, unless open requests would exceed `limit`
-    /// bytes.
+    /// Keeps no payload if open requests would exceed `limit` bytes.
     pub(super) fn keep(
         &mut self,
         id: RequestId,
@@ -168,8 +164,7 @@ impl RequestTable {
         }
     }
 
-    /// Keeps a reply for repetitions of the request. Beyond `limit` bytes the oldest replies are
-    /// dropped. Returns the number of dropped replies.
+    // Beyond `limit` bytes the oldest replies are dropped. Returns their number.
     pub(super) fn keep_reply(&mut self, id: RequestId, reply: Bytes, limit: usize) -> u64 {
         self.kept_bytes += reply.len();
         self.kept.push_back(id);
@@ -186,8 +181,7 @@ impl RequestTable {
         forgotten
     }
 
-    /// Returns the requests to a handler that have no answer and were not passed to the
-    /// application. The flag is [`Entry::was_held`].
+    // The flag is [`Entry::was_held`].
     pub(super) fn open(&self, handler: Handler) -> Vec<(RequestId, Bytes, bool)> {
         let entries = self.callers.iter().flat_map(|(start, it)| {
             it.entries

@@ -160,8 +160,7 @@ impl Guest {
         Packet::NonMemberData(NonMemberData::Data { epoch: self.epoch, is_first, data })
     }
 
-    /// Sends a packet to the group. It also sends it to a member that forwards it, if it is a
-    /// retransmission or the caller has named such a member.
+    // A retransmission is also sent to a member that forwards it, if one is known.
     fn send(&mut self, cx: &mut Context<'_>, packet: &Packet, is_again: bool) {
         cx.multicast(packet);
         let known = self.known.iter().next().copied();
@@ -190,8 +189,7 @@ impl Guest {
         self.send_waiting(cx);
     }
 
-    /// Begins a new life, because the ring has flushed this guest or is another one. The guest
-    /// introduces itself again, by the group's name.
+    // The ring has flushed this guest or is another one. The guest introduces itself again.
     fn begin_again(&mut self, cx: &mut Context<'_>) {
         self.me = cx.next_life();
         self.sender = Sender::new(cx.config);

@@ -15,8 +15,8 @@ pub(crate) struct RequestNumbers {
 const MAX_GROUPS: usize = 1024;
 
 impl RequestNumbers {
-    /// Creates the numbers of an incarnation. Each begins with a different number, so that no
-    /// request is taken for one of an earlier incarnation.
+    // Each incarnation begins with a different number, so that no request is taken for an earlier
+    // one.
     pub(crate) fn new(origin: Origin) -> Self {
         let first = match origin.incarnation {
             Incarnation(0) => 1,

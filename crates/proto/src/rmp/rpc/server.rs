@@ -25,8 +25,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Handles a delivered message with an envelope. Returns the answer to a request of this node,
-    /// if the message is or leads to one.
+    /// Returns the answer to a request of this node, if the message is or leads to one.
     pub(crate) fn on_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -233,8 +232,7 @@ fn is_member(ring: Option<&Ring>, node: NodeId) -> bool {
     ring.is_some_and(|ring| ring.view().process_of(node).is_some())
 }
 
-/// Acknowledges the delivery of a request. Only the member that assigned its place does. Returns
-/// the answer to a request of this node.
+// Only the member that assigned the place of the request acknowledges it.
 fn acknowledge(
     cx: &mut Context<'_>,
     ring: &Ring,
@@ -256,8 +254,7 @@ fn acknowledge(
     None
 }
 
-/// Sends a reply: to a member through the group, to any other caller by unicast. By unicast it
-/// sends the first fragments, and the others on request.
+// By unicast, only the first fragments are sent, and the others on request.
 fn send_reply(
     cx: &mut Context<'_>,
     ring: Option<&Ring>,
@@ -297,15 +294,13 @@ fn push_envelope(sender: &mut Sender, envelope: Envelope, payload: &[u8]) {
     sender.push(Outgoing { qos, handler: None, is_call: true, payload });
 }
 
-/// Notifies guests that a round of this member has assigned places to their packets.
 pub(crate) fn notify_guests(cx: &mut Context<'_>, ring: &Ring, round: &Round) {
     for run in round.runs().iter().filter(|run| !ring.view().contains(run.source)) {
         notify_placed(cx, ring, run.source, run.end());
     }
 }
 
-/// Notifies a guest again that its packets have places, since it repeats packet `seqno`. Only the
-/// token site does.
+// Only the token site notifies a guest that repeats packet `seqno`.
 pub(crate) fn notify_guest_again(cx: &mut Context<'_>, ring: &Ring, source: Process, seqno: SeqNo) {
     let to = ring.sources().get(source).map_or(seqno, |stream| stream.ordered_to());
     if to.is_after(seqno) && ring.token() == ring.me() {

@@ -14,7 +14,6 @@ pub(super) struct AcceptedLists {
     /// Ballots of the lists that this member does not commit, so that it can reach the others'
     /// position.
     released: Vec<Epoch>,
-    /// Ballots that can never hold any more.
     refuted: Vec<Epoch>,
 }
 
@@ -31,20 +30,19 @@ impl AcceptedLists {
         self.accepted.iter().any(|proposal| proposal.view.epoch == ballot)
     }
 
-    /// A list for which there is no [room](Self::is_full) must not be acknowledged.
+    // A list for which there is no [room](Self::is_full) must not be acknowledged.
     pub(super) fn accept(&mut self, proposal: Proposal) {
         self.accepted.push(proposal);
     }
 
-    /// Returns the list of this ballot if it is the last one that this member has accepted, and the
-    /// member was not released from it.
+    // The last list that was accepted is committed, unless the member was released from it.
     pub(super) fn committable(&self, ballot: Epoch) -> Option<&Proposal> {
         let last = self.accepted.last().filter(|proposal| proposal.view.epoch == ballot);
         last.filter(|_| !self.released.contains(&ballot))
     }
 
-    /// Releases all voters from the lists of these ballots, as the initiator. Returns the number of
-    /// lists that they were not released from before; `None` if there are none or too many.
+    /// Returns the number of lists of which voters are released only now; `None` if there are none
+    /// or too many.
     pub(super) fn release_voters(&mut self, ballots: BTreeSet<Epoch>) -> Option<u64> {
         let new = ballots.into_iter().filter(|ballot| !self.released.contains(ballot));
         let new: Vec<Epoch> = new.collect();
@@ -56,7 +54,6 @@ impl AcceptedLists {
         Some(count)
     }
 
-    /// Returns the last list that this member has accepted and was not released from.
     pub(super) fn last(&self) -> Option<&Proposal> {
         self.accepted.iter().rfind(|proposal| !self.released.contains(&proposal.view.epoch))
     }
@@ -69,8 +66,8 @@ impl AcceptedLists {
         self.released.extend(new);
     }
 
-    /// Returns `true` if no other list can be accepted until one of them is refuted, because they
-    /// are too many or have too many members for a vote.
+    /// Refuses other lists until one is refuted: these are too many, or have too many members for a
+    /// vote.
     pub(super) fn is_full(&self) -> bool {
         let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
         self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
@@ -85,7 +82,7 @@ impl AcceptedLists {
         lists.collect()
     }
 
-    /// Refutes the lists after `ballot` that need `node`, which has continued with the list of
+    /// Refutes the lists after `ballot` that need `node`, which has continued with that of
     /// `ballot`.
     pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
         let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
@@ -94,7 +91,6 @@ impl AcceptedLists {
         self.refute(&refuted);
     }
 
-    /// Refutes these ballots: they can never hold any more.
     pub(super) fn refute(&mut self, refuted: &[Epoch]) {
         self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
         self.released.retain(|ballot| !refuted.contains(ballot));
@@ -112,5 +108,4 @@ impl AcceptedLists {
 }
 
 const MAX_ACCEPTED: usize = 32;
-/// Number of members of these lists from which on no other list is accepted.
 const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;

@@ -68,8 +68,7 @@ impl Reformation {
         }
     }
 
-    /// Refutes lists that a member of theirs has not accepted when it voted. They can no longer
-    /// hold, so no member has to wait for them.
+    // A list that a member of it has not accepted when it voted can no longer hold.
     fn refute(&mut self) {
         let State::Initiating { votes, .. } = &mut self.state else { return };
         let lists: Vec<Accepted> =
@@ -88,8 +87,7 @@ impl Reformation {
         self.lists.refute(&refuted);
     }
 
-    /// Proposes a list if all members have voted at the same position. With `is_last` it proposes
-    /// one with the members that have.
+    /// Proposes a list of all members at one position. With `is_last`, others may be missing.
     pub(super) fn consider(&mut self, cx: &mut Context<'_>, ring: &Ring, is_last: bool) -> Verdict {
         let mine = self.position(ring);
         let view = ring.view();
@@ -148,8 +146,7 @@ impl Reformation {
         votes.values().flat_map(|vote| &vote.accepted).all(has_least) && may_continue(ring, members)
     }
 
-    /// Returns `true` if an operator lets these members of the view continue without a quorum: it
-    /// has named each voter that is not among them, and none that is.
+    // An operator has named each voter that is not among the members, and none that is.
     fn is_forced_for(&self, view: &RingView, members: &[Process]) -> bool {
         let Some(lost) = &self.forced else { return false };
         let is_here = |voter: &Process| members.contains(voter);
@@ -223,15 +220,13 @@ impl Reformation {
         self.back_off(cx, cx.config.back_off);
     }
 
-    /// Gives up this member's own ballot, because its voters are too few. Another one begins after
-    /// a longer time.
+    // The voters are too few. Another ballot begins after a longer time.
     pub(crate) fn wait_in_minority(&mut self, cx: &mut Context<'_>) {
         self.give_up(cx);
         self.back_off(cx, cx.config.minority_retry);
     }
 
-    /// Gives up this member's own ballot, if there is one, before it leaves the ring, because the
-    /// others would wait for it.
+    // Before a member leaves the ring, because the others would wait for its ballot.
     pub(crate) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
         if self.is_initiator() {
             self.give_up(cx);

@@ -52,7 +52,6 @@ pub(super) struct Reformation {
     state: State,
     /// Highest promised ballot. The member takes no part in lower ones.
     promised: Option<Epoch>,
-    /// Highest version seen of any ballot.
     highest: u32,
     lists: AcceptedLists,
     /// The list that the ring was formed with, for members that have not heard that it holds.
@@ -61,14 +60,12 @@ pub(super) struct Reformation {
     tries: u32,
     /// Number of ballots of others that were given up since the last own ballot.
     lost_ballots: u32,
-    /// Time since which the ring does not work.
     began: Option<Time>,
     /// Members that take part. A joiner that has not taken the token counts as a member if it is
     /// one of them. If only some members counted its messages, no two positions would be equal.
     heard: BTreeSet<Process>,
     /// Time of the last vote of each member in a ballot of this one.
     voted_at: BTreeMap<Process, Time>,
-    /// Time since which this part may not continue.
     minority_since: Option<Time>,
     /// Voters that an operator has named as lost: the ring continues without a quorum.
     forced: Option<Vec<NodeId>>,
@@ -113,7 +110,6 @@ pub(super) struct Vote {
 #[must_use]
 pub(super) enum Verdict {
     Pending,
-    /// Rounds or requests that wait may be applicable now.
     Advance,
     /// This member has voted in the ballot of another one, and has received too few votes for its
     /// own ballot before.
@@ -127,11 +123,9 @@ pub(super) enum Verdict {
     Commit(Proposal),
     /// The members that have voted are too few. The ballot was not given up yet.
     TooFew(TooFew),
-    /// The time to wait for another initiator is over.
     Overdue,
 }
 
-/// A count of the members that have voted. They may not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooFew {
     pub(super) voters: usize,
@@ -161,8 +155,7 @@ impl Reformation {
         *self = Self { ancestors, highest, formation, ..Self::of(epoch) };
     }
 
-    /// Records a version that a member has named. Returns `false` if it is too far ahead, so that
-    /// no member can exhaust the versions for later ballots.
+    /// Returns `false` if it is too far ahead, so that no member can exhaust the versions.
     fn note_version(&mut self, version: u32) -> bool {
         let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
         if is_near {
@@ -175,8 +168,7 @@ impl Reformation {
         matches!(self.state, State::Idle)
     }
 
-    /// Returns `true` if this member may commit a list that it has accepted. It then applies no
-    /// rounds.
+    // A member that may commit a list applies no rounds.
     pub(super) fn has_accepted(&self) -> bool {
         self.lists.last().is_some()
     }
@@ -189,15 +181,14 @@ impl Reformation {
         self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// Returns `true` if this part has not continued for `patience`, and had too few members when
-    /// they were last counted. An operator has not forced it to continue.
+    // The members were too few when they were last counted, and no operator has forced them to
+    // continue.
     pub(super) fn is_stuck(&self, now: Time, patience: Duration) -> bool {
         let broken_for = self.began.map_or(Duration::ZERO, |since| now.since(since));
         broken_for >= patience && self.is_minority() && self.forced.is_none()
     }
 
-    /// Lets the ring continue without the voters `lost`. Returns `false` if they are already
-    /// recorded.
+    /// Returns `false` if these voters are already recorded.
     pub(super) fn force(&mut self, lost: Vec<NodeId>) -> bool {
         self.forced.replace(lost.clone()) != Some(lost)
     }
@@ -250,8 +241,7 @@ impl Reformation {
         accepted.map_or_else(|| ring.position(&self.heard), |proposal| proposal.position.clone())
     }
 
-    /// Records that `member` takes part in a reformation, and that it has heard the sources in
-    /// `position`.
+    // `member` takes part in a reformation, and has heard the sources in `position`.
     fn note_heard(&mut self, ring: &Ring, member: Process, position: &Position) {
         let sources = position.received.iter().map(|(source, _)| *source);
         let members = sources.chain([member]).filter(|process| ring.view().contains(*process));
@@ -268,7 +258,6 @@ impl Reformation {
         cx.unicast(ballot.creator.node, &vote);
     }
 
-    /// Requests from `node` what this member lacks to reach `target`.
     fn fetch(&self, cx: &mut Context<'_>, ring: &Ring, node: NodeId, target: &Position) {
         let missing = ring.gaps_to(target);
         if !missing.is_empty() && !self.has_accepted() {
@@ -319,8 +308,8 @@ impl Reformation {
         self.on_working(ballot)
     }
 
-    /// Handles the report that the ring of this ballot works. Its list holds. This member commits
-    /// it, if it has accepted the list and no other one since.
+    // The list of a ring that works holds. It is committed if it is the last one that was
+    // accepted.
     pub(super) fn on_working(&self, ballot: Epoch) -> Verdict {
         self.lists.committable(ballot).map_or(Verdict::Pending, |it| Verdict::Commit(it.clone()))
     }
@@ -347,8 +336,7 @@ impl Reformation {
         }
     }
 
-    /// Handles the report of `sender` that `ballot` is given up or refused. `seen` is the highest
-    /// ballot that it has seen.
+    // `seen` is the highest ballot that `sender` has seen.
     pub(super) fn on_abort(
         &mut self,
         cx: &mut Context<'_>,
@@ -419,8 +407,7 @@ impl Reformation {
         }
     }
 
-    /// Reports the position of this member after rounds or data arrived during a reformation,
-    /// because the other members wait for it.
+    // Rounds or data have arrived during a reformation, and the others wait for the new position.
     pub(super) fn on_progress(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Verdict {
         match &self.state {
             State::Voted { reported: Some(reported), target } => {
