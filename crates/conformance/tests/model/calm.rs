@@ -107,13 +107,8 @@ impl Calm<'_> {
         let there = (0..MEMBERS).filter(|member| self.is_there(*member));
         let states = there.map(|member| {
             let view = self.replicas[member].engine.view(GROUP).cloned();
-            FinalState {
-                group: GROUP,
-                node: node(member),
-                view,
-                is_voter: true,
-                is_minority: false,
-            }
+            let (group, node) = (GROUP, node(member));
+            FinalState { group, node, view, is_voter: true, is_minority: false }
         });
         states.collect()
     }

@@ -55,21 +55,23 @@ mod rings;
 mod rules;
 
 use self::histories::Known;
-use self::replica::Flaw;
+use self::replica::{Flaw, Terms};
 use self::rings::{Budget, MEMBERS, Reached, Rings, Scenario};
 
 /// Returns a scenario with a ring of three, in which no event may happen yet.
 fn three() -> Scenario {
     Scenario {
         members: 3,
-        quorum: Quorum::Majority,
-        tries: 0,
+        terms: TERMS,
         sends: Vec::new(),
         is_unordered: false,
         may: Budget::default(),
-        flaw: None,
     }
 }
+
+const TERMS: Terms = Terms { quorum: Quorum::Majority, tries: 0, flaw: None };
+/// Terms on which a member is suspected only after a second timeout.
+const PATIENT: Terms = Terms { tries: 1, ..TERMS };
 
 const ALL_TOLD: Reached = Reached("all members receive all messages", |scenario, members| {
     members.iter().all(|member| member.told.len() == scenario.sends.len())
@@ -120,7 +122,7 @@ fn finds(scenario: Scenario, rule: &'static str) -> bool {
 fn messages_have_one_order_on_an_unreliable_network() {
     let sends = vec![(0, Qos::TotallyOrdered), (1, Qos::TotallyOrdered)];
     let may = Budget { losses: 1, repeats: 1, ..Budget::default() };
-    let scenario = Scenario { tries: 1, sends, is_unordered: true, may, ..three() };
+    let scenario = Scenario { terms: PATIENT, sends, is_unordered: true, may, ..three() };
     assert_holds(scenario, &[ALL_TOLD], 5000);
 }
 
@@ -128,14 +130,14 @@ fn messages_have_one_order_on_an_unreliable_network() {
 fn messages_have_one_order_though_timers_are_due_at_any_time() {
     let sends = vec![(0, Qos::TotallyOrdered), (1, Qos::TotallyOrdered)];
     let may = Budget { losses: 1, overtakings: 1, timeouts: 1, ..Budget::default() };
-    assert_holds(Scenario { tries: 1, sends, may, ..three() }, &[ALL_TOLD], 25_000);
+    assert_holds(Scenario { terms: PATIENT, sends, may, ..three() }, &[ALL_TOLD], 25_000);
 }
 
 #[test]
 fn resilient_message_is_delivered_after_all_have_it() {
     let sends = vec![(0, Qos::TotallyResilient)];
     let may = Budget { losses: 1, repeats: 1, timeouts: 1, ..Budget::default() };
-    let scenario = Scenario { tries: 1, sends, is_unordered: true, may, ..three() };
+    let scenario = Scenario { terms: PATIENT, sends, is_unordered: true, may, ..three() };
     assert_holds(scenario, &[ALL_TOLD], 10_000);
 }
 
@@ -143,7 +145,7 @@ fn resilient_message_is_delivered_after_all_have_it() {
 fn a_member_that_joins_is_in_the_ring_or_not() {
     let sends = vec![(0, Qos::TotallyOrdered)];
     let may = Budget { joins: 1, losses: 1, timeouts: 1, ..Budget::default() };
-    let scenario = Scenario { members: 2, tries: 1, sends, may, ..three() };
+    let scenario = Scenario { members: 2, terms: PATIENT, sends, may, ..three() };
     assert_holds(scenario, &[ALL_IN], 50_000);
 }
 
@@ -151,7 +153,7 @@ fn a_member_that_joins_is_in_the_ring_or_not() {
 fn a_member_that_leaves_is_out_of_the_ring_or_not() {
     let sends = vec![(0, Qos::TotallyOrdered)];
     let may = Budget { leaves: 1, losses: 1, overtakings: 1, repeats: 1, ..Budget::default() };
-    let scenario = Scenario { tries: 1, sends, may, ..three() };
+    let scenario = Scenario { terms: PATIENT, sends, may, ..three() };
     let left = Reached("a ring of two is left", |_, members| {
         members.iter().filter(|it| reforms(it) == 0 && it.view().len() == 2).count() >= 2
     });
@@ -186,15 +188,16 @@ fn one_ring_continues_under_suspicions_and_early_timeouts() {
 #[test]
 fn two_rings_are_found_if_a_minority_may_continue() {
     let may = Budget { cuts: 1, suspicions: 2, timeouts: 2, ..Budget::default() };
-    let scenario = Scenario { quorum: Quorum::AtLeast(1), may, ..three() };
+    let terms = Terms { quorum: Quorum::AtLeast(1), ..TERMS };
+    let scenario = Scenario { terms, may, ..three() };
     assert!(finds(scenario, rules::ONE_RING));
 }
 
 #[test]
 fn a_member_that_does_not_wait_for_the_others_is_found() {
-    let flaw = Some((1, Flaw::DeliversEarly));
+    let terms = Terms { flaw: Some((1, Flaw::DeliversEarly)), ..TERMS };
     let sends = vec![(0, Qos::TotallyResilient)];
-    assert!(finds(Scenario { sends, flaw, ..three() }, rules::HELD));
+    assert!(finds(Scenario { terms, sends, ..three() }, rules::HELD));
 }
 
 #[test]
@@ -203,9 +206,9 @@ fn a_member_that_gives_two_messages_one_place_is_found() {
     for rule in [rules::ONE_ROUND, rules::ONE_MESSAGE, rules::HISTORY] {
         // Two messages wait for the member that gets the token with the first round.
         let is_found = (0..MEMBERS).any(|member| {
-            let flaw = Some((member, Flaw::ReusesPlaces));
+            let terms = Terms { flaw: Some((member, Flaw::ReusesPlaces)), ..TERMS };
             let sends = sends.clone();
-            finds(Scenario { sends, is_unordered: true, flaw, ..three() }, rule)
+            finds(Scenario { terms, sends, is_unordered: true, ..three() }, rule)
         });
         assert!(is_found, "{rule} is never broken");
     }

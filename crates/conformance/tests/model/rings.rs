@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carom_proto::Destination;
-use carom_proto::rmp::{Qos, Quorum};
+use carom_proto::rmp::Qos;
 use stateright::{Model, Property};
 
 use super::calm;
 use super::histories::{DatagramIx, Histories, Known, StateIx};
-use super::replica::{Flaw, Input, Terms, node};
+use super::replica::{Input, Terms, node};
 use super::rules;
 
 pub(crate) const MEMBERS: usize = 3;
@@ -19,16 +19,13 @@ pub(crate) const MEMBERS: usize = 3;
 pub(crate) struct Scenario {
     /// Number of members in the initial ring.
     pub(crate) members: usize,
-    /// Parts of a ring that may continue.
-    pub(crate) quorum: Quorum,
-    pub(crate) tries: u32,
+    pub(crate) terms: Terms,
     /// Messages that may be sent, with their senders and qualities of service.
     pub(crate) sends: Vec<(usize, Qos)>,
     /// `true` if datagrams from one member to another arrive in any order, `false` if in the order
     /// of sending.
     pub(crate) is_unordered: bool,
     pub(crate) may: Budget,
-    pub(crate) flaw: Option<(usize, Flaw)>,
 }
 
 /// Remaining number of each kind of event.
@@ -107,8 +104,7 @@ pub(crate) struct Reached(
 impl Rings {
     /// Creates the model of a scenario, which must reach these conditions.
     pub(crate) fn of(scenario: Scenario, reached: &[Reached]) -> Self {
-        let Scenario { quorum, tries, flaw, .. } = scenario;
-        let mut histories = Histories::new(Terms { quorum, tries, flaw });
+        let mut histories = Histories::new(scenario.terms);
         let members = [0, 1, 2].map(|member| histories.fresh(member));
         let start = State {
             members,

@@ -74,6 +74,12 @@ fn message(number: u64) -> Event {
     })
 }
 
+/// Returns the state of a voter that is in a ring with this view.
+fn state(node: NodeId, view: &RingView) -> FinalState {
+    let (group, view) = (GROUP, Some(view.clone()));
+    FinalState { group, node, view, is_voter: true, is_minority: false }
+}
+
 /// A run with A, B and C in a ring of which a majority must continue. A has sent messages of given
 /// levels.
 struct Run {
@@ -124,14 +130,7 @@ fn nothing_is_found_where_all_is_well() {
     }
     run.history.died(run.now, C);
     run.history.healed(run.now);
-    let state = |node| FinalState {
-        group: GROUP,
-        node,
-        view: Some(second.clone()),
-        is_voter: true,
-        is_minority: false,
-    };
-    run.history.note_states(vec![state(A), state(B)]);
+    run.history.note_states([A, B].map(|node| state(node, &second)).into());
     run.history.memory.note(10, 10);
     assert_eq!(all(&run.history), []);
     assert!(is_all_delivered(&run.history));
@@ -371,14 +370,8 @@ fn lock_granted_to_a_non_holder_and_reused_fence_are_found() {
 fn members_without_a_ring_are_found_unless_quorum_is_lost() {
     let rules = |alive: &[NodeId], rings: &[&RingView]| {
         let mut run = Run::of(Quorum::Majority, &[]);
-        let state = |(node, view): (&NodeId, &&RingView)| FinalState {
-            group: GROUP,
-            node: *node,
-            view: Some((*view).clone()),
-            is_voter: true,
-            is_minority: false,
-        };
-        run.history.note_states(alive.iter().zip(rings).map(state).collect());
+        let states = alive.iter().zip(rings).map(|(node, view)| state(*node, view));
+        run.history.note_states(states.collect());
         run.rules()
     };
     let three = ring(FIRST, &[A, B, C], Quorum::Majority);
@@ -422,14 +415,7 @@ fn undelivered_message_in_the_healed_world_is_found() {
     run.now = at;
     let sent = Sent { group: GROUP, sender: A, life: 0, seqno, qos: Qos::Unordered, at, payload };
     run.history.sent(1, sent);
-    let state = |node| FinalState {
-        group: GROUP,
-        node,
-        view: Some(three.clone()),
-        is_voter: true,
-        is_minority: false,
-    };
-    run.history.note_states([A, B, C].map(state).into());
+    run.history.note_states([A, B, C].map(|node| state(node, &three)).into());
     run.tell(A, [message(1)]);
     run.tell(B, [message(1)]);
     assert_eq!(run.rules(), ["delivered after recovery"], "C lacks it");

@@ -97,7 +97,7 @@ impl DeliveryQueue {
         self.queue.extend(guests.into_iter().map(|source| Queued::Flushed { round, source }));
     }
 
-    // While the ring lacks its quorum, views beyond [`MAX_WAITING_VIEWS`] are merged with the last
+    // While the ring lacks its quorum, views beyond `MAX_WAITING_VIEWS` are merged with the last
     // one.
     pub(super) fn push_view(&mut self, ring: Applied<'_>, round: Timestamp, event: ViewEvent) {
         let views = || self.queue.iter().filter(|it| matches!(it, Queued::View { .. })).count();

@@ -181,7 +181,7 @@ impl RequestTable {
         forgotten
     }
 
-    // The flag is [`Entry::was_held`].
+    // The flag is `Entry::was_held`.
     pub(super) fn open(&self, handler: Handler) -> Vec<(RequestId, Bytes, bool)> {
         let entries = self.callers.iter().flat_map(|(start, it)| {
             it.entries

@@ -9,15 +9,8 @@ fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
     let (held, alone) = (ring(FIRST, &[A, B, D], electorate), ring(SECOND, &[C], electorate));
     let rules = |is_voter| {
         let mut run = Run::of(electorate, &[]);
-        let inside = |node, view: &RingView| FinalState {
-            group: GROUP,
-            node,
-            view: Some(view.clone()),
-            is_voter: true,
-            is_minority: false,
-        };
-        let outside = FinalState { view: None, is_voter, ..inside(NodeId(5), &alone) };
-        run.history.note_states(vec![inside(A, &held), inside(C, &alone), outside]);
+        let outside = FinalState { view: None, is_voter, ..state(NodeId(5), &alone) };
+        run.history.note_states(vec![state(A, &held), state(C, &alone), outside]);
         run.rules()
     };
     assert_eq!(rules(true), ["one ring after recovery"]);
@@ -37,9 +30,7 @@ fn ring_that_waits_for_a_member_that_left_is_found() {
         if are_all_heard {
             run.history.all_are_heard();
         }
-        let (view, is_voter, is_minority) = (Some(two), true, true);
-        let alone = FinalState { group: GROUP, node: A, view, is_voter, is_minority };
-        run.history.note_states(vec![alone]);
+        run.history.note_states(vec![FinalState { is_minority: true, ..state(A, &two) }]);
         run.rules()
     };
     assert_eq!(rules(true), ["one ring after recovery"]);
@@ -58,9 +49,8 @@ fn report_of_a_minority_holds_until_the_next_view() {
             }
         }
         run.history.died(run.now, C);
-        let view = Some(ring(FIRST, &[A, B, C], Quorum::Majority));
-        let state = FinalState { group: GROUP, node: A, view, is_voter: true, is_minority: false };
-        run.history.note_states(vec![state.clone(), FinalState { node: B, ..state }]);
+        let three = ring(FIRST, &[A, B, C], Quorum::Majority);
+        run.history.note_states([A, B].map(|node| state(node, &three)).into());
         run.rules()
     };
     assert_eq!(rules(true), ["one ring after recovery"]);

@@ -30,7 +30,7 @@ impl AcceptedLists {
         self.accepted.iter().any(|proposal| proposal.view.epoch == ballot)
     }
 
-    // A list for which there is no [room](Self::is_full) must not be acknowledged.
+    // A list for which there is no room must not be acknowledged.
     pub(super) fn accept(&mut self, proposal: Proposal) {
         self.accepted.push(proposal);
     }
