@@ -9,7 +9,7 @@
 //! | 3.4 hosts without multicast | `reach` |
 //! | 4.1, figure 4.1 packet types | [`packet`] |
 //! | 4.2 basic delivery: DataList, OrderingQ | `ring`: `stream`, `log` |
-//! | 4.2 token, NACK | `member`: `token`, `token_loss`, `nack`, `retransmission` |
+//! | 4.2 token, NACK | `member`: `token`, `token_loss`, `nack` |
 //! | 4.3 membership view changes | `member`: `admission`, `view_change`, `departure`; `query` |
 //! | 4.3 locks | `locks`, `member/own_changes` |
 //! | 4.4 fault recovery | `member/reformation`, `member/quorum`, `member/merge` |

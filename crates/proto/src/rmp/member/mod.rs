@@ -42,7 +42,6 @@ mod own_changes;
 mod packets;
 mod quorum;
 mod reformation;
-mod retransmission;
 mod session;
 mod stability;
 mod token;

@@ -4,6 +4,8 @@
 //! All numbers are big-endian. A list is a count u16 followed by its entries. A [`Process`] is its
 //! node u64 and its life u64. An [`Epoch`] is its version u32 and its creator.
 
+#![allow(missing_docs, reason = "many fields have the names of the wire format")]
+
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -19,7 +21,6 @@ mod decoding;
 mod encoding;
 pub(super) mod fragment;
 
-/// A packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
     /// A fragment of a message, from its source or, if the source is named, from a member that
@@ -27,36 +28,28 @@ pub enum Packet {
     Data(DataPacket),
     /// A round that orders packets and passes the token.
     Ack {
-        /// The ring.
         epoch: Epoch,
-        /// The round.
         round: Round,
     },
     /// A report that the token of the round at this place was accepted.
     Confirm {
-        /// The ring.
         epoch: Epoch,
         /// The round that passed the token.
         at: Timestamp,
     },
     /// A request for the packets and rounds that the header's sender lacks.
     Nack(Nack),
-    /// A new view.
     NewList(NewList),
-    /// A request for a change of the view.
     ListChangeRequest {
         /// The ring. `None` from a joiner that accepts any ring, and from a query. A query requests
         /// to leave, which is always refused with a snapshot of the ring. The request number of the
         /// change is then the number of its earlier tries without an answer.
         epoch: Option<Epoch>,
-        /// The change.
         change: ListChange,
     },
     /// A request to vote in a reformation, and the initiator's position.
     RecoveryStart {
-        /// The ring that is reformed.
         epoch: Epoch,
-        /// The ballot of the new ring.
         ballot: Epoch,
         /// Position of the initiator, which all members have to reach.
         position: Position,
@@ -67,30 +60,24 @@ pub enum Packet {
     },
     /// A vote: the answer to [`Packet::RecoveryStart`].
     RecoveryVote {
-        /// The ring that is reformed.
         epoch: Epoch,
-        /// The ballot.
         ballot: Epoch,
-        /// Position of the voter.
         position: Position,
         /// The new lists of earlier ballots that it has acknowledged.
         accepted: Vec<Accepted>,
     },
     /// A report that the new list of this ballot is accepted.
     RecoveryAckNewList {
-        /// The ballot.
         ballot: Epoch,
     },
     /// A report that a ballot is given up or refused.
     RecoveryAbort {
-        /// The ballot that is given up or refused.
         ballot: Epoch,
         /// The highest ballot that the header's sender has seen.
         seen: Epoch,
     },
     /// A command of an operator that the ring continue without a majority of its electorate.
     ForceQuorum {
-        /// The ring.
         epoch: Epoch,
         /// Its lost voters. Every voter that no longer answers has to be named.
         lost: Vec<NodeId>,
@@ -99,7 +86,6 @@ pub enum Packet {
     NonMemberData(NonMemberData),
     /// The answer to [`Packet::NonMemberData`].
     NonMemberAck(NonMemberAck),
-    /// A part of a packet that does not fit a datagram.
     Part(Part),
 }
 
@@ -113,13 +99,9 @@ pub enum Packet {
 /// | 42 | n | the part of the packet's own datagram |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Identifier of the packet among those of its sender.
     pub id: u32,
-    /// Index of the part.
     pub index: u8,
-    /// Number of parts.
     pub count: u8,
-    /// The bytes of the part.
     pub bytes: Bytes,
 }
 
@@ -139,42 +121,32 @@ pub struct Part {
 pub struct DataPacket {
     /// The source. Another member may have retransmitted the packet.
     pub source: Process,
-    /// Its number among the packets of the source.
     pub seqno: SeqNo,
-    /// The fragment, with the properties of its message.
     pub data: Data,
 }
 
 /// A request for missing rounds and packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nack {
-    /// The ring.
     pub epoch: Epoch,
     /// Node that has to answer; `None`: any member that can.
     pub asked: Option<NodeId>,
-    /// First missing round.
     pub from: Timestamp,
     /// End of the missing rounds; `from` if none is missing.
     pub to: Timestamp,
-    /// The missing data packets.
     pub runs: Vec<Run>,
 }
 
-/// A New List packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewList {
-    /// A change of the view, in order.
     Change {
-        /// The ring.
         epoch: Epoch,
-        /// The round.
         round: Round,
     },
     /// A snapshot of the ring, for a joiner or a node that is not in it.
     Whole(Snapshot),
     /// The list of a reformation.
     Formation {
-        /// The list.
         proposal: Proposal,
         /// `true` if it holds already.
         is_committed: bool,
@@ -187,18 +159,15 @@ pub enum NewList {
 /// packet without a handler requests an acknowledgment, a packet with one requests a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NonMemberData {
-    /// A fragment of a request.
     Data {
         /// The ring, or one that it descends from; `None`: any ring of the group.
         epoch: Option<Epoch>,
         /// `true` if the caller introduces itself with it.
         is_first: bool,
-        /// The fragment.
         data: DataPacket,
     },
     /// A request for more of a reply.
     Pull {
-        /// Number of the request that was replied to.
         number: u32,
         /// Offset of the first byte that is needed.
         offset: u32,
@@ -209,34 +178,17 @@ pub enum NonMemberData {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NonMemberAck {
     /// A report that the caller's packets before `to` have their places.
-    Placed {
-        /// The ring.
-        epoch: Epoch,
-        /// Life of the caller.
-        life: u64,
-        /// First packet without a place.
-        to: SeqNo,
-    },
+    Placed { epoch: Epoch, life: u64, to: SeqNo },
     /// A report that a request was delivered with its guarantee.
-    Delivered {
-        /// The ring.
-        epoch: Epoch,
-        /// Number of the request.
-        number: u32,
-    },
+    Delivered { epoch: Epoch, number: u32 },
     /// A fragment of the reply to a request.
     Reply {
-        /// The ring.
         epoch: Epoch,
-        /// Number of the request.
         number: u32,
-        /// Size of the whole reply in bytes.
         total: u32,
-        /// Offset of the fragment in the reply.
         offset: u32,
         /// `true` if nothing more follows until the caller requests it.
         is_end: bool,
-        /// The fragment.
         bytes: Bytes,
     },
 }
@@ -249,13 +201,9 @@ pub const DATA_BYTES: usize = HEADER_BYTES + 20;
 /// Number of bytes by which a packet of a non-member is larger than one of a member.
 pub(super) const NON_MEMBER_BYTES: usize = 2 + EPOCH_BYTES;
 
-/// Size of a [`Process`] in bytes.
 const PROCESS_BYTES: usize = 16;
-/// Size of an [`Epoch`] in bytes.
 const EPOCH_BYTES: usize = 4 + PROCESS_BYTES;
-/// Size of a [`Run`] in bytes.
 pub(super) const RUN_BYTES: usize = PROCESS_BYTES + 6;
-/// Size in bytes of an ACK without runs.
 pub(super) const ACK_BYTES: usize = HEADER_BYTES + EPOCH_BYTES + 8 + 2 * PROCESS_BYTES + 3;
 
 const DATA: u8 = 1;
@@ -318,7 +266,7 @@ impl DataPacket {
         Some(Self { source, seqno, data })
     }
 
-    /// Copies the bytes of a fragment, so that it does not keep the datagram alive.
+    // Must not keep the datagram alive.
     fn piece(bytes: &[u8]) -> Bytes {
         Bytes::copy_from_slice(bytes)
     }
