@@ -1,3 +1,4 @@
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
@@ -8,8 +9,20 @@ use crate::rmp::ring::{ListChangeKind, Member, Quorum, RingView};
 use crate::wire::{self, DecodeError, Header, Protocol};
 use crate::{GroupId, Incarnation};
 
+fn seqnos() -> impl Strategy<Value = SeqNo> {
+    any::<u32>().prop_map(SeqNo)
+}
+
+fn timestamps() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp)
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..40).prop_map(Bytes::from)
+}
+
 fn processes() -> impl Strategy<Value = Process> {
-    (any::<u64>(), any::<u64>()).prop_map(|(node, life)| Process { node: NodeId(node), life })
+    any::<(u64, u64)>().prop_map(|(node, life)| Process { node: NodeId(node), life })
 }
 
 fn epochs() -> impl Strategy<Value = Epoch> {
@@ -18,8 +31,8 @@ fn epochs() -> impl Strategy<Value = Epoch> {
 
 fn members() -> impl Strategy<Value = Member> {
     let quorum = (1_u16..).prop_filter_map("no partition", Quorum::from_wire);
-    (processes(), quorum, any::<bool>(), any::<bool>()).prop_map(
-        |(process, quorum, is_multicast, is_voter)| Member {
+    (processes(), quorum, any::<(bool, bool)>()).prop_map(
+        |(process, quorum, (is_multicast, is_voter))| Member {
             process,
             quorum,
             is_multicast,
@@ -29,14 +42,14 @@ fn members() -> impl Strategy<Value = Member> {
 }
 
 fn changes() -> impl Strategy<Value = ListChange> {
+    let names = || any::<u64>().prop_map(LockName);
     let kinds = prop_oneof![
         (members(), any::<u32>())
             .prop_map(|(member, name_check)| ListChangeKind::Join { member, name_check }),
         Just(ListChangeKind::Leave),
-        (any::<u64>(), any::<bool>())
-            .prop_map(|(name, waits)| ListChangeKind::Lock { name: LockName(name), waits }),
-        any::<u64>().prop_map(|name| ListChangeKind::Unlock(LockName(name))),
-        any::<u64>().prop_map(|name| ListChangeKind::Refused(LockName(name))),
+        (names(), any::<bool>()).prop_map(|(name, waits)| ListChangeKind::Lock { name, waits }),
+        names().prop_map(ListChangeKind::Unlock),
+        names().prop_map(ListChangeKind::Refused),
     ];
     (processes(), any::<u32>(), kinds).prop_map(|(process, request, kind)| ListChange {
         process,
@@ -46,17 +59,13 @@ fn changes() -> impl Strategy<Value = ListChange> {
 }
 
 fn runs() -> impl Strategy<Value = Vec<Run>> {
-    let run = (processes(), any::<u32>(), 1_u16..).prop_map(|(source, first, count)| Run {
-        source,
-        first: SeqNo(first),
-        count,
-    });
-    prop::collection::vec(run, 0..5)
+    let run = (processes(), seqnos(), 1_u16..);
+    vec(run.prop_map(|(source, first, count)| Run { source, first, count }), 0..5)
 }
 
 fn rounds(what: impl Strategy<Value = What>) -> impl Strategy<Value = Round> {
-    (any::<u64>(), processes(), processes(), what).prop_map(|(at, site, next, what)| Round {
-        at: Timestamp(at),
+    (timestamps(), processes(), processes(), what).prop_map(|(at, site, next, what)| Round {
+        at,
         site,
         next,
         what,
@@ -64,8 +73,7 @@ fn rounds(what: impl Strategy<Value = What>) -> impl Strategy<Value = Round> {
 }
 
 fn views() -> impl Strategy<Value = RingView> {
-    let members = prop::collection::vec(members(), 1..5);
-    let asks = prop::collection::vec((0_u64..3, processes()), 0..5);
+    let (members, asks) = (vec(members(), 1..5), vec((0_u64..3, processes()), 0..5));
     (epochs(), any::<u32>(), epochs(), members, asks).prop_map(
         |(epoch, version, origin, mut members, asks): (_, _, _, Vec<Member>, Vec<_>)| {
             members.sort_by_key(|member| member.process.node);
@@ -80,12 +88,8 @@ fn views() -> impl Strategy<Value = RingView> {
 }
 
 fn positions() -> impl Strategy<Value = Position> {
-    let received = prop::collection::vec((processes(), any::<u32>().prop_map(SeqNo)), 0..4);
-    (any::<u64>(), any::<bool>(), received).prop_map(|(next, is_whole, received)| Position {
-        next: Timestamp(next),
-        is_whole,
-        received,
-    })
+    (timestamps(), any::<bool>(), vec((processes(), seqnos()), 0..4))
+        .prop_map(|(next, is_whole, received)| Position { next, is_whole, received })
 }
 
 fn data() -> impl Strategy<Value = DataPacket> {
@@ -98,92 +102,80 @@ fn data() -> impl Strategy<Value = DataPacket> {
         Just(Qos::MajorityResilient),
         Just(Qos::TotallyResilient),
     ];
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let handler = prop::option::of((0_u8..6).prop_map(|it| Handler::new(it).expect("below 6")));
-    let bytes = prop::collection::vec(any::<u8>(), 0..40);
-    let numbers = (any::<u32>(), any::<u32>());
-    (processes(), numbers, qos, handler, flags, bytes).prop_map(
-        |(
-            source,
-            (seqno, message),
+    let data = (seqnos(), qos, handler, any::<[bool; 4]>(), bytes()).prop_map(
+        |(message, qos, handler, [is_first, is_last, may_wait, is_call], payload)| Data {
+            message,
             qos,
             handler,
-            (is_first, is_last, may_wait, is_call),
-            bytes,
-        )| {
-            let (message, payload) = (SeqNo(message), bytes.into());
-            let data =
-                Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload };
-            DataPacket { source, seqno: SeqNo(seqno), data }
+            is_call,
+            is_first,
+            is_last,
+            may_wait,
+            payload,
+        },
+    );
+    (processes(), seqnos(), data).prop_map(|(source, seqno, data)| DataPacket {
+        source,
+        seqno,
+        data,
+    })
+}
+
+fn snapshots() -> impl Strategy<Value = Snapshot> {
+    let sources = (processes(), seqnos(), 0_u32..100, any::<u32>()).prop_map(
+        |(source, open_from, open, request)| SourceState {
+            source,
+            open_from,
+            ordered_to: open_from.plus(open),
+            request,
+        },
+    );
+    let guests = (processes(), seqnos(), 0_u32..100, timestamps()).prop_map(
+        |(source, open_from, open, used)| GuestState {
+            source,
+            open_from,
+            ordered_to: open_from.plus(open),
+            used,
+        },
+    );
+    let seen = any::<(u64, u32, u128)>()
+        .prop_map(|(node, base, bits)| (NodeId(node), Seen { base, bits }));
+    let lists = (vec(sources, 0..4), vec(guests, 0..3), vec(seen, 0..3));
+    (views(), timestamps(), timestamps(), any::<bool>(), lists).prop_map(
+        |(view, next, ordered, is_working, (sources, mut guests, seen))| {
+            guests.retain(|guest| !view.contains(guest.source));
+            let token = view.members[0].process;
+            Snapshot { view, next, ordered, token, is_working, sources, guests, seen }
         },
     )
 }
 
 fn lists() -> impl Strategy<Value = NewList> {
-    let change = (epochs(), rounds(prop::collection::vec(changes(), 1..=16).prop_map(What::List)))
-        .prop_map(|(epoch, round)| NewList::Change { epoch, round });
-    let source = (processes(), any::<u32>(), 0_u32..100, any::<u32>()).prop_map(
-        |(source, open_from, open, request)| SourceState {
-            source,
-            open_from: SeqNo(open_from),
-            ordered_to: SeqNo(open_from).plus(open),
-            request,
-        },
-    );
-    let sources = prop::collection::vec(source, 0..4);
-    let guest = (processes(), any::<u32>(), 0_u32..100, any::<u64>()).prop_map(
-        |(source, open_from, open, used)| {
-            let open_from = SeqNo(open_from);
-            let (ordered_to, used) = (open_from.plus(open), Timestamp(used));
-            GuestState { source, open_from, ordered_to, used }
-        },
-    );
-    let guests = prop::collection::vec(guest, 0..3);
-    let seen = (any::<u64>(), any::<u32>(), any::<u128>())
-        .prop_map(|(node, base, bits)| (NodeId(node), Seen { base, bits }));
-    let seen = prop::collection::vec(seen, 0..3);
-    let places = (any::<u64>(), any::<u64>());
-    let whole = (views(), places, any::<bool>(), sources, guests, seen).prop_map(
-        |(view, (next, ordered), is_working, sources, mut guests, seen)| {
-            guests.retain(|guest| !view.contains(guest.source));
-            let token = view.members[0].process;
-            let (next, ordered) = (Timestamp(next), Timestamp(ordered));
-            let snapshot =
-                Snapshot { view, next, ordered, token, is_working, sources, guests, seen };
-            NewList::Whole(snapshot)
-        },
-    );
-    let refuted = prop::collection::vec(epochs(), 0..3);
-    let formation = (epochs(), positions(), views(), refuted, any::<bool>()).prop_map(
-        |(base, position, view, refuted, is_committed)| NewList::Formation {
-            proposal: Proposal { base, position, view, refuted },
-            is_committed,
-        },
-    );
-    prop_oneof![change, whole, formation]
+    let proposals = (epochs(), positions(), views(), vec(epochs(), 0..3))
+        .prop_map(|(base, position, view, refuted)| Proposal { base, position, view, refuted });
+    prop_oneof![
+        (epochs(), rounds(vec(changes(), 1..=16).prop_map(What::List)))
+            .prop_map(|(epoch, round)| NewList::Change { epoch, round }),
+        snapshots().prop_map(NewList::Whole),
+        (proposals, any::<bool>())
+            .prop_map(|(proposal, is_committed)| NewList::Formation { proposal, is_committed }),
+    ]
 }
 
 fn recovery() -> impl Strategy<Value = Packet> {
-    let [refuted, released] = [(); 2].map(|()| prop::collection::vec(epochs(), 0..3));
-    let accepted = (epochs(), any::<u16>(), prop::collection::vec(processes(), 0..4))
+    let [refuted, released] = [(); 2].map(|()| vec(epochs(), 0..3));
+    let accepted = (epochs(), any::<u16>(), vec(processes(), 0..4))
         .prop_map(|(ballot, least, members)| Accepted { ballot, least, members });
-    let accepted = prop::collection::vec(accepted, 0..3);
     prop_oneof![
         (epochs(), epochs(), positions(), refuted, released).prop_map(
-            |(epoch, ballot, position, refuted, released)| Packet::RecoveryStart {
-                epoch,
-                ballot,
-                position,
-                refuted,
-                released
+            |(epoch, ballot, position, refuted, released)| {
+                Packet::RecoveryStart { epoch, ballot, position, refuted, released }
             }
         ),
-        (epochs(), epochs(), positions(), accepted).prop_map(
-            |(epoch, ballot, position, accepted)| Packet::RecoveryVote {
-                epoch,
-                ballot,
-                position,
-                accepted
+        (epochs(), epochs(), positions(), vec(accepted, 0..3)).prop_map(
+            |(epoch, ballot, position, accepted)| {
+                Packet::RecoveryVote { epoch, ballot, position, accepted }
             }
         ),
         epochs().prop_map(|ballot| Packet::RecoveryAckNewList { ballot }),
@@ -199,55 +191,52 @@ fn non_member_data() -> impl Strategy<Value = NonMemberData> {
             NonMemberData::Data { epoch, is_first, data }
         },
     );
-    let pull = (any::<u32>(), any::<u32>())
-        .prop_map(|(number, offset)| NonMemberData::Pull { number, offset });
+    let pull =
+        any::<(u32, u32)>().prop_map(|(number, offset)| NonMemberData::Pull { number, offset });
     prop_oneof![data, pull]
 }
 
 fn non_member_acks() -> impl Strategy<Value = NonMemberAck> {
-    let placed = (epochs(), any::<u64>(), any::<u32>())
-        .prop_map(|(epoch, life, to)| NonMemberAck::Placed { epoch, life, to: SeqNo(to) });
-    let delivered = (epochs(), any::<u32>())
-        .prop_map(|(epoch, number)| NonMemberAck::Delivered { epoch, number });
-    let bytes = prop::collection::vec(any::<u8>(), 0..40);
-    let reply = (epochs(), any::<u32>(), 0_u32..1000, any::<bool>(), bytes).prop_map(
-        |(epoch, number, offset, is_end, bytes)| {
-            let total = offset + bytes.len() as u32;
-            let bytes = bytes.into();
-            NonMemberAck::Reply { epoch, number, total, offset, is_end, bytes }
-        },
-    );
-    prop_oneof![placed, delivered, reply]
+    prop_oneof![
+        (epochs(), any::<u64>(), seqnos()).prop_map(|(epoch, life, to)| NonMemberAck::Placed {
+            epoch,
+            life,
+            to
+        }),
+        (epochs(), any::<u32>())
+            .prop_map(|(epoch, number)| NonMemberAck::Delivered { epoch, number }),
+        (epochs(), any::<u32>(), 0_u32..1000, any::<bool>(), bytes()).prop_map(
+            |(epoch, number, offset, is_end, bytes)| {
+                let total = offset + bytes.len() as u32;
+                NonMemberAck::Reply { epoch, number, total, offset, is_end, bytes }
+            }
+        ),
+    ]
 }
 
 fn packets() -> impl Strategy<Value = Packet> {
-    let ack = (epochs(), rounds(runs().prop_map(What::Order)))
-        .prop_map(|(epoch, round)| Packet::Ack { epoch, round });
     let asked = prop::option::of((1_u64..).prop_map(NodeId));
-    let nack = (epochs(), asked, any::<u64>(), any::<u64>(), runs()).prop_map(
-        |(epoch, asked, from, to, runs)| {
-            Packet::Nack(Nack { epoch, asked, from: Timestamp(from), to: Timestamp(to), runs })
-        },
-    );
-    let part = (any::<u32>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..40)).prop_map(
-        |(id, index, bytes)| {
-            let (index, count) = (index.min(254), index.saturating_add(1));
-            Packet::Part(Part { id, index, count, bytes: bytes.into() })
-        },
-    );
+    let nacks = (epochs(), asked, timestamps(), timestamps(), runs())
+        .prop_map(|(epoch, asked, from, to, runs)| Nack { epoch, asked, from, to, runs });
+    let parts = (any::<u32>(), 0_u8..=254, bytes()).prop_map(|(id, index, bytes)| Part {
+        id,
+        index,
+        count: index + 1,
+        bytes,
+    });
     prop_oneof![
         data().prop_map(Packet::Data),
         non_member_data().prop_map(Packet::NonMemberData),
         non_member_acks().prop_map(Packet::NonMemberAck),
-        ack,
-        (epochs(), any::<u64>())
-            .prop_map(|(epoch, at)| Packet::Confirm { epoch, at: Timestamp(at) }),
-        nack,
+        (epochs(), rounds(runs().prop_map(What::Order)))
+            .prop_map(|(epoch, round)| Packet::Ack { epoch, round }),
+        (epochs(), timestamps()).prop_map(|(epoch, at)| Packet::Confirm { epoch, at }),
+        nacks.prop_map(Packet::Nack),
         lists().prop_map(Packet::NewList),
         (prop::option::of(epochs()), changes())
             .prop_map(|(epoch, change)| Packet::ListChangeRequest { epoch, change }),
         recovery(),
-        part,
+        parts.prop_map(Packet::Part),
     ]
 }
 
@@ -364,7 +353,7 @@ impl From<NonMemberData> for Packet {
 proptest! {
     #[test]
     fn member_survives_any_sequence_of_packets(
-        packets in prop::collection::vec((packets(), any::<bool>(), 0_u64..20), 1..40),
+        packets in vec((packets(), any::<bool>(), 0_u64..20), 1..40),
     ) {
         use crate::Engine;
         let (mut engine, mut now, epoch) = member();
@@ -408,7 +397,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(
-        kind: u8, flags: u8, body in prop::collection::vec(any::<u8>(), 0..200),
+        kind: u8, flags: u8, body in vec(any::<u8>(), 0..200),
     ) {
         let header = Header {
             protocol: Protocol::Ordered, kind, flags, group: GroupId(1), sender: NodeId(1), view: 0,
