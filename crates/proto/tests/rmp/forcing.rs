@@ -15,10 +15,9 @@ use crate::reforming::{is_list, is_start, is_vote};
 use crate::rig::{GROUP, MS, Told, World};
 
 /// Makes the operator of a host force the quorum of a ring without the nodes `lost`.
-fn force(world: &mut World, host: usize, epoch: Epoch, lost: &[u64]) {
+pub(crate) fn force(world: &mut World, host: usize, epoch: Epoch, lost: &[u64]) {
     let lost = lost.iter().map(|node| NodeId(*node)).collect();
-    let now = world.now;
-    world.hosts[host].engine.force_quorum(now, GROUP, epoch, lost);
+    world.hosts[host].engine.force_quorum(world.now, GROUP, epoch, lost);
     world.run_for(5000 * MS);
 }
 

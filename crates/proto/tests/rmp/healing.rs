@@ -48,8 +48,7 @@ fn restarted_token_site_of_a_quiet_ring_is_readmitted() {
         let mut world = World::ring_of(Quorum::Majority, 3, 0, seed, 3000 * MS);
         let token = world.hosts[0].engine.token(GROUP).expect("it is in a ring");
         let number = token.node.0 as usize - 1;
-        let now = world.now;
-        world.hosts[number].engine.abandon(now, GROUP);
+        world.hosts[number].engine.abandon(world.now, GROUP);
         world.join(number);
         world.run_for(3000 * MS);
         world.assert_ring_sizes(0..3, 3);

@@ -204,8 +204,7 @@ fn lock_at_random(seed: u64) {
 /// Requests locks until the limit of open requests is reached.
 fn ask_for_too_many(world: &mut World, number: usize) {
     (1000..1080).for_each(|name| world.lock(number, LockName(name), true));
-    let now = world.now;
-    let refused = world.hosts[number].engine.lock(now, GROUP, LockName(2000));
+    let refused = world.hosts[number].engine.lock(world.now, GROUP, LockName(2000));
     assert_eq!(refused, Err(LockError::TooMany { asked: 64 }));
 }
 

@@ -212,12 +212,10 @@ fn more_looks_than_there_is_room_for_are_refused() {
     for _ in 0..64 {
         world.look(0, OPTIONS);
     }
-    let now = world.now;
-    let refused = world.hosts[0].engine.look(now, GROUP, OPTIONS);
+    let refused = world.hosts[0].engine.look(world.now, GROUP, OPTIONS);
     assert_eq!(refused, Err(LookError::TooMany { open: 64 }));
     world.run_for(OPTIONS.patience);
-    let now = world.now;
-    let refused = world.hosts[0].engine.look(now, GROUP, OPTIONS);
+    let refused = world.hosts[0].engine.look(world.now, GROUP, OPTIONS);
     assert_eq!(refused, Err(LookError::TooMany { open: 64 }), "nobody has fetched them");
     assert_eq!(std::iter::from_fn(|| world.hosts[0].engine.poll_looked()).count(), 64);
     world.look(0, OPTIONS);

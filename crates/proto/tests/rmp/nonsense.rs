@@ -74,8 +74,7 @@ fn packets_of_a_ring_that_was_reformed_are_foreign() {
 fn two_groups_with_one_id_have_nothing_to_do_with_each_other() {
     let mut world = World::ring_of(Quorum::Majority, 1, 1, 3, 1000 * MS);
     let settings = GroupSettings { profile: world.profile, name_check: 99 };
-    let now = world.now;
-    world.hosts[1].engine.join(now, GROUP, settings).expect("it is new to it");
+    world.hosts[1].engine.join(world.now, GROUP, settings).expect("it is new to it");
     world.hosts[1].is_joined = true;
     world.tell_views();
     world.run_for(5000 * MS);

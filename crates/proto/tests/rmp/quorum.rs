@@ -4,6 +4,7 @@
 use carom_proto::rmp::{JoinOptions, LockChange, LockName, Qos, Quorum};
 use carom_proto::{NodeId, Rng};
 
+use crate::forcing::force;
 use crate::rig::{GROUP, MS, Told, World};
 use crate::{checks, payloads};
 
@@ -247,9 +248,8 @@ fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
         assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
         assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
         assert!(!is_working(&world, 2), "seed {seed}");
-        let (epoch, now) = (world.hosts[0].engine.view(GROUP).expect("its ring").epoch, world.now);
-        world.hosts[2].engine.force_quorum(now, GROUP, epoch, vec![NodeId(2)]);
-        world.run_for(5000 * MS);
+        let epoch = world.hosts[0].engine.view(GROUP).expect("its ring").epoch;
+        force(&mut world, 2, epoch, &[2]);
         assert_eq!(payloads(&world, 0).len(), 2, "seed {seed}");
         assert!(is_working(&world, 2), "seed {seed}");
         checks::check_safety(&world);

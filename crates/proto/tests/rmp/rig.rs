@@ -160,15 +160,13 @@ impl World {
     pub(crate) fn tell_views(&mut self) {
         for number in 0..self.hosts.len() {
             for other in (0..self.hosts.len()).filter(|other| *other != number) {
-                let (host, now) = (&self.hosts[other], self.clock(number));
+                let host = &self.hosts[other];
                 let kind = match host.is_alive && host.is_joined {
                     true => ViewChangeKind::Joined,
                     false => ViewChangeKind::Failed,
                 };
-                let change = ViewChange { group: GROUP, node: host.id, kind, version: 1 };
                 if self.hosts[number].is_alive {
-                    self.hosts[number].engine.handle_view(now, &change);
-                    self.drain(number);
+                    self.tell(number, other, kind);
                 }
             }
         }
@@ -176,8 +174,11 @@ impl World {
 
     /// Makes the membership provider report to one host that another has failed.
     pub(crate) fn suspect(&mut self, number: usize, other: usize) {
+        self.tell(number, other, ViewChangeKind::Failed);
+    }
+
+    fn tell(&mut self, number: usize, other: usize, kind: ViewChangeKind) {
         let (now, node) = (self.clock(number), self.hosts[other].id);
-        let kind = ViewChangeKind::Failed;
         let change = ViewChange { group: GROUP, node, kind, version: 1 };
         self.hosts[number].engine.handle_view(now, &change);
         self.drain(number);
