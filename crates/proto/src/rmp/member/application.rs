@@ -183,12 +183,12 @@ impl Application {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.sender.waiting_bytes + self.client.held_bytes() + self.server.held_bytes()
+        self.sender.waiting_bytes + self.client.held_bytes() + self.server.requests.held_bytes()
     }
 
     pub(crate) fn check(&self) {
         self.locks.check();
-        self.server.check();
+        self.server.requests.check();
         self.changes.check();
     }
 }

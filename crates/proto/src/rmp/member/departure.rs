@@ -60,11 +60,6 @@ impl Departure {
         }
     }
 
-    /// Limits the time that leaving takes. A ring that may not continue releases no member either.
-    pub(super) fn limit(&self, cx: &mut Context<'_>, ring: &Ring) {
-        cx.set(Timer::Linger, cx.timing.round(cx.config.leave_within, ring.view().len()));
-    }
-
     // Still answers for a limited time. `is_passing` is `true` if the own list of this member
     // releases it, because the next token site may not have received that list.
     pub(super) fn on_released(&self, cx: &mut Context<'_>, ring: &Ring, is_passing: bool) {

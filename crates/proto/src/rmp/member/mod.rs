@@ -115,7 +115,9 @@ impl LocalMember {
         }
         self.application.client.give_up_all(cx);
         let Some(session) = &self.session else { return self.departure.end() };
-        self.departure.limit(cx, &session.ring);
+        // Leaving takes a limited time. A ring that may not continue releases no member.
+        let members = session.ring.view().len();
+        cx.set(Timer::Linger, cx.timing.round(cx.config.leave_within, members));
         self.advance(cx, None);
     }
 

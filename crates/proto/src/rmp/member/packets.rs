@@ -222,7 +222,7 @@ impl LocalMember {
                 self.quorum.report_if_full(cx, &snapshot.view);
             }
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
-                self.application.server.enter(snapshot.seen.clone());
+                self.application.server.requests.enter(snapshot.seen.clone());
                 self.enter(cx, Ring::entered(self.me, snapshot, cx.config.first_number));
             }
             return;

@@ -109,17 +109,13 @@ impl ViewEvent {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FormerRing {
-    epoch: Epoch,
-    origin: Epoch,
+    pub(super) epoch: Epoch,
+    pub(super) origin: Epoch,
     /// Last place that was delivered here.
-    delivered: Timestamp,
+    pub(super) delivered: Timestamp,
 }
 
 impl FormerRing {
-    pub(super) fn new(view: &RingView, delivered: Timestamp) -> Self {
-        Self { epoch: view.epoch, origin: view.origin, delivered }
-    }
-
     /// Returns `None` if the other ring may have an order of its own.
     pub(crate) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
         let view = &first.view;

@@ -19,19 +19,19 @@ pub(super) struct DeliveryQueue {
     me: Process,
     queue: VecDeque<Queued>,
     /// `true` if the list of a reformation holds and its view was not delivered yet.
-    is_forming: bool,
+    pub(super) is_forming: bool,
     shown_locks: Locks,
     /// Granted locks, until enough members are known to have the grant.
     grants: VecDeque<Grant>,
     shown: BTreeSet<Process>,
     is_shown_short: bool,
     /// `true` if that view does not contain this member. Nothing more is delivered to it.
-    is_out: bool,
+    pub(super) is_out: bool,
     /// Last round that some message or lock, here or elsewhere, waits for, and the number of
     /// members that must have taken the token since. A member that has taken it counts itself, and
     /// waits for the others.
     awaited: (Timestamp, usize),
-    delivered: Timestamp,
+    pub(super) delivered: Timestamp,
 }
 
 pub(super) struct Applied<'a> {
@@ -57,16 +57,8 @@ impl DeliveryQueue {
         }
     }
 
-    pub(super) fn delivered(&self) -> Timestamp {
-        self.delivered
-    }
-
     pub(super) fn has_shown_view(&self) -> bool {
         !self.shown.is_empty()
-    }
-
-    pub(super) fn is_out(&self) -> bool {
-        self.is_out
     }
 
     pub(super) fn packets(&self) -> impl Iterator<Item = (Process, SeqNo)> {
@@ -115,11 +107,6 @@ impl DeliveryQueue {
             return;
         }
         self.queue.push_back(Queued::View { round, event: Box::new(event) });
-    }
-
-    /// Withholds packets that arrive from now on until the view of a reformation is delivered.
-    pub(super) fn on_formed(&mut self) {
-        self.is_forming = true;
     }
 
     pub(super) fn waits_for_passes(&self, standings: &Standings) -> bool {

@@ -236,7 +236,8 @@ impl Ring {
         self.deliveries.push_flushed(at, flushed);
         self.sources.settle_all();
         self.show_later(at, event);
-        self.deliveries.on_formed();
+        // Packets that arrive from now on are withheld until this view is delivered.
+        self.deliveries.is_forming = true;
         lost
     }
 
@@ -335,13 +336,14 @@ impl Ring {
 
     pub(super) fn as_former(&self) -> FormerRing {
         // Nothing was delivered yet to a joiner that has received no view.
-        FormerRing::new(&self.view, self.deliveries.delivered().max(self.reported_stable))
+        let delivered = self.deliveries.delivered.max(self.reported_stable);
+        FormerRing { epoch: self.view.epoch, origin: self.view.origin, delivered }
     }
 
     // All members have what was delivered here up to this place. `None` if it has not advanced.
     pub(super) fn new_stable(&self) -> Option<Place> {
-        let (next, delivered) = (self.log.next(), self.deliveries.delivered());
-        if self.deliveries.is_out() || delivered <= self.reported_stable {
+        let (next, delivered) = (self.log.next(), self.deliveries.delivered);
+        if self.deliveries.is_out || delivered <= self.reported_stable {
             return None;
         }
         // The site of a round has everything that the round orders.
@@ -440,7 +442,7 @@ impl Ring {
             ListChangeKind::Refused(_) => {}
         }
         if self.view.len() != before.0 {
-            self.standings.on_members_changed(round.at, before.1);
+            self.standings.last_change = (round.at, before.1);
             self.view.settle_force();
         }
         self.view.version = self.view.version.wrapping_add(1);

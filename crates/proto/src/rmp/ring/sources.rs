@@ -235,7 +235,7 @@ impl Sources {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.streams.values().map(Stream::held_bytes).sum()
+        self.streams.values().map(|stream| stream.held_bytes).sum()
     }
 
     pub(super) fn check(&self, view: &RingView) {

@@ -14,7 +14,7 @@ pub(crate) struct Standings {
     /// Everything up to this place is at all members.
     settled: Timestamp,
     /// Round of the last change of the members, and the number of voters before it.
-    last_change: (Timestamp, usize),
+    pub(super) last_change: (Timestamp, usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,10 +56,6 @@ impl Standings {
     }
 
     // Before the change, there were `voters` voters.
-    pub(super) fn on_members_changed(&mut self, at: Timestamp, voters: usize) {
-        self.last_change = (at, voters);
-    }
-
     pub(super) fn on_answered(&mut self, process: Process, request: u32) {
         if let Some(standing) = self.members.get_mut(&process) {
             standing.request = request;

@@ -30,7 +30,7 @@ pub(crate) struct Stream {
     stable_to: SeqNo,
     unbroken_to: SeqNo,
     holes: usize,
-    held_bytes: usize,
+    pub(super) held_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -262,10 +262,6 @@ impl Stream {
     pub(crate) fn first_undelivered(&self) -> Option<SeqNo> {
         let mut kept = self.slots.iter().filter(|slot| !slot.is_delivered);
         kept.find_map(|slot| slot.data.as_ref()).map(|data| data.message)
-    }
-
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.held_bytes
     }
 
     pub(crate) fn check(&self) {

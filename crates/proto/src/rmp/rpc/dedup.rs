@@ -12,7 +12,7 @@ use crate::rmp::locks::Handler;
 use crate::rmp::request::{RequestId, Seen, Sight};
 
 #[derive(Debug, Default)]
-pub(super) struct RequestTable {
+pub(crate) struct RequestTable {
     callers: BTreeMap<CallerStart, Caller>,
     /// Number of deliveries. It orders the callers: the one heard longest ago is forgotten first.
     clock: u64,
@@ -57,7 +57,7 @@ impl RequestTable {
         callers.into_iter().map(|(_, node, seen)| (node, seen)).collect()
     }
 
-    pub(super) fn enter(&mut self, seen: Vec<(NodeId, Seen)>) {
+    pub(crate) fn enter(&mut self, seen: Vec<(NodeId, Seen)>) {
         for (node, seen) in seen {
             self.clock += 1;
             let caller = Caller { used: self.clock, seen, entries: BTreeMap::new() };
@@ -194,11 +194,11 @@ impl RequestTable {
         open.filter_map(|(id, entry)| Some((id, entry.payload.clone()?, entry.was_held))).collect()
     }
 
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.open_bytes + self.kept_bytes
     }
 
-    pub(super) fn check(&self) {
+    pub(crate) fn check(&self) {
         let entries = || self.callers.values().flat_map(|caller| caller.entries.values());
         let open = entries().filter_map(|entry| entry.payload.as_ref()).map(Bytes::len);
         assert_eq!(open.sum::<usize>(), self.open_bytes, "bytes of open requests");

@@ -20,7 +20,7 @@ use crate::{NodeId, SeqNo};
 
 #[derive(Debug, Default)]
 pub(crate) struct Server {
-    requests: RequestTable,
+    pub(crate) requests: RequestTable,
     serving: BTreeSet<Handler>,
 }
 
@@ -196,10 +196,6 @@ impl Server {
         seen
     }
 
-    pub(crate) fn enter(&mut self, seen: Vec<(NodeId, Seen)>) {
-        self.requests.enter(seen);
-    }
-
     pub(crate) fn begin_serving(&mut self, cx: &mut Context<'_>, name: LockName) {
         let Some(handler) = name.handler() else { return };
         self.serving.insert(handler);
@@ -217,14 +213,6 @@ impl Server {
         if let Some(handler) = name.handler() {
             self.serving.remove(&handler);
         }
-    }
-
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.requests.held_bytes()
-    }
-
-    pub(crate) fn check(&self) {
-        self.requests.check();
     }
 }
 

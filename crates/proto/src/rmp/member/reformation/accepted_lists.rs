@@ -13,19 +13,11 @@ pub(super) struct AcceptedLists {
     accepted: Vec<Proposal>,
     /// Ballots of the lists that this member does not commit, so that it can reach the others'
     /// position.
-    released: Vec<Epoch>,
-    refuted: Vec<Epoch>,
+    pub(super) released: Vec<Epoch>,
+    pub(super) refuted: Vec<Epoch>,
 }
 
 impl AcceptedLists {
-    pub(super) fn released(&self) -> &[Epoch] {
-        &self.released
-    }
-
-    pub(super) fn refuted(&self) -> &[Epoch] {
-        &self.refuted
-    }
-
     pub(super) fn contains(&self, ballot: Epoch) -> bool {
         self.accepted.iter().any(|proposal| proposal.view.epoch == ballot)
     }

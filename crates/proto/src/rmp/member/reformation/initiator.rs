@@ -31,7 +31,7 @@ impl Reformation {
 
     pub(super) fn send_start(&self, cx: &mut Context<'_>, ring: &Ring, position: Position) {
         let (epoch, Some(ballot)) = (ring.epoch(), self.promised) else { return };
-        let (refuted, released) = (self.lists.refuted().to_vec(), self.lists.released().to_vec());
+        let (refuted, released) = (self.lists.refuted.clone(), self.lists.released.clone());
         cx.multicast(&Packet::RecoveryStart { epoch, ballot, position, refuted, released });
     }
 
@@ -176,7 +176,7 @@ impl Reformation {
         cx.counters.quorums_forced += u64::from(is_forced);
         new.is_forced |= is_forced;
         new.settle_force();
-        let refuted = self.lists.refuted().to_vec();
+        let refuted = self.lists.refuted.clone();
         let proposal = Proposal { base: view.epoch, position, view: new, refuted };
         self.lists.accept(proposal.clone());
         self.tries = 0;

@@ -280,7 +280,7 @@ impl Reformation {
         }
         self.note_heard(ring, ballot.creator, &proposal.position);
         let position = self.position(ring);
-        let is_dead = self.lists.refuted().contains(&ballot);
+        let is_dead = self.lists.refuted.contains(&ballot);
         if ballot > promised || is_dead || !proposal.view.contains(ring.me()) {
             return Verdict::Pending;
         }
