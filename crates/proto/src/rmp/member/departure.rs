@@ -11,6 +11,7 @@ use crate::rmp::sender::Sender;
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
     pub(crate) is_leaving: bool,
+    /// `true` once the others were requested to release this member: it sends nothing more.
     pub(super) is_requested: bool,
     pub(super) merging: Option<Epoch>,
     pub(crate) is_over: bool,
@@ -27,6 +28,7 @@ pub(super) enum Release {
 }
 
 impl Departure {
+    /// Returns `true` if this member sends no more messages in its ring.
     pub(super) fn is_going(&self) -> bool {
         self.is_requested || self.merging.is_some()
     }
