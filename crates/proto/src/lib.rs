@@ -28,6 +28,7 @@ mod rng;
 pub mod settings;
 mod time;
 mod timers;
+mod transport;
 mod view;
 pub mod wire;
 

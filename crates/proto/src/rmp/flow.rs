@@ -7,6 +7,7 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::SeqNo;
+use crate::transport::RttEstimator;
 
 /// The modified window algorithm after Van Jacobson that the paper proposes.
 ///
@@ -37,9 +38,7 @@ pub(super) struct VanJacobson {
 /// longer path, by the first timeout.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip {
-    /// `None` before the first sample.
-    smoothed: Option<Duration>,
-    deviation: Duration,
+    rtt: RttEstimator,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +77,7 @@ const FIRST_WINDOW: usize = 64;
 
 impl RoundTrip {
     pub(super) fn sample(&mut self, after: Duration) {
-        match self.smoothed {
-            None => (self.smoothed, self.deviation) = (Some(after), after / 2),
-            Some(smoothed) => {
-                self.deviation = (self.deviation * 3 + smoothed.abs_diff(after)) / 4;
-                self.smoothed = Some((smoothed * 7 + after) / 8);
-            }
-        }
+        self.rtt.on_sample(after);
     }
 
     pub(super) fn timeout(&self, bounds: Timeouts, backoff: u32) -> Duration {
@@ -97,16 +90,16 @@ impl RoundTrip {
     }
 
     pub(super) fn is_measured(&self) -> bool {
-        self.smoothed.is_some()
+        self.rtt.smoothed().is_some()
     }
 
     pub(super) fn smoothed(&self) -> Duration {
-        self.smoothed.unwrap_or_default()
+        self.rtt.smoothed().unwrap_or_default()
     }
 
     fn first_timeout(&self, bounds: Timeouts) -> Duration {
-        let margin = (4 * self.deviation).max(bounds.least);
-        self.smoothed.map_or(bounds.least, |smoothed| smoothed + margin)
+        let margin = (4 * self.rtt.deviation()).max(bounds.least);
+        self.rtt.smoothed().map_or(bounds.least, |smoothed| smoothed + margin)
     }
 }
 

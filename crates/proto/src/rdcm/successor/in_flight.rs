@@ -11,15 +11,13 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::sack_set::SackSet;
-use super::round_trip::RttEstimator;
 use crate::Time;
+use crate::transport::RttEstimator;
 
-/// Repairs to one successor.
 #[derive(Debug)]
 pub(super) struct InFlight {
     /// In the order in which they were sent.
     sent: VecDeque<Sent>,
-    /// Number of repairs sent so far.
     count: u64,
     /// Packets that were lost. The next round trip of such a packet is ambiguous.
     again: BTreeSet<u64>,
@@ -36,7 +34,6 @@ pub(super) struct InFlight {
     timeouts: u32,
 }
 
-/// A repair in flight.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     number: u64,
@@ -45,9 +42,7 @@ struct Sent {
     at: Time,
 }
 
-/// Initial window.
 const INITIAL: u32 = 32;
-/// Minimum window.
 const LEAST: u32 = 4;
 /// Number of later repairs by which an arrived repair shows that an earlier one is lost.
 const REORDERED: u64 = 3;
@@ -144,12 +139,10 @@ impl InFlight {
         Some(first.number)
     }
 
-    /// Returns when [`InFlight::pop_late`] is to be called.
     pub(super) fn next_late(&self, most: Duration) -> Option<Time> {
         Some(self.sent.front()?.at + self.ack_timeout(most))
     }
 
-    /// Returns the maximum wait for an acknowledgment, at most `most`.
     fn ack_timeout(&self, most: Duration) -> Duration {
         let Some(smoothed) = self.rtt.smoothed() else { return most };
         let once = smoothed + (4 * self.rtt.deviation()).max(LEAST_MARGIN);

@@ -3,13 +3,7 @@
 use core::time::Duration;
 
 use crate::Time;
-
-/// Smoothed round-trip time and its mean deviation, as in TCP (RFC 6298).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RttEstimator {
-    smoothed: Option<Duration>,
-    deviation: Duration,
-}
+use crate::transport::RttEstimator;
 
 /// Time from a packet to its first acknowledgment. One packet is measured at a time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,32 +11,6 @@ pub(crate) struct RoundTrip {
     rtt: RttEstimator,
     /// Packet that is being measured, and when it was sent.
     probe: Option<(u64, Time)>,
-}
-
-/// Inverse weight of a sample in the smoothed round trip.
-const SAMPLE_PART: u32 = 8;
-/// Inverse weight of a sample in the mean deviation.
-const DEVIATION_PART: u32 = 4;
-
-impl RttEstimator {
-    /// Returns the smoothed round trip. Returns `None` before the first sample.
-    pub(super) fn smoothed(&self) -> Option<Duration> {
-        self.smoothed
-    }
-
-    pub(super) fn deviation(&self) -> Duration {
-        self.deviation
-    }
-
-    pub(super) fn on_sample(&mut self, sample: Duration) {
-        let Some(smoothed) = self.smoothed else {
-            (self.smoothed, self.deviation) = (Some(sample), sample / 2);
-            return;
-        };
-        let deviation = sample.abs_diff(smoothed);
-        self.deviation = (self.deviation * (DEVIATION_PART - 1) + deviation) / DEVIATION_PART;
-        self.smoothed = Some((smoothed * (SAMPLE_PART - 1) + sample) / SAMPLE_PART);
-    }
 }
 
 impl RoundTrip {

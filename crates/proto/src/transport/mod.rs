@@ -1,0 +1,5 @@
+//! Parts that the engines have in common.
+
+mod rtt;
+
+pub(crate) use self::rtt::RttEstimator;
