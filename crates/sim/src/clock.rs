@@ -11,7 +11,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Returns the clock's time when the world's time is `now`.
     pub(crate) fn show(&mut self, now: Time) -> Time {
         self.shown = self.shown.max(Time(now.0.saturating_add_signed(self.offset_ns)));
         self.shown
@@ -29,7 +28,6 @@ impl Clock {
         Time(local.0.saturating_add_signed(self.offset_ns.saturating_neg()))
     }
 
-    /// Steps the clock.
     pub(crate) fn step(&mut self, by_ns: i64) {
         self.offset_ns = self.offset_ns.saturating_add(by_ns);
     }

@@ -8,7 +8,6 @@ use carom_proto::membership::link::{LinkEnd, LinkId};
 
 use crate::ids::HostIx;
 
-/// All connections of a world.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     all: BTreeMap<ConnectionIx, Connection>,
@@ -17,18 +16,15 @@ pub(crate) struct Connections {
     next: u64,
 }
 
-/// The number of a connection in its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionIx(u64);
 
-/// One of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
     Opener,
     Acceptor,
 }
 
-/// A connection, from the request to open it until both machines have closed it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     ends: [End; 2],
@@ -36,7 +32,6 @@ pub(crate) struct Connection {
     pipes: [Pipe; 2],
 }
 
-/// One end of a connection, and the segments that have arrived there.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) host: HostIx,
@@ -70,7 +65,6 @@ pub(crate) struct Pipe {
     pub(crate) is_due: bool,
 }
 
-/// A unit of transport on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
     /// Request to open the connection.
@@ -154,7 +148,6 @@ impl Connection {
         &mut self.ends[side as usize]
     }
 
-    /// Returns the segments sent by this side.
     pub(crate) fn pipe_mut(&mut self, side: Side) -> &mut Pipe {
         &mut self.pipes[side as usize]
     }
@@ -163,7 +156,6 @@ impl Connection {
         self.ends[side as usize].host
     }
 
-    /// Returns `true` if the request to open it has not arrived.
     pub(crate) fn is_unheard_of(&self) -> bool {
         let pipe = &self.pipes[Side::Opener as usize];
         matches!(pipe.queue.front(), Some((_, Segment::Open)))
@@ -175,7 +167,6 @@ impl End {
         Self { host, state, unread: VecDeque::new(), unread_bytes: 0 }
     }
 
-    /// Adds a segment that has arrived, to be read in order.
     pub(crate) fn receive(&mut self, segment: Segment) {
         self.unread_bytes += segment.bytes();
         self.unread.push_back(segment);

@@ -36,7 +36,6 @@ pub(crate) fn bytes_on_the_wire(datagram_bytes: usize) -> u64 {
     PREAMBLE_BYTES + HEADER_AND_CHECK_BYTES + carried + GAP_BYTES
 }
 
-/// Returns the time that `bytes` take at `bits_per_second`.
 pub(crate) fn transmission_time(bytes: u64, bits_per_second: u64) -> Duration {
     let nanos = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(bits_per_second.max(1));
     Duration::from_nanos(nanos as u64)
@@ -64,17 +63,14 @@ pub(crate) struct Frame {
     pub(crate) packet: PacketIx,
     /// The branch of its tree that leads over the cable.
     pub(crate) branch: u32,
-    /// Size on the wire.
     pub(crate) bytes: u64,
 }
 
-/// State of a cable.
 #[derive(Debug)]
 pub(crate) struct Cable {
     ethernet: Ethernet,
     interfaces: Vec<Interface>,
     on_it: Option<Frame>,
-    /// Host that sent last.
     last: usize,
     free_from: Time,
 }
@@ -86,7 +82,6 @@ struct Interface {
 }
 
 impl Cable {
-    /// Creates a cable with `hosts` hosts on it.
     pub(crate) fn new(ethernet: Ethernet, hosts: u32) -> Self {
         let interfaces = (0..hosts).map(|_| Interface::default()).collect();
         Self { ethernet, interfaces, on_it: None, last: 0, free_from: Time::ZERO }
@@ -122,7 +117,6 @@ impl Cable {
         Some(end)
     }
 
-    /// Removes the frame whose last bit has passed.
     pub(crate) fn end(&mut self) -> Option<Frame> {
         self.on_it.take()
     }

@@ -60,7 +60,6 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// Returns `true` if it has no effect.
     pub(crate) fn is_none(&self) -> bool {
         self.reorder <= 0.0 && self.duplicate <= 0.0 && self.corrupt <= 0.0
     }
@@ -85,7 +84,6 @@ pub(crate) fn corrupt(datagram: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// Partitions between hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts(Vec<Cut>);
 

@@ -10,12 +10,10 @@ use crate::clock::Clock;
 use crate::ids::PacketIx;
 use crate::machine::Machine;
 
-/// A host and its machine.
 pub(crate) struct Host<M> {
     pub(crate) tenant: Option<Tenant<M>>,
     /// Number of machines that have run here so far.
     pub(crate) incarnation: u32,
-    /// Groups that the machine has subscribed to.
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) clock: Clock,
     pub(crate) loss: LossInjector,
@@ -38,7 +36,6 @@ pub(crate) struct Host<M> {
     rng: Rng,
 }
 
-/// A machine, and the id by which other machines reach it.
 pub(crate) struct Tenant<M> {
     pub(crate) id: NodeId,
     pub(crate) machine: M,
@@ -70,7 +67,6 @@ impl<M> Host<M> {
         self.is_paused || self.is_serving || !self.service_time().is_zero()
     }
 
-    /// Pauses the machine, if there is one.
     pub(crate) fn pause(&mut self) {
         self.is_paused = self.tenant.is_some();
     }
@@ -91,7 +87,6 @@ impl<M> Host<M> {
         (is_its && !self.is_paused).then(|| self.waiting.pop_front())?
     }
 
-    /// Returns the processing time of the next datagram.
     fn service_time(&self) -> Duration {
         self.cost + self.slowness
     }

@@ -48,7 +48,6 @@ pub struct Background {
 /// Properties of a datagram that matter to a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// Size on the wire.
     pub(crate) bytes: u64,
     pub(crate) class: Class,
     pub(crate) is_multicast: bool,
@@ -130,7 +129,6 @@ impl LinkState {
         }
     }
 
-    /// Replaces the loss model.
     pub(crate) fn set_loss(&mut self, loss: Loss, seed: u64) {
         self.loss = LossInjector::new(loss, seed);
     }
@@ -171,7 +169,6 @@ impl LinkState {
         &self.traffic
     }
 
-    /// Adds a background flow, which begins now or later.
     pub(crate) fn add_flow(&mut self, flow: Background, seed: u64) {
         let bytes = bytes_on_the_wire(flow.datagram_bytes);
         let mean_gap = transmission_time(bytes, flow.bits_per_second);

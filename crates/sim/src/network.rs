@@ -150,7 +150,6 @@ impl Network {
         self.ways += 1;
     }
 
-    /// Replaces the loss model of all links.
     pub(crate) fn set_loss(&mut self, loss: Loss, seed: u64) {
         let mut rng = Rng::new(seed);
         self.links.iter_mut().for_each(|link| link.set_loss(loss, rng.next_u64()));
@@ -338,7 +337,6 @@ impl Network {
         Tree::of_links(source.0, used, &receivers, edges, version)
     }
 
-    /// Computes the routes from a host, unless they are known.
     fn find_routes(&mut self, source: HostIx) {
         let (topology, links) = (&self.topology, &self.links);
         self.routes[source.0 as usize].get_or_insert_with(|| {
@@ -346,7 +344,6 @@ impl Network {
         });
     }
 
-    /// Returns the routes from a host, which must have been computed.
     fn routes_of(&self, source: HostIx) -> &[LinkIx] {
         self.routes[source.0 as usize].as_deref().expect("its routes were found before")
     }

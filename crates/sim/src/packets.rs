@@ -14,7 +14,6 @@ pub(crate) struct Packets {
     free: Vec<PacketIx>,
 }
 
-/// A datagram in flight.
 #[derive(Debug)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
@@ -60,12 +59,10 @@ impl Packets {
         &self.slots[number as usize]
     }
 
-    /// Adds a holder of the datagram.
     pub(crate) fn hold(&mut self, number: PacketIx) {
         self.slots[number as usize].holders += 1;
     }
 
-    /// Removes a holder of the datagram.
     pub(crate) fn release(&mut self, number: PacketIx) {
         let slot = &mut self.slots[number as usize];
         assert!(slot.holders > 0, "a datagram is released more often than it is held");
@@ -75,7 +72,6 @@ impl Packets {
         }
     }
 
-    /// Returns the number of datagrams in flight.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -292,18 +292,10 @@ impl Topology {
         reached_by
     }
 
-    /// Returns the links between two places, in either direction.
-    ///
-    /// # Panics
-    /// Panics if one of the places does not exist.
     pub(crate) fn links_between(&self, a: Place, b: Place) -> Vec<LinkIx> {
         [self.links_from(a, b), self.links_from(b, a)].concat()
     }
 
-    /// Returns the links from one place to another.
-    ///
-    /// # Panics
-    /// Panics if one of the places does not exist.
     pub(crate) fn links_from(&self, from: Place, to: Place) -> Vec<LinkIx> {
         let (tail, head) = (self.node(from), self.node(to));
         let leaving = self.leaving[tail as usize].iter().copied();
@@ -339,7 +331,6 @@ fn preference(source: NodeIx, link: LinkIx) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Placeholder for a link that does not exist.
 pub(crate) const NO_LINK: LinkIx = LinkIx::MAX;
 
 #[cfg(test)]

@@ -12,17 +12,14 @@ use carom_proto::{Endpoint, GroupId, Time};
 use crate::ids::{HostIx, PORT};
 use crate::tree::Goal;
 
-/// A capture in progress.
 pub(crate) struct Trace {
     out: Box<dyn Write + Send>,
     block: Vec<u8>,
     error: Option<io::Error>,
 }
 
-/// A packet to be captured.
 pub(crate) struct Captured<'a> {
     pub(crate) at: Time,
-    /// Host at which it is captured.
     pub(crate) host: HostIx,
     pub(crate) is_outbound: bool,
     pub(crate) source: HostIx,
@@ -77,10 +74,7 @@ impl Trace {
         self.end();
     }
 
-    /// Flushes the output.
-    ///
-    /// # Errors
-    /// Returns the first error of any write, or that of the flush.
+    /// Flushes the output. Fails with the first error of any write, or with that of the flush.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),
@@ -88,7 +82,6 @@ impl Trace {
         }
     }
 
-    /// Appends IPv4 and UDP headers.
     fn headers(&mut self, packet: &Captured<'_>) {
         let udp_bytes = (packet.datagram.len() + UDP_BYTES) as u16;
         let mut ip = [0_u8; IP_BYTES];

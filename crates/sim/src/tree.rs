@@ -7,7 +7,6 @@ use carom_proto::GroupId;
 use crate::ids::{HostIx, LinkIx, NodeIx};
 use crate::topology::Edge;
 
-/// Receivers of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Goal {
     Host(HostIx),
@@ -26,7 +25,6 @@ pub(crate) struct Tree {
     pub(crate) unreachable: u64,
 }
 
-/// One link of a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Branch {
     pub(crate) link: LinkIx,

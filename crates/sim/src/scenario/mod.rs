@@ -239,7 +239,6 @@ pub struct Failure {
     pub left: Vec<Violation>,
 }
 
-/// A run with the results of its checks.
 struct Checked {
     history: u64,
     steps: u64,

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduled(pub(super) u64);
 
-/// The waiting commands, by their numbers.
 #[derive(Debug)]
 pub(super) struct Commands<C> {
     waiting: BTreeMap<u64, C>,
@@ -18,7 +17,6 @@ impl<C> Commands<C> {
         Self { waiting: BTreeMap::new(), next: 0 }
     }
 
-    /// Stores a command under the number that is returned.
     pub(super) fn add(&mut self, command: C) -> u64 {
         let number = self.next;
         self.next += 1;

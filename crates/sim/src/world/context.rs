@@ -10,7 +10,6 @@ use crate::faults::Cuts;
 use crate::history_hash::HistoryHash;
 use crate::ids::{CableIx, HostIx, PacketIx};
 
-/// Time, schedule, partitions and records of a world.
 pub(super) struct Context {
     pub(super) now: Time,
     pub(super) queue: EventQueue<Due>,
@@ -20,7 +19,6 @@ pub(super) struct Context {
     lossy: Lossy,
 }
 
-/// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
     Arrival(HostIx, PacketIx),
@@ -61,14 +59,12 @@ impl Context {
         }
     }
 
-    /// Adds an event to the history.
     pub(super) fn note(&mut self, kind: Kind, host: HostIx, bytes: &[u8]) {
         if let Some(history) = &mut self.history {
             history.add(self.now, kind as u8, host, bytes);
         }
     }
 
-    /// Schedules an event.
     pub(super) fn schedule(&mut self, at: Time, due: Due) {
         self.queue.add(at, due);
     }

@@ -17,7 +17,6 @@ use crate::topology::Topology;
 use crate::trace::{Captured, Trace};
 use crate::tree::Goal;
 
-/// The network and the datagrams in it.
 pub(super) struct Delivery {
     pub(super) network: Network,
     packets: Packets,
@@ -50,7 +49,6 @@ impl Delivery {
         self.trace.take().map_or(Ok(()), Trace::finish)
     }
 
-    /// Returns the number of datagrams in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.packets.len()
     }
@@ -69,13 +67,11 @@ impl Delivery {
         self.rng.next_u64()
     }
 
-    /// Replaces the loss model of all links.
     pub(super) fn set_link_loss(&mut self, loss: Loss) {
         let seed = self.draw_seed();
         self.network.set_loss(loss, seed);
     }
 
-    /// Sends a datagram.
     pub(super) fn send(
         &mut self,
         cx: &mut Context,

@@ -11,7 +11,6 @@ use crate::ids::HostIx;
 use crate::machine::Machine;
 use crate::tree::Goal;
 
-/// The hosts of a world.
 pub(super) struct Hosts<M> {
     all: Vec<Host<M>>,
     nodes: BTreeMap<NodeId, HostIx>,
@@ -26,7 +25,6 @@ impl<M: Machine> Hosts<M> {
         self.all.get_mut(host.0 as usize)
     }
 
-    /// Returns `true` if there is such a host.
     pub(super) fn has(&self, host: HostIx) -> bool {
         (host.0 as usize) < self.all.len()
     }
@@ -56,7 +54,6 @@ impl<M: Machine> Hosts<M> {
         host.tenant = Some(Tenant { id, machine });
     }
 
-    /// Removes the machine of a host.
     pub(super) fn remove(&mut self, ix: HostIx) -> Option<Tenant<M>> {
         let tenant = self[ix].tenant.take()?;
         self.nodes.remove(&tenant.id);

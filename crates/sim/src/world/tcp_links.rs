@@ -13,7 +13,6 @@ use crate::ids::HostIx;
 use crate::machine::Machine;
 use crate::network::Network;
 
-/// The connections of a world.
 pub(super) struct TcpLinks {
     connections: Connections,
     /// Maximum unsent bytes on each side of a connection.
@@ -21,14 +20,12 @@ pub(super) struct TcpLinks {
     rng: Rng,
 }
 
-/// The parts of a world that connections depend on.
 pub(super) struct Environment<'a, M> {
     pub(super) cx: &'a mut Context,
     pub(super) network: &'a mut Network,
     pub(super) hosts: &'a mut Hosts<M>,
 }
 
-/// A segment that a machine reads from one of its connections.
 pub(super) struct Arrived {
     pub(super) host: HostIx,
     pub(super) link: LinkId,
@@ -41,7 +38,6 @@ impl TcpLinks {
         Self { connections: Connections::default(), buffer, rng: Rng::new(seed) }
     }
 
-    /// Executes a connection command of the machine on `host`.
     pub(super) fn execute<M: Machine>(
         &mut self,
         env: &mut Environment<'_, M>,
@@ -95,7 +91,6 @@ impl TcpLinks {
         cx.schedule(cx.now, Due::Read(ix, side));
     }
 
-    /// Sends a segment from this side of the connection.
     fn push<M: Machine>(
         &mut self,
         env: &mut Environment<'_, M>,
