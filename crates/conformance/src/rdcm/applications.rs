@@ -10,7 +10,6 @@ use carom_sim::{HostIx, Member};
 use super::history::History;
 use crate::harness::Harness;
 
-/// The applications of a scenario.
 #[derive(Debug)]
 pub(super) struct Applications {
     group: GroupId,
@@ -28,17 +27,14 @@ impl Applications {
         Self { group, message_bytes, packet_bytes, waiting: BTreeMap::new() }
     }
 
-    /// Starts an application.
     pub(super) fn start(&mut self, host: HostIx) {
         self.waiting.insert(host, VecDeque::new());
     }
 
-    /// Ends an application, which loses its messages.
     pub(super) fn end(&mut self, host: HostIx) {
         self.waiting.remove(&host);
     }
 
-    /// Lets the application on a host publish a message.
     pub(super) fn publish(
         &mut self,
         harness: &mut Harness<Rdcm, History>,
@@ -53,7 +49,6 @@ impl Applications {
         harness.take_events();
     }
 
-    /// Publishes the waiting messages of all applications.
     pub(super) fn feed_all(&mut self, harness: &mut Harness<Rdcm, History>) {
         let busy = self.waiting.iter().filter(|(_, waiting)| !waiting.is_empty());
         let busy: Vec<HostIx> = busy.map(|(host, _)| *host).collect();
@@ -94,12 +89,10 @@ impl Applications {
         }
     }
 
-    /// Returns `true` if the engines have accepted all messages.
     pub(super) fn are_done(&self) -> bool {
         self.waiting.values().all(VecDeque::is_empty)
     }
 
-    /// Returns the bytes of the messages that the engines have not accepted.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting.values().flatten().map(|(_, payload)| payload.len()).sum()
     }

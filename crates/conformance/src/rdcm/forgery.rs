@@ -6,12 +6,9 @@ use carom_proto::rdcm::packet::{DataPacket, Fragment, Packet, Place, Report, Rin
 use carom_proto::rdcm::sack_set::SackSet;
 use carom_proto::{NodeId, Rng};
 
-/// The node in whose name a packet is forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The sender of the stream.
     Sender,
-    /// The other member with this index.
     Member(usize),
 }
 

@@ -22,19 +22,15 @@ pub struct History {
     by_place: BTreeMap<(NodeId, u64), Vec<u64>>,
     pub(super) streams: BTreeMap<StreamId, Stream>,
     pub(super) accounts: Vec<Account>,
-    /// Current account of each node.
     open: BTreeMap<NodeId, usize>,
     messages: u64,
     /// Number before that of the first packet of each stream.
     before_first: u32,
-    /// Refusals of messages for which the application has no cause.
     pub(super) refused: Vec<String>,
-    /// Memory of all engines.
     pub memory: MemoryUse,
     /// Maximum time for which a stream can continue at a member after its sender has left, because
     /// of the delay of views and because receivers wait for each other.
     pub(super) over_within: Duration,
-    /// Final state, or the reason why there is no sender.
     pub(super) outcome: Option<Result<FinalState, String>>,
 }
 
@@ -42,7 +38,6 @@ pub struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId {
     pub sender: NodeId,
-    /// Number of the stream, counted from 1 for each sender.
     pub number: u32,
 }
 
@@ -50,11 +45,9 @@ pub struct StreamId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub stream: StreamId,
-    /// Number of the next packet.
     pub next: u64,
 }
 
-/// Progress of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
     /// Nothing received.
@@ -63,7 +56,6 @@ pub(crate) enum Position {
     At(Mark),
 }
 
-/// A message that was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) stream: StreamId,
@@ -73,7 +65,6 @@ pub(super) struct Sent {
     pub(super) payload: Bytes,
 }
 
-/// State of a stream at its sender.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) begun: Time,
@@ -86,7 +77,6 @@ pub(super) struct Stream {
     pub(super) accounts: BTreeSet<usize>,
     /// Number after the last packet.
     pub(super) end: u64,
-    /// Ends up to which confirmation was requested.
     pub(super) asked: Vec<u64>,
     pub(super) confirmed: Vec<(Time, Confirmed)>,
     pub(super) left_behind: Vec<(Time, NodeId)>,
@@ -97,7 +87,6 @@ pub(super) struct Stream {
 /// The events of a member from its join until it left or died.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// Index among all accounts.
     pub(super) number: usize,
     pub(super) node: NodeId,
     pub(super) begun: Time,
@@ -107,7 +96,6 @@ pub(super) struct Account {
     pub(super) events: Vec<(Time, Observed)>,
 }
 
-/// An event of a member.
 #[derive(Clone, Debug)]
 pub(super) enum Observed {
     /// A message, by its number in the run, or a description of a message that no node has sent.
@@ -115,20 +103,16 @@ pub(super) enum Observed {
     Lost(Lost),
 }
 
-/// The final state of a run.
 #[derive(Clone, Debug)]
 pub struct FinalState {
-    /// The last sender.
     pub sender: NodeId,
     /// All members that considered themselves the sender.
     pub senders: Vec<NodeId>,
-    /// The other members.
     pub receivers: Vec<NodeId>,
     /// Receivers that were not known to have everything.
     pub unconfirmed: Vec<NodeId>,
     /// Bytes of messages that the engines had not accepted.
     pub waiting: usize,
-    /// Places of the receivers that have one.
     pub places: BTreeMap<NodeId, Place>,
 }
 
@@ -152,7 +136,6 @@ impl History {
         (self.messages, payload.into())
     }
 
-    /// Records that the application of a node pauses or resumes receipt.
     pub fn held(&mut self, node: NodeId) {
         if let Some(number) = self.open.get(&node) {
             self.accounts[*number].has_held = true;
@@ -196,7 +179,6 @@ impl History {
         self.refused.push(format!("node {node} cannot send: {error}"));
     }
 
-    /// Records that the sender requests confirmation of everything sent so far.
     pub fn asked_to_confirm(&mut self, sender: NodeId) {
         if let Some(stream) = self.last_stream(sender) {
             stream.asked.push(stream.end);
@@ -215,17 +197,14 @@ impl History {
         }
     }
 
-    /// Records the final state.
     pub fn healed(&mut self, healed: FinalState) {
         self.outcome = Some(Ok(healed));
     }
 
-    /// Records that there are members, but none of them could send.
     pub fn nobody_can_send(&mut self, who: String) {
         self.outcome = Some(Err(who));
     }
 
-    /// Returns the end of the stream that a node has sent last.
     pub fn end_of(&self, sender: NodeId) -> Option<Mark> {
         let stream = self.stream_of(sender)?;
         Some(Mark { stream, next: self.streams[&stream].end })
@@ -236,7 +215,6 @@ impl History {
         self.stream_of(sender).is_none_or(|stream| self.streams[&stream].unanswered().is_none())
     }
 
-    /// Returns the current account of a node.
     pub(super) fn account(&self, node: NodeId) -> Option<&Account> {
         self.open.get(&node).map(|number| &self.accounts[*number])
     }
@@ -247,7 +225,6 @@ impl History {
         }
     }
 
-    /// Returns the stream that a node has sent last.
     pub(super) fn stream_of(&self, sender: NodeId) -> Option<StreamId> {
         let id = |number| StreamId { sender, number };
         self.streams.range(id(0)..=id(u32::MAX)).next_back().map(|(stream, _)| *stream)
@@ -264,7 +241,6 @@ impl History {
         seqno.minus(self.before_first)
     }
 
-    /// Returns the number in the run of this message.
     fn recognize(&self, message: &Message) -> Result<u64, String> {
         let first = u64::from(self.counted_from_one(message.seqno).0);
         let here = self.by_place.get(&(message.sender, first));

@@ -10,7 +10,6 @@ use carom_sim::{Fault, HostIx, Machine, World};
 
 use super::cluster::{place, set_tree};
 
-/// The links of the cluster of a scenario.
 pub(super) struct Links {
     cluster: Cluster,
     dead: BTreeSet<LinkId>,
@@ -55,7 +54,6 @@ impl Links {
         Some(Fault::CutLink(a, b))
     }
 
-    /// Repairs all links. Returns the ends of their faults.
     pub(super) fn mend(&mut self) -> Vec<Fault> {
         let ends = |link: LinkId| {
             let [a, b] = self.cluster.links()[link.0 as usize].map(|end| place(&self.cluster, end));

@@ -32,13 +32,11 @@ impl MulticastReach {
         };
     }
 
-    /// Reports to all nodes which hosts multicast does not reach now.
     pub(super) fn report(&mut self, harness: &mut Harness<Rdcm, History>, settings: &Settings) {
         self.known_deaf.clone_from(&self.deaf);
         settings.hosts.iter().for_each(|host| self.report_to(harness, settings, *host));
     }
 
-    /// Reports to the node on a host which nodes are known not to receive multicast.
     pub(super) fn report_to(
         &self,
         harness: &mut Harness<Rdcm, History>,

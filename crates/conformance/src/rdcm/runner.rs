@@ -23,7 +23,6 @@ use super::settings::{LIVES, Settings};
 use crate::harness::{Harness, Kit, NodeIds, Start};
 use crate::providers::Resident;
 
-/// A scenario in progress.
 pub struct BulkRunner {
     pub(super) settings: Settings,
     pub(super) harness: Harness<Rdcm, History>,
@@ -85,7 +84,6 @@ impl BulkRunner {
         Some(self.harness.member(host)?.engine())
     }
 
-    /// Returns the hosts that are in the group and alive.
     pub(super) fn members(&self) -> Vec<HostIx> {
         let hosts = self.settings.hosts.iter().copied();
         hosts.filter(|host| self.harness.is_in(*host, self.group)).collect()
@@ -96,7 +94,6 @@ impl BulkRunner {
         self.senders().into_iter().min_by_key(|host| self.id(*host))
     }
 
-    /// Returns all members that consider themselves the sender.
     pub(super) fn senders(&self) -> Vec<HostIx> {
         let sends =
             |host: &HostIx| self.engine(*host).is_some_and(|it| it.tree(self.group).is_some());
@@ -112,7 +109,6 @@ impl BulkRunner {
         self.sender().or_else(|| self.members().into_iter().find(can_begin))
     }
 
-    /// Starts a new node on a host.
     fn start(&mut self, host: HostIx) {
         self.harness.start(host);
         self.reach.report_to(&mut self.harness, &self.settings, host);
@@ -192,7 +188,6 @@ impl BulkRunner {
         self.reach.report(&mut self.harness, &self.settings);
     }
 
-    /// Delivers a forged packet to a host.
     fn forge(&mut self, to: HostIx, draw: u64) {
         let group = self.group;
         let can_use = self.harness.can_use(to, group);
@@ -220,12 +215,10 @@ impl BulkRunner {
         self.harness.with(to, |member, now| member.engine_mut().handle_datagram(now, &datagram));
     }
 
-    /// Lets the application on a host publish a message.
     pub(super) fn publish(&mut self, host: HostIx, bytes: usize) {
         self.applications.publish(&mut self.harness, host, bytes);
     }
 
-    /// Requests confirmation of what the application on a host has sent.
     pub(super) fn confirm(&mut self, host: HostIx) {
         let group = self.group;
         if self.harness.can_use(host, group) {
@@ -236,7 +229,6 @@ impl BulkRunner {
         }
     }
 
-    /// Ends all remaining faults.
     pub(super) fn end_faults(&mut self) {
         self.harness.world.apply(&Fault::Heal);
         self.harness.world.apply(&Fault::Disturb(Disturbance::default()));
@@ -250,7 +242,6 @@ impl BulkRunner {
         }
     }
 
-    /// Replaces the loss model of every host.
     pub(super) fn lose(&mut self, loss: Loss) {
         for host in &self.settings.hosts {
             self.harness.world.apply(&Fault::Loss(*host, loss));

@@ -31,11 +31,9 @@ pub enum Kind {
     Crash,
     /// A member is killed, and another one starts on its host.
     Restart,
-    /// A host is paused.
     Pause,
     /// A member leaves, and may rejoin.
     Churn,
-    /// Some hosts are partitioned from the others.
     Partition,
     /// Datagrams of some hosts do not reach others.
     OneWay,
@@ -45,9 +43,7 @@ pub enum Kind {
     Disturb,
     /// A host loses many datagrams.
     Loss,
-    /// A host is slow.
     Slow,
-    /// An application pauses receipt.
     Hold,
     /// The sender leaves or is killed, and another member sends.
     Sender,
@@ -58,9 +54,7 @@ pub enum Kind {
 /// One step of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// The node on a host joins the group.
     Join(HostIx),
-    /// The node leaves the group.
     Leave(HostIx),
     /// The node is killed, without a report to the others.
     Kill(HostIx),
@@ -160,7 +154,6 @@ pub(crate) fn scenario(seed: u64) -> Scenario<Hosts, Step> {
     Scenario { seed, participants: draft.hosts, steps: draft.steps }
 }
 
-/// A scenario in the making.
 struct Draft {
     hosts: Hosts,
     steps: Vec<(Duration, Step)>,

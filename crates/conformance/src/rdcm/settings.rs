@@ -61,7 +61,6 @@ pub(super) const LIVES: u32 = 8;
 const MOST_MEMBERS: usize = 16;
 
 impl Shape {
-    /// Returns its hosts, switches and links.
     pub(crate) fn cluster(self) -> Cluster {
         let cluster = match self {
             Self::BCube(ports) => Cluster::bcube(ports, 1),
@@ -116,14 +115,12 @@ impl Settings {
         Self { shape, is_known, link, receive_buffer, hosts, deaf, config, keeps_ids, salt }
     }
 
-    /// Returns the id of the node that runs on a host in the life with this number.
     pub(super) fn id(&self, host: HostIx, life: u32) -> NodeId {
         let life = if self.keeps_ids { 0 } else { life };
         let life = if self.salt & 1 == 0 { life } else { LIVES - life };
         NodeId(u64::from(life * 64 + (host.0 ^ self.salt)) + 1)
     }
 
-    /// Returns the ids of all nodes that may run on a host.
     pub(super) fn ids(&self, host: HostIx) -> impl Iterator<Item = NodeId> {
         (0..LIVES).map(move |life| self.id(host, life))
     }

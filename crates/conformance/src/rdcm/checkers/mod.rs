@@ -24,7 +24,6 @@ use super::history::History;
 
 pub(crate) use self::order::position;
 
-/// Returns all violations of a run.
 pub(super) fn all(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     order::check(history, &mut found);
