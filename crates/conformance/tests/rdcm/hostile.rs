@@ -52,8 +52,7 @@ fn huge_numbers_that_the_sender_has_not_confirmed_lose_nothing() {
     for (from, packet) in packets {
         let mut net = net();
         forge(&mut net, 1, from, &packet);
-        net.run_until_all_have(&[1, 2, 3], 5000);
-        net.assert_whole(&[1, 2, 3]);
+        net.run_until_whole(&[1, 2, 3], 5000);
         net.leave(0);
         net.run(3000);
         let lost = net.log(1).lost.iter().map(|it| u64::from(it.last.0)).max();
@@ -75,8 +74,7 @@ fn an_acknowledgement_of_what_was_not_sent_stops_nobody() {
             }
         }
     }
-    net.run_until_all_have(&[1, 2, 3], 5000);
-    net.assert_whole(&[1, 2, 3]);
+    net.run_until_whole(&[1, 2, 3], 5000);
 }
 
 #[test]
@@ -99,8 +97,7 @@ fn sender_answers_and_believes_members_only() {
     let after = net.engine(0).counters();
     assert_eq!(after.foreign, before.foreign + packets.len() as u64);
     assert_eq!(after.repairs_asked_for, before.repairs_asked_for);
-    net.run_until_all_have(&[1, 2, 3], 5000);
-    net.assert_whole(&[1, 2, 3]);
+    net.run_until_whole(&[1, 2, 3], 5000);
 }
 
 #[test]
@@ -121,8 +118,7 @@ fn a_place_of_the_highest_epoch_is_not_taken() {
     }
     // Its neighbor leaves, and the host gets another place.
     net.kill(2, true);
-    net.run_until_all_have(&[1, 3], 5000);
-    net.assert_whole(&[1, 3]);
+    net.run_until_whole(&[1, 3], 5000);
     assert!(net.engine(0).is_settled(group));
     assert_eq!(net.engine(1).counters().implausible, 3);
 }
@@ -142,8 +138,7 @@ fn a_report_in_the_name_of_another_confirms_nothing() {
     net.run(50);
     assert_eq!(net.safe, [], "host 1 has not said so");
     net.world.apply(&Fault::Heal);
-    net.run_until_all_have(&[1, 2, 3], 5000);
-    net.assert_whole(&[1, 2, 3]);
+    net.run_until_whole(&[1, 2, 3], 5000);
 }
 
 /// Packets of every kind in the names of all members, with random fields. An attacker that has seen
@@ -168,8 +163,7 @@ fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
         }
         assert!(drawn.into_iter().eq(1..=12), "packets of each kind");
         assert!(net.log(1).got.len() > 1000, "the stream has not paused");
-        net.run_until_all_have(&[1, 2, 3], 5000);
-        net.assert_whole(&[1, 2, 3]);
+        net.run_until_whole(&[1, 2, 3], 5000);
         assert_eq!(
             (net.slow.len(), net.safe.len()),
             (0, 0),

@@ -30,8 +30,7 @@ fn every_receiver_gets_every_message_in_order_whatever_is_lost() {
         let hosts = [0, 1, 2, 3, 4, 5, 6, 7];
         let mut net = Net::new(setup, &hosts);
         net.to_send = 500;
-        net.run_until_all_have(&hosts[1..], 3000);
-        net.assert_whole(&hosts[1..]);
+        net.run_until_whole(&hosts[1..], 3000);
         let repaired: u64 = hosts[1..].iter().map(|host| net.log(*host).repaired).sum();
         assert!(repaired > 100, "{repaired} messages were repaired");
         net.run(500);
@@ -46,8 +45,7 @@ fn without_loss_nothing_is_repaired_and_acks_are_few() {
     setup.config.rate = Some(800 * MBIT / 8);
     let mut net = Net::new(setup, &hosts);
     net.to_send = 2000;
-    net.run_until_all_have(&hosts[1..], 2000);
-    net.assert_whole(&hosts[1..]);
+    net.run_until_whole(&hosts[1..], 2000);
     let data = net.engine(0).counters().data_sent;
     for host in &hosts {
         let counters = net.engine(*host).counters();
@@ -70,8 +68,7 @@ fn a_dead_link_of_the_tree_is_found_and_the_tree_goes_around_it() {
         let above = tree.above(carom_proto::rdcm::topology::Vertex(5)).expect("it is reached");
         let [a, b] = cluster.links()[above.link.0 as usize].map(|end| place(&cluster, end));
         net.world.apply(&Fault::CutLink(a, b));
-        net.run_until_all_have(&HOSTS[1..], 4000);
-        net.assert_whole(&HOSTS[1..]);
+        net.run_until_whole(&HOSTS[1..], 4000);
         let after = net.engine(0).tree(net.group).expect("it sends");
         assert!(after.links().all(|link| link != above.link), "seed {seed}: the link is in use");
         let (by_tree, by_repair) = net.engine(5).arrived(net.group).expect("it receives");
@@ -89,8 +86,7 @@ fn others_continue_when_a_receiver_is_killed() {
         net.run(30);
         net.kill(HOSTS[3], false);
         let left: Vec<u32> = HOSTS[1..].iter().copied().filter(|it| *it != HOSTS[3]).collect();
-        net.run_until_all_have(&left, 5000);
-        net.assert_whole(&left);
+        net.run_until_whole(&left, 5000);
         net.run(500);
         assert!(net.slow.iter().any(|slow| slow.node == Net::id(HOSTS[3])), "{:?}", net.slow);
         net.report_failed(HOSTS[3]);
@@ -212,8 +208,7 @@ fn sender_waits_within_bounds_for_an_idle_application() {
         assert!(Engine::held_bytes(net.engine(host)) <= 5 << 20, "host {host}");
     }
     net.with(1, |engine, now| engine.hold(now, group, false));
-    net.run_until_all_have(&[1, 2], 10_000);
-    net.assert_whole(&[1, 2]);
+    net.run_until_whole(&[1, 2], 10_000);
     assert_eq!(net.slow, []);
 }
 
@@ -241,8 +236,7 @@ fn a_window_by_bic_finds_a_rate_that_the_links_carry() {
     let mut net = Net::new(setup, &hosts);
     net.to_send = 12_500;
     // 50 MB take two seconds of the link.
-    let ms = net.run_until_all_have(&hosts[1..], 10_000);
-    net.assert_whole(&hosts[1..]);
+    let ms = net.run_until_whole(&hosts[1..], 10_000);
     assert!(ms < 3300, "{ms} ms are less than three fifths of the link");
 }
 
@@ -255,8 +249,7 @@ fn losses_of_whole_branches_are_rarely_repaired_twice() {
     setup.config.rate = Some(400 * MBIT / 8);
     let mut net = Net::new(setup, &HOSTS);
     net.to_send = 3000;
-    net.run_until_all_have(&HOSTS[1..], 5000);
-    net.assert_whole(&HOSTS[1..]);
+    net.run_until_whole(&HOSTS[1..], 5000);
     let counters = HOSTS[1..].iter().map(|host| net.engine(*host).counters());
     let (received, useless) = counters.fold((0, 0), |(received, useless), it| {
         (received + it.repairs_received, useless + it.repairs_useless)

@@ -15,7 +15,6 @@ use carom_sim::{HostIx, Link, Member, Notice, Place, Roster, World, WorldConfig}
 pub(crate) const NAME: &str = "images";
 pub(crate) const MBIT: u64 = 1_000_000;
 
-/// Configuration of a network.
 pub(crate) struct Setup {
     pub(crate) cluster: Cluster,
     pub(crate) link: Link,
@@ -45,16 +44,13 @@ pub(crate) struct Net {
     pub(crate) safe: Vec<carom_proto::Confirmed>,
 }
 
-/// The events of an application.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// Messages, by their index.
     pub(crate) got: Vec<u64>,
     pub(crate) repaired: u64,
     pub(crate) lost: Vec<Lost>,
-    /// Sender of the last message.
     sender: Option<NodeId>,
-    /// Time of the last message.
     pub(crate) last_at: Time,
 }
 
@@ -117,7 +113,6 @@ impl Net {
         NodeId(u64::from(host) + 1)
     }
 
-    /// Starts an engine, which joins the group.
     pub(crate) fn start(&mut self, host: u32) {
         let (id, ix) = (Self::id(host), HostIx(host));
         let mut config = self.setup.config.clone();
@@ -197,7 +192,6 @@ impl Net {
         self.world.machine(HostIx(host)).expect("it runs").engine()
     }
 
-    /// Calls the engine on a host.
     pub(crate) fn with<R>(&mut self, host: u32, call: impl FnOnce(&mut Rdcm, Time) -> R) -> R {
         let called = self.world.with(HostIx(host), |member, now| call(member.engine_mut(), now));
         called.expect("it runs")
@@ -277,6 +271,13 @@ impl Net {
             })
             .collect();
         panic!("of {} messages ({} taken) they have: {counts:?}", self.to_send, self.sent);
+    }
+
+    /// Like [`Net::run_until_all_have`], and asserts that all of `hosts` are whole.
+    pub(crate) fn run_until_whole(&mut self, hosts: &[u32], within: u64) -> u64 {
+        let ms = self.run_until_all_have(hosts, within);
+        self.assert_whole(hosts);
+        ms
     }
 
     /// Asserts that each of `hosts` has received every message, and no loss report.

@@ -33,8 +33,7 @@ fn relays_send_one_copy_per_child_and_the_tree_is_shallow() {
         setup.config.burst_packets = 8;
         let mut net = Net::new(setup, &hosts);
         net.to_send = 500;
-        net.run_until_all_have(&hosts[1..], 3000);
-        net.assert_whole(&hosts[1..]);
+        net.run_until_whole(&hosts[1..], 3000);
         let data = net.engine(0).counters().data_sent;
         for host in &hosts {
             let (multicast, unicast) = net.data_from(*host);
@@ -58,8 +57,7 @@ fn every_receiver_gets_all_in_order_despite_losses() {
         let hosts: Vec<u32> = (0..12).collect();
         let mut net = Net::new(setup, &hosts);
         net.to_send = 500;
-        net.run_until_all_have(&hosts[1..], 8000);
-        net.assert_whole(&hosts[1..]);
+        net.run_until_whole(&hosts[1..], 8000);
         net.run(500);
         assert_eq!(net.engine(0).unconfirmed(net.group), [], "the sender knows it");
     }
@@ -74,8 +72,7 @@ fn relayed_stream_is_as_fast_as_two_copies_per_link() {
         let hosts: Vec<u32> = (0..16).collect();
         let mut net = Net::new(setup, &hosts);
         net.to_send = 5000;
-        let ms = net.run_until_all_have(&hosts[1..], 30_000);
-        net.assert_whole(&hosts[1..]);
+        let ms = net.run_until_whole(&hosts[1..], 30_000);
         ms
     };
     // 20 MB take 0.4 seconds of a link, and two copies take 0.8.
@@ -97,8 +94,7 @@ fn others_continue_when_a_relay_dies_and_the_tree_closes() {
         let killed = a_relay(&net, &hosts);
         net.kill(killed, false);
         let left: Vec<u32> = hosts[1..].iter().copied().filter(|host| *host != killed).collect();
-        net.run_until_all_have(&left, 6000);
-        net.assert_whole(&left);
+        net.run_until_whole(&left, 6000);
         assert!(net.slow.iter().any(|slow| slow.node == Net::id(killed)), "{:?}", net.slow);
         let tree = net.engine(0).relays(net.group).expect("it sends");
         assert_eq!(tree.depth(Net::id(killed)), 0, "it is in the tree");
@@ -138,8 +134,7 @@ fn where_multicast_reaches_some_the_others_get_it_from_relays() {
     setup.link.loss = Loss::Uniform(0.001);
     let mut net = Net::new(setup, &hosts);
     net.to_send = 1000;
-    net.run_until_all_have(&hosts[1..], 3000);
-    net.assert_whole(&hosts[1..]);
+    net.run_until_whole(&hosts[1..], 3000);
     let data = net.engine(0).counters().data_sent;
     let (multicast, unicast) = net.data_from(0);
     assert!(multicast >= data * 99 / 100 && multicast <= data, "{multicast} of {data}");
@@ -169,8 +164,7 @@ fn changing_multicast_reach_loses_nothing() {
             let relayed = hosts.iter().filter(|host| tree.depth(Net::id(**host)) > 0);
             assert_eq!(relayed.copied().collect::<Vec<u32>>(), deaf);
         }
-        net.run_until_all_have(&hosts[1..], 4000);
-        net.assert_whole(&hosts[1..]);
+        net.run_until_whole(&hosts[1..], 4000);
         assert_eq!(net.slow, []);
     }
 }
@@ -200,8 +194,7 @@ fn gets_another_relay(count: u32, degree: usize) {
     let child = tree.children(Net::id(relay))[0];
     let child_host = HostIx(child.0 as u32 - 1);
     net.world.apply(&Fault::OneWay(vec![HostIx(relay)], vec![child_host]));
-    net.run_until_all_have(&hosts[1..], 6000);
-    net.assert_whole(&hosts[1..]);
+    net.run_until_whole(&hosts[1..], 6000);
     let tree = net.engine(0).relays(net.group).expect("it sends");
     assert_ne!(tree.parent(child), Some(Net::id(relay)));
     assert!(net.engine(0).counters().relays_moved <= 3);
@@ -221,8 +214,7 @@ fn chain_members_deaf_to_each_other_swap_ever_more_rarely() {
     for (from, to) in [(1, 2), (2, 1)] {
         net.world.apply(&Fault::OneWay(vec![HostIx(from)], vec![HostIx(to)]));
     }
-    let ms = net.run_until_all_have(&hosts[1..], 20_000);
-    net.assert_whole(&hosts[1..]);
+    let ms = net.run_until_whole(&hosts[1..], 20_000);
     let moved = net.engine(0).counters().relays_moved;
     assert!((2..6).contains(&moved), "{moved} in {ms} ms");
 }
@@ -242,8 +234,7 @@ fn packets_stuck_at_a_blocked_relay_are_counted_and_repaired() {
     assert!(counters.data_not_relayed > 100, "{counters:?}");
     assert!(net.engine(relay).held_bytes() < 32 << 20);
     net.with(relay, |engine, _| engine.set_blocked(false));
-    net.run_until_all_have(&hosts[1..], 4000);
-    net.assert_whole(&hosts[1..]);
+    net.run_until_whole(&hosts[1..], 4000);
     assert!(net.engine(relay).counters().data_relayed > counters.data_relayed, "it goes on");
 }
 

@@ -8,7 +8,6 @@ use carom_sim::{Fault, HostIx};
 
 use crate::net::{MBIT, Net, Setup};
 
-/// Returns a setup of racks that the engines are configured with.
 fn racks(hosts: &[u32], seed: u64) -> Setup {
     let cluster = Cluster::racks(hosts).expect("racks");
     Setup { cluster, ..Setup::bcube(4, 1, seed) }
@@ -23,8 +22,7 @@ fn receivers_deaf_to_each_other_delay_no_other() {
         let mut net = Net::new(setup, &in_two_racks);
         net.world.apply(&Fault::OneWay(vec![HostIx(from)], vec![HostIx(to)]));
         net.to_send = 20_000;
-        net.run_until_all_have(&in_two_racks[1..], 20_000);
-        net.assert_whole(&in_two_racks[1..]);
+        net.run_until_whole(&in_two_racks[1..], 20_000);
     }
 }
 
@@ -40,8 +38,7 @@ fn the_last_receiver_is_waited_for_however_long_it_stands_still() {
     let sent = net.engine(0).counters().data_sent;
     assert!(sent < 10_000, "{sent} packets were sent to nobody");
     net.world.apply(&Fault::Resume(HostIx(1)));
-    net.run_until_all_have(&[1], 8000);
-    net.assert_whole(&[1]);
+    net.run_until_whole(&[1], 8000);
 }
 
 #[test]
