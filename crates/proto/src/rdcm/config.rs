@@ -211,7 +211,6 @@ impl Config {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
     }
 
-    /// Returns the number of the first packet of a stream, in 64 bits, which do not wrap.
     pub(super) fn first_packet(&self) -> u64 {
         u64::from(self.first_number.minus(1).0) + 1
     }
@@ -224,8 +223,7 @@ impl Config {
         self.first_stream.unwrap_or_else(|| drawn() as u32)
     }
 
-    /// Returns the number of packets of a message of `bytes` bytes. An empty message takes one
-    /// packet.
+    /// Returns the number of packets of a message. An empty message takes one packet.
     pub(super) fn packets_of(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.fragment_bytes()).max(1)
     }
@@ -237,7 +235,6 @@ impl Config {
         MAX_PORTS.min(left / size_of::<NodeId>() - self.relay_children)
     }
 
-    /// Returns the interval between reports of one receiver, in a group of `receivers`.
     pub(super) fn report_interval(&self, receivers: u32) -> Duration {
         self.report_every.max(REPORT_SHARE * receivers)
     }
@@ -250,22 +247,18 @@ impl Config {
         }
     }
 
-    /// Returns the interval between announcements once all receivers have everything.
     pub(super) fn idle_announce_every(&self) -> Duration {
         IDLE_PART * self.announce_every
     }
 
-    /// Returns the interval between a receiver's checks of its successors.
     pub(super) fn receiver_watch_every(&self) -> Duration {
         self.cut_after.min(self.gone_after) / 4
     }
 
-    /// Returns the interval between the sender's checks for silent receivers.
     pub(super) fn sender_watch_every(&self) -> Duration {
         self.gone_after / 4
     }
 
-    /// Returns the time for which a former successor is served.
     pub(super) fn linger_in_ring(&self) -> Duration {
         self.cut_after
     }

@@ -12,24 +12,19 @@ use crate::{
     Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time, Transmit,
 };
 
-/// Context of one group during a call.
 pub(crate) struct Context<'a> {
     pub(super) now: Time,
-    /// `true` while the network accepts no data.
     pub(super) is_blocked: bool,
     pub(super) node: NodeId,
     pub(super) origin: Origin,
     pub(super) group: GroupId,
-    /// Number of the stream that is sent or received.
     pub(super) stream: u32,
     pub(super) config: &'a Config,
-    /// Nodes that multicast from this node does not reach.
     pub(super) unreached: &'a BTreeSet<NodeId>,
     pub(super) outbox: &'a mut Outbox,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
     pub(super) rng: &'a mut Rng,
-    /// Requests to the manager in the membership service.
     pub(super) manager: &'a mut ManagerRequests,
 }
 

@@ -10,12 +10,10 @@ pub(super) const NONE: u32 = 0;
 /// farther away is forged, or belongs to a receiver that has to be sent its place again.
 const NEAR: i32 = 1024;
 
-/// Returns a random first epoch for a stream.
 pub(super) fn first(rng: &mut Rng) -> u32 {
     rng.next_u64() as u32
 }
 
-/// Returns the epoch after `epoch`.
 pub(super) fn after(epoch: u32) -> u32 {
     match epoch.wrapping_add(1) {
         NONE => 1,
@@ -23,7 +21,6 @@ pub(super) fn after(epoch: u32) -> u32 {
     }
 }
 
-/// Returns `true` if the place of epoch `a` is more recent than that of `b`.
 pub(super) fn is_after(a: u32, b: u32) -> bool {
     SeqNo(a).is_after(SeqNo(b))
 }

@@ -12,25 +12,20 @@ use super::receiver::{EndedStream, EndedStreams, Receiver};
 use super::sender::{Farewells, ManagerEvent, Sender};
 use crate::{Confirmed, Event, GroupId, Hops, LossCause, NodeId, SendError, SeqNo, Time};
 
-/// A group that this node has joined.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Other members, sorted.
     members: Vec<NodeId>,
     role: Role,
-    /// Number of the stream that this node sends or receives.
     stream: u32,
     /// Last sender that was heard here, and when, if this node has no place in its stream yet.
     heard: Option<(NodeId, Time)>,
     /// Streams that this node received and that are over here.
     ended: EndedStreams,
-    /// Unacknowledged ends of this node's own streams.
-    farewells: Farewells,
+    pub(super) farewells: Farewells,
     /// When this node may next report to a sender that it has no place.
     report_again_at: Time,
 }
 
-/// Role of the node in a group.
 #[derive(Debug)]
 enum Role {
     /// No sender is known here, or the node has no place yet.
@@ -52,7 +47,6 @@ impl Group {
         }
     }
 
-    /// Returns the sender, if this node sends here.
     pub(super) fn as_sender(&self) -> Option<&Sender> {
         match &self.role {
             Role::Sender(sender) => Some(sender),
@@ -60,7 +54,6 @@ impl Group {
         }
     }
 
-    /// Returns the receiver, if this node receives here.
     pub(super) fn as_receiver(&self) -> Option<&Receiver> {
         match &self.role {
             Role::Receiver(receiver) => Some(receiver),
@@ -100,9 +93,7 @@ impl Group {
     /// may have yielded to another sender, or only late packets of an earlier stream were heard.
     pub(super) fn sender(&self, now: Time, config: &Config) -> Option<NodeId> {
         match &self.role {
-            Role::Receiver(receiver) if receiver.hears_sender(now, config) => {
-                Some(receiver.sender())
-            }
+            Role::Receiver(receiver) if receiver.hears_sender(now, config) => Some(receiver.sender),
             Role::Waiting => {
                 let (sender, at) = self.heard?;
                 (now.since(at) < config.sender_gone_after()).then_some(sender)
@@ -124,25 +115,22 @@ impl Group {
         }
     }
 
-    /// Notifies the group that multicast reaches other nodes than before.
     pub(super) fn on_reach(&mut self, cx: &mut Context<'_>) {
         if let Role::Sender(sender) = &mut self.role {
-            sender.on_reach(cx);
+            sender.receivers.update_places(cx);
         }
     }
 
-    /// Returns the destinations of data from this node.
     pub(super) fn hops(&self) -> Hops<'_> {
         match &self.role {
             Role::Waiting => Hops { by_multicast: false, relays: &[] },
-            Role::Sender(sender) => sender.receivers().hops(),
+            Role::Sender(sender) => sender.receivers.hops(),
             Role::Receiver(receiver) => {
-                Hops { by_multicast: false, relays: &receiver.place().relays }
+                Hops { by_multicast: false, relays: &receiver.place.relays }
             }
         }
     }
 
-    /// Returns `true` if a packet of the stream may be ready to go along the tree.
     pub(super) fn may_have_data(&self) -> bool {
         match &self.role {
             Role::Waiting => false,
@@ -173,7 +161,7 @@ impl Group {
             self.farewells.on_joined(cx.now, node);
             match &mut self.role {
                 Role::Sender(sender) => sender.on_joined(cx, node),
-                Role::Receiver(receiver) if receiver.sender() == node => {
+                Role::Receiver(receiver) if receiver.sender == node => {
                     receiver.on_sender_back(cx.now);
                 }
                 Role::Receiver(_) | Role::Waiting => {}
@@ -188,7 +176,7 @@ impl Group {
         self.farewells.on_gone(node);
         match &mut self.role {
             Role::Sender(sender) => sender.on_gone(cx, node),
-            Role::Receiver(receiver) if receiver.sender() == node => {
+            Role::Receiver(receiver) if receiver.sender == node => {
                 receiver.on_sender_gone(cx);
             }
             Role::Receiver(_) | Role::Waiting => {}
@@ -214,7 +202,7 @@ impl Group {
             return;
         }
         if let Role::Receiver(receiver) = &mut self.role
-            && (receiver.sender(), self.stream) == (from, stream)
+            && (receiver.sender, self.stream) == (from, stream)
         {
             receiver.on_sender_heard(cx.now);
         }
@@ -244,7 +232,7 @@ impl Group {
         cx.stream = stream;
         cx.counters.reports_sent += 1;
         // A node that had a place continues after the packets that it has reported as lost.
-        let next = self.ended.of(sender, stream).map_or(0, |ended| ended.accounted_to);
+        let next = self.ended.of_mut(sender, stream).map_or(0, |ended| ended.accounted_to);
         let report = Report { epoch: epoch::NONE, next, limit: 0, by_tree: 0, by_repair: 0 };
         cx.unicast(sender, &Packet::Report(report));
     }
@@ -293,7 +281,7 @@ impl Group {
         // Numbers of streams wrap around, like those of packets.
         let is_later = || SeqNo(stream).is_after(SeqNo(self.stream));
         match &mut self.role {
-            Role::Receiver(receiver) if receiver.sender() == from => {
+            Role::Receiver(receiver) if receiver.sender == from => {
                 // A restarted sender numbers its streams from another start.
                 let may_be_over = receiver.follows_another(cx.now, cx.config);
                 stream == self.stream || is_member && (is_later() || may_be_over)
@@ -315,14 +303,14 @@ impl Group {
                 true
             }
             Role::Receiver(receiver) => {
-                from < receiver.sender() || receiver.follows_another(cx.now, cx.config)
+                from < receiver.sender || receiver.follows_another(cx.now, cx.config)
             }
         }
     }
 
     fn on_place(&mut self, cx: &mut Context<'_>, from: NodeId, stream: u32, mut place: Place) {
         if let Role::Receiver(receiver) = &mut self.role
-            && (receiver.sender(), self.stream) == (from, stream)
+            && (receiver.sender, self.stream) == (from, stream)
         {
             receiver.on_place(cx, place);
             return;
@@ -342,15 +330,14 @@ impl Group {
         self.role = Role::Receiver(Box::new(receiver));
     }
 
-    /// Ends the stream that is being received, if any.
     fn end_stream(&mut self, cx: &mut Context<'_>) {
         if let Role::Receiver(receiver) = &mut self.role {
             let accounted_to = receiver.finish(cx);
             self.ended.push(EndedStream {
-                sender: receiver.sender(),
+                sender: receiver.sender,
                 stream: self.stream,
                 accounted_to,
-                epoch: receiver.place().epoch,
+                epoch: receiver.place.epoch,
             });
             self.role = Role::Waiting;
         }
@@ -366,9 +353,9 @@ impl Group {
         end: u64,
     ) {
         if let Role::Receiver(receiver) = &mut self.role
-            && (receiver.sender(), self.stream) == (from, stream)
+            && (receiver.sender, self.stream) == (from, stream)
         {
-            if !epoch::are_near(receiver.place().epoch, epoch) {
+            if !epoch::are_near(receiver.place.epoch, epoch) {
                 cx.counters.implausible += 1;
                 return;
             }
@@ -387,10 +374,6 @@ impl Group {
         cx.stream = own;
     }
 
-    pub(super) fn pending_farewells(&self) -> usize {
-        self.farewells.pending()
-    }
-
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         match (&mut self.role, event) {
             (Role::Sender(sender), event) => sender.on_manager(cx, event),
@@ -399,10 +382,9 @@ impl Group {
         }
     }
 
-    /// Ends the group, which the node leaves.
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
         if let Role::Sender(sender) = &mut self.role {
-            sender.close(cx);
+            sender.receivers.close(cx);
         }
     }
 

@@ -122,18 +122,14 @@ pub struct Rdcm {
     outbox: Outbox,
     events: VecDeque<Event>,
     counters: Counters,
-    /// Requests to the manager in the membership service.
     manager: ManagerRequests,
     /// Number of the stream that began last, in any group. The first number differs on each node,
     /// so that repairs and acknowledgments of different streams are not mistaken for each other.
     streams: u32,
-    /// Time of the last call.
     now: Time,
     /// When the first group needs to be called.
     due: Time,
-    /// `true` while the network accepts no data.
     is_blocked: bool,
-    /// Nodes that multicast from this node does not reach.
     unreached: BTreeSet<NodeId>,
 }
 
@@ -186,13 +182,13 @@ impl Rdcm {
     /// Records that `node` can be reached at `endpoint`. This determines its host, if the
     /// [network](Config::network) maps addresses to hosts.
     pub fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
-        self.manager.node_up(node, endpoint);
+        self.manager.endpoints.insert(node, endpoint);
         self.config.network.node_up(node, endpoint);
     }
 
     /// Records that `node` is gone.
     pub fn node_down(&mut self, node: NodeId) {
-        self.manager.node_down(node);
+        self.manager.endpoints.remove(&node);
         self.config.network.node_down(node);
     }
 
@@ -231,13 +227,13 @@ impl Rdcm {
     /// Returns the next group in which this node sends and has lost the manager in the membership
     /// service. The node then uses a manager of its own.
     pub fn poll_manager_lost(&mut self) -> Option<GroupId> {
-        self.manager.pop_lost()
+        self.manager.lost.pop_first()
     }
 
     /// Returns the location of the manager of this node's stream in a group. Returns `None` if it
     /// sends nothing there.
     pub fn managed_by(&self, group: GroupId) -> Option<ManagedBy> {
-        Some(self.sender_in(group)?.receivers().managed_by())
+        Some(self.sender_in(group)?.receivers.managed_by())
     }
 
     /// Returns the counters.
@@ -254,31 +250,31 @@ impl Rdcm {
     /// Returns the multicast tree of this node's stream in a group. Returns `None` if it sends
     /// nothing there, or if the membership service manages the multicast.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
-        self.sender_in(group)?.receivers().tree()
+        self.sender_in(group)?.receivers.tree()
     }
 
     /// Returns the relay tree of this node's stream in a group. Returns `None` if it sends nothing
     /// there.
     pub fn relays(&self, group: GroupId) -> Option<&RelayTree> {
-        Some(self.sender_in(group)?.receivers().relay_tree())
+        Some(self.sender_in(group)?.receivers.relay_tree())
     }
 
     /// Returns the receivers of this node's stream in a group, with their progress.
     pub fn receivers(&self, group: GroupId) -> Vec<(NodeId, ReceiverState)> {
         let sender = self.sender_in(group).into_iter();
-        let receivers = sender.flat_map(|sender| sender.receivers().all());
+        let receivers = sender.flat_map(|sender| sender.receivers.all());
         receivers.map(|(node, state)| (node, *state)).collect()
     }
 
     /// Returns `true` if all receivers of this node's stream in a group, except for evicted ones,
     /// have taken their places, or if this node sends nothing there.
     pub fn is_settled(&self, group: GroupId) -> bool {
-        self.sender_in(group).is_none_or(|sender| sender.receivers().are_settled())
+        self.sender_in(group).is_none_or(|sender| sender.receivers.are_settled())
     }
 
     /// Returns the place of this node as a receiver in a group.
     pub fn place(&self, group: GroupId) -> Option<&Place> {
-        self.receiver_in(group).map(Receiver::place)
+        self.receiver_in(group).map(|receiver| &receiver.place)
     }
 
     /// Returns the number of the stream that this node sends or receives in a group, or last did.
@@ -288,7 +284,7 @@ impl Rdcm {
 
     /// Returns the numbers of packets that arrived here through the tree, and as repairs.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
-        self.receiver_in(group).map(Receiver::arrived)
+        self.receiver_in(group).map(|receiver| (receiver.by_tree, receiver.by_repair))
     }
 
     /// Sets whether the application of a group accepts no messages at the moment. Messages that it
@@ -311,7 +307,7 @@ impl Rdcm {
     /// Returns the number of farewells that members have not acknowledged: one per member and per
     /// stream that this node gave up in the group.
     pub fn pending_farewells(&self, group: GroupId) -> usize {
-        self.groups.get(&group).map_or(0, Group::pending_farewells)
+        self.groups.get(&group).map_or(0, |state| state.farewells.pending())
     }
 
     fn sender_in(&self, group: GroupId) -> Option<&Sender> {
@@ -322,7 +318,6 @@ impl Rdcm {
         self.groups.get(&group)?.as_receiver()
     }
 
-    /// Calls all groups, each with its context.
     fn for_each(&mut self, now: Time, call: impl Fn(&mut Group, &mut Context<'_>)) {
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {
@@ -330,7 +325,6 @@ impl Rdcm {
         }
     }
 
-    /// Calls a group with its context.
     fn with<T>(
         &mut self,
         now: Time,

@@ -38,7 +38,6 @@ impl Network {
         }
     }
 
-    /// Returns the host of a node, according to the network.
     pub(super) fn host_of(&self, node: NodeId) -> Option<Vertex> {
         match self {
             Self::Unknown => None,
@@ -93,7 +92,6 @@ impl Hosts {
         self.online.remove(&node);
     }
 
-    /// Returns all hosts of the mapping.
     pub(super) fn vertices(&self) -> impl Iterator<Item = Vertex> {
         self.nodes.values().chain(self.addresses.values()).copied()
     }

@@ -47,7 +47,6 @@ impl Slowest {
         self.span().mul_f64(1.0 - self.least_share())
     }
 
-    /// Returns `true` if the share is above 0 and below 1.
     pub(super) fn is_valid(self) -> bool {
         match self {
             Self::Wait | Self::LeaveBehind => true,

@@ -15,17 +15,15 @@ use super::ring::{self, OverlayRing, RingMember};
 use super::tree::MulticastTree;
 use crate::Rng;
 
-/// The overlay rings of a multicast tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlay {
     /// Rings by their tree parent: the vertex whose branches they connect.
-    rings: BTreeMap<Vertex, OverlayRing>,
+    pub rings: BTreeMap<Vertex, OverlayRing>,
 }
 
 /// Position of a receiver in one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Tree parent of the ring.
     pub ring: Vertex,
     /// Receiver that repairs for it. It is the receiver itself if it is alone.
     pub predecessor: Vertex,
@@ -35,14 +33,11 @@ pub struct Seat {
     pub parent: Vertex,
 }
 
-/// Position of a receiver in the overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
-    /// Seat in the leaf ring.
     pub leaf: Seat,
     /// Seat in the proxy ring, if any.
     pub proxy: Option<Seat>,
-    /// Ring whose overlay parent the receiver is, if any.
     pub children_ring: Option<Vertex>,
     /// Overlay children: the members of that ring.
     pub children: Vec<Vertex>,
@@ -93,7 +88,7 @@ impl Overlay {
         for ring in overlay.rings.values_mut().filter(|ring| ring.parent == NOBODY) {
             ring.parent = tree.sender();
         }
-        ring::arrange(&mut overlay.rings, &receivers_below, previous.map(Self::rings));
+        ring::arrange(&mut overlay.rings, &receivers_below, previous.map(|overlay| &overlay.rings));
         overlay
     }
 
@@ -124,12 +119,6 @@ impl Overlay {
         self.rings.insert(vertex, ring);
     }
 
-    /// Returns the rings, by their tree parents.
-    pub fn rings(&self) -> &BTreeMap<Vertex, OverlayRing> {
-        &self.rings
-    }
-
-    /// Returns the seats of each receiver.
     pub fn seats(&self) -> BTreeMap<Vertex, Seats> {
         let mut leaves = BTreeMap::new();
         let mut proxies = BTreeMap::new();

@@ -34,7 +34,7 @@ fn a_thousand_in_bcube(seed: u64) -> (Topology, MulticastTree) {
 fn check(tree: &MulticastTree, overlay: &Overlay, topology: &Topology) {
     let seats = overlay.seats();
     assert!(seats.keys().eq(tree.receivers()), "each receiver has one leaf ring");
-    for (vertex, ring) in overlay.rings() {
+    for (vertex, ring) in &overlay.rings {
         assert!(
             ring.members.len() > 1 && ring.members.len() <= topology.neighbours(*vertex).len() + 1
         );
@@ -54,7 +54,7 @@ fn check(tree: &MulticastTree, overlay: &Overlay, topology: &Topology) {
         }
     }
     for (receiver, Seats { leaf, proxy, children_ring, children }) in seats {
-        let in_rings = overlay.rings().values();
+        let in_rings = overlay.rings.values();
         let count = in_rings.flat_map(|ring| &ring.members).filter(|it| it.proxy == receiver);
         assert_eq!(count.count(), 1 + usize::from(proxy.is_some()));
         assert_ne!(leaf.successor, receiver);
@@ -94,9 +94,9 @@ proptest! {
         let larger = if after.contains(host) { &after } else { &before };
         let above = |vertex: &Vertex| larger.above(*vertex).map(|above| above.vertex);
         let way: Vec<Vertex> = core::iter::successors(Some(host), above).collect();
-        for (vertex, ring) in was.rings() {
+        for (vertex, ring) in &was.rings {
             if !way.contains(vertex) {
-                let now = is.rings().get(vertex).map(|ring| &ring.members);
+                let now = is.rings.get(vertex).map(|ring| &ring.members);
                 prop_assert_eq!(now, Some(&ring.members));
             }
         }
@@ -135,12 +135,12 @@ fn a_receiver_that_passes_on_is_a_branch_of_itself() {
     check(&tree, &overlay, &topology);
     let relay = tree.above(tree.above(Vertex(3)).expect("below a switch").vertex);
     let relay = relay.expect("below a server").vertex;
-    let ring = &overlay.rings()[&relay];
+    let ring = &overlay.rings[&relay];
     let members: Vec<(Vertex, Vertex)> =
         ring.members.iter().map(|member| (member.branch, member.proxy)).collect();
     let switch = tree.above(Vertex(3)).expect("below a switch").vertex;
     assert_eq!(members, [(relay, relay), (switch, Vertex(3))]);
-    assert_eq!((ring.level, overlay.rings()[&Vertex(0)].level), (1, 2));
+    assert_eq!((ring.level, overlay.rings[&Vertex(0)].level), (1, 2));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
     for seed in 0..20 {
         let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(seed));
         for switch in tree.children(Vertex(0)) {
-            let members = &overlay.rings()[&switch].members;
+            let members = &overlay.rings[&switch].members;
             assert!(members.iter().all(|member| member.proxy == member.branch), "{members:?}");
         }
     }
@@ -195,7 +195,7 @@ fn arranged_rings_reach_a_branch_in_fewer_hops_than_sorted_ones() {
         ring.members.sort_by_key(|member| member.branch);
     }
     let members: Vec<RingMember> =
-        arranged.rings().values().flat_map(|ring| ring.members.clone()).collect();
+        arranged.rings.values().flat_map(|ring| ring.members.clone()).collect();
     let (mut of_arranged, mut of_plain) = (0, 0);
     for member in members.iter().filter(|member| !member.is_leaf) {
         let branch = below(&tree, member.branch);

@@ -8,7 +8,6 @@ use super::super::network::Network;
 use super::super::topology::{Topology, Vertex};
 use crate::NodeId;
 
-/// Hosts of the nodes of all groups.
 #[derive(Clone, Debug)]
 pub(super) struct NodePlacement {
     hosts: BTreeMap<NodeId, Vertex>,
@@ -65,12 +64,10 @@ impl NodePlacement {
         Some(vertex)
     }
 
-    /// Returns an unused place.
     fn vacant(&mut self) -> Option<Vertex> {
         self.free.pop().or_else(|| self.fresh.next().map(Vertex))
     }
 
-    /// Releases the host of a node that is gone.
     pub(super) fn release(&mut self, network: &Network, node: NodeId) {
         let Some(vertex) = self.hosts.remove(&node) else { return };
         self.nodes.remove(&vertex);

@@ -5,29 +5,19 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::messages::Request;
 use crate::{Endpoint, GroupId, NodeId};
 
-/// Requests of all groups to the manager in the membership service, and its reachability.
 #[derive(Debug, Default)]
 pub(crate) struct ManagerRequests {
     pub(crate) is_reachable: bool,
     queue: VecDeque<Request>,
-    endpoints: BTreeMap<NodeId, Endpoint>,
+    pub(crate) endpoints: BTreeMap<NodeId, Endpoint>,
     /// Number of openings so far, in all groups.
     openings: u32,
     /// Groups whose sender lost the manager, which the application has yet to be notified of.
-    lost: BTreeSet<GroupId>,
+    pub(crate) lost: BTreeSet<GroupId>,
     dropped: u64,
 }
 
 impl ManagerRequests {
-    pub(crate) fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
-        self.endpoints.insert(node, endpoint);
-    }
-
-    pub(crate) fn node_down(&mut self, node: NodeId) {
-        self.endpoints.remove(&node);
-    }
-
-    /// Returns the number of a new opening.
     pub(crate) fn next_opening(&mut self) -> u32 {
         self.openings = self.openings.wrapping_add(1);
         self.openings
@@ -56,20 +46,9 @@ impl ManagerRequests {
         self.queue.pop_front()
     }
 
-    /// Marks the manager as unreachable.
     pub(crate) fn set_unreachable(&mut self) {
         self.is_reachable = false;
         self.queue.clear();
-    }
-
-    /// Records that the sender of a group has lost the manager.
-    pub(crate) fn record_lost(&mut self, group: GroupId) {
-        self.lost.insert(group);
-    }
-
-    /// Returns the next group whose sender has lost the manager.
-    pub(crate) fn pop_lost(&mut self) -> Option<GroupId> {
-        self.lost.pop_first()
     }
 
     /// Returns the number of requests that were dropped because the queue was full.

@@ -19,13 +19,11 @@ pub struct OverlayRing {
     /// Number of branching vertices on the longest path from here to a receiver, including this
     /// one.
     pub level: u32,
-    /// Overlay parent: the proxy of the vertex, or the sender. It may be a member.
     pub parent: Vertex,
     /// Members in ring order. Each repairs for the next one, and the last one for the first.
     pub members: Vec<RingMember>,
 }
 
-/// A receiver in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingMember {
     /// Child of the ring's vertex below which the receiver is. It is the receiver itself if that

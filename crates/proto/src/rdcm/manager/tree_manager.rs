@@ -47,26 +47,19 @@ struct ManagedGroup {
     changed: BTreeSet<Vertex>,
 }
 
-/// Changed seats of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeatChange {
-    /// Group of the receiver.
     pub group: GroupId,
-    /// Host of the receiver.
     pub receiver: Vertex,
     /// Version of the group's overlay. Of two changes of a receiver, the one with the higher epoch
     /// applies.
     pub epoch: u32,
-    /// Host of the sender.
-    pub sender: Vertex,
     /// Seats of the receiver. `None` if it is no longer a receiver.
     pub seats: Option<Seats>,
 }
 
-/// Report of a predecessor that its successor gets everything by repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReport {
-    /// Group of the receivers.
     pub group: GroupId,
     /// Ring that both are in, by its tree parent.
     pub ring: Vertex,
@@ -252,7 +245,6 @@ impl TreeManager {
         }
     }
 
-    /// Rebuilds the overlay of a group whose tree has changed.
     fn rebuild_overlay(&mut self, group: GroupId) {
         if let Some(managed) = self.groups.get_mut(&group) {
             managed.rebuild_overlay(&mut self.rng);
@@ -303,7 +295,7 @@ impl ManagedGroup {
     /// Returns the links between the branching of a ring and the next branching on the path to its
     /// member, or the member itself.
     fn suspects(&self, ring: Vertex, member: Vertex) -> Vec<LinkId> {
-        let members = self.overlay.rings().get(&ring).map_or(&[][..], |ring| &ring.members);
+        let members = self.overlay.rings.get(&ring).map_or(&[][..], |ring| &ring.members);
         let Some(seat) = members.iter().find(|seat| seat.proxy == member) else {
             return Vec::new();
         };
@@ -339,7 +331,7 @@ impl ManagedGroup {
     fn pop_changed(&mut self, group: GroupId) -> Option<SeatChange> {
         let receiver = self.changed.pop_first()?;
         let seats = self.seats.get(&receiver).cloned();
-        Some(SeatChange { group, receiver, epoch: self.epoch, sender: self.tree.sender(), seats })
+        Some(SeatChange { group, receiver, epoch: self.epoch, seats })
     }
 }
 

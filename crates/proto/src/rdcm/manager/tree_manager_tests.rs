@@ -38,7 +38,7 @@ fn report_of(manager: &TreeManager, dead: LinkId) -> Option<LinkReport> {
     let above = |vertex: &Vertex| tree.above(*vertex).map(|above| above.vertex);
     let way: Vec<Vertex> = core::iter::successors(Some(below), above).collect();
     for pair in way.windows(2) {
-        let ring = manager.overlay(GROUP)?.rings().get(&pair[1]);
+        let ring = manager.overlay(GROUP)?.rings.get(&pair[1]);
         if let Some(successor) = ring.and_then(|ring| ring.proxy_of(pair[0])) {
             return Some(LinkReport { group: GROUP, ring: pair[1], successor });
         }

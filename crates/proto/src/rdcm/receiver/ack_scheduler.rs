@@ -4,12 +4,11 @@ use core::time::Duration;
 
 use crate::Time;
 
-/// Schedule of the next acknowledgment to one neighbor.
 #[derive(Debug, Default)]
 pub(super) struct AckScheduler {
     /// Packets since the last acknowledgment.
     packets: u32,
-    due: Option<Time>,
+    pub(super) due: Option<Time>,
 }
 
 impl AckScheduler {
@@ -23,12 +22,10 @@ impl AckScheduler {
         }
     }
 
-    /// Makes the acknowledgment due now.
     pub(super) fn at_once(&mut self, now: Time) {
         self.due = Some(now);
     }
 
-    /// Makes the acknowledgment due within `delay`.
     pub(super) fn within(&mut self, now: Time, delay: Duration) {
         let at = now + delay;
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
@@ -42,11 +39,6 @@ impl AckScheduler {
         }
         is_due
     }
-
-    /// Returns when [`AckScheduler::take_due`] is to be called.
-    pub(super) fn due(&self) -> Option<Time> {
-        self.due
-    }
 }
 
 #[cfg(test)]
@@ -57,14 +49,14 @@ mod tests {
     fn packets_wait_for_each_other_and_a_gap_for_nothing() {
         let (now, delay) = (Time(1000), Duration::from_nanos(50));
         let mut acks = AckScheduler::default();
-        assert_eq!(acks.due(), None);
+        assert_eq!(acks.due, None);
         acks.on_packet(now, 3, delay);
         acks.on_packet(now + delay / 2, 3, delay);
-        assert_eq!(acks.due(), Some(now + delay), "the first one counts");
+        assert_eq!(acks.due, Some(now + delay), "the first one counts");
         assert!(!acks.take_due(now));
         acks.on_packet(now, 3, delay);
         assert!(acks.take_due(now), "three are enough");
-        assert_eq!(acks.due(), None);
+        assert_eq!(acks.due, None);
         acks.on_packet(now, 3, delay);
         acks.at_once(now);
         assert!(acks.take_due(now));

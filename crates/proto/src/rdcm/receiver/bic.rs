@@ -29,7 +29,6 @@ const UNTRIED_STEP: u32 = 20;
 /// Upper bound of every window, in packets.
 const MAX_WINDOW: u32 = 1 << 24;
 
-/// A BIC congestion window, in packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bic {
     window: u32,

@@ -9,7 +9,6 @@ use crate::{NodeId, Time};
 /// Overlay children of a receiver, except for itself.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    /// Ring of the children.
     ring: u32,
     children: BTreeMap<NodeId, Child>,
     /// `true` if the receiver is one of its own children.
@@ -107,7 +106,6 @@ impl Children {
         self.heard().next().is_some()
     }
 
-    /// Excludes a time for which this node stood still from the silence of the children.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         for child in self.children.values_mut() {
             child.heard_at = now.min(child.heard_at + stopped_for);

@@ -8,16 +8,14 @@ use super::reassembly::{Reassembly, Whole};
 use super::repair_window::RepairWindow;
 use crate::{Event, How, LossCause, Message, NodeId};
 
-/// Delivery of the messages of one sender.
 #[derive(Debug)]
 pub(super) struct Delivery {
     sender: NodeId,
-    reassembly: Reassembly,
+    pub(super) reassembly: Reassembly,
     /// First packet after a gap in the stream, perhaps in the middle of a message. Packets between
     /// this one and the next message are lost.
     resumed_at: Option<u64>,
-    /// `true` while the application accepts nothing.
-    is_held: bool,
+    pub(super) is_held: bool,
 }
 
 impl Delivery {
@@ -31,14 +29,9 @@ impl Delivery {
         self.resumed_at = Some(first);
     }
 
-    pub(super) fn set_held(&mut self, is_held: bool) {
-        self.is_held = is_held;
-    }
-
-    /// Delivers the complete messages in `window`.
     pub(super) fn deliver(&mut self, cx: &mut Context<'_>, window: &mut RepairWindow) {
         while !self.is_held
-            && let number = window.taken_to()
+            && let number = window.taken_to
             && let Some(packet) = window.take()
         {
             if packet.fragment.is_first
@@ -70,11 +63,6 @@ impl Delivery {
 
     /// Returns the first packet of the first message that was not delivered from `window`.
     pub(super) fn undelivered(&self, window: &RepairWindow) -> u64 {
-        self.reassembly.begun_at().or(self.resumed_at).unwrap_or(window.taken_to())
-    }
-
-    /// Returns the bytes of the incomplete message.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.reassembly.held_bytes()
+        self.reassembly.begun_at().or(self.resumed_at).unwrap_or(window.taken_to)
     }
 }

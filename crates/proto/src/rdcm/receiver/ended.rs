@@ -6,14 +6,12 @@ use alloc::collections::VecDeque;
 
 use crate::NodeId;
 
-/// A stream that ended here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EndedStream {
     pub(crate) sender: NodeId,
     pub(crate) stream: u32,
     /// All packets before this one were delivered or reported as lost.
     pub(crate) accounted_to: u64,
-    /// Epoch of the node's last place.
     pub(crate) epoch: u32,
 }
 
@@ -26,7 +24,6 @@ pub(crate) struct EndedStreams(VecDeque<EndedStream>);
 const MOST: usize = 64;
 
 impl EndedStreams {
-    /// Adds a stream. The oldest one is forgotten if the list is full.
     pub(crate) fn push(&mut self, ended: EndedStream) {
         self.take(ended.sender, ended.stream);
         if self.0.len() == MOST {
@@ -35,12 +32,6 @@ impl EndedStreams {
         self.0.push_back(ended);
     }
 
-    /// Returns the state in which a stream ended.
-    pub(crate) fn of(&self, sender: NodeId, stream: u32) -> Option<&EndedStream> {
-        self.0.iter().find(|it| (it.sender, it.stream) == (sender, stream))
-    }
-
-    /// Like [`EndedStreams::of`], but mutable, to record more losses.
     pub(crate) fn of_mut(&mut self, sender: NodeId, stream: u32) -> Option<&mut EndedStream> {
         self.0.iter_mut().find(|it| (it.sender, it.stream) == (sender, stream))
     }
@@ -62,9 +53,13 @@ mod tests {
         let mut ended = EndedStreams::default();
         (0..MOST as u32).for_each(|stream| ended.push(of(stream)));
         ended.push(of(3));
-        assert_eq!(ended.of(NodeId(1), 0), Some(&of(0)), "the same one does not count twice");
+        assert_eq!(
+            ended.of_mut(NodeId(1), 0),
+            Some(&mut of(0)),
+            "the same one does not count twice"
+        );
         ended.push(of(1000));
-        assert_eq!(ended.of(NodeId(1), 0), None);
+        assert_eq!(ended.of_mut(NodeId(1), 0), None);
         assert_eq!(ended.take(NodeId(1), 3), Some(of(3)));
         assert_eq!(ended.take(NodeId(1), 3), None);
     }

@@ -11,7 +11,6 @@ use super::super::packet::{Place, RingAck};
 use super::ack_scheduler::AckScheduler;
 use crate::{NodeId, Time};
 
-/// Schedule of acknowledgments and reports.
 #[derive(Debug)]
 pub(super) struct Feedback {
     /// Acknowledgments in the leaf ring, of the packets that are here: to the predecessor and to
@@ -20,9 +19,9 @@ pub(super) struct Feedback {
     parent: AckScheduler,
     /// `None` without a seat in a proxy ring.
     branch: Option<BranchFeedback>,
-    report_at: Time,
+    pub(super) report_at: Time,
     /// First missing packet in the last report to the sender.
-    reported_next: u64,
+    pub(super) reported_next: u64,
 }
 
 /// Schedule of acknowledgments in the proxy ring, of the packets that the branch has.
@@ -33,7 +32,6 @@ struct BranchFeedback {
     reported_to: u64,
 }
 
-/// Acknowledgments that are due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueAcks {
     /// To the predecessor in the leaf ring.
@@ -73,7 +71,6 @@ impl Feedback {
         Self { own, parent, branch: None, report_at: now, reported_next: 0 }
     }
 
-    /// Schedules acknowledgments to the neighbors of a new place.
     pub(super) fn on_place(&mut self, now: Time, is_proxy: bool) {
         self.branch = is_proxy.then(BranchFeedback::default);
         self.ack_at_once(now);
@@ -141,26 +138,11 @@ impl Feedback {
         DueAcks { own, parent, branch }
     }
 
-    /// Returns when [`Feedback::take_due`] is to be called.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let branch = self.branch.as_ref().and_then(|branch| branch.acks.due());
-        [self.own.due(), self.parent.due(), branch].into_iter().flatten().min()
+        let branch = self.branch.as_ref().and_then(|branch| branch.acks.due);
+        [self.own.due, self.parent.due, branch].into_iter().flatten().min()
     }
 
-    pub(super) fn report_at(&self) -> Time {
-        self.report_at
-    }
-
-    pub(super) fn set_report_at(&mut self, at: Time) {
-        self.report_at = at;
-    }
-
-    /// Returns `true` if the sender got a report that packets up to `next` have arrived.
-    pub(super) fn has_reported(&self, next: u64) -> bool {
-        self.reported_next >= next
-    }
-
-    /// Records a report to the sender. The next one is due at `next_at`.
     pub(super) fn on_report(&mut self, next: u64, next_at: Time) {
         (self.reported_next, self.report_at) = (next, next_at);
     }

@@ -14,11 +14,9 @@ use super::super::context::Context;
 use super::super::packet::{Packet, Place, RingAck, Seat};
 use crate::{NodeId, Time};
 
-/// Previous predecessors that still serve a receiver.
 #[derive(Debug, Default)]
 pub(super) struct Handover(Vec<Previous>);
 
-/// A previous predecessor.
 #[derive(Clone, Copy, Debug)]
 struct Previous {
     ring: u32,
@@ -35,7 +33,6 @@ struct Previous {
 }
 
 impl Handover {
-    /// Updates the previous predecessors of the receiver `node` after a change of its place.
     pub(super) fn on_place(&mut self, now: Time, node: NodeId, before: &Place, place: &Place) {
         let is_served_by = |ring: u32, node: NodeId| {
             place.seats().any(|seat| (seat.ring, seat.predecessor) == (ring, node))
@@ -62,7 +59,6 @@ impl Handover {
         self.0.push(Previous { ring, node, is_of_branch, from, left_at, heard_at, notified: 0 });
     }
 
-    /// Records a repair from `node` to the receiver, which is in `place`.
     pub(super) fn on_repair(&mut self, now: Time, node: NodeId, number: u64, place: &Place) {
         for previous in &mut self.0 {
             let seat = if previous.is_of_branch { place.proxy } else { Some(place.leaf) };

@@ -5,7 +5,6 @@ use core::time::Duration;
 use super::super::config::Config;
 use crate::Time;
 
-/// Presence of the sender of a stream.
 #[derive(Debug)]
 pub(super) struct SenderLiveness {
     /// When a packet of the sender itself last arrived.
@@ -61,7 +60,6 @@ impl SenderLiveness {
         self.ends_at.unwrap_or(self.heard_at + factor * config.sender_gone_after())
     }
 
-    /// Excludes a time for which this node stood still from the silence of the sender.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         self.heard_at = now.min(self.heard_at + stopped_for);
     }

@@ -37,7 +37,6 @@ impl LossTolerance {
         f64::from(self.lost) > self.share * all + CHANCE
     }
 
-    /// Resets the counters after the window has reacted to the losses.
     pub(super) fn reset(&mut self) {
         (self.arrived, self.lost) = (0, 0);
     }

@@ -38,12 +38,11 @@ mod repair_request;
 mod repair_window;
 mod stream_end;
 
-/// A receiver of one stream.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    sender: NodeId,
+    pub(super) sender: NodeId,
     liveness: SenderLiveness,
-    place: Place,
+    pub(super) place: Place,
     handover: Handover,
     window: RepairWindow,
     delivery: Delivery,
@@ -51,11 +50,10 @@ pub(super) struct Receiver {
     rate: RateControl,
     end: StreamEnd,
     /// Number of packets that arrived through the tree, and as repairs.
-    by_tree: u64,
-    by_repair: u64,
+    pub(super) by_tree: u64,
+    pub(super) by_repair: u64,
     feedback: Feedback,
     requests: RepairRequests,
-    /// Packets to pass on along the tree.
     relays: RelayQueue,
     /// When successors, children and the sender are next checked for silence.
     watch_at: Time,
@@ -85,18 +83,9 @@ impl Receiver {
         receiver
     }
 
-    pub(super) fn sender(&self) -> NodeId {
-        self.sender
-    }
-
-    pub(super) fn place(&self) -> &Place {
-        &self.place
-    }
-
-    /// Handles a place that was sent by the sender.
     pub(super) fn on_place(&mut self, cx: &mut Context<'_>, place: Place) {
         // The sender does not know yet that this place is taken.
-        self.feedback.set_report_at(cx.now);
+        self.feedback.report_at = cx.now;
         if !epoch::are_near(place.epoch, self.place.epoch) {
             // The place is forged, or this node has missed many places. The report shows the sender
             // which one it has.
@@ -106,7 +95,7 @@ impl Receiver {
         if !epoch::is_after(place.epoch, self.place.epoch) {
             return;
         }
-        if place.first > self.window.own().next() {
+        if place.first > self.window.own.next() {
             self.restart(cx, place.first);
         }
         let before = core::mem::replace(&mut self.place, place);
@@ -131,11 +120,10 @@ impl Receiver {
         self.delivery.resume(self.place.first);
     }
 
-    /// Starts to serve the neighbors of the current place.
     fn adopt_place(&mut self, cx: &mut Context<'_>) {
         cx.counters.places_taken += 1;
         let (now, node) = (cx.now, cx.node);
-        let limit = self.end.known_to() + cx.config.initial_window();
+        let limit = self.end.known_to + cx.config.initial_window();
         if self.children.on_place(now, node, &self.place, limit) {
             // Packets that only a former child had do not count for the branch.
             self.window.forget_branch();
@@ -216,7 +204,6 @@ impl Receiver {
         true
     }
 
-    /// Passes a repair on at once.
     fn pass_on(&mut self, cx: &mut Context<'_>, number: u64, is_news: bool) {
         for node in self.window.pass_on(cx.now, number, is_news) {
             cx.counters.repairs_passed_on += 1;
@@ -239,35 +226,33 @@ impl Receiver {
 
     /// Delivers messages and updates the timers, after the window may have progressed.
     fn on_progress(&mut self, cx: &mut Context<'_>) {
-        let next = self.window.own().next();
+        let next = self.window.own.next();
         self.requests.on_progress(cx.now, next);
         self.delivery.deliver(cx, &mut self.window);
-        if next < self.end.known_to() {
+        if next < self.end.known_to {
             return;
         }
         self.requests.on_complete();
-        if self.end.is_announced(next) && !self.feedback.has_reported(next) {
+        if self.end.announced == next && self.feedback.reported_next < next {
             // Everything has arrived, and the sender may be waiting for this report, perhaps from
             // many receivers. The jitter spreads their reports.
             let jitter = cx.rng.fraction() * f64::from(self.place.receivers.min(10_000));
             let soon = cx.now + Duration::from_micros(jitter as u64 * 100);
-            self.feedback.set_report_at(self.feedback.report_at().min(soon));
+            self.feedback.report_at = self.feedback.report_at.min(soon);
         }
     }
 
-    /// Sets whether the application accepts nothing at the moment.
     pub(super) fn hold(&mut self, cx: &mut Context<'_>, is_held: bool) {
-        self.delivery.set_held(is_held);
+        self.delivery.is_held = is_held;
         self.delivery.deliver(cx, &mut self.window);
         self.feedback.ack_at_once(cx.now);
     }
 
-    /// Handles an announcement of the stream's end.
     pub(super) fn on_announce(&mut self, cx: &mut Context<'_>, epoch: u32, end: u64) {
         let is_trusted = epoch::are_near(epoch, self.place.epoch) && epoch != epoch::NONE;
         let end = if is_trusted { end } else { end.min(self.window.end()) };
         self.end.on_announce(end);
-        if self.window.own().next() < self.end.known_to() {
+        if self.window.own.next() < self.end.known_to {
             self.feedback.ack_at_once(cx.now);
         } else {
             self.feedback.ack_soon(cx.now, cx.config);
@@ -275,13 +260,12 @@ impl Receiver {
         }
     }
 
-    /// Handles acknowledgments of other members of the rings.
     pub(super) fn on_ack(&mut self, cx: &mut Context<'_>, from: NodeId, acks: &[RingAck]) {
         for ack in acks {
             let is_child = self.children.on_ack(cx.now, from, ack, self.window.end());
             self.window.on_ack(cx.now, from, ack, is_child);
             if is_child {
-                let known_to = self.children.known_to(self.end.known_to());
+                let known_to = self.children.known_to(self.end.known_to);
                 let has_all = |range| self.window.branch().is_none_or(|it| it.contains_all(range));
                 self.feedback.on_child(cx.now, cx.config.ack_delay, known_to, has_all);
             }
@@ -301,7 +285,7 @@ impl Receiver {
         self.send_repairs(cx);
         self.acknowledge(cx);
         if !self.liveness.is_gone() {
-            if self.feedback.report_at() <= now {
+            if self.feedback.report_at <= now {
                 self.report(cx);
             }
             if self.request_at(cx.config).is_some_and(|at| at <= now) {
@@ -313,7 +297,7 @@ impl Receiver {
             self.watch_at = now + cx.config.receiver_watch_every();
             self.report_successors(cx);
             let is_whole = !self.window.branch_lacks();
-            let (known_to, gone_after) = (self.end.known_to(), cx.config.gone_after);
+            let (known_to, gone_after) = (self.end.known_to, cx.config.gone_after);
             let is_heard = self.children.check_silence(now, is_whole, known_to, gone_after);
             self.window.check_silence(now, gone_after, is_heard);
         }
@@ -332,29 +316,29 @@ impl Receiver {
             cx.counters.acks_sent += 1;
             cx.unicast(node, &Packet::Ack(acks));
         }
-        let (own, known_to) = (own.filter(|_| due.own), self.end.known_to());
+        let (own, known_to) = (own.filter(|_| due.own), self.end.known_to);
         self.handover.acknowledge(cx, &self.place, known_to, own.as_ref(), branch.as_ref());
     }
 
     fn own_ack(&self, config: &Config) -> RingAck {
-        let (own, known_to) = (self.window.own(), self.end.known_to());
+        let (own, known_to) = (&self.window.own, self.end.known_to);
         RingAck::new(self.place.leaf.ring, own, known_to, self.limit(config), self.by_tree as u32)
     }
 
     fn branch_ack(&self, ring: u32, config: &Config) -> RingAck {
-        let has = self.window.branch().unwrap_or_else(|| self.window.own().clone());
+        let has = self.window.branch().unwrap_or_else(|| self.window.own.clone());
         let limit = self.children.limit(self.limit(config));
-        let known_to = self.children.known_to(self.end.known_to());
+        let known_to = self.children.known_to(self.end.known_to);
         RingAck::new(ring, &has, known_to, limit, self.by_tree as u32)
     }
 
     /// Returns the number after the last packet that this receiver expects.
     fn limit(&self, config: &Config) -> u64 {
-        self.rate.limit(config, self.window.own(), self.end.known_to(), self.window.end())
+        self.rate.limit(config, &self.window.own, self.end.known_to, self.window.end())
     }
 
     fn report(&mut self, cx: &mut Context<'_>) {
-        let next = self.window.own().next();
+        let next = self.window.own.next();
         self.feedback.on_report(next, cx.now + cx.config.report_interval(self.place.receivers));
         let report = Report {
             epoch: self.place.epoch,
@@ -367,24 +351,22 @@ impl Receiver {
         cx.unicast(self.sender, &Packet::Report(report));
     }
 
-    /// Returns when to request packets from the sender that others do not repair.
     fn request_at(&self, config: &Config) -> Option<Time> {
-        let end = self.end.known_to().min(self.window.end());
-        self.requests.due(config, self.window.own(), end)
+        let end = self.end.known_to.min(self.window.end());
+        self.requests.due(config, &self.window.own, end)
     }
 
     fn request(&mut self, cx: &mut Context<'_>) {
-        let end = self.end.known_to().min(self.window.end());
-        let ranges = self.requests.request(cx.now, self.window.own(), end);
+        let end = self.end.known_to.min(self.window.end());
+        let ranges = self.requests.request(cx.now, &self.window.own, end);
         if !ranges.is_empty() {
             cx.counters.asks_sent += 1;
             cx.unicast(self.sender, &Packet::Ask(ranges));
         }
     }
 
-    /// Reports successors that are silent, or that the tree does not reach.
     fn report_successors(&mut self, cx: &mut Context<'_>) {
-        let current = self.window.successors_mut().filter(|it| it.until().is_none());
+        let current = self.window.successors.iter_mut().filter(|it| it.until().is_none());
         for successor in current {
             let (ring, node) = (successor.ring, successor.node);
             if successor.is_cut(cx.now, self.by_tree, cx.config.cut_after) {
@@ -403,14 +385,13 @@ impl Receiver {
         let stopped_for = now.since(self.watch_at);
         self.liveness.make_up_for_stop(now, stopped_for);
         self.children.make_up_for_stop(now, stopped_for);
-        self.window.successors_mut().for_each(|it| it.make_up_for_stop(now, stopped_for));
+        self.window.successors.iter_mut().for_each(|it| it.make_up_for_stop(now, stopped_for));
     }
 
     pub(super) fn on_sender_heard(&mut self, now: Time) {
         self.liveness.on_heard(now);
     }
 
-    /// Marks the sender as gone. Receivers continue to repair for each other for a while.
     pub(super) fn on_sender_gone(&mut self, cx: &mut Context<'_>) {
         self.liveness.on_gone(cx.now, cx.config.linger);
     }
@@ -421,12 +402,10 @@ impl Receiver {
         self.on_sender_gone(cx);
     }
 
-    /// Handles the return of the sender as a member. Its stream continues if it is heard.
     pub(super) fn on_sender_back(&mut self, now: Time) {
         self.liveness.on_back(now);
     }
 
-    /// Returns `true` if the sender is online, as far as is known.
     pub(super) fn hears_sender(&self, now: Time, config: &Config) -> bool {
         self.liveness.is_heard(now, now.since(self.watch_at), config)
     }
@@ -444,20 +423,19 @@ impl Receiver {
     /// Delivers what is complete and reports the rest as lost. Returns the number after the last
     /// packet that is known to have been sent.
     pub(super) fn finish(&mut self, cx: &mut Context<'_>) -> u64 {
-        self.delivery.set_held(false);
+        self.delivery.is_held = false;
         self.delivery.deliver(cx, &mut self.window);
         // A packet that arrived here was sent, even if the sender was not heard.
-        let end = self.end.by_sender().max(self.window.own().end());
+        let end = self.end.by_sender.max(self.window.own.end());
         let undelivered = self.delivery.undelivered(&self.window);
         cx.lose(self.sender, undelivered, end, LossCause::AttemptsSpent);
         end
     }
 
-    /// Returns when [`Receiver::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&mut self, config: &Config) -> Time {
         let mut due = self.watch_at.min(self.liveness.over_at(config));
         if !self.liveness.is_gone() {
-            due = due.min(self.feedback.report_at());
+            due = due.min(self.feedback.report_at);
             due = due.min(self.request_at(config).unwrap_or(Time::MAX));
         }
         let acks = self.feedback.poll_timeout();
@@ -465,21 +443,15 @@ impl Receiver {
         times.into_iter().flatten().fold(due, Time::min)
     }
 
-    /// Returns the bytes of kept packets, of the incomplete message, and of packets to relay.
     pub(super) fn held_bytes(&self) -> usize {
-        self.window.kept_bytes() + self.delivery.held_bytes() + self.relays.held_bytes()
-    }
-
-    /// Returns the number of packets that arrived through the tree, and as repairs.
-    pub(super) fn arrived(&self) -> (u64, u64) {
-        (self.by_tree, self.by_repair)
+        self.window.kept_bytes + self.delivery.reassembly.held_bytes() + self.relays.waiting_bytes
     }
 
     pub(super) fn check(&self) {
         self.window.check();
-        let known_to = self.end.known_to();
-        assert!(self.window.own().end() <= known_to, "a packet came that is not known of");
-        assert!(self.rate.next() <= known_to, "the tree is further than what is known of");
+        let known_to = self.end.known_to;
+        assert!(self.window.own.end() <= known_to, "a packet came that is not known of");
+        assert!(self.rate.next <= known_to, "the tree is further than what is known of");
     }
 }
 

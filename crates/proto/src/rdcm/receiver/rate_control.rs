@@ -5,14 +5,13 @@ use super::super::sack_set::SackSet;
 use super::bic::Bic;
 use super::loss_tolerance::LossTolerance;
 
-/// Congestion control of one receiver.
 #[derive(Debug)]
 pub(super) struct RateControl {
     /// `None` if the rate does not follow losses.
     bic: Option<Bic>,
     tolerance: LossTolerance,
     /// Number after the last packet that arrived through the tree for the first time.
-    next: u64,
+    pub(super) next: u64,
 }
 
 impl RateControl {
@@ -21,15 +20,10 @@ impl RateControl {
         Self { bic: new_bic(config), tolerance, next: first }
     }
 
-    /// Continues with packet `first`, after a gap in the stream.
     pub(super) fn restart(&mut self, config: &Config, first: u64) {
         self.bic = new_bic(config);
         self.tolerance.reset();
         self.next = self.next.max(first);
-    }
-
-    pub(super) fn next(&self) -> u64 {
-        self.next
     }
 
     /// Handles a packet of the tree that was sent with fewer than `in_flight` packets in flight.

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::repair_window::KeptPacket;
 use crate::NodeId;
 
-/// Reassembly of the current message.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     /// `None` between two messages.
@@ -23,7 +22,6 @@ struct Open {
     repaired_by: Option<NodeId>,
 }
 
-/// A complete message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Whole {
     /// Number of its first packet.
@@ -64,12 +62,10 @@ impl Reassembly {
         self.last_bytes = bytes.len();
         Some(Whole { first, payload: bytes.into(), repaired_by })
     }
-
     /// Returns the number of the first packet of the incomplete message.
     pub(super) fn begun_at(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.first)
     }
-
     /// Returns the bytes of the incomplete message.
     pub(super) fn held_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.bytes.len())

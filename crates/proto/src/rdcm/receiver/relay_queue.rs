@@ -6,12 +6,10 @@ use super::super::context::Context;
 use super::super::packet::{DataPacket, Way};
 use super::repair_window::Arrival;
 
-/// Queue of packets to pass on.
 #[derive(Debug, Default)]
 pub(super) struct RelayQueue {
-    /// Packets that wait until the network accepts them.
     waiting: VecDeque<DataPacket>,
-    waiting_bytes: usize,
+    pub(super) waiting_bytes: usize,
     /// Number after the last packet that arrived through the tree for the first time.
     next: u64,
 }
@@ -32,7 +30,6 @@ impl RelayQueue {
         }
     }
 
-    /// Adds a packet. Returns `false` if the queue is full.
     fn push(&mut self, data: DataPacket) -> bool {
         let has_room = self.waiting.len() < MAX_WAITING;
         if has_room {
@@ -78,11 +75,6 @@ impl RelayQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
-
-    /// Returns the bytes in the queue.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.waiting_bytes
-    }
 }
 
 /// Maximum number of packets that wait for the network, as in an interface's transmit queue.
@@ -119,9 +111,9 @@ mod tests {
     fn packets_waiting_for_the_network_are_bounded() {
         let mut queue = RelayQueue::default();
         let taken = (0..5000).filter(|number| queue.push(data(*number, Way::tree(1)))).count();
-        assert_eq!((taken, queue.held_bytes()), (MAX_WAITING, 10 * MAX_WAITING));
+        assert_eq!((taken, queue.waiting_bytes), (MAX_WAITING, 10 * MAX_WAITING));
         assert_eq!(queue.pop().map(|data| data.number), Some(0), "the first ones go on");
         while queue.pop().is_some() {}
-        assert_eq!(queue.held_bytes(), 0);
+        assert_eq!(queue.waiting_bytes, 0);
     }
 }

@@ -8,7 +8,6 @@ use super::super::limits::MAX_RANGES;
 use super::super::sack_set::SackSet;
 use crate::Time;
 
-/// Schedule of requests to the sender.
 #[derive(Debug)]
 pub(super) struct RepairRequests {
     /// First missing packet at the last check for progress.
@@ -24,14 +23,12 @@ impl RepairRequests {
         Self { progress: first, stuck_since: now, requested_to: None }
     }
 
-    /// Records the first missing packet.
     pub(super) fn on_progress(&mut self, now: Time, next: u64) {
         if next > self.progress {
             (self.progress, self.stuck_since) = (next, now);
         }
     }
 
-    /// Records that no packet is missing.
     pub(super) fn on_complete(&mut self) {
         self.requested_to = None;
     }

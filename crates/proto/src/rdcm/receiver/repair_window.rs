@@ -13,48 +13,41 @@ use super::super::sack_set::SackSet;
 use super::super::successor::{RepairTiming, Successor};
 use crate::{NodeId, Time};
 
-/// The repair window of one receiver.
 #[derive(Debug)]
 pub(super) struct RepairWindow {
     /// Packets that are kept, from `base` on.
     kept: VecDeque<Option<KeptPacket>>,
     base: u64,
     capacity: u64,
-    own: SackSet,
+    pub(super) own: SackSet,
     /// Packets below this number were taken by the application.
-    taken_to: u64,
-    successors: Vec<Successor>,
+    pub(super) taken_to: u64,
+    /// Current and former successors.
+    pub(super) successors: Vec<Successor>,
     /// Packets that at least one overlay child has. `None` if there are no children.
     children: Option<SackSet>,
     /// `true` if one of the children is heard, or if none has anything to report.
     is_branch_heard: bool,
-    kept_bytes: usize,
+    pub(super) kept_bytes: usize,
     timing: RepairTiming,
 }
 
-/// A packet that is kept.
 #[derive(Clone, Debug)]
 pub(super) struct KeptPacket {
-    /// Fragment that the packet carries.
     pub(super) fragment: Fragment,
     /// Node that repaired it. `None` if it arrived through the tree.
     pub(super) repaired_by: Option<NodeId>,
 }
 
-/// Outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// The packet is new here.
     New,
-    /// The packet was already here.
     Known,
     /// The packet is beyond the window and is dropped.
     Beyond,
 }
 
 impl RepairWindow {
-    /// Creates the window of a receiver whose stream begins with packet `first`, with room for
-    /// `capacity` packets. It has no successors yet.
     pub(super) fn new(first: u64, capacity: u32, timing: RepairTiming) -> Self {
         Self {
             kept: VecDeque::new(),
@@ -70,10 +63,6 @@ impl RepairWindow {
         }
     }
 
-    pub(super) fn own(&self) -> &SackSet {
-        &self.own
-    }
-
     /// Returns the packets that the receiver's branch has: those of the receiver itself, and those
     /// that its overlay children have acknowledged. Returns `None` if there are no children.
     pub(super) fn branch(&self) -> Option<SackSet> {
@@ -87,16 +76,11 @@ impl RepairWindow {
         self.base + self.capacity
     }
 
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.kept_bytes
-    }
-
     pub(super) fn packet(&self, number: u64) -> Option<&KeptPacket> {
         let place = usize::try_from(number.checked_sub(self.base)?).ok()?;
         self.kept.get(place)?.as_ref()
     }
 
-    /// Adds a packet that has arrived.
     pub(super) fn on_packet(&mut self, now: Time, number: u64, packet: KeptPacket) -> Arrival {
         if self.own.contains(number) {
             return Arrival::Known;
@@ -117,7 +101,6 @@ impl RepairWindow {
         Arrival::New
     }
 
-    /// Takes the next packet in order for the application.
     pub(super) fn take(&mut self) -> Option<KeptPacket> {
         if self.taken_to >= self.own.next() {
             return None;
@@ -128,12 +111,6 @@ impl RepairWindow {
         packet
     }
 
-    /// Returns the number of the packet that [`RepairWindow::take`] returns next.
-    pub(super) fn taken_to(&self) -> u64 {
-        self.taken_to
-    }
-
-    /// Handles an acknowledgment of a successor or an overlay child.
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
         let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
         // The sender sends nothing beyond this receiver's window while it waits for the receiver.
@@ -221,12 +198,10 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Forgets the packets of the overlay children, which have changed.
     pub(super) fn forget_branch(&mut self) {
         (self.children, self.is_branch_heard) = (None, true);
     }
 
-    /// Returns a successor and a packet that is to be sent to it now.
     pub(super) fn poll_repair(&mut self, now: Time) -> Option<(NodeId, u64)> {
         for successor in &mut self.successors {
             let (base, kept) = (self.base, &self.kept);
@@ -241,7 +216,6 @@ impl RepairWindow {
         None
     }
 
-    /// Returns when [`RepairWindow::poll_repair`] is to be called.
     pub(super) fn next_repair(&mut self) -> Option<Time> {
         self.successors.iter_mut().filter_map(|it| it.next_repair(&self.timing)).min()
     }
@@ -257,11 +231,6 @@ impl RepairWindow {
         lacking.collect()
     }
 
-    /// Returns the successors of this receiver, including former ones.
-    pub(super) fn successors_mut(&mut self) -> impl Iterator<Item = &mut Successor> {
-        self.successors.iter_mut()
-    }
-
     /// Stops serving former successors whose time has passed.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         self.drop_former(now);
@@ -275,22 +244,20 @@ impl RepairWindow {
         self.successors.retain(|it| !is_late(it) && !it.is_released());
     }
 
-    /// Returns when [`RepairWindow::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.successors.iter().filter_map(Successor::until).min()
     }
 
-    /// Releases packets that no receiver needs any more.
     fn release(&mut self) {
-        let heard = self.successors.iter().filter(|it| !it.is_given_up());
+        let heard = self.successors.iter().filter(|it| !it.is_given_up);
         // A former successor must not stop the stream: the others may not be waiting for it any
         // more. It can request released packets from the sender.
         let most_behind = self.own.next().saturating_sub(self.capacity / FORMER_PART);
         // Packets that were released while a successor was silent do not hold the window once it is
         // heard again.
         let served = heard.map(|it| match it.until() {
-            Some(_) => it.next_from(self.base).max(most_behind),
-            None => it.next_from(self.base),
+            Some(_) => it.has.next_from(self.base).max(most_behind),
+            None => it.has.next_from(self.base),
         });
         let all = served.chain(self.branch_next());
         let edge = all.fold(self.own.next().min(self.taken_to), u64::min);
@@ -312,7 +279,6 @@ impl RepairWindow {
         Some(children.next_from(self.base))
     }
 
-    /// Asserts the invariants.
     pub(super) fn check(&self) {
         assert!(self.kept.len() as u64 <= self.capacity, "more is kept than there is room for");
         let bytes: usize = self.kept.iter().flatten().map(|it| it.fragment.bytes.len()).sum();

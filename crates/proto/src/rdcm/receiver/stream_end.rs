@@ -3,29 +3,16 @@
 /// Packets that are known to have been sent. Each number is that after the last packet.
 #[derive(Debug)]
 pub(super) struct StreamEnd {
-    known_to: u64,
+    pub(super) known_to: u64,
     /// Like `known_to`, but according to the sender itself.
-    by_sender: u64,
+    pub(super) by_sender: u64,
     /// End in the last announcement.
-    announced: u64,
+    pub(super) announced: u64,
 }
 
 impl StreamEnd {
     pub(super) fn new(first: u64) -> Self {
         Self { known_to: first, by_sender: first, announced: first }
-    }
-
-    pub(super) fn known_to(&self) -> u64 {
-        self.known_to
-    }
-
-    pub(super) fn by_sender(&self) -> u64 {
-        self.by_sender
-    }
-
-    /// Returns `true` if the last announcement was of the end before packet `next`.
-    pub(super) fn is_announced(&self, next: u64) -> bool {
-        next == self.announced
     }
 
     /// Records an arrival. Returns `true` if the packet was not known to have been sent.
@@ -44,13 +31,11 @@ impl StreamEnd {
         self.known_to = self.known_to.max(end);
     }
 
-    /// Like [`StreamEnd::on_end`], for an announcement.
     pub(super) fn on_announce(&mut self, end: u64) {
         self.on_end(end);
         self.announced = self.known_to;
     }
 
-    /// Continues with packet `first`.
     pub(super) fn skip_to(&mut self, first: u64) {
         self.known_to = self.known_to.max(first);
     }

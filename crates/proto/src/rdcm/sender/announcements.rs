@@ -6,10 +6,9 @@ use super::super::config::Config;
 use super::send_buffer::SendBuffer;
 use crate::Time;
 
-/// Schedule of the announcements.
 #[derive(Debug)]
 pub(super) struct Announcements {
-    next_at: Time,
+    pub(super) next_at: Time,
     /// Announcements since the last packet.
     count: u32,
 }
@@ -19,17 +18,11 @@ impl Announcements {
         Self { next_at, count: 0 }
     }
 
-    pub(super) fn next_at(&self) -> Time {
-        self.next_at
-    }
-
-    /// Records that a packet was multicast.
     pub(super) fn on_data(&mut self, now: Time, config: &Config, buffer: &SendBuffer) {
         self.count = 0;
         self.next_at = now + self.delay(config, buffer);
     }
 
-    /// Records that the end was announced.
     pub(super) fn on_sent(&mut self, now: Time, config: &Config, buffer: &SendBuffer) {
         self.count += 1;
         self.next_at = now + self.delay(config, buffer);
@@ -43,7 +36,7 @@ impl Announcements {
         if buffer.has_unsent() {
             return every;
         }
-        match buffer.base() == buffer.next() && self.count > 0 {
+        match buffer.base == buffer.next && self.count > 0 {
             true => config.idle_announce_every(),
             false => every.min(config.ack_delay / FIRST_PART * (1 << self.count.min(16))),
         }

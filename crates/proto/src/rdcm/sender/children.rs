@@ -9,7 +9,6 @@ use super::super::successor::{RepairTiming, Successor};
 use super::pacer::Span;
 use crate::{NodeId, Time};
 
-/// Overlay children of a sender.
 #[derive(Debug)]
 pub(super) struct Children {
     children: BTreeMap<NodeId, Child>,
@@ -40,7 +39,6 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Returns the number after the last packet that all children expect.
     pub(super) fn limit(&self) -> u64 {
         self.children.values().map(|child| child.limit).min().unwrap_or(u64::MAX)
     }
@@ -58,12 +56,11 @@ impl Children {
             return None;
         }
         let acknowledged = self.known_to()?.max(base);
-        let round_trip = self.all.round_trip().smoothed()?;
+        let round_trip = self.all.round_trip.smoothed()?;
         let packets = self.limit().saturating_sub(acknowledged).max(2);
         Some(Span { window: packets.saturating_mul(config.path_mtu.into()), round_trip })
     }
 
-    /// Records that a packet was multicast for the first time.
     pub(super) fn on_sent(&mut self, now: Time, number: u64, config: &Config) {
         match self.children.is_empty() {
             true => self.all.expect_no_ack(),
@@ -115,7 +112,6 @@ impl Children {
         self.all.poll_repair(now, &timing(config), is_kept)
     }
 
-    /// Returns when [`Children::poll_repair`] is to be called.
     pub(super) fn next_repair(&mut self, config: &Config) -> Option<Time> {
         if self.children.is_empty() {
             return None;

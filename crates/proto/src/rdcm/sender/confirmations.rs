@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use crate::NodeId;
 
-/// Requested confirmations.
 #[derive(Debug, Default)]
 pub(super) struct Confirmations {
     /// For each, the number after the last packet.
@@ -15,14 +14,12 @@ pub(super) struct Confirmations {
 }
 
 impl Confirmations {
-    /// Requests a confirmation of all packets before `end`.
     pub(super) fn request(&mut self, end: u64) {
         if self.pending.back() != Some(&end) {
             self.pending.push_back(end);
         }
     }
 
-    /// Records that a receiver missed packets for good.
     pub(super) fn record_missed(&mut self, node: NodeId, packets: u64) {
         if packets > 0 && !self.pending.is_empty() {
             let missed = self.missed.entry(node).or_default();

@@ -4,22 +4,18 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use super::super::context::Context;
 use super::super::packet::Packet;
 use crate::{NodeId, Time};
 
-/// The ends of streams that this node has given up.
 #[derive(Debug, Default)]
 pub(crate) struct Farewells(VecDeque<Farewell>);
 
-/// The end of one stream.
 #[derive(Debug)]
 struct Farewell {
     stream: u32,
     end: u64,
-    /// Epoch of the places at the end.
     epoch: u32,
     /// Receivers that have not acknowledged the end, with the number of transmissions and the time
     /// of the next one.
@@ -46,21 +42,18 @@ impl Farewells {
         self.0.push_back(Farewell { stream, end, epoch, waiting, acknowledged: complete });
     }
 
-    /// Adds a node that is a member again, and may not have received the ends.
     pub(crate) fn on_joined(&mut self, now: Time, node: NodeId) {
         for farewell in self.0.iter_mut().filter(|it| !it.acknowledged.contains(&node)) {
             farewell.waiting.entry(node).or_insert((0, now));
         }
     }
 
-    /// Removes a node that is no longer a member.
     pub(crate) fn on_gone(&mut self, node: NodeId) {
         for farewell in &mut self.0 {
             farewell.waiting.remove(&node);
         }
     }
 
-    /// Records that a node has acknowledged the end of a stream.
     pub(crate) fn on_acknowledged(&mut self, stream: u32, node: NodeId) {
         let its = self.0.iter_mut().filter(|it| it.stream == stream);
         for farewell in its {
@@ -72,14 +65,13 @@ impl Farewells {
         }
     }
 
-    /// Sends the farewells that are due.
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         let (now, stream) = (cx.now, cx.stream);
         let every = cx.config.report_every;
         for farewell in &mut self.0 {
             cx.stream = farewell.stream;
             for (node, (count, due)) in farewell.waiting.iter_mut().filter(|it| it.1.1 <= now) {
-                *due = now + pause(every, *count);
+                *due = now + every * (1 << (*count).min(MAX_DOUBLINGS));
                 *count += 1;
                 cx.counters.farewells_sent += 1;
                 let (end, epoch) = (farewell.end, farewell.epoch);
@@ -90,20 +82,14 @@ impl Farewells {
         cx.stream = stream;
     }
 
-    /// Returns the number of missing acknowledgments, over all streams.
     pub(crate) fn pending(&self) -> usize {
         self.0.iter().map(|farewell| farewell.waiting.len()).sum()
     }
 
-    /// Returns when [`Farewells::handle_timeout`] is to be called.
     pub(crate) fn poll_timeout(&self) -> Time {
         let due = self.0.iter().flat_map(|it| it.waiting.values());
         due.map(|(_, at)| *at).min().unwrap_or(Time::MAX)
     }
-}
-
-fn pause(every: Duration, count: u32) -> Duration {
-    every * (1 << count.min(MAX_DOUBLINGS))
 }
 
 /// Maximum number of streams whose ends are sent.

@@ -16,7 +16,6 @@ use super::super::manager::tree::MulticastTree;
 use super::super::manager::{LinkTiming, ManagerError, MulticastManager, PlaceChange};
 use crate::{GroupId, NodeId, Time};
 
-/// The manager of one stream.
 #[derive(Debug)]
 pub(super) struct ManagerClient {
     group: GroupId,
@@ -29,9 +28,7 @@ pub(super) struct ManagerClient {
 
 #[derive(Debug)]
 enum Location {
-    /// The sender's own manager.
     Local(Box<MulticastManager>),
-    /// The manager in the membership service.
     Service(Opening),
 }
 
@@ -44,12 +41,10 @@ pub enum ManagedBy {
     Sender,
 }
 
-/// A change of the manager in the membership service.
 #[derive(Clone, Debug)]
 pub(crate) enum ManagerEvent {
     Reachable,
     Unreachable,
-    /// The manager has answered a request.
     Answer(Answer),
 }
 
@@ -57,16 +52,12 @@ pub(crate) enum ManagerEvent {
 #[derive(Clone, Copy, Debug)]
 struct Opening {
     opening: u32,
-    /// Number of the last request.
     number: u32,
     /// Deadline for the answer to it. `None` if it has arrived.
     answer_by: Option<Time>,
 }
 
 impl ManagerClient {
-    /// Creates the manager of a stream, which initially has no receivers.
-    ///
-    /// # Errors
     /// Fails if the sender has no place in the network.
     pub(super) fn new(cx: &mut Context<'_>) -> Result<Self, ManagerError> {
         let group = cx.group;
@@ -78,7 +69,6 @@ impl ManagerClient {
         Ok(client)
     }
 
-    /// Returns the location of the manager.
     pub(super) fn managed_by(&self) -> ManagedBy {
         match self.at {
             Location::Local(_) => ManagedBy::Sender,
@@ -86,12 +76,10 @@ impl ManagerClient {
         }
     }
 
-    /// Returns `true` if an answer of the service is pending.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(&self.at, Location::Service(Opening { answer_by: Some(_), .. }))
     }
 
-    /// Returns the multicast tree, if it is known here.
     pub(super) fn tree(&self) -> Option<&MulticastTree> {
         match &self.at {
             Location::Local(manager) => manager.tree(self.group),
@@ -186,9 +174,6 @@ impl ManagerClient {
 
     /// Handles an answer of the service. Returns the places that have changed, or `None` if the
     /// answer refers to an earlier opening.
-    ///
-    /// # Errors
-    /// Fails if the service does not place the receivers.
     pub(super) fn on_answer(
         &mut self,
         answer: Answer,
@@ -204,7 +189,6 @@ impl ManagerClient {
         Some(answer.result)
     }
 
-    /// Schedules another attempt to use the service.
     pub(super) fn retry_later(&mut self, now: Time) {
         self.retry_at = Some(now + RETRY_AFTER);
     }
@@ -226,7 +210,6 @@ impl ManagerClient {
         }
     }
 
-    /// Returns when [`ManagerClient::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Time {
         let due = match &self.at {
             Location::Local(manager) => {
@@ -239,7 +222,6 @@ impl ManagerClient {
     }
 }
 
-/// Creates the sender's own manager and opens the group there.
 fn local_manager(cx: &mut Context<'_>, above: u32) -> Result<MulticastManager, ManagerError> {
     let timing =
         LinkTiming { retry_after: cx.config.retry_link_after, settle: cx.config.cut_after * 2 };

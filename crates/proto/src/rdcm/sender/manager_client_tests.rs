@@ -20,7 +20,6 @@ use crate::{
 const BEGIN: Time = Time(1_000_000_000);
 const MS: u64 = 1_000_000;
 
-/// A sender and the places that it has sent to its receivers.
 struct Sender {
     id: NodeId,
     group: GroupId,
@@ -102,7 +101,6 @@ impl Sender {
         }
     }
 
-    /// Receivers that were sent a place, with its epoch.
     fn told(&self) -> Vec<(u64, u32)> {
         self.places.iter().map(|(node, place)| (node.0, place.epoch)).collect()
     }

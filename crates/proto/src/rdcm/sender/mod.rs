@@ -49,10 +49,9 @@ mod send_buffer;
 mod stall;
 mod waits;
 
-/// The sender of one stream.
 #[derive(Debug)]
 pub(super) struct Sender {
-    receivers: Receivers,
+    pub(super) receivers: Receivers,
     buffer: SendBuffer,
     children: Children,
     pacer: Pacer,
@@ -61,14 +60,12 @@ pub(super) struct Sender {
     announcements: Announcements,
     confirmations: Confirmations,
     stall: StallDetector,
-    /// Time for which the others waited for each receiver.
     waits: Waits,
     /// When receivers are next checked for silence.
     watch_at: Time,
 }
 
 impl Sender {
-    /// Starts a stream to the members in `view`.
     pub(super) fn new(cx: &mut Context<'_>, view: &[NodeId]) -> Result<Self, ManagerError> {
         let (now, config) = (cx.now, cx.config);
         let first = config.first_packet();
@@ -91,10 +88,6 @@ impl Sender {
         Ok(sender)
     }
 
-    pub(super) fn receivers(&self) -> &Receivers {
-        &self.receivers
-    }
-
     /// Accepts a message. Returns the number of its first packet.
     pub(super) fn send(
         &mut self,
@@ -106,23 +99,21 @@ impl Sender {
         }
         let slowest = self.receivers.current().min_by_key(|(_, state)| state.next);
         match slowest {
-            Some((by, state)) if state.next < self.buffer.next() => {
-                Err(SendError::HeldBack { by, behind: clamped(self.buffer.next() - state.next) })
+            Some((by, state)) if state.next < self.buffer.next => {
+                Err(SendError::HeldBack { by, behind: clamped(self.buffer.next - state.next) })
             }
-            _ => Err(SendError::QueueFull { waiting_bytes: self.buffer.bytes() }),
+            _ => Err(SendError::QueueFull { waiting_bytes: self.buffer.bytes }),
         }
     }
 
-    /// Adds a node that has joined the group.
     pub(super) fn on_joined(&mut self, cx: &mut Context<'_>, node: NodeId) {
         self.receivers.join(cx, &[node], self.buffer.next_message());
         self.update_children(cx.config);
     }
 
-    /// Removes a node that is no longer a member.
     pub(super) fn on_gone(&mut self, cx: &mut Context<'_>, node: NodeId) {
         if let Some(state) = self.receivers.get(node) {
-            let missed = self.buffer.next().saturating_sub(state.next);
+            let missed = self.buffer.next.saturating_sub(state.next);
             self.confirmations.record_missed(node, missed);
         }
         self.receivers.leave(cx, node);
@@ -132,23 +123,20 @@ impl Sender {
 
     /// Updates the set of overlay children, after places may have changed.
     fn update_children(&mut self, config: &Config) {
-        let limit = self.buffer.next() + config.initial_window();
-        self.children.set(self.receivers.children(), limit);
+        let limit = self.buffer.next + config.initial_window();
+        self.children.set(&self.receivers.children, limit);
     }
 
-    /// Returns `true` if there is data to send.
     fn has_data(&self) -> bool {
         self.starts_at.is_none() && self.buffer.has_unsent()
     }
 
-    /// Returns `true` if the receivers' windows allow the next packet.
     fn may_send(&self) -> bool {
-        self.has_data() && self.buffer.next() < self.children.limit()
+        self.has_data() && self.buffer.next < self.children.limit()
     }
 
-    /// Returns when the pacer allows the next packet.
     fn next_data_at(&mut self, now: Time, config: &Config) -> Time {
-        self.pacer.next_at(now, self.children.span(config, self.buffer.base()))
+        self.pacer.next_at(now, self.children.span(config, self.buffer.base))
     }
 
     /// Appends the next packet to `out`. Returns `false` if no packet may be multicast now.
@@ -158,7 +146,7 @@ impl Sender {
         if !self.may_send() || self.next_data_at(now, config) > now {
             return false;
         }
-        let (number, base) = (self.buffer.next(), self.buffer.base());
+        let (number, base) = (self.buffer.next, self.buffer.base);
         let acknowledged = self.children.known_to().unwrap_or(number).max(base);
         let Some(fragment) = self.buffer.take_next() else { return false };
         self.pacer.on_sent(UDP_AND_IP_BYTES + DATA_BYTES + fragment.bytes.len());
@@ -178,14 +166,13 @@ impl Sender {
         // The sender is the parent in the highest ring of a child, which is the last one in its
         // packet. A joiner acknowledges everything before its first packet, which may not be sent
         // yet.
-        let Some(ack) = acks.last().map(|ack| ack.below(self.buffer.next())) else { return };
+        let Some(ack) = acks.last().map(|ack| ack.below(self.buffer.next)) else { return };
         let has_stopped = !self.stopped_for(cx.now, cx.config).is_zero();
-        if self.children.on_ack(cx, from, &ack, self.buffer.base(), has_stopped) {
+        if self.children.on_ack(cx, from, &ack, self.buffer.base, has_stopped) {
             self.pacer.on_reduction();
         }
     }
 
-    /// Handles the progress report of a receiver.
     pub(super) fn on_report(&mut self, cx: &mut Context<'_>, from: NodeId, report: &Report) {
         cx.counters.reports_received += 1;
         if report.next > self.buffer.end() {
@@ -208,7 +195,7 @@ impl Sender {
         }
         self.update_waits(cx);
         let settled_after = self.receivers.settled_after(cx.config);
-        let (next, current) = (self.buffer.next(), self.receivers.current());
+        let (next, current) = (self.buffer.next, self.receivers.current());
         self.waits.find_suspects(cx.now, next, settled_after, current);
         self.on_progress(cx);
     }
@@ -226,7 +213,6 @@ impl Sender {
         }
     }
 
-    /// Handles a report that the tree does not reach a receiver.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) {
         cx.counters.cuts_heard += 1;
         if self.receivers.on_cut(cx, ring, successor) {
@@ -248,14 +234,13 @@ impl Sender {
         }
     }
 
-    /// Releases packets and reports confirmations, after receivers may have progressed.
     fn on_progress(&mut self, cx: &mut Context<'_>) {
         let all_below = self.receivers.current().map(|(_, state)| state.next).min();
         self.buffer.release(all_below.unwrap_or(u64::MAX));
         loop {
             let evicted = self.receivers.all().filter(|(_, it)| it.evicted_at.is_some());
             let evicted = evicted.map(|(node, state)| (node, state.next));
-            let confirmed = self.confirmations.pop(self.buffer.base(), evicted);
+            let confirmed = self.confirmations.pop(self.buffer.base, evicted);
             let Some((end, incomplete)) = confirmed else { return };
             let (up_to, members) = (seqno(end - 1), self.receivers.confirmed(end));
             cx.events.push_back(Event::Confirmed(Confirmed {
@@ -267,13 +252,11 @@ impl Sender {
         }
     }
 
-    /// Requests a confirmation of all messages accepted so far.
     pub(super) fn confirm(&mut self, cx: &mut Context<'_>) {
         self.confirmations.request(self.buffer.end());
         self.on_progress(cx);
     }
 
-    /// Returns the receivers that are not known to have all accepted messages.
     pub(super) fn unconfirmed(&self) -> Vec<NodeId> {
         let lacks = |it: &(NodeId, &ReceiverState)| it.1.next < self.buffer.end();
         self.receivers.all().filter(lacks).map(|(node, _)| node).collect()
@@ -286,7 +269,7 @@ impl Sender {
         if self.receivers.current().all(|(other, _)| other == node) {
             return false;
         }
-        let behind = clamped(self.buffer.next().saturating_sub(state.next));
+        let behind = clamped(self.buffer.next.saturating_sub(state.next));
         let is_new = self.receivers.evict(cx, node, cause);
         if is_new {
             tracing::info!(group = %cx.group, %node, behind, "evicted");
@@ -306,7 +289,7 @@ impl Sender {
             return;
         }
         let next = self.receivers.reported_next(node, report);
-        let is_kept = next >= self.buffer.base();
+        let is_kept = next >= self.buffer.base;
         let first = if is_kept { next } else { self.buffer.next_message() };
         let missed = first.saturating_sub(next.max(state.next));
         self.confirmations.record_missed(node, missed);
@@ -319,7 +302,7 @@ impl Sender {
     /// it. This happens only to the last receiver, which is never evicted.
     fn resume(&mut self, cx: &mut Context<'_>, node: NodeId, next: u64) {
         let Some(state) = self.receivers.get(node) else { return };
-        let is_kept = next >= self.buffer.base();
+        let is_kept = next >= self.buffer.base;
         let missed = if is_kept { 0 } else { state.next - next };
         let first = if is_kept { next.min(state.next) } else { state.next };
         // A receiver that does not know of any packet has missed nothing.
@@ -337,7 +320,6 @@ impl Sender {
         if late >= config.sender_watch_every() / 4 { late } else { Duration::ZERO }
     }
 
-    /// Evicts receivers that are silent or stall the others.
     fn watch(&mut self, cx: &mut Context<'_>) {
         let (now, config) = (cx.now, cx.config);
         let silent = (config.gone_after * 2).max(self.receivers.report_interval(config) * 8);
@@ -346,17 +328,16 @@ impl Sender {
         for node in gone {
             self.evict(cx, node, EvictionCause::Silent);
         }
-        self.receivers.announce_to_evicted(cx, self.buffer.next());
+        self.receivers.announce_to_evicted(cx, self.buffer.next);
         self.report_slow(cx);
         let slow_after = config.slow_after.filter(|_| config.slowest != Slowest::Wait);
         let Some(slow_after) = slow_after else { return };
-        let next = self.buffer.has_unsent().then(|| self.buffer.next());
+        let next = self.buffer.has_unsent().then(|| self.buffer.next);
         if let Some(node) = self.stall.check(now, slow_after, next, self.receivers.current()) {
             self.evict(cx, node, EvictionCause::Stall);
         }
     }
 
-    /// Reports receivers that slow the others down, and evicts those that slow them down too much.
     fn report_slow(&mut self, cx: &mut Context<'_>) {
         self.update_waits(cx);
         let slowest = cx.config.slowest;
@@ -384,7 +365,6 @@ impl Sender {
         }
     }
 
-    /// Records whether there is data to send that the receivers' windows do not allow.
     fn update_waits(&mut self, cx: &Context<'_>) {
         let is_waiting = self.has_data() && !cx.is_blocked && !self.may_send();
         self.waits.update(cx.now, is_waiting, self.receivers.settled_after(cx.config));
@@ -397,36 +377,25 @@ impl Sender {
         if !self.has_data() || has_stopped {
             return None;
         }
-        let (next, settled_after) = (self.buffer.next(), self.receivers.settled_after(cx.config));
+        let (next, settled_after) = (self.buffer.next, self.receivers.settled_after(cx.config));
         costly_silence(cx.now, next, settled_after, state, self.receivers.current())
     }
 
-    /// Adapts the places to a change of the nodes that multicast reaches.
-    pub(super) fn on_reach(&mut self, cx: &mut Context<'_>) {
-        self.receivers.update_places(cx);
-    }
-
-    /// Handles a change of the manager in the membership service.
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         self.receivers.on_manager(cx, event);
         self.update_children(cx.config);
-    }
-
-    /// Ends the stream, because this node leaves the group.
-    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
-        self.receivers.close(cx);
     }
 
     /// Ends the stream, because this node has found another sender in the group and yields to it.
     /// Packets that are not confirmed are reported as lost. Returns the number after the last
     /// packet, the epoch of the places, and the receivers that have everything.
     pub(super) fn yield_stream(&mut self, cx: &mut Context<'_>) -> (u64, u32, Vec<NodeId>) {
-        let end = self.buffer.next();
+        let end = self.buffer.next;
         let complete = self.receivers.all().filter(|(_, state)| state.next >= end);
         let complete = complete.map(|(node, _)| node).collect();
         self.receivers.close(cx);
-        cx.lose(cx.node, self.buffer.base(), self.buffer.end(), LossCause::AnotherSender);
-        (end, self.receivers.epoch(), complete)
+        cx.lose(cx.node, self.buffer.base, self.buffer.end(), LossCause::AnotherSender);
+        (end, self.receivers.epoch, complete)
     }
 
     pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
@@ -436,10 +405,10 @@ impl Sender {
         }
         self.starts_at = self.starts_at.filter(|at| *at > now);
         self.multicast_again(cx);
-        if self.announcements.next_at() <= now {
+        if self.announcements.next_at <= now {
             cx.counters.announces_sent += 1;
             self.announcements.on_sent(now, cx.config, &self.buffer);
-            cx.multicast(&Packet::Announce { epoch: epoch::NONE, end: self.buffer.next() });
+            cx.multicast(&Packet::Announce { epoch: epoch::NONE, end: self.buffer.next });
         }
         if self.watch_at <= now {
             self.receivers.make_up_for_stop(now, self.stopped_for(now, cx.config));
@@ -453,7 +422,7 @@ impl Sender {
         if cx.is_blocked {
             return;
         }
-        let sent = self.buffer.base()..self.buffer.next();
+        let sent = self.buffer.base..self.buffer.next;
         while let Some(number) =
             self.children.poll_repair(cx.now, cx.config, |number| sent.contains(&number))
         {
@@ -466,7 +435,7 @@ impl Sender {
     /// Returns when [`Sender::handle_timeout`] is to be called. Data does not count while the
     /// network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
-        let mut due = self.announcements.next_at().min(self.watch_at);
+        let mut due = self.announcements.next_at.min(self.watch_at);
         due = due.min(self.receivers.poll_timeout()).min(self.starts_at.unwrap_or(Time::MAX));
         if self.may_send() && !is_blocked {
             due = due.min(self.next_data_at(now, config));
@@ -481,11 +450,11 @@ impl Sender {
 
     /// Returns the bytes of the packets that are kept.
     pub(super) fn held_bytes(&self) -> usize {
-        self.buffer.bytes()
+        self.buffer.bytes
     }
 
     pub(super) fn check(&self, config: &Config, group: GroupId) {
-        self.receivers.check(self.buffer.base());
+        self.receivers.check(self.buffer.base);
         self.buffer.check(config, group);
     }
 }

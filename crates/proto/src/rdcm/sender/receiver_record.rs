@@ -29,31 +29,27 @@ pub struct ReceiverState {
     pub heard_at: Time,
 }
 
-/// Reason for which a receiver is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EvictionCause {
     /// The receiver has no place in the network.
     Unplaced,
     Silent,
-    /// The receiver stalls the others.
     Stall,
     /// The receiver has slowed the others down. The value is the time for which they recently
     /// waited for it.
     Pace(Duration),
 }
 
-/// A receiver and the places that it was sent.
 #[derive(Debug)]
 pub(super) struct Record {
     /// First packet to which it was entitled when it became a receiver.
     owed_from: u64,
-    state: ReceiverState,
+    pub(super) state: ReceiverState,
     /// Its current place. `None` until the manager has given it one.
-    place: Option<Place>,
+    pub(super) place: Option<Place>,
     /// Epoch of the place that it was last sent, and when.
     sent: Option<(u32, Time)>,
-    /// Epoch of the place that it has taken.
-    taken: Option<u32>,
+    pub(super) taken: Option<u32>,
     /// First epoch of its current state. Reports with an earlier epoch are from before it rejoined
     /// or was readmitted, and are ignored.
     since: Option<u32>,
@@ -63,7 +59,6 @@ pub(super) struct Record {
     /// Number of recent evictions for stalling the others or for lack of a place. Each one doubles
     /// the next pause.
     delays: u32,
-    /// Pause between its eviction and readmission.
     out_for: Duration,
     admitted_at: Time,
     /// When it last reported more packets from the tree.
@@ -96,18 +91,6 @@ impl Record {
             admitted_at: now,
             fed_at: now,
         }
-    }
-
-    pub(super) fn state(&self) -> &ReceiverState {
-        &self.state
-    }
-
-    pub(super) fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
-    }
-
-    pub(super) fn taken(&self) -> Option<u32> {
-        self.taken
     }
 
     /// Returns `true` if the others wait for it.
@@ -175,13 +158,11 @@ impl Record {
         Some(place)
     }
 
-    /// Returns when an untaken place was last sent.
     pub(super) fn untaken_sent_at(&self) -> Option<Time> {
         self.untaken()?;
         self.sent.map(|(_, at)| at)
     }
 
-    /// Evicts it.
     pub(super) fn evict(&mut self, now: Time, cause: EvictionCause, config: &Config) {
         self.state.evicted_at = Some(now);
         match cause {
@@ -236,7 +217,6 @@ impl Record {
             && report.next < self.state.next
     }
 
-    /// Handles a report that it [knows](Self::knows).
     pub(super) fn on_report(&mut self, now: Time, report: &Report) {
         self.state.heard_at = now;
         if self.is_outdated(report) {
@@ -300,7 +280,6 @@ impl Record {
         true
     }
 
-    /// Excludes a time for which the sender stood still from its silence.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         self.state.heard_at = now.min(self.state.heard_at + stopped_for);
     }

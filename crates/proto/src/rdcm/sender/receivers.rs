@@ -19,18 +19,16 @@ use super::relay_tree::RelayTree;
 use super::relays::Relays;
 use crate::{Event, GroupId, Hops, NodeId, Slow, Time};
 
-/// The receivers of one stream.
 #[derive(Debug)]
 pub(crate) struct Receivers {
     group: GroupId,
     manager: ManagerClient,
     records: BTreeMap<NodeId, Record>,
-    /// Overlay children of the sender.
-    children: Vec<NodeId>,
+    pub(super) children: Vec<NodeId>,
     relays: Relays,
     /// Epoch of the latest places. It is independent of the managers' epochs, because relays change
     /// without a manager.
-    epoch: u32,
+    pub(super) epoch: u32,
     /// When places that are new, or were not taken, are next sent.
     send_at: Option<Time>,
 }
@@ -38,7 +36,6 @@ pub(crate) struct Receivers {
 /// Standing of a receiver that has sent a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The others wait for it.
     Current,
     /// Like `Current`, but it has no place, or has ended the stream and resumed it.
     Restarted,
@@ -47,9 +44,6 @@ pub(super) enum Standing {
 }
 
 impl Receivers {
-    /// Creates the set of receivers of the node's stream in a group, which is initially empty.
-    ///
-    /// # Errors
     /// Fails if the node is at no host from which it could send.
     pub(super) fn new(cx: &mut Context<'_>) -> Result<Self, ManagerError> {
         let manager = ManagerClient::new(cx)?;
@@ -88,7 +82,7 @@ impl Receivers {
             return;
         }
         let current = self.records.iter_mut().filter(|(_, record)| record.is_current());
-        for (node, record) in current.filter(|(_, record)| record.place().is_none()) {
+        for (node, record) in current.filter(|(_, record)| record.place.is_none()) {
             record.evict(cx.now, EvictionCause::Unplaced, cx.config);
             cx.counters.left_behind += 1;
             let (group, node) = (self.group, *node);
@@ -117,12 +111,11 @@ impl Receivers {
     pub(super) fn announce_to_evicted(&self, cx: &mut Context<'_>, end: u64) {
         for (node, record) in self.records.iter().filter(|(_, record)| !record.is_current()) {
             cx.counters.announces_sent += 1;
-            let epoch = record.taken().unwrap_or(self.epoch);
+            let epoch = record.taken.unwrap_or(self.epoch);
             cx.unicast(*node, &Packet::Announce { epoch, end });
         }
     }
 
-    /// Returns `true` if an evicted receiver may be readmitted.
     pub(super) fn may_readmit(&self, now: Time, node: NodeId) -> bool {
         let readmit_at = self.records.get(&node).and_then(Record::readmit_at);
         readmit_at.is_some_and(|at| at <= now)
@@ -170,7 +163,7 @@ impl Receivers {
         match event {
             ManagerEvent::Reachable => self.use_service(cx),
             ManagerEvent::Unreachable if self.managed_by() == ManagedBy::Service => {
-                cx.manager.record_lost(self.group);
+                cx.manager.lost.insert(self.group);
                 self.use_local_manager(cx);
             }
             ManagerEvent::Unreachable => {}
@@ -178,7 +171,6 @@ impl Receivers {
         }
     }
 
-    /// Handles an answer of the service that manages the multicast.
     fn on_answer(&mut self, cx: &mut Context<'_>, answer: Answer) {
         match self.manager.on_answer(answer) {
             None => cx.counters.manager_late += 1,
@@ -194,7 +186,7 @@ impl Receivers {
                     // Equivalent to having no service: nothing was lost.
                     cx.manager.is_reachable = false;
                 } else {
-                    cx.manager.record_lost(self.group);
+                    cx.manager.lost.insert(self.group);
                 }
                 self.use_local_manager(cx);
                 self.manager.retry_later(cx.now);
@@ -222,12 +214,11 @@ impl Receivers {
         self.manager.managed_by()
     }
 
-    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
         self.manager.close(cx);
     }
 
-    /// Updates the places that have changed.
-    pub(super) fn update_places(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn update_places(&mut self, cx: &mut Context<'_>) {
         if self.managed_by() == ManagedBy::Sender {
             let changes = self.manager.poll();
             self.adopt(cx, &changes);
@@ -241,7 +232,6 @@ impl Receivers {
         }
     }
 
-    /// Adopts changed places and schedules their transmission.
     fn adopt(&mut self, cx: &mut Context<'_>, changes: &[PlaceChange]) {
         self.epoch = epoch::after(self.epoch);
         let count = self.records.len() as u32;
@@ -252,7 +242,7 @@ impl Receivers {
         }
         let is_child = |place: &Place| place.seats().any(|seat| seat.parent == cx.node);
         let children =
-            self.records.iter().filter(|(_, record)| record.place().is_some_and(is_child));
+            self.records.iter().filter(|(_, record)| record.place.as_ref().is_some_and(is_child));
         self.children = children.map(|(node, _)| *node).collect();
         let is_rearranged = self.arrange_relays(cx);
         if is_rearranged || !changes.is_empty() {
@@ -265,12 +255,12 @@ impl Receivers {
     fn arrange_relays(&mut self, cx: &Context<'_>) -> bool {
         let placed = self.records.iter().filter_map(|(node, record)| {
             // One leaf ring is one rack.
-            record.place().map(|place| (*node, Vertex(place.leaf.ring)))
+            record.place.as_ref().map(|place| (*node, Vertex(place.leaf.ring)))
         });
         self.relays.arrange(placed, cx.unreached);
         let mut has_changed = false;
         for (node, record) in &mut self.records {
-            has_changed |= record.set_relays(self.epoch, self.relays.children(*node));
+            has_changed |= record.set_relays(self.epoch, self.relays.tree.children(*node));
         }
         has_changed
     }
@@ -297,7 +287,7 @@ impl Receivers {
         match self.manager.handle_timeout(cx.now) {
             Some(ManagedBy::Service) if cx.manager.is_reachable => self.use_service(cx),
             Some(ManagedBy::Sender) => {
-                cx.manager.record_lost(self.group);
+                cx.manager.lost.insert(self.group);
                 self.use_local_manager(cx);
                 self.manager.retry_later(cx.now);
             }
@@ -309,7 +299,6 @@ impl Receivers {
         self.managed_by() != before
     }
 
-    /// Returns when [`Receivers::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Time {
         self.manager.poll_timeout().min(self.send_at.unwrap_or(Time::MAX))
     }
@@ -320,7 +309,6 @@ impl Receivers {
         self.records.values().filter(|record| record.has_all_before(end)).count()
     }
 
-    /// Handles a report.
     pub(super) fn on_report(
         &mut self,
         cx: &mut Context<'_>,
@@ -361,50 +349,36 @@ impl Receivers {
         has_place
     }
 
-    /// Returns the first packet that a receiver lacks, according to its report.
     pub(super) fn reported_next(&self, node: NodeId, report: &Report) -> u64 {
         self.records.get(&node).map_or(report.next, |record| record.reported_next(report))
     }
 
-    /// Returns `true` if all receivers have taken their places.
     pub(crate) fn are_settled(&self) -> bool {
         let mut current = self.records.values().filter(|record| record.is_current());
         !self.manager.is_waiting() && current.all(|record| record.untaken().is_none())
     }
 
-    /// Returns the receivers for which the others wait.
     pub(super) fn current(&self) -> impl Iterator<Item = (NodeId, &ReceiverState)> {
         self.all().filter(|(_, state)| state.evicted_at.is_none())
     }
 
     /// Returns all receivers, including evicted ones.
     pub(crate) fn all(&self) -> impl Iterator<Item = (NodeId, &ReceiverState)> {
-        self.records.iter().map(|(node, record)| (*node, record.state()))
+        self.records.iter().map(|(node, record)| (*node, &record.state))
     }
 
     pub(super) fn get(&self, node: NodeId) -> Option<&ReceiverState> {
-        self.records.get(&node).map(Record::state)
+        self.records.get(&node).map(|record| &record.state)
     }
 
-    pub(super) fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    pub(super) fn children(&self) -> &[NodeId] {
-        &self.children
-    }
-
-    /// Returns the multicast tree. Returns `None` if the membership service manages the multicast.
     pub(crate) fn tree(&self) -> Option<&MulticastTree> {
         self.manager.tree()
     }
 
-    /// Returns the relay tree of the receivers that multicast does not reach.
     pub(crate) fn relay_tree(&self) -> &RelayTree {
-        self.relays.tree()
+        &self.relays.tree
     }
 
-    /// Returns the destinations of data from the sender.
     pub(crate) fn hops(&self) -> Hops<'_> {
         self.relays.hops()
     }
@@ -415,7 +389,6 @@ impl Receivers {
         self.records.values_mut().for_each(|record| record.make_up_for_stop(now, stopped_for));
     }
 
-    /// Returns the interval between reports of each receiver.
     pub(super) fn report_interval(&self, config: &Config) -> Duration {
         config.report_interval(self.records.len() as u32)
     }
@@ -430,11 +403,11 @@ impl Receivers {
     pub(super) fn check(&self, base: u64) {
         for (node, record) in &self.records {
             let is_current = record.is_current();
-            assert!(record.place().is_none() || is_current, "{node} has a place and is out");
-            assert!(!is_current || record.state().next >= base, "{node} lacks what is not kept");
-            let relays = record.place().map_or(&[][..], |place| &place.relays);
-            assert_eq!(relays, self.relays.children(*node), "{node} passes on to others");
+            assert!(record.place.is_none() || is_current, "{node} has a place and is out");
+            assert!(!is_current || record.state.next >= base, "{node} lacks what is not kept");
+            let relays = record.place.as_ref().map_or(&[][..], |place| &place.relays);
+            assert_eq!(relays, self.relays.tree.children(*node), "{node} passes on to others");
         }
-        self.relays.check();
+        self.relays.tree.check();
     }
 }

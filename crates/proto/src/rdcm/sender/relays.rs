@@ -9,29 +9,24 @@ use super::super::topology::Vertex;
 use super::relay_tree::{Moved, RelayTree};
 use crate::{Hops, NodeId, Rng, Time};
 
-/// The relay tree of a stream, and the moves of its receivers.
 #[derive(Debug)]
 pub(super) struct Relays {
-    tree: RelayTree,
+    pub(super) tree: RelayTree,
     /// `true` if multicast reaches a receiver, or if there are no receivers.
     is_multicast: bool,
-    /// When a receiver may next be moved in the tree.
     move_at: Time,
     /// Number of recent moves to a position with receivers below it.
     rough_moves: u32,
-    /// When the next such move is allowed.
     rough_move_at: Time,
 }
 
 impl Relays {
-    /// Creates an empty tree, in which the sender and each receiver have up to `degree` children.
     pub(super) fn new(degree: usize) -> Self {
         let (move_at, rough_move_at) = (Time::ZERO, Time::ZERO);
         let tree = RelayTree::new(degree);
         Self { tree, is_multicast: true, move_at, rough_moves: 0, rough_move_at }
     }
 
-    /// Sets the receivers with their racks, and which of them multicast does not reach.
     pub(super) fn arrange(
         &mut self,
         placed: impl Iterator<Item = (NodeId, Vertex)>,
@@ -74,22 +69,9 @@ impl Relays {
         true
     }
 
-    pub(super) fn tree(&self) -> &RelayTree {
-        &self.tree
-    }
-
-    /// Returns the receivers to which a receiver relays.
-    pub(super) fn children(&self, node: NodeId) -> &[NodeId] {
-        self.tree.children(node)
-    }
-
     /// Returns the destinations of data from the sender.
     pub(super) fn hops(&self) -> Hops<'_> {
         Hops { by_multicast: self.is_multicast, relays: self.tree.roots() }
-    }
-
-    pub(super) fn check(&self) {
-        self.tree.check();
     }
 }
 

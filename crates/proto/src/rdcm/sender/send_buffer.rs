@@ -9,15 +9,14 @@ use super::super::config::Config;
 use super::super::packet::Fragment;
 use crate::GroupId;
 
-/// The packets that a sender keeps.
 #[derive(Debug)]
 pub(super) struct SendBuffer {
     /// Packets that are kept, from `base` on.
     kept: VecDeque<Fragment>,
-    base: u64,
-    bytes: usize,
+    pub(super) base: u64,
+    pub(super) bytes: usize,
     /// Number of the next packet to multicast.
-    next: u64,
+    pub(super) next: u64,
 }
 
 impl SendBuffer {
@@ -42,20 +41,10 @@ impl SendBuffer {
         Some(first)
     }
 
-    pub(super) fn base(&self) -> u64 {
-        self.base
-    }
-
-    pub(super) fn next(&self) -> u64 {
-        self.next
-    }
-
-    /// Returns the number after the last packet that is kept.
     pub(super) fn end(&self) -> u64 {
         self.base + self.kept.len() as u64
     }
 
-    /// Returns `true` if a packet waits for its multicast.
     pub(super) fn has_unsent(&self) -> bool {
         self.next < self.end()
     }
@@ -94,10 +83,6 @@ impl SendBuffer {
             self.bytes -= fragment.buffered_bytes();
             self.base += 1;
         }
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(super) fn check(&self, config: &Config, group: GroupId) {

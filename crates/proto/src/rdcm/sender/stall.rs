@@ -6,7 +6,6 @@ use core::time::Duration;
 use super::receiver_record::ReceiverState;
 use crate::{NodeId, Time};
 
-/// The receiver that stalls the others, and since when.
 #[derive(Debug, Default)]
 pub(super) struct StallDetector(Option<(NodeId, Time)>);
 

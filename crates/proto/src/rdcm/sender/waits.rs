@@ -15,19 +15,14 @@ use super::super::slowest::LONGEST_WAIT;
 use super::receiver_record::ReceiverState;
 use crate::{NodeId, Time};
 
-/// The sender's waits for its receivers.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    /// Start of the current wait.
     waits_since: Option<Time>,
-    /// Receivers that cause the current wait.
     suspects: Vec<NodeId>,
-    /// When suspects are next determined.
     search_at: Time,
     receivers: BTreeMap<NodeId, Recent>,
 }
 
-/// Waits for one receiver.
 #[derive(Debug)]
 struct Recent {
     since: Time,
@@ -36,7 +31,6 @@ struct Recent {
     reported_at: Option<Time>,
 }
 
-/// Sum of the waits for a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delay {
     pub(super) node: NodeId,
@@ -44,7 +38,6 @@ pub(super) struct Delay {
     pub(super) total: Duration,
     /// Time for which the others waited for it, within [`LATELY`].
     pub(super) lately: Duration,
-    /// Start of the first wait for it.
     pub(super) since: Time,
     /// `true` if the application is to be notified of it now.
     pub(super) is_news: bool,
@@ -135,7 +128,6 @@ impl Waits {
         delays
     }
 
-    /// Records that the application was notified of a receiver.
     pub(super) fn on_reported(&mut self, now: Time, node: NodeId) {
         if let Some(recent) = self.receivers.get_mut(&node) {
             recent.reported_at = Some(now);

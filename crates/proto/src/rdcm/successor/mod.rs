@@ -19,18 +19,15 @@ use crate::{NodeId, Time, Timers};
 mod in_flight;
 mod round_trip;
 
-/// A successor for which a receiver repairs in one ring.
 #[derive(Debug)]
 pub(super) struct Successor {
-    /// Id of the successor.
     pub(super) node: NodeId,
-    /// Ring that both are in.
     pub(super) ring: u32,
-    has: SackSet,
+    pub(super) has: SackSet,
     /// Number below which all packets that it lacks are known.
     known_to: u64,
     /// Time from the arrival of a packet here to its acknowledgment.
-    round_trip: RoundTrip,
+    pub(super) round_trip: RoundTrip,
     /// Packets of which nothing is known, with their arrival here, the oldest first.
     unknown: VecDeque<(Time, u64)>,
     /// Packets that it lacks and that are not in flight, with the time at which each is to be sent.
@@ -38,7 +35,7 @@ pub(super) struct Successor {
     in_flight: InFlight,
     heard_at: Time,
     /// `true` if it was silent at the last check, and was not heard since.
-    is_given_up: bool,
+    pub(super) is_given_up: bool,
     watch: Watch,
     /// Set if another receiver serves it by now.
     lingering: Option<Lingering>,
@@ -69,7 +66,6 @@ struct Lingering {
     at_most: Time,
 }
 
-/// Times for which a receiver waits for its successors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RepairTiming {
     /// Time before a packet that a successor is known to lack is sent to it.
@@ -124,22 +120,15 @@ impl Successor {
         }
     }
 
-    /// Returns the round-trip time of its acknowledgments.
-    pub(super) fn round_trip(&self) -> &RoundTrip {
-        &self.round_trip
-    }
-
     /// Records that it has nothing left to acknowledge, so that its silence means nothing.
     pub(super) fn expect_no_ack(&mut self) {
         self.round_trip.forget_probe();
     }
 
-    /// Excludes a time for which this node stood still from its silence.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         self.heard_at = now.min(self.heard_at + stopped_for);
     }
 
-    /// Returns `true` if it has a packet.
     pub(super) fn has(&self, number: u64) -> bool {
         self.has.contains(number)
     }
@@ -150,12 +139,6 @@ impl Successor {
         Some(at_most.min(self.heard_at + after))
     }
 
-    /// Returns the first packet from `from` on that it lacks.
-    pub(super) fn next_from(&self, from: u64) -> u64 {
-        self.has.next_from(from)
-    }
-
-    /// Serves it in places of `epoch`.
     pub(super) fn serve(&mut self, epoch: u32) {
         (self.epoch, self.released_from) = (epoch, None);
     }
@@ -182,7 +165,6 @@ impl Successor {
         }
     }
 
-    /// Returns `true` if it needs nothing from this receiver any more.
     pub(super) fn is_released(&self) -> bool {
         self.lingering.is_some() && self.has.next() == u64::MAX
     }
@@ -227,7 +209,6 @@ impl Successor {
         fresh
     }
 
-    /// Records that it has a packet that it has not acknowledged yet.
     pub(super) fn record_has(&mut self, number: u64) {
         self.has.insert(number);
         self.in_flight.forget(number);
@@ -240,7 +221,6 @@ impl Successor {
         }
     }
 
-    /// Returns a packet to send to it now.
     pub(super) fn poll_repair(
         &mut self,
         now: Time,
@@ -289,7 +269,6 @@ impl Successor {
         number
     }
 
-    /// Returns when [`Successor::poll_repair`] is to be called.
     pub(super) fn next_repair(&mut self, timing: &RepairTiming) -> Option<Time> {
         let timing = self.adapted(timing);
         self.drop_known();
@@ -336,11 +315,6 @@ impl Successor {
         self.is_given_up = self.is_silent(now, gone_after);
     }
 
-    /// Returns `true` if nothing is kept for it.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.is_given_up
-    }
-
     /// Returns `true` if the tree has not reached it for the time `cut_after`, but has reached its
     /// predecessor, which got `own_by_tree` packets through it. The measurement then starts again.
     pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
@@ -375,7 +349,6 @@ impl Successor {
         }
     }
 
-    /// Returns `true` if a packet that it lacks will be sent to it.
     pub(super) fn will_repair(&self, number: u64) -> bool {
         self.is_known_missing(number) || self.unknown.iter().any(|(_, it)| *it == number)
     }
