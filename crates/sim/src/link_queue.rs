@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use carom_proto::loss::{Loss, LossInjector};
+use carom_proto::loss::LossInjector;
 use carom_proto::{Class, Rng, Time};
 
 use crate::counters::PerClass;
@@ -58,9 +58,9 @@ pub(crate) struct Load {
 #[derive(Debug)]
 pub(crate) struct LinkState {
     busy_until: Time,
-    loss: LossInjector,
+    pub(crate) loss: LossInjector,
     flows: Vec<Flow>,
-    traffic: Traffic,
+    pub(crate) traffic: Traffic,
     pub(crate) is_dead: bool,
 }
 
@@ -129,10 +129,6 @@ impl LinkState {
         }
     }
 
-    pub(crate) fn set_loss(&mut self, loss: Loss, seed: u64) {
-        self.loss = LossInjector::new(loss, seed);
-    }
-
     /// Sends a datagram into the link at `now`. For links with a bandwidth limit, calls must be in
     /// order of time. A lost datagram uses no bandwidth, like one that finds the queue full.
     pub(crate) fn cross(&mut self, now: Time, load: Load, link: &Link, rng: &mut Rng) -> Crossing {
@@ -157,11 +153,6 @@ impl LinkState {
         }
         self.traffic.count(load);
         Crossing::Arrives(leaves + link.latency(rng))
-    }
-
-    /// Counts a datagram that has crossed the shared cable which this link leads to.
-    pub(crate) fn count(&mut self, load: Load) {
-        self.traffic.count(load);
     }
 
     pub(crate) fn traffic(&mut self, now: Time, link: &Link) -> &Traffic {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use carom_proto::loss::Loss;
+use carom_proto::loss::{Loss, LossInjector};
 use carom_proto::{GroupId, IdMap, Rng, Time};
 
 use crate::ethernet::{Cable, Frame, transmission_time};
@@ -16,7 +16,7 @@ use crate::tree::{Goal, Tree, Version};
 
 /// State of the links, and the subscribers of each group.
 pub struct Network {
-    topology: Topology,
+    pub(crate) topology: Topology,
     links: Vec<LinkState>,
     cables: Vec<Cable>,
     /// Routes by source node, computed when the source first sends.
@@ -69,18 +69,14 @@ pub(crate) enum Onward {
 impl Network {
     pub(crate) fn new(topology: Topology, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let edges = topology.edges().iter();
+        let edges = topology.links.iter();
         let links = edges.map(|edge| LinkState::new(&edge.link, rng.next_u64())).collect();
-        let cables = topology.cables().iter();
+        let cables = topology.cables.iter();
         let cables = cables.map(|ethernet| Cable::new(*ethernet, topology.hosts())).collect();
         let routes = vec![None; topology.hosts() as usize];
         let (groups, trees) = (IdMap::new(rng.next_u64()), IdMap::new(rng.next_u64()));
         let (set_trees, deaf) = (BTreeMap::new(), BTreeSet::new());
         Self { topology, links, cables, routes, groups, trees, set_trees, deaf, ways: 0, rng }
-    }
-
-    pub(crate) fn topology(&self) -> &Topology {
-        &self.topology
     }
 
     pub(crate) fn subscribe(&mut self, host: HostIx, group: GroupId) {
@@ -152,7 +148,7 @@ impl Network {
 
     pub(crate) fn set_loss(&mut self, loss: Loss, seed: u64) {
         let mut rng = Rng::new(seed);
-        self.links.iter_mut().for_each(|link| link.set_loss(loss, rng.next_u64()));
+        self.links.iter_mut().for_each(|link| link.loss = LossInjector::new(loss, rng.next_u64()));
     }
 
     /// Adds a flow of background datagrams to the link from one place to another. They have no
@@ -163,7 +159,7 @@ impl Network {
     pub fn add_background(&mut self, from: Place, to: Place, flow: Background) {
         let links = self.topology.links_from(from, to);
         let link = *links.first().unwrap_or_else(|| panic!("no link from {from:?} to {to:?}"));
-        let limit = self.topology.edges()[link as usize].link.bandwidth;
+        let limit = self.topology.links[link as usize].link.bandwidth;
         assert!(limit.is_some(), "a flow needs a link with a bandwidth");
         let seed = self.rng.next_u64();
         self.links[link as usize].add_flow(flow, seed);
@@ -175,7 +171,7 @@ impl Network {
         now: Time,
     ) -> impl Iterator<Item = (Place, Place, &Traffic)> + use<'_> {
         let (topology, links) = (&self.topology, &mut self.links);
-        let edges = topology.edges().iter().zip(links);
+        let edges = topology.links.iter().zip(links);
         edges.map(move |(edge, state)| {
             let (from, to) = (topology.place(edge.tail), topology.place(edge.head));
             (from, to, state.traffic(now, &edge.link))
@@ -212,7 +208,7 @@ impl Network {
             Hop::Link(branch) => branch..branch + 1,
             Hop::PastCable(branch) => {
                 let branch = &tree.branches[branch as usize];
-                self.links[branch.link as usize].count(load);
+                self.links[branch.link as usize].traffic.count(load);
                 branch.children.clone()
             }
         };
@@ -228,7 +224,7 @@ impl Network {
         frame: Frame,
     ) -> Option<(CableIx, Option<Time>)> {
         let link = tree.branches[frame.branch as usize].link;
-        let edge = &self.topology.edges()[link as usize];
+        let edge = &self.topology.links[link as usize];
         let number = edge.cable.expect("its branch leads over a shared cable");
         let cable = &mut self.cables[number as usize];
         cable.wait(edge.tail, frame).then(|| (number, cable.begin(now)))
@@ -257,9 +253,9 @@ impl Network {
         let (topology, routes) = (&self.topology, self.routes_of(from));
         let (mut node, mut latency) = (to.0, Duration::ZERO);
         while node != from.0 {
-            let edge = &topology.edges().get(routes[node as usize] as usize)?;
+            let edge = &topology.links.get(routes[node as usize] as usize)?;
             let link = &edge.link;
-            let cable = edge.cable.map(|cable| &topology.cables()[cable as usize]);
+            let cable = edge.cable.map(|cable| &topology.cables[cable as usize]);
             let bandwidth = cable.map(|ethernet| ethernet.bits_per_second).or(link.bandwidth);
             let sending = bandwidth.map(|bandwidth| transmission_time(bytes, bandwidth));
             latency += link.latency(rng) + sending.unwrap_or_default();
@@ -281,7 +277,7 @@ impl Network {
     ) {
         for number in branches {
             let branch = &tree.branches[number as usize];
-            let edge = &self.topology.edges()[branch.link as usize];
+            let edge = &self.topology.links[branch.link as usize];
             let (link, is_shared) = (&edge.link, edge.cable.is_some());
             if (link.bandwidth.is_some() || is_shared) && at > now {
                 onward(Onward::Queue(at, number));
@@ -310,7 +306,7 @@ impl Network {
     /// each receiver.
     fn build_tree(&mut self, source: HostIx, goal: Goal, version: Version) -> Tree {
         self.find_routes(source);
-        let (edges, routes) = (self.topology.edges(), self.routes_of(source));
+        let (edges, routes) = (&self.topology.links, self.routes_of(source));
         let receivers: Vec<HostIx> = match goal {
             Goal::Host(host) => vec![host],
             Goal::Group(group) => self.groups.get(&group).map_or(Vec::new(), |it| it.hosts.clone()),

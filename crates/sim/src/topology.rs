@@ -49,8 +49,8 @@ pub struct Topology {
     hosts_forward: bool,
     /// `true` if hosts choose differently among paths of equal length.
     spreads_routes: bool,
-    links: Vec<Edge>,
-    cables: Vec<Ethernet>,
+    pub(crate) links: Vec<Edge>,
+    pub(crate) cables: Vec<Ethernet>,
     /// Outgoing links of each node, in the order in which they were connected.
     leaving: Vec<Vec<LinkIx>>,
 }
@@ -250,14 +250,6 @@ impl Topology {
         node < self.hosts
     }
 
-    pub(crate) fn edges(&self) -> &[Edge] {
-        &self.links
-    }
-
-    pub(crate) fn cables(&self) -> &[Ethernet] {
-        &self.cables
-    }
-
     /// Returns the link over which each node is reached from `source` by usable links, or
     /// [`NO_LINK`] for the source itself and for unreachable nodes.
     pub(crate) fn routes_from(
@@ -348,7 +340,7 @@ mod tests {
         topology.connect(Place::Switch(1), Place::Host(2), link);
         let routes = topology.routes_from(0, |_| true);
         assert_eq!(routes[1], 0, "the cable between the two");
-        assert_eq!(topology.edges()[routes[2] as usize].tail, 4, "by way of the switches");
+        assert_eq!(topology.links[routes[2] as usize].tail, 4, "by way of the switches");
         assert_eq!(routes[0], NO_LINK);
     }
 

@@ -12,17 +12,17 @@ use crate::faults::{Disturbance, corrupt};
 use crate::ids::{CableIx, HostIx, PacketIx};
 use crate::link_queue::Load;
 use crate::network::{Hop, Network, Onward};
-use crate::packets::{Packet, Packets};
+use crate::packets::Packets;
 use crate::topology::Topology;
 use crate::trace::{Captured, Trace};
 use crate::tree::Goal;
 
 pub(super) struct Delivery {
     pub(super) network: Network,
-    packets: Packets,
+    pub(super) packets: Packets,
     pub(super) disturbance: Disturbance,
     /// Source of the disturbances, and of the seeds of new loss models.
-    rng: Rng,
+    pub(super) rng: Rng,
     pub(super) eavesdropper: Eavesdropper,
     trace: Option<Trace>,
     onwards: Vec<Onward>,
@@ -42,33 +42,15 @@ impl Delivery {
     }
 
     pub(super) fn trace_to(&mut self, out: Box<dyn Write + Send>) {
-        self.trace = Some(Trace::new(out, self.network.topology().hosts()));
+        self.trace = Some(Trace::new(out, self.network.topology.hosts()));
     }
 
     pub(super) fn end_trace(&mut self) -> io::Result<()> {
         self.trace.take().map_or(Ok(()), Trace::finish)
     }
 
-    pub(super) fn in_flight(&self) -> usize {
-        self.packets.len()
-    }
-
-    pub(super) fn packet(&self, number: PacketIx) -> &Packet {
-        self.packets.get(number)
-    }
-
-    /// Removes a datagram that has reached its host, or was dropped there.
-    pub(super) fn release(&mut self, number: PacketIx) {
-        self.packets.release(number);
-    }
-
-    /// Draws the seed of a loss model.
-    pub(super) fn draw_seed(&mut self) -> u64 {
-        self.rng.next_u64()
-    }
-
     pub(super) fn set_link_loss(&mut self, loss: Loss) {
-        let seed = self.draw_seed();
+        let seed = self.rng.next_u64();
         self.network.set_loss(loss, seed);
     }
 

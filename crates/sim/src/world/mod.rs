@@ -83,7 +83,7 @@ impl<M: Machine> World<M> {
 
     /// Returns the topology.
     pub fn topology(&self) -> &Topology {
-        self.delivery.network.topology()
+        &self.delivery.network.topology
     }
 
     /// Returns the counters of the network's traffic so far.
@@ -93,7 +93,7 @@ impl<M: Machine> World<M> {
 
     /// Returns the number of datagrams in flight.
     pub fn in_flight(&self) -> usize {
-        self.delivery.in_flight()
+        self.delivery.packets.len()
     }
 
     /// Returns a hash of everything that has happened, or 0 unless [`WorldConfig::hashes_history`]
@@ -163,7 +163,7 @@ impl<M: Machine> World<M> {
             self.delivery.network.unsubscribe(host, group);
         }
         self.cx.counters.nobody_there += waiting.len() as u64;
-        waiting.into_iter().for_each(|packet| self.delivery.release(packet));
+        waiting.into_iter().for_each(|packet| self.delivery.packets.release(packet));
         for number in held {
             self.commands.take(number);
             self.cx.counters.commands_missed += 1;
@@ -256,7 +256,7 @@ impl<M: Machine> World<M> {
             Fault::MendLink(a, b) => self.delivery.network.set_dead(*a, *b, false),
             Fault::Disturb(disturbance) => self.delivery.disturbance = *disturbance,
             Fault::Loss(host, loss) => {
-                let seed = self.delivery.draw_seed();
+                let seed = self.delivery.rng.next_u64();
                 self.hosts[*host].loss = LossInjector::new(*loss, seed);
             }
             Fault::LinkLoss(loss) => self.delivery.set_link_loss(*loss),
@@ -381,16 +381,16 @@ impl<M: Machine> World<M> {
     }
 
     fn on_arrival(&mut self, ix: HostIx, number: PacketIx) {
-        let packet = self.delivery.packet(number);
+        let packet = self.delivery.packets.get(number);
         let (source, class) = (packet.source, packet.class);
         let fate = self.hosts.refusal(&mut self.cx, source, class, ix);
         self.delivery.capture(self.cx.now, ix, number, false, fate);
         if fate.is_some() {
-            self.delivery.release(number);
+            self.delivery.packets.release(number);
         } else if self.hosts[ix].is_busy() {
             if let Some(victim) = self.hosts[ix].wait(number) {
                 self.cx.counters.buffer_full += 1;
-                self.delivery.release(victim);
+                self.delivery.packets.release(victim);
             }
             self.hosts.serve_next(&mut self.cx, ix);
         } else {
@@ -399,7 +399,7 @@ impl<M: Machine> World<M> {
     }
 
     fn deliver(&mut self, ix: HostIx, number: PacketIx) {
-        let packet = self.delivery.packet(number);
+        let packet = self.delivery.packets.get(number);
         self.cx.counters.delivered.add(packet.class, packet.bytes.len());
         self.cx.note(Kind::Delivered, ix, &packet.bytes);
         let host = &mut self.hosts[ix];
@@ -407,7 +407,7 @@ impl<M: Machine> World<M> {
             let local = host.clock.show(self.cx.now);
             tenant.machine.handle_datagram(local, packet.source.endpoint(), &packet.bytes);
         }
-        self.delivery.release(number);
+        self.delivery.packets.release(number);
         self.drain(ix);
     }
 
