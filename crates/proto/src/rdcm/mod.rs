@@ -233,7 +233,7 @@ impl Rdcm {
     /// Returns the location of the manager of this node's stream in a group. Returns `None` if it
     /// sends nothing there.
     pub fn managed_by(&self, group: GroupId) -> Option<ManagedBy> {
-        Some(self.sender_in(group)?.receivers.managed_by())
+        Some(self.sender_in(group)?.receivers.manager.managed_by())
     }
 
     /// Returns the counters.
@@ -250,13 +250,13 @@ impl Rdcm {
     /// Returns the multicast tree of this node's stream in a group. Returns `None` if it sends
     /// nothing there, or if the membership service manages the multicast.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
-        self.sender_in(group)?.receivers.tree()
+        self.sender_in(group)?.receivers.manager.tree()
     }
 
     /// Returns the relay tree of this node's stream in a group. Returns `None` if it sends nothing
     /// there.
     pub fn relays(&self, group: GroupId) -> Option<&RelayTree> {
-        Some(self.sender_in(group)?.receivers.relay_tree())
+        Some(&self.sender_in(group)?.receivers.relays.tree)
     }
 
     /// Returns the receivers of this node's stream in a group, with their progress.

@@ -54,12 +54,10 @@ fn hear_at(engine: &mut Rdcm, now: Time, stream: u32, from: NodeId, packet: &Pac
     engine.check();
 }
 
-/// Packet with the place of the only receiver.
 fn place() -> Packet {
     Packet::Place { receiver: NodeId(2), place: alone() }
 }
 
-/// Place of the only receiver.
 fn alone() -> Place {
     let node = NodeId(2);
     let leaf = Seat { ring: 7, predecessor: node, successor: node, parent: SENDER };

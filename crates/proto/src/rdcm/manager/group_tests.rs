@@ -7,7 +7,6 @@ use proptest::prelude::{Strategy, any};
 use super::super::topology::{Topology, Vertex};
 use crate::Rng;
 
-/// A sender and at least two receivers.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) topology: Topology,
@@ -15,7 +14,6 @@ pub(super) struct Group {
     pub(super) receivers: BTreeSet<Vertex>,
 }
 
-/// Generates a group on any of the topologies.
 pub(super) fn any_group() -> impl Strategy<Value = Group> {
     (0..7_u8, any::<u64>(), 0.0..1.0_f64).prop_map(|(kind, seed, share)| {
         let topology = match kind {

@@ -21,7 +21,6 @@ pub struct Overlay {
     pub rings: BTreeMap<Vertex, OverlayRing>,
 }
 
-/// Position of a receiver in one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     pub ring: Vertex,
@@ -29,7 +28,6 @@ pub struct Seat {
     pub predecessor: Vertex,
     /// Receiver for which it repairs. It is the receiver itself if it is alone.
     pub successor: Vertex,
-    /// Overlay parent of the ring.
     pub parent: Vertex,
 }
 

@@ -12,7 +12,6 @@ fn tree_of(group: &Group) -> MulticastTree {
     MulticastTree::shortest(&group.topology, &dead, group.sender, &group.receivers).0
 }
 
-/// Receivers at and below a vertex.
 fn below(tree: &MulticastTree, vertex: Vertex) -> BTreeSet<Vertex> {
     let mut found: BTreeSet<Vertex> =
         tree.children(vertex).flat_map(|child| below(tree, child)).collect();

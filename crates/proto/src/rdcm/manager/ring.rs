@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::super::topology::Vertex;
 
-/// The ring of a branching vertex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlayRing {
     /// Number of branching vertices on the longest path from here to a receiver, including this
@@ -110,7 +109,6 @@ impl<'a> Order<'a> {
         order
     }
 
-    /// Returns the number of receivers below a member's branch.
     fn below(&self, member: &RingMember) -> usize {
         if member.is_leaf { 1 } else { self.receivers[&member.branch] }
     }

@@ -32,7 +32,6 @@ pub struct LinkTiming {
     pub settle: Duration,
 }
 
-/// State of one group.
 #[derive(Debug)]
 struct ManagedGroup {
     receivers: BTreeSet<Vertex>,

@@ -23,7 +23,6 @@ fn decode(datagram: &[u8]) -> Result<Packet, DecodeError> {
     Packet::decode(&header, body)
 }
 
-/// Datagram after the header.
 fn body(packet: &Packet) -> Vec<u8> {
     encode(packet).split_off(HEADER_BYTES)
 }

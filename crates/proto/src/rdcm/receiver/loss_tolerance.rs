@@ -14,7 +14,6 @@ const SPAN: u32 = 1000;
 const CHANCE: f64 = 4.0;
 
 impl LossTolerance {
-    /// Creates a tolerance for this share of losses.
     pub(super) fn new(share: f64) -> Self {
         Self { share, arrived: 0, lost: 0 }
     }

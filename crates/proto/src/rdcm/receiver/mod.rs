@@ -55,7 +55,6 @@ pub(super) struct Receiver {
     feedback: Feedback,
     requests: RepairRequests,
     relays: RelayQueue,
-    /// When successors, children and the sender are next checked for silence.
     watch_at: Time,
 }
 

@@ -24,7 +24,6 @@ struct Open {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Whole {
-    /// Number of its first packet.
     pub(super) first: u64,
     pub(super) payload: Bytes,
     /// Node that sent the last repair in the message, if there was one.
@@ -66,7 +65,6 @@ impl Reassembly {
     pub(super) fn begun_at(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.first)
     }
-    /// Returns the bytes of the incomplete message.
     pub(super) fn held_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.bytes.len())
     }

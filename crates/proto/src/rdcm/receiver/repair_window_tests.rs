@@ -49,7 +49,6 @@ fn window_of(packets: u64, successors: &[(u32, NodeId)], has_children: bool) -> 
     window
 }
 
-/// All repairs that are due.
 fn repairs(window: &mut RepairWindow, ms: u64) -> Vec<(NodeId, u64)> {
     core::iter::from_fn(|| window.poll_repair(at(ms))).collect()
 }

@@ -99,7 +99,6 @@ impl Children {
         is_reduced
     }
 
-    /// Returns a packet to multicast again, because no child has it.
     pub(super) fn poll_repair(
         &mut self,
         now: Time,

@@ -92,7 +92,6 @@ impl Farewells {
     }
 }
 
-/// Maximum number of streams whose ends are sent.
 const MAX_STREAMS: usize = 8;
 /// Maximum number of receivers that are remembered as having acknowledged one end.
 const MAX_ACKNOWLEDGED: usize = 4096;

@@ -17,7 +17,7 @@ use super::super::manager::{LinkTiming, ManagerError, MulticastManager, PlaceCha
 use crate::{GroupId, NodeId, Time};
 
 #[derive(Debug)]
-pub(super) struct ManagerClient {
+pub(crate) struct ManagerClient {
     group: GroupId,
     at: Location,
     /// Highest epoch that was assigned.
@@ -69,7 +69,7 @@ impl ManagerClient {
         Ok(client)
     }
 
-    pub(super) fn managed_by(&self) -> ManagedBy {
+    pub(crate) fn managed_by(&self) -> ManagedBy {
         match self.at {
             Location::Local(_) => ManagedBy::Sender,
             Location::Service(_) => ManagedBy::Service,
@@ -80,7 +80,7 @@ impl ManagerClient {
         matches!(&self.at, Location::Service(Opening { answer_by: Some(_), .. }))
     }
 
-    pub(super) fn tree(&self) -> Option<&MulticastTree> {
+    pub(crate) fn tree(&self) -> Option<&MulticastTree> {
         match &self.at {
             Location::Local(manager) => manager.tree(self.group),
             Location::Service(_) => None,

@@ -51,7 +51,6 @@ fn network() -> Network {
 }
 
 impl Sender {
-    /// Creates a sender in a group of its own. Its own network is unknown.
     fn new(id: u64, receivers: &[u64]) -> Self {
         let (group, id) = (GroupId(100 + id as u32), NodeId(id));
         let mut engine = Rdcm::new(id, Config::default(), 7);
@@ -69,13 +68,8 @@ impl Sender {
         self.drain();
     }
 
-    fn reach(&mut self) {
-        self.engine.handle_manager(self.now, &ManagerNews::Reached);
-        self.drain();
-    }
-
-    fn lose(&mut self) {
-        self.engine.handle_manager(self.now, &ManagerNews::Lost);
+    fn hear_manager(&mut self, news: &ManagerNews) {
+        self.engine.handle_manager(self.now, news);
         self.drain();
     }
 
@@ -145,7 +139,6 @@ impl Sender {
     }
 }
 
-/// Delivers requests and answers until there are none.
 fn carry(service: &mut ManagerService, senders: &mut [&mut Sender]) {
     loop {
         let mut is_quiet = true;
@@ -159,9 +152,7 @@ fn carry(service: &mut ManagerService, senders: &mut [&mut Sender]) {
         while let Some((to, answer)) = service.poll_answer() {
             is_quiet = false;
             for sender in senders.iter_mut().filter(|sender| sender.id == to) {
-                let news = ManagerNews::Answered(answer.clone());
-                sender.engine.handle_manager(sender.now, &news);
-                sender.drain();
+                sender.hear_manager(&ManagerNews::Answered(answer.clone()));
             }
         }
         if is_quiet {
@@ -174,7 +165,7 @@ fn carry(service: &mut ManagerService, senders: &mut [&mut Sender]) {
 fn sender_announces_the_places_given_by_the_service() {
     let mut service = ManagerService::new(network(), 1);
     let mut sender = Sender::new(1, &[2, 4, 5]);
-    sender.reach();
+    sender.hear_manager(&ManagerNews::Reached);
     sender.send();
     assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
     assert!(sender.places.is_empty(), "nobody is told before the service has answered");
@@ -203,13 +194,13 @@ fn sender_announces_the_places_given_by_the_service() {
 fn sender_that_loses_the_service_returns_with_higher_epochs() {
     let mut service = ManagerService::new(network(), 2);
     let mut sender = Sender::new(1, &[2, 3, 4, 5]);
-    sender.reach();
+    sender.hear_manager(&ManagerNews::Reached);
     sender.send();
     carry(&mut service, &mut [&mut sender]);
     let told = sender.epochs();
     // Requests that are made before the loss is noticed are not answered.
     sender.change(6, ViewChangeKind::Joined);
-    sender.lose();
+    sender.hear_manager(&ManagerNews::Lost);
     assert_eq!(sender.managed_by(), Some(ManagedBy::Sender));
     assert_eq!(sender.engine.counters().manager_lost, 1);
     let beside = sender.epochs();
@@ -217,7 +208,7 @@ fn sender_that_loses_the_service_returns_with_higher_epochs() {
     assert!(beside.iter().min() > told.iter().max(), "{beside:?} after {told:?}");
     assert!(sender.engine.tree(sender.group).is_some());
     assert_eq!(sender.requests().len(), 0, "nobody is there to be asked");
-    sender.reach();
+    sender.hear_manager(&ManagerNews::Reached);
     assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
     carry(&mut service, &mut [&mut sender]);
     let again = sender.epochs();
@@ -228,7 +219,7 @@ fn sender_that_loses_the_service_returns_with_higher_epochs() {
 fn late_answers_are_ignored_and_the_service_is_tried_again() {
     let mut service = ManagerService::new(network(), 3);
     let mut sender = Sender::new(1, &[2, 3, 4]);
-    sender.reach();
+    sender.hear_manager(&ManagerNews::Reached);
     sender.send();
     let requests = sender.requests();
     sender.wait(299);
@@ -241,8 +232,7 @@ fn late_answers_are_ignored_and_the_service_is_tried_again() {
     let mut late = 0;
     while let Some((_, answer)) = service.poll_answer() {
         late += 1;
-        sender.engine.handle_manager(sender.now, &ManagerNews::Answered(answer));
-        sender.drain();
+        sender.hear_manager(&ManagerNews::Answered(answer));
     }
     assert_eq!((sender.engine.counters().manager_late, &sender.places), (late, &places));
     carry(&mut service, &mut [&mut sender]);
@@ -259,7 +249,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
     let mut service = ManagerService::new(network(), 4);
     let (mut first, mut second) = (Sender::new(1, &[2, 4, 5]), Sender::new(2, &[3, 5, 6]));
     for sender in [&mut first, &mut second] {
-        sender.reach();
+        sender.hear_manager(&ManagerNews::Reached);
         sender.send();
     }
     carry(&mut service, &mut [&mut first, &mut second]);
@@ -287,7 +277,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
     }
     // A group that is opened now avoids these links as well.
     let mut third = Sender::new(3, &[4, 6]);
-    third.reach();
+    third.hear_manager(&ManagerNews::Reached);
     third.send();
     carry(&mut service, &mut [&mut third]);
     assert!(links(&service, &third).iter().all(|link| !dead.contains(link)));
@@ -298,7 +288,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
 #[test]
 fn refused_sender_continues_alone_and_counts_nonsense() {
     let mut sender = Sender::new(1, &[2, 3]);
-    sender.reach();
+    sender.hear_manager(&ManagerNews::Reached);
     sender.send();
     let request = sender.requests().first().cloned().expect("it opens its group");
     let Request { group, opening, number, .. } = Request::decode(&request).expect("a request");
@@ -306,8 +296,7 @@ fn refused_sender_continues_alone_and_counts_nonsense() {
     assert_eq!(sender.engine.counters().manager_malformed, 1);
     assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
     let refused = Answer { group, opening, number, result: Err(Refusal::NoManager) };
-    sender.engine.handle_manager(sender.now, &ManagerNews::Answered(refused.encode()));
-    sender.drain();
+    sender.hear_manager(&ManagerNews::Answered(refused.encode()));
     assert_eq!(sender.managed_by(), Some(ManagedBy::Sender));
     assert_eq!(sender.places.len(), 2);
     sender.wait(20_000);
@@ -322,7 +311,7 @@ fn relay_tree_is_arranged_without_the_service() {
     let mut service = ManagerService::new(network(), 5);
     let mut sender = Sender::new(1, &[2, 3, 4, 5, 6]);
     sender.engine.set_unreached(sender.now, (2..=6).map(NodeId).collect());
-    sender.reach();
+    sender.hear_manager(&ManagerNews::Reached);
     sender.send();
     carry(&mut service, &mut [&mut sender]);
     let fed = |sender: &Sender| -> Vec<u64> {

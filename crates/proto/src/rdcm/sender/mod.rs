@@ -61,7 +61,6 @@ pub(super) struct Sender {
     confirmations: Confirmations,
     stall: StallDetector,
     waits: Waits,
-    /// When receivers are next checked for silence.
     watch_at: Time,
 }
 
@@ -121,7 +120,6 @@ impl Sender {
         self.on_progress(cx);
     }
 
-    /// Updates the set of overlay children, after places may have changed.
     fn update_children(&mut self, config: &Config) {
         let limit = self.buffer.next + config.initial_window();
         self.children.set(&self.receivers.children, limit);
@@ -161,7 +159,6 @@ impl Sender {
         true
     }
 
-    /// Handles acknowledgments of an overlay child.
     pub(super) fn on_ack(&mut self, cx: &mut Context<'_>, from: NodeId, acks: &[RingAck]) {
         // The sender is the parent in the highest ring of a child, which is the last one in its
         // packet. A joiner acknowledges everything before its first packet, which may not be sent
@@ -220,7 +217,6 @@ impl Sender {
         }
     }
 
-    /// Handles a predecessor's report that a receiver acknowledges nothing.
     pub(super) fn on_silent(&mut self, cx: &mut Context<'_>, successor: NodeId) {
         cx.counters.silences_heard += 1;
         // The predecessor may itself have stood still, or be cut off. The receiver's own reports
@@ -448,7 +444,6 @@ impl Sender {
         due
     }
 
-    /// Returns the bytes of the packets that are kept.
     pub(super) fn held_bytes(&self) -> usize {
         self.buffer.bytes
     }

@@ -109,7 +109,6 @@ impl Record {
         now.since(self.fed_at) < lately
     }
 
-    /// Returns its place, if it has not taken it.
     pub(super) fn untaken(&self) -> Option<&Place> {
         let is_later =
             |place: &&Place| self.taken.is_none_or(|taken| epoch::is_after(place.epoch, taken));
@@ -203,7 +202,6 @@ impl Record {
         report.epoch != epoch::NONE && self.sent.is_some_and(is_near)
     }
 
-    /// Returns `true` if a report is from before it rejoined or was readmitted.
     fn is_outdated(&self, report: &Report) -> bool {
         self.since.is_some_and(|since| epoch::is_after(since, report.epoch))
     }

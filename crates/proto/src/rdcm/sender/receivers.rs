@@ -9,23 +9,21 @@ use super::super::config::Config;
 use super::super::context::Context;
 use super::super::epoch;
 use super::super::manager::messages::{Answer, Refusal};
-use super::super::manager::tree::MulticastTree;
 use super::super::manager::{ManagerError, PlaceChange};
 use super::super::packet::{Packet, Place, Report};
 use super::super::topology::Vertex;
 use super::manager_client::{ManagedBy, ManagerClient, ManagerEvent};
 use super::receiver_record::{EvictionCause, ReceiverState, Record};
-use super::relay_tree::RelayTree;
 use super::relays::Relays;
 use crate::{Event, GroupId, Hops, NodeId, Slow, Time};
 
 #[derive(Debug)]
 pub(crate) struct Receivers {
     group: GroupId,
-    manager: ManagerClient,
+    pub(crate) manager: ManagerClient,
     records: BTreeMap<NodeId, Record>,
     pub(super) children: Vec<NodeId>,
-    relays: Relays,
+    pub(crate) relays: Relays,
     /// Epoch of the latest places. It is independent of the managers' epochs, because relays change
     /// without a manager.
     pub(super) epoch: u32,
@@ -121,7 +119,6 @@ impl Receivers {
         readmit_at.is_some_and(|at| at <= now)
     }
 
-    /// Readmits an evicted receiver, which gets the packets from `first` on.
     pub(super) fn readmit(&mut self, cx: &mut Context<'_>, node: NodeId, first: u64) {
         let Some(record) = self.records.get_mut(&node) else { return };
         record.readmit(cx.now, first, epoch::after(self.epoch));
@@ -162,7 +159,7 @@ impl Receivers {
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         match event {
             ManagerEvent::Reachable => self.use_service(cx),
-            ManagerEvent::Unreachable if self.managed_by() == ManagedBy::Service => {
+            ManagerEvent::Unreachable if self.manager.managed_by() == ManagedBy::Service => {
                 cx.manager.lost.insert(self.group);
                 self.use_local_manager(cx);
             }
@@ -202,7 +199,7 @@ impl Receivers {
     /// Uses the sender's own manager from now on, because the service is unreachable, refuses, or
     /// does not answer.
     fn use_local_manager(&mut self, cx: &mut Context<'_>) {
-        if self.managed_by() == ManagedBy::Service {
+        if self.manager.managed_by() == ManagedBy::Service {
             tracing::warn!(group = %self.group, "continues with a local multicast manager");
             let receivers: Vec<NodeId> = self.current().map(|(node, _)| node).collect();
             self.manager.use_local(cx, &receivers);
@@ -210,16 +207,12 @@ impl Receivers {
         }
     }
 
-    pub(crate) fn managed_by(&self) -> ManagedBy {
-        self.manager.managed_by()
-    }
-
     pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
         self.manager.close(cx);
     }
 
     pub(crate) fn update_places(&mut self, cx: &mut Context<'_>) {
-        if self.managed_by() == ManagedBy::Sender {
+        if self.manager.managed_by() == ManagedBy::Sender {
             let changes = self.manager.poll();
             self.adopt(cx, &changes);
             return;
@@ -283,7 +276,7 @@ impl Receivers {
 
     /// Handles due timers. Returns `true` if another manager is used from now on.
     pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) -> bool {
-        let before = self.managed_by();
+        let before = self.manager.managed_by();
         match self.manager.handle_timeout(cx.now) {
             Some(ManagedBy::Service) if cx.manager.is_reachable => self.use_service(cx),
             Some(ManagedBy::Sender) => {
@@ -296,7 +289,7 @@ impl Receivers {
         if self.send_at.is_some_and(|at| at <= cx.now) {
             self.send_places(cx);
         }
-        self.managed_by() != before
+        self.manager.managed_by() != before
     }
 
     pub(super) fn poll_timeout(&self) -> Time {
@@ -369,14 +362,6 @@ impl Receivers {
 
     pub(super) fn get(&self, node: NodeId) -> Option<&ReceiverState> {
         self.records.get(&node).map(|record| &record.state)
-    }
-
-    pub(crate) fn tree(&self) -> Option<&MulticastTree> {
-        self.manager.tree()
-    }
-
-    pub(crate) fn relay_tree(&self) -> &RelayTree {
-        &self.relays.tree
     }
 
     pub(crate) fn hops(&self) -> Hops<'_> {

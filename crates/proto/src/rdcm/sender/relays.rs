@@ -10,8 +10,8 @@ use super::relay_tree::{Moved, RelayTree};
 use crate::{Hops, NodeId, Rng, Time};
 
 #[derive(Debug)]
-pub(super) struct Relays {
-    pub(super) tree: RelayTree,
+pub(crate) struct Relays {
+    pub(crate) tree: RelayTree,
     /// `true` if multicast reaches a receiver, or if there are no receivers.
     is_multicast: bool,
     move_at: Time,
@@ -69,7 +69,6 @@ impl Relays {
         true
     }
 
-    /// Returns the destinations of data from the sender.
     pub(super) fn hops(&self) -> Hops<'_> {
         Hops { by_multicast: self.is_multicast, relays: self.tree.roots() }
     }

@@ -97,7 +97,6 @@ impl Waits {
         }
     }
 
-    /// Charges a receiver for a wait that ends now.
     pub(super) fn charge(&mut self, now: Time, node: NodeId, wait: Duration) {
         let since = now.before(wait);
         let new = Recent { since, waits: VecDeque::new(), reported_at: None };
