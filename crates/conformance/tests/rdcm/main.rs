@@ -5,7 +5,7 @@ use std::time::Duration;
 use carom_conformance::rdcm::cluster::place;
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::Congestion;
-use carom_proto::{Engine, GroupId, LossCause, SendError, SeqNo};
+use carom_proto::{Engine, LossCause, SendError, SeqNo};
 use carom_sim::{Fault, HostIx};
 
 mod findings;
@@ -95,15 +95,13 @@ fn others_continue_when_a_receiver_is_killed() {
     }
 }
 
-#[test]
-fn numbers_that_applications_see_wrap_around() {
+/// Returns a net in which host 2 has received the rest after it was paused for too long.
+fn with_paused_receiver(first_number: SeqNo) -> Net {
     let hosts = [0, 1, 2, 3, 4];
     let mut setup = Setup::rack(5, 3);
     setup.config.send_bytes = 2 << 20;
     setup.config.rate = Some(200 * MBIT / 8);
-    // The packets that host 2 misses while it is paused lie across the wrap.
-    setup.config.first_number = SeqNo(u32::MAX - 9999);
-    let group = GroupId::of_name(net::NAME);
+    setup.config.first_number = first_number;
     let mut net = Net::new(setup, &hosts);
     net.to_send = 20_000;
     net.run(100);
@@ -112,30 +110,28 @@ fn numbers_that_applications_see_wrap_around() {
     net.world.apply(&Fault::Resume(HostIx(2)));
     net.run_until_all_have(&hosts[1..], 8000);
     net.assert_whole(&[1, 3, 4]);
+    net
+}
+
+#[test]
+fn numbers_that_applications_see_wrap_around() {
+    // The packets that host 2 misses while it is paused lie across the wrap.
+    let first_number = SeqNo(u32::MAX - 9999);
+    let mut net = with_paused_receiver(first_number);
     let [lost] = net.log(2).lost[..] else { panic!("{:?}", net.log(2).lost) };
     assert!(lost.first.0 > lost.last.0, "{lost:?}");
     let messages = net.to_send - net.log(2).got.len() as u64;
     assert_eq!(u64::from(lost.count()), messages * 3, "three packets each");
+    let group = net.group;
     net.with(0, |engine, now| engine.confirm(now, group));
     net.run(500);
     let up_to = net.safe.last().expect("it is confirmed").up_to;
-    assert_eq!(up_to, SeqNo(u32::MAX - 9999).plus(60_000 - 1));
+    assert_eq!(up_to, first_number.plus(60_000 - 1));
 }
 
 #[test]
 fn paused_receiver_reports_its_losses_and_gets_the_rest() {
-    let hosts = [0, 1, 2, 3, 4];
-    let mut setup = Setup::rack(5, 3);
-    setup.config.send_bytes = 2 << 20;
-    setup.config.rate = Some(200 * MBIT / 8);
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 20_000;
-    net.run(100);
-    net.world.apply(&Fault::Pause(HostIx(2)));
-    net.run(1500);
-    net.world.apply(&Fault::Resume(HostIx(2)));
-    net.run_until_all_have(&hosts[1..], 8000);
-    net.assert_whole(&[1, 3, 4]);
+    let net = with_paused_receiver(SeqNo::FIRST);
     let paused = net.log(2);
     assert_eq!(paused.lost.len(), 1, "{:?}", paused.lost);
     assert_eq!(paused.lost[0].cause, LossCause::TooFarBehind);

@@ -2,17 +2,13 @@
 //! seen the places of a receiver cannot guess them, so neither a place nor a report can be forged
 //! blindly.
 
-use crate::{Rng, SeqNo};
+use crate::SeqNo;
 
 /// Epoch of a receiver without a place.
 pub(super) const NONE: u32 = 0;
 /// Maximum number of places that may be made while a receiver gets none of them. An epoch that is
 /// farther away is forged, or belongs to a receiver that has to be sent its place again.
 const NEAR: i32 = 1024;
-
-pub(super) fn first(rng: &mut Rng) -> u32 {
-    rng.next_u64() as u32
-}
 
 pub(super) fn after(epoch: u32) -> u32 {
     match epoch.wrapping_add(1) {

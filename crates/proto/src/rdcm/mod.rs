@@ -221,7 +221,7 @@ impl Rdcm {
 
     /// Returns the next request to the multicast manager in the membership service, encoded.
     pub fn poll_request(&mut self) -> Option<Vec<u8>> {
-        self.manager.pop().map(|request| request.encode())
+        self.manager.queue.pop_front().map(|request| request.encode())
     }
 
     /// Returns the next group in which this node sends and has lost the manager in the membership

@@ -119,7 +119,8 @@ impl Topology {
     /// Fails if `ports` is below 2, or if the topology is too large.
     pub fn bcube(ports: u32, k: u32) -> Result<Self, TopologyError> {
         at_least("the number of ports of a switch", ports, 2)?;
-        let servers = power(ports, k.checked_add(1).ok_or(TopologyError::TooLarge)?)?;
+        let levels = k.checked_add(1).ok_or(TopologyError::TooLarge)?;
+        let servers = ports.checked_pow(levels).ok_or(TopologyError::TooLarge)?;
         let per_level = servers / ports;
         let switches = (k + 1).checked_mul(per_level).ok_or(TopologyError::TooLarge)?;
         check_size(u64::from(servers) + u64::from(switches))?;
@@ -394,10 +395,6 @@ fn even(what: &'static str, given: u32) -> Result<(), TopologyError> {
     } else {
         Err(TopologyError::Shape { what, must: "even and at least 2", given })
     }
-}
-
-fn power(base: u32, exponent: u32) -> Result<u32, TopologyError> {
-    base.checked_pow(exponent).ok_or(TopologyError::TooLarge)
 }
 
 fn check_size(vertices: u64) -> Result<(), TopologyError> {

@@ -9,7 +9,6 @@ use super::super::topology::Vertex;
 use super::messages::PlaceChange;
 use super::overlay;
 use super::placement::NodePlacement;
-use super::tree::MulticastTree;
 use super::tree_manager::{LinkReport, LinkTiming, ManagerError, SeatChange, TreeManager};
 use crate::{GroupId, NodeId, Time};
 
@@ -17,7 +16,7 @@ use crate::{GroupId, NodeId, Time};
 /// current hosts of the nodes.
 #[derive(Debug)]
 pub struct MulticastManager {
-    trees: TreeManager,
+    pub(crate) trees: TreeManager,
     placement: NodePlacement,
     /// Nodes of each group, including the sender.
     groups: BTreeMap<GroupId, BTreeSet<NodeId>>,
@@ -164,21 +163,6 @@ impl MulticastManager {
             children: children?,
             relays: Vec::new(),
         })
-    }
-
-    /// Makes links available again whose time has come.
-    pub fn handle_timeout(&mut self, now: Time) {
-        self.trees.handle_timeout(now);
-    }
-
-    /// Returns when [`MulticastManager::handle_timeout`] is to be called.
-    pub fn poll_timeout(&self) -> Option<Time> {
-        self.trees.poll_timeout()
-    }
-
-    /// Returns the tree of a group.
-    pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
-        self.trees.tree(group)
     }
 
     /// Returns the trees of all groups, with the network and its dead links.

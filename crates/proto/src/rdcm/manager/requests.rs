@@ -8,7 +8,7 @@ use crate::{Endpoint, GroupId, NodeId};
 #[derive(Debug, Default)]
 pub(crate) struct ManagerRequests {
     pub(crate) is_reachable: bool,
-    queue: VecDeque<Request>,
+    pub(crate) queue: VecDeque<Request>,
     pub(crate) endpoints: BTreeMap<NodeId, Endpoint>,
     /// Number of openings so far, in all groups.
     openings: u32,
@@ -40,10 +40,6 @@ impl ManagerRequests {
             return;
         }
         self.queue.push_back(request);
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<Request> {
-        self.queue.pop_front()
     }
 
     pub(crate) fn set_unreachable(&mut self) {

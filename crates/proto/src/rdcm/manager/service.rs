@@ -216,12 +216,12 @@ impl ManagerService {
 
     /// Handles due timers.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.manager.handle_timeout(now);
+        self.manager.trees.handle_timeout(now);
     }
 
     /// Returns when [`ManagerService::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.manager.poll_timeout()
+        self.manager.trees.poll_timeout()
     }
 
     /// Returns the manager and its view of the network.
@@ -246,7 +246,7 @@ impl ManagerService {
     pub fn check(&self) {
         self.manager.check();
         for group in self.senders.keys() {
-            assert!(self.manager.tree(*group).is_some(), "{group} is open and has no tree");
+            assert!(self.manager.trees.tree(*group).is_some(), "{group} is open and has no tree");
         }
     }
 }

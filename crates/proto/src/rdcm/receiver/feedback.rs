@@ -142,8 +142,4 @@ impl Feedback {
         let branch = self.branch.as_ref().and_then(|branch| branch.acks.due);
         [self.own.due, self.parent.due, branch].into_iter().flatten().min()
     }
-
-    pub(super) fn on_report(&mut self, next: u64, next_at: Time) {
-        (self.reported_next, self.report_at) = (next, next_at);
-    }
 }

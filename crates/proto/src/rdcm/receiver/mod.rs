@@ -109,7 +109,7 @@ impl Receiver {
         self.window = new_window(cx.config, first);
         self.delivery.resume(first);
         self.rate.restart(cx.config, first);
-        self.end.skip_to(first);
+        self.end.known_to = self.end.known_to.max(first);
         self.requests = RepairRequests::new(cx.now, first);
     }
 
@@ -231,7 +231,7 @@ impl Receiver {
         if next < self.end.known_to {
             return;
         }
-        self.requests.on_complete();
+        self.requests.requested_to = None;
         if self.end.announced == next && self.feedback.reported_next < next {
             // Everything has arrived, and the sender may be waiting for this report, perhaps from
             // many receivers. The jitter spreads their reports.
@@ -338,7 +338,8 @@ impl Receiver {
 
     fn report(&mut self, cx: &mut Context<'_>) {
         let next = self.window.own.next();
-        self.feedback.on_report(next, cx.now + cx.config.report_interval(self.place.receivers));
+        self.feedback.reported_next = next;
+        self.feedback.report_at = cx.now + cx.config.report_interval(self.place.receivers);
         let report = Report {
             epoch: self.place.epoch,
             next,

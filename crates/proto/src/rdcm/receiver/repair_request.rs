@@ -15,7 +15,7 @@ pub(super) struct RepairRequests {
     /// Since when the first missing packet is the same, or when it was requested.
     stuck_since: Time,
     /// Number after the last packet requested, while the sender responds.
-    requested_to: Option<u64>,
+    pub(super) requested_to: Option<u64>,
 }
 
 impl RepairRequests {
@@ -27,10 +27,6 @@ impl RepairRequests {
         if next > self.progress {
             (self.progress, self.stuck_since) = (next, now);
         }
-    }
-
-    pub(super) fn on_complete(&mut self) {
-        self.requested_to = None;
     }
 
     /// Returns when to request the packets before `end` that are not in `own`. Returns `None` if

@@ -35,8 +35,4 @@ impl StreamEnd {
         self.on_end(end);
         self.announced = self.known_to;
     }
-
-    pub(super) fn skip_to(&mut self, first: u64) {
-        self.known_to = self.known_to.max(first);
-    }
 }

@@ -82,7 +82,7 @@ impl ManagerClient {
 
     pub(crate) fn tree(&self) -> Option<&MulticastTree> {
         match &self.at {
-            Location::Local(manager) => manager.tree(self.group),
+            Location::Local(manager) => manager.trees.tree(self.group),
             Location::Service(_) => None,
         }
     }
@@ -197,7 +197,7 @@ impl ManagerClient {
     pub(super) fn handle_timeout(&mut self, now: Time) -> Option<ManagedBy> {
         match &mut self.at {
             Location::Local(manager) => {
-                manager.handle_timeout(now);
+                manager.trees.handle_timeout(now);
                 let is_due = self.retry_at.is_some_and(|at| at <= now);
                 is_due.then(|| {
                     self.retry_at = None;
@@ -213,7 +213,7 @@ impl ManagerClient {
     pub(super) fn poll_timeout(&self) -> Time {
         let due = match &self.at {
             Location::Local(manager) => {
-                let times = [manager.poll_timeout(), self.retry_at];
+                let times = [manager.trees.poll_timeout(), self.retry_at];
                 times.into_iter().flatten().min()
             }
             Location::Service(opening) => opening.answer_by,

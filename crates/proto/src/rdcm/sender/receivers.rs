@@ -51,7 +51,7 @@ impl Receivers {
             records: BTreeMap::new(),
             children: Vec::new(),
             relays: Relays::new(cx.config.relay_children),
-            epoch: cx.config.first_epoch.unwrap_or_else(|| epoch::first(cx.rng)),
+            epoch: cx.config.first_epoch.unwrap_or_else(|| cx.rng.next_u64() as u32),
             send_at: None,
         })
     }

@@ -53,7 +53,9 @@ impl Waits {
                 self.search_at = now + settled_after;
             }
             (Some(since), false) => {
-                self.charge_suspects(now, now.since(since));
+                for node in core::mem::take(&mut self.suspects) {
+                    self.charge(now, node, now.since(since));
+                }
                 self.waits_since = None;
             }
             (None, false) | (Some(_), true) => {}
@@ -88,12 +90,6 @@ impl Waits {
             self.suspects.clear();
             self.waits_since = Some(now);
             self.search_at = now + settled_after;
-        }
-    }
-
-    fn charge_suspects(&mut self, now: Time, wait: Duration) {
-        for node in core::mem::take(&mut self.suspects) {
-            self.charge(now, node, wait);
         }
     }
 
