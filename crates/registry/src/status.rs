@@ -258,7 +258,7 @@ impl Status {
 
 impl MulticastStatus {
     fn of(service: &ManagerService) -> Self {
-        let multicast = service.manager().trees();
+        let multicast = service.trees();
         let topology = multicast.topology();
         let is_visitors = |end: &Vertex| end.0 >= topology.visitors().start;
         let has_visitors = !topology.visitors().is_empty();

@@ -19,6 +19,7 @@ mod tree_manager;
 mod group_tests;
 
 pub use self::messages::PlaceChange;
-pub use self::multicast_manager::MulticastManager;
+pub(super) use self::multicast_manager::MulticastManager;
 pub(super) use self::requests::ManagerRequests;
-pub use self::tree_manager::{LinkTiming, ManagerError, TreeManager};
+pub use self::tree_manager::TreeManager;
+pub(super) use self::tree_manager::{LinkTiming, ManagerError};

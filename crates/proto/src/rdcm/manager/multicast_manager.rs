@@ -15,7 +15,7 @@ use crate::{GroupId, NodeId, Time};
 /// The multicast manager of a network, by the ids of nodes. Each call gets the network with the
 /// current hosts of the nodes.
 #[derive(Debug)]
-pub struct MulticastManager {
+pub(crate) struct MulticastManager {
     pub(crate) trees: TreeManager,
     placement: NodePlacement,
     /// Nodes of each group, including the sender.
@@ -27,7 +27,12 @@ pub struct MulticastManager {
 impl MulticastManager {
     /// Creates the manager of a network. In an unknown network, no switch has more than
     /// `most_children` others below it.
-    pub fn new(network: &Network, most_children: usize, timing: LinkTiming, seed: u64) -> Self {
+    pub(crate) fn new(
+        network: &Network,
+        most_children: usize,
+        timing: LinkTiming,
+        seed: u64,
+    ) -> Self {
         let (topology, placement) = NodePlacement::new(network, most_children);
         let trees = TreeManager::new(topology, timing, seed);
         Self { trees, placement, groups: BTreeMap::new(), uses: BTreeMap::new() }
@@ -35,10 +40,7 @@ impl MulticastManager {
 
     /// Opens a group for a sender. Its places have epochs above `above`, the highest one assigned
     /// before.
-    ///
-    /// # Errors
-    /// Fails if the sender has no host, or if the group has a sender.
-    pub fn open(
+    pub(crate) fn open(
         &mut self,
         network: &Network,
         group: GroupId,
@@ -70,20 +72,19 @@ impl MulticastManager {
     }
 
     /// Removes a group, without changed places. Returns its nodes, including the sender.
-    pub fn close(&mut self, network: &Network, group: GroupId) -> Vec<NodeId> {
+    pub(crate) fn close(&mut self, network: &Network, group: GroupId) -> Vec<NodeId> {
         self.trees.close(group);
         let nodes = self.groups.remove(&group).unwrap_or_default();
         nodes.iter().for_each(|node| self.remove(network, *node));
         nodes.into_iter().collect()
     }
 
-    /// Returns `true` if the node is in a group.
-    pub fn contains(&self, node: NodeId) -> bool {
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
         self.uses.contains_key(&node)
     }
 
     /// Adds receivers. Nodes without a host or a path are left out.
-    pub fn join(&mut self, network: &Network, group: GroupId, nodes: &[NodeId]) {
+    pub(crate) fn join(&mut self, network: &Network, group: GroupId, nodes: &[NodeId]) {
         let mut vertices = Vec::new();
         for node in nodes {
             let Some(members) = self.groups.get(&group) else { return };
@@ -104,8 +105,7 @@ impl MulticastManager {
         }
     }
 
-    /// Removes a receiver.
-    pub fn leave(&mut self, network: &Network, group: GroupId, node: NodeId) {
+    pub(crate) fn leave(&mut self, network: &Network, group: GroupId, node: NodeId) {
         if let Some(vertex) = self.placement.host_of(node) {
             self.trees.leave(group, vertex);
         }
@@ -116,7 +116,13 @@ impl MulticastManager {
 
     /// Handles a report that the tree does not reach a member of a ring. Returns the number of
     /// links that are newly believed dead.
-    pub fn report(&mut self, now: Time, group: GroupId, ring: u32, successor: NodeId) -> usize {
+    pub(crate) fn report(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        ring: u32,
+        successor: NodeId,
+    ) -> usize {
         let Some(successor) = self.placement.host_of(successor) else { return 0 };
         let dead = self.trees.report(now, LinkReport { group, ring: Vertex(ring), successor });
         if !dead.is_empty() {
@@ -125,8 +131,7 @@ impl MulticastManager {
         dead.len()
     }
 
-    /// Returns a place that has changed and was not returned yet.
-    pub fn poll(&mut self) -> Option<PlaceChange> {
+    pub(crate) fn poll(&mut self) -> Option<PlaceChange> {
         loop {
             let change = self.trees.poll_change()?;
             // A node that is gone needs no place.
@@ -163,11 +168,6 @@ impl MulticastManager {
             children: children?,
             relays: Vec::new(),
         })
-    }
-
-    /// Returns the trees of all groups, with the network and its dead links.
-    pub fn trees(&self) -> &TreeManager {
-        &self.trees
     }
 
     pub(super) fn check(&self) {

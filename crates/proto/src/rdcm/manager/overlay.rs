@@ -16,29 +16,29 @@ use super::tree::MulticastTree;
 use crate::Rng;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overlay {
+pub(super) struct Overlay {
     /// Rings by their tree parent: the vertex whose branches they connect.
-    pub rings: BTreeMap<Vertex, OverlayRing>,
+    pub(super) rings: BTreeMap<Vertex, OverlayRing>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
-    pub ring: Vertex,
+pub(super) struct Seat {
+    pub(super) ring: Vertex,
     /// Receiver that repairs for it. It is the receiver itself if it is alone.
-    pub predecessor: Vertex,
+    pub(super) predecessor: Vertex,
     /// Receiver for which it repairs. It is the receiver itself if it is alone.
-    pub successor: Vertex,
-    pub parent: Vertex,
+    pub(super) successor: Vertex,
+    pub(super) parent: Vertex,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seats {
-    pub leaf: Seat,
+pub(super) struct Seats {
+    pub(super) leaf: Seat,
     /// Seat in the proxy ring, if any.
-    pub proxy: Option<Seat>,
-    pub children_ring: Option<Vertex>,
+    pub(super) proxy: Option<Seat>,
+    pub(super) children_ring: Option<Vertex>,
     /// Overlay children: the members of that ring.
-    pub children: Vec<Vertex>,
+    pub(super) children: Vec<Vertex>,
 }
 
 /// A branch of the tree, while the rings are built.
@@ -57,7 +57,7 @@ impl Overlay {
     /// Members are in the order in which repairs reach all of them soonest.
     ///
     /// A single receiver is alone in a ring of the sender.
-    pub fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {
+    pub(super) fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {
         let mut overlay = Self::default();
         let mut rings_of: BTreeMap<Vertex, u32> = BTreeMap::new();
         let mut open: BTreeMap<Vertex, Branch> = BTreeMap::new();
@@ -117,7 +117,7 @@ impl Overlay {
         self.rings.insert(vertex, ring);
     }
 
-    pub fn seats(&self) -> BTreeMap<Vertex, Seats> {
+    pub(super) fn seats(&self) -> BTreeMap<Vertex, Seats> {
         let mut leaves = BTreeMap::new();
         let mut proxies = BTreeMap::new();
         let mut children: BTreeMap<Vertex, (Vertex, Vec<Vertex>)> = BTreeMap::new();

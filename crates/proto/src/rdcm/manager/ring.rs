@@ -14,24 +14,24 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use super::super::topology::Vertex;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverlayRing {
+pub(super) struct OverlayRing {
     /// Number of branching vertices on the longest path from here to a receiver, including this
     /// one.
-    pub level: u32,
-    pub parent: Vertex,
+    pub(super) level: u32,
+    pub(super) parent: Vertex,
     /// Members in ring order. Each repairs for the next one, and the last one for the first.
-    pub members: Vec<RingMember>,
+    pub(super) members: Vec<RingMember>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingMember {
+pub(super) struct RingMember {
     /// Child of the ring's vertex below which the receiver is. It is the receiver itself if that
     /// also passes packets on.
-    pub branch: Vertex,
+    pub(super) branch: Vertex,
     /// Receiver that represents the branch.
-    pub proxy: Vertex,
+    pub(super) proxy: Vertex,
     /// `true` if it is the only receiver below the branch.
-    pub is_leaf: bool,
+    pub(super) is_leaf: bool,
 }
 
 /// Rings by their tree parents.
@@ -39,7 +39,7 @@ type Rings = BTreeMap<Vertex, OverlayRing>;
 
 impl OverlayRing {
     /// Returns the proxy of a branch.
-    pub fn proxy_of(&self, branch: Vertex) -> Option<Vertex> {
+    pub(super) fn proxy_of(&self, branch: Vertex) -> Option<Vertex> {
         let member = self.members.iter().find(|member| member.branch == branch);
         member.map(|member| member.proxy)
     }

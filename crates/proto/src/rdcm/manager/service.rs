@@ -11,7 +11,7 @@ use super::super::network::Network;
 use super::super::topology::Vertex;
 use super::messages::{Answer, Command, MAX_PLACES, PlaceChange, Refusal, Request};
 use super::multicast_manager::MulticastManager;
-use super::tree_manager::{LinkTiming, ManagerError};
+use super::tree_manager::{LinkTiming, ManagerError, TreeManager};
 use crate::{Endpoint, GroupId, NodeId, Time};
 
 /// The manager of a network, for remote senders.
@@ -53,7 +53,7 @@ impl ManagerService {
     /// Creates the manager of a network. `seed` is the source of all its randomness.
     pub fn new(network: Network, seed: u64) -> Self {
         let manager = MulticastManager::new(&network, MAX_PORTS, TIMING, seed);
-        let topology = manager.trees().topology();
+        let topology = manager.trees.topology();
         let vertices = (0..topology.len() as u32).map(Vertex);
         let ports = vertices.map(|it| topology.neighbours(it).len()).max().unwrap_or(0);
         let (senders, answers) = (BTreeMap::new(), VecDeque::new());
@@ -224,9 +224,9 @@ impl ManagerService {
         self.manager.trees.poll_timeout()
     }
 
-    /// Returns the manager and its view of the network.
-    pub fn manager(&self) -> &MulticastManager {
-        &self.manager
+    /// Returns the trees of all groups, with the network and its dead links.
+    pub fn trees(&self) -> &TreeManager {
+        &self.manager.trees
     }
 
     /// Returns the open groups and their senders.

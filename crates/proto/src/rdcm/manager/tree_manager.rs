@@ -24,12 +24,12 @@ pub struct TreeManager {
 
 /// Times for which reports of dead links are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkTiming {
+pub(crate) struct LinkTiming {
     /// Time after which a link that is believed dead is used again.
-    pub retry_after: Duration,
+    pub(crate) retry_after: Duration,
     /// Time after a rebuild of a tree for which reports on its links are attributed to the former
     /// tree. It should be somewhat longer than receivers observe the tree before they report it.
-    pub settle: Duration,
+    pub(crate) settle: Duration,
 }
 
 #[derive(Debug)]
@@ -47,38 +47,33 @@ struct ManagedGroup {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeatChange {
-    pub group: GroupId,
-    pub receiver: Vertex,
+pub(super) struct SeatChange {
+    pub(super) group: GroupId,
+    pub(super) receiver: Vertex,
     /// Version of the group's overlay. Of two changes of a receiver, the one with the higher epoch
     /// applies.
-    pub epoch: u32,
+    pub(super) epoch: u32,
     /// Seats of the receiver. `None` if it is no longer a receiver.
-    pub seats: Option<Seats>,
+    pub(super) seats: Option<Seats>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkReport {
-    pub group: GroupId,
+pub(super) struct LinkReport {
+    pub(super) group: GroupId,
     /// Ring that both are in, by its tree parent.
-    pub ring: Vertex,
+    pub(super) ring: Vertex,
     /// Receiver that the tree does not reach.
-    pub successor: Vertex,
+    pub(super) successor: Vertex,
 }
 
-/// Reason for which the manager rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ManagerError {
-    /// The group was not opened.
+pub(crate) enum ManagerError {
     #[error("the group has no sender")]
     NoGroup,
-    /// The group already has a sender.
     #[error("the group already has a sender: {0}")]
     HasSender(Vertex),
-    /// The vertex is not a host of the topology.
     #[error("{0} is not a host of the topology")]
     NoHost(Vertex),
-    /// The sender of a group cannot be a receiver in it.
     #[error("{0} is the sender of the group")]
     IsSender(Vertex),
     /// There is no path from the sender to the receiver, not even over dead links.
@@ -87,8 +82,7 @@ pub enum ManagerError {
 }
 
 impl TreeManager {
-    /// Creates the trees of a network, without groups.
-    pub fn new(topology: Topology, timing: LinkTiming, seed: u64) -> Self {
+    pub(super) fn new(topology: Topology, timing: LinkTiming, seed: u64) -> Self {
         Self {
             topology,
             timing,
@@ -114,17 +108,19 @@ impl TreeManager {
         self.groups.get(&group).map(|managed| &managed.tree)
     }
 
-    /// Returns the overlay of a group.
-    pub fn overlay(&self, group: GroupId) -> Option<&Overlay> {
+    #[cfg(test)]
+    pub(super) fn overlay(&self, group: GroupId) -> Option<&Overlay> {
         self.groups.get(&group).map(|managed| &managed.overlay)
     }
 
     /// Opens a group for a sender. Its changes have epochs above `above`, the highest one that
     /// another manager has assigned, or 0.
-    ///
-    /// # Errors
-    /// Fails if the sender is not a host, or if the group has a sender.
-    pub fn open(&mut self, group: GroupId, sender: Vertex, above: u32) -> Result<(), ManagerError> {
+    pub(super) fn open(
+        &mut self,
+        group: GroupId,
+        sender: Vertex,
+        above: u32,
+    ) -> Result<(), ManagerError> {
         if !self.topology.is_host(sender) {
             return Err(ManagerError::NoHost(sender));
         }
@@ -145,18 +141,19 @@ impl TreeManager {
     }
 
     /// Removes a group, without changes for its receivers.
-    pub fn close(&mut self, group: GroupId) {
+    pub(super) fn close(&mut self, group: GroupId) {
         self.groups.remove(&group);
         self.changed.remove(&group);
     }
 
     /// Adds receivers, each by the shortest path from the current tree, with a single change of the
     /// overlay. The tree is rebuilt if more receivers are added than there were before.
-    ///
-    /// # Errors
-    /// Fails if the group, a host or a path does not exist, with the error of the first receiver
-    /// that is rejected. All others are added.
-    pub fn join(&mut self, group: GroupId, receivers: &[Vertex]) -> Result<(), ManagerError> {
+    /// Fails with the error of the first receiver that is rejected. All others are added.
+    pub(super) fn join(
+        &mut self,
+        group: GroupId,
+        receivers: &[Vertex],
+    ) -> Result<(), ManagerError> {
         let dead = self.dead_links();
         let managed = self.groups.get_mut(&group).ok_or(ManagerError::NoGroup)?;
         let count = managed.receivers.len();
@@ -173,7 +170,7 @@ impl TreeManager {
     }
 
     /// Removes a receiver that has left or failed. Returns `true` if it was a receiver.
-    pub fn leave(&mut self, group: GroupId, receiver: Vertex) -> bool {
+    pub(super) fn leave(&mut self, group: GroupId, receiver: Vertex) -> bool {
         let Some(managed) = self.groups.get_mut(&group) else { return false };
         if !managed.receivers.remove(&receiver) {
             return false;
@@ -190,7 +187,7 @@ impl TreeManager {
     ///
     /// Returns the links that are newly believed dead. Returns none if the report refers to a
     /// former tree, or to a ring that does not contain the receiver.
-    pub fn report(&mut self, now: Time, report: LinkReport) -> Vec<LinkId> {
+    pub(super) fn report(&mut self, now: Time, report: LinkReport) -> Vec<LinkId> {
         let Some(managed) = self.groups.get(&report.group) else { return Vec::new() };
         if now < managed.settled_at {
             return Vec::new();
@@ -223,17 +220,15 @@ impl TreeManager {
 
     /// Makes links available again whose time has come. Trees that avoid them stay as they are, and
     /// trees that are built later may use them.
-    pub fn handle_timeout(&mut self, now: Time) {
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
         while self.dead.pop_due(now).is_some() {}
     }
 
-    /// Returns when [`TreeManager::handle_timeout`] is to be called.
-    pub fn poll_timeout(&self) -> Option<Time> {
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
         self.dead.next_due()
     }
 
-    /// Returns seats that have changed and were not returned yet.
-    pub fn poll_change(&mut self) -> Option<SeatChange> {
+    pub(super) fn poll_change(&mut self) -> Option<SeatChange> {
         loop {
             let group = *self.changed.first()?;
             let managed = self.groups.get_mut(&group);

@@ -254,7 +254,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
     }
     carry(&mut service, &mut [&mut first, &mut second]);
     let links = |service: &ManagerService, sender: &Sender| -> Vec<LinkId> {
-        service.manager().trees.tree(sender.group).expect("it is open").links().collect()
+        service.trees().tree(sender.group).expect("it is open").links().collect()
     };
     let shared: Vec<LinkId> = links(&service, &first)
         .into_iter()
@@ -269,7 +269,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
     first.hear(2, &Packet::Cut { ring: 6, successor: proxy });
     assert_eq!(first.engine.counters().cuts_heard, 1);
     carry(&mut service, &mut [&mut first, &mut second]);
-    let dead = service.manager().trees.dead_links();
+    let dead = service.trees().dead_links();
     assert!(shared.iter().all(|link| dead.contains(link)), "{shared:?} in {dead:?}");
     for sender in [&first, &second] {
         assert!(links(&service, sender).iter().all(|link| !dead.contains(link)));
@@ -282,7 +282,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
     carry(&mut service, &mut [&mut third]);
     assert!(links(&service, &third).iter().all(|link| !dead.contains(link)));
     service.handle_timeout(Time(first.now.0 + 30_000 * MS));
-    assert!(service.manager().trees.dead_links().is_empty(), "they are tried again");
+    assert!(service.trees().dead_links().is_empty(), "they are tried again");
 }
 
 #[test]

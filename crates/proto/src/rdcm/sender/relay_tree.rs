@@ -30,7 +30,7 @@ pub struct RelayTree {
 
 /// New position of a receiver that was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moved {
+pub(super) enum Moved {
     /// A position without receivers below it.
     ToLeaf,
     /// Any other position: the receivers below it now depend on the moved one.
@@ -39,16 +39,13 @@ pub enum Moved {
 
 impl RelayTree {
     /// Creates an empty tree, in which the sender and each receiver have up to `degree` children.
-    ///
-    /// # Panics
-    /// Panics if `degree` is zero.
-    pub fn new(degree: usize) -> Self {
+    pub(super) fn new(degree: usize) -> Self {
         assert!(degree > 0, "without children there is no tree");
         Self { degree, order: Vec::new(), at: BTreeMap::new(), changes: 0 }
     }
 
     /// Sets the receivers of the tree, each with its host in the topology.
-    pub fn arrange(&mut self, wanted: &BTreeMap<NodeId, Vertex>) {
+    pub(super) fn arrange(&mut self, wanted: &BTreeMap<NodeId, Vertex>) {
         let gone: Vec<NodeId> =
             self.order.iter().copied().filter(|node| !wanted.contains_key(node)).collect();
         let fresh: Vec<NodeId> =
@@ -132,7 +129,7 @@ impl RelayTree {
     /// Swaps a receiver with a random one that has another parent. A receiver without children is
     /// preferred, so that no other receiver depends on the moved one. Others are considered if
     /// `most` allows it. Returns `None` if there is no candidate.
-    pub fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
+    pub(super) fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
         let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));
         let is_elsewhere = |other: &usize| *other != place && self.above(*other) != parent;
@@ -152,8 +149,7 @@ impl RelayTree {
         Some(if has_leaf { Moved::ToLeaf } else { Moved::Anywhere })
     }
 
-    /// Asserts the invariants.
-    pub fn check(&self) {
+    pub(super) fn check(&self) {
         assert_eq!(self.at.len(), self.order.len(), "a receiver is in the tree twice");
         for (node, place) in &self.at {
             assert_eq!(self.order.get(*place), Some(node), "{node} is somewhere else");
