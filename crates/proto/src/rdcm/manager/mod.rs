@@ -1,9 +1,9 @@
 //! The multicast manager (sections 3.1, 3.2 and 3.4), which computes the multicast tree and the
 //! overlay of each group.
 //!
-//! [`TreeManager`] knows only hosts. [`MulticastManager`] maps nodes to
-//! hosts and runs inside a sender, or inside a [`ManagerService`](service::ManagerService) that
-//! serves all senders of a network.
+//! [`TreeManager`] knows only hosts. `MulticastManager` maps nodes to hosts and runs inside a
+//! sender, or inside a [`ManagerService`](service::ManagerService) that serves all senders of a
+//! network.
 
 pub mod messages;
 mod multicast_manager;
