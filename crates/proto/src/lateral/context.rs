@@ -12,7 +12,6 @@ use super::packet::{ID_BYTES, Packet, REPAIR_BYTES};
 use crate::wire::MAX_DATAGRAM_BYTES;
 use crate::{Destination, Event, GroupId, NodeId, Origin, RateOfFire, Rng, Time, Timers};
 
-/// Identity, settings and groups of the node, and the outputs of its engine.
 #[derive(Debug)]
 pub(super) struct Context {
     /// Time of the current input.
@@ -21,7 +20,6 @@ pub(super) struct Context {
     pub(super) config: Config,
     pub(super) groups: Groups,
     pub(super) rng: Rng,
-    /// Memory of symbols.
     pub(super) arena: Arena,
     pub(super) timers: Timers<TimerKey>,
     pub(super) outbox: Outbox,

@@ -130,7 +130,6 @@ impl Lateral {
         }
     }
 
-    /// Adds a packet to the repair bins, and sends the repairs that it completes.
     fn bin(&mut self, group: GroupIx, id: PacketId, symbol: &Symbol) {
         let Self { cx, bins, .. } = self;
         cx.counters.packets_binned += 1;
@@ -236,7 +235,6 @@ impl Lateral {
         }
     }
 
-    /// Applies the join, leave or failure of another member.
     fn on_view_change(&mut self, ix: GroupIx, change: &ViewChange) {
         let Self { cx, sender, receiver, bins, .. } = self;
         let (node, has_joined) = (change.node, change.kind == ViewChangeKind::Joined);
@@ -259,7 +257,6 @@ impl Lateral {
         }
     }
 
-    /// Dispatches a packet of a group that this node has joined, or of no single group.
     fn on_packet(&mut self, from: Origin, group: Option<GroupIx>, packet: Packet<'_>) {
         let Self { cx, sender, receiver, decoder, recovery, .. } = self;
         let node = from.node;

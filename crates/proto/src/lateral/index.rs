@@ -1,9 +1,7 @@
 //! Indices of groups and streams in their tables. An index is reused once its entry is removed.
 
-/// Index of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct GroupIx(pub(super) u32);
 
-/// Index of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StreamIx(pub(super) u32);

@@ -11,7 +11,6 @@ use super::sender::{OwnStream, Position};
 use super::streams::FormerStreams;
 use crate::{GroupId, Incarnation, Rng};
 
-/// Memory of the groups that were left.
 #[derive(Debug, Default)]
 pub(super) struct LeftGroups {
     by_id: BTreeMap<GroupId, (u64, LeftGroup)>,
@@ -25,20 +24,15 @@ pub(super) struct LeftGroups {
     longest_forgotten: u32,
 }
 
-/// Memory of one group that was left.
 #[derive(Debug)]
 pub(super) struct LeftGroup {
-    /// First position of this node's own stream.
     pub(super) start: Position,
-    /// Position of this node's next message.
     pub(super) next: Position,
     /// Number of positions used, counted from the lowest at which a stream of the group may begin.
     length: u32,
-    /// Position in the stream of each sender.
     pub(super) former: FormerStreams,
 }
 
-/// Maximum number of groups whose own streams are remembered.
 const MAX_GROUPS: usize = 1 << 16;
 /// Maximum number of senders remembered in all groups together.
 const MAX_SENDERS: usize = 1 << 16;
@@ -84,7 +78,6 @@ impl LeftGroups {
         self.forget_senders();
     }
 
-    /// Removes and returns the record of a group that is joined again.
     pub(super) fn take(&mut self, group: GroupId) -> Option<LeftGroup> {
         let (number, left) = self.by_id.remove(&group)?;
         self.order.remove(&number);

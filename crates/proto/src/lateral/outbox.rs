@@ -24,7 +24,6 @@ struct Outgoing {
 
 /// Maximum number of queued datagrams. More are dropped and counted.
 const MAX_WAITING: usize = 1 << 16;
-/// Bytes that the buffer keeps when it is empty.
 const KEPT_BYTES: usize = 1 << 20;
 
 impl Outbox {
@@ -49,7 +48,6 @@ impl Outbox {
         }
     }
 
-    /// Appends the next datagram to `out`.
     pub(super) fn poll(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let Outgoing { transmit, datagram } = self.queue.pop_front()?;
         out.extend_from_slice(&self.bytes[datagram]);
@@ -60,12 +58,10 @@ impl Outbox {
         Some(transmit)
     }
 
-    /// Returns the number of datagrams dropped because too many were queued.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns the number of bytes of all datagrams added.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }

@@ -13,8 +13,6 @@ use reassembly::{Added, PartialMessage, Useless};
 
 pub(super) use reassembly::Reassembly;
 
-/// Delivery of packets and losses. It borrows the streams and the messages in reassembly of the
-/// receiver.
 #[derive(Debug)]
 pub(super) struct Delivery<'a> {
     pub(super) cx: &'a mut Context,
@@ -52,7 +50,6 @@ impl Delivery<'_> {
         }));
     }
 
-    /// Adds a fragment to its message, and delivers the message if it is complete.
     fn deliver_fragment(
         &mut self,
         (ix, seqno): (StreamIx, SeqNo),
@@ -289,5 +286,4 @@ fn age(now: Time, symbol: &Symbol) -> Option<Duration> {
     (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE)
 }
 
-/// A message that seems older than this was sent by a node with a wrong clock.
 const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

@@ -32,7 +32,6 @@ use crate::lateral::index::StreamIx;
 use crate::lateral::packet::symbol::{Fragment, Symbol};
 use crate::{How, SeqNo, Time};
 
-/// All messages in reassembly.
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     of_streams: BTreeMap<StreamIx, OfStream>,
@@ -51,10 +50,8 @@ struct OfStream {
     unwanted: Option<(SeqNo, SeqNo)>,
 }
 
-/// One message in reassembly.
 #[derive(Debug)]
 pub(crate) struct PartialMessage {
-    /// Sequence number of its first packet, which identifies the message.
     pub(crate) first: SeqNo,
     fragment_bytes: u16,
     message_bytes: u32,
@@ -63,32 +60,23 @@ pub(crate) struct PartialMessage {
     left: u32,
     /// Time at which its first fragment to arrive was received, or noticed to be missing.
     since: Time,
-    /// Time at which the last fragment arrived.
     touched: Time,
     deadline: Option<Duration>,
     /// [`How`] of the repaired fragment that was missing longest; `Direct` if none was repaired.
     pub(crate) how: How,
-    /// Longest time for which a fragment was missing.
     pub(crate) missing_for: Duration,
 }
 
-/// Effect of a fragment on its message.
 #[derive(Debug)]
 pub(crate) enum Added {
-    /// Fragments are left.
     Open,
-    /// The fragment was the last one. Contains the message.
     Whole(PartialMessage),
-    /// The fragment contradicts those before it, or is too late. The message cannot be completed.
     Useless(Useless),
 }
 
-/// Reason why a message cannot be completed with a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Useless {
-    /// The deadline has passed.
     Late,
-    /// The fragments contradict each other.
     Contradiction,
 }
 
@@ -96,7 +84,6 @@ pub(crate) enum Useless {
 const OVERHEAD_BYTES: usize = 192;
 
 impl PartialMessage {
-    /// Creates a message of which `symbol` is the first fragment to arrive.
     pub(crate) fn new(
         now: Time,
         first: SeqNo,
@@ -126,7 +113,6 @@ impl PartialMessage {
         self.content.into()
     }
 
-    /// Returns the time at which the message times out unless another fragment arrives.
     pub(crate) fn over_at(&self, patience: Duration) -> Time {
         let stalled = self.touched + patience;
         self.deadline.map_or(stalled, |deadline| stalled.min(self.since + deadline))
@@ -157,12 +143,10 @@ impl Reassembly {
         Self { of_streams: BTreeMap::new(), begun: VecDeque::new(), open: 0, bytes: 0, max_bytes }
     }
 
-    /// Returns the memory that the open messages use, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns `true` if the message that begins with this packet is open.
     pub(crate) fn is_open(&self, stream: StreamIx, first: SeqNo) -> bool {
         self.place(stream, first).is_some()
     }
@@ -181,12 +165,10 @@ impl Reassembly {
         unwanted.map_or(end, |(_, to)| to.later(end))
     }
 
-    /// Marks the packets from `from` to before `to` as unwanted.
     pub(crate) fn set_unwanted(&mut self, stream: StreamIx, from: SeqNo, to: SeqNo) {
         self.of_streams.entry(stream).or_default().unwanted = Some((from, to));
     }
 
-    /// Returns the open message that this packet belongs to.
     pub(crate) fn containing(&self, stream: StreamIx, seqno: SeqNo) -> Option<SeqNo> {
         let mut open = self.of_streams.get(&stream)?.open.iter().rev();
         open.find(|message| message.contains(seqno)).map(|message| message.first)
@@ -197,7 +179,6 @@ impl Reassembly {
         open.into_iter().flatten().map(|message| message.first).collect()
     }
 
-    /// Returns `true` if a message of this size fits the memory limit.
     pub(crate) fn can_hold(&self, message_bytes: u32) -> bool {
         cost(message_bytes) <= self.max_bytes
     }
@@ -228,7 +209,6 @@ impl Reassembly {
         self.of_streams.entry(stream).or_default().open.push_back(message);
     }
 
-    /// Adds a fragment to an open message, with the time for which it was known to be missing.
     pub(crate) fn add(
         &mut self,
         now: Time,

@@ -12,12 +12,10 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Creates an empty set. `seed` is the key of the hash map.
     pub(crate) fn new(seed: u64) -> Self {
         Self { ids: Vec::new(), since: Vec::new(), places: IdMap::new(seed) }
     }
 
-    /// Adds `node` as a member since `now`. Returns `false` if it was a member already.
     pub(crate) fn insert(&mut self, now: Time, node: NodeId) -> bool {
         if self.contains(node) {
             return false;
@@ -28,7 +26,6 @@ impl Members {
         true
     }
 
-    /// Removes `node`. Returns `false` if it was not a member.
     pub(crate) fn remove(&mut self, node: NodeId) -> bool {
         let Some(place) = self.places.remove(&node) else { return false };
         self.ids.swap_remove(place as usize);

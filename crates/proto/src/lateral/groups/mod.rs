@@ -10,24 +10,20 @@ use super::index::GroupIx;
 use crate::{GroupId, IdMap, JoinError, NodeId, RateOfFire, Rng, Time};
 use partial_view::PartialView;
 
-/// Groups of the node, by index and by id.
 #[derive(Debug)]
 pub(super) struct Groups {
     slots: Vec<Option<Group>>,
     vacant: Vec<GroupIx>,
     by_id: IdMap<GroupId, GroupIx>,
-    /// Key of the hash maps.
     seed: u64,
     /// The r of all groups; `None` while there is no group.
     r: Option<u8>,
 }
 
-/// One group as this node sees it.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) rate: RateOfFire,
-    /// Version of the view, as counted by the membership.
     pub(super) view_version: u32,
     /// Members of the group, without this node.
     pub(super) members: Members,
@@ -125,7 +121,6 @@ impl Group {
         is_new.then(|| self.partial_view.admit(node, self.members.ids().len(), rng))
     }
 
-    /// Removes `node`. Returns `None` if it was not a member.
     pub(super) fn remove_member(&mut self, node: NodeId, rng: &mut Rng) -> Option<TargetChange> {
         let was_member = self.members.remove(node);
         was_member.then(|| self.partial_view.dismiss(node, self.members.ids(), rng))

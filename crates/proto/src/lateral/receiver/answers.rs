@@ -7,7 +7,6 @@ use crate::lateral::index::{GroupIx, StreamIx};
 use crate::lateral::streams::{FormerStream, Query};
 use crate::{Incarnation, Origin, SeqNo};
 
-/// Answer of a sender to a query.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     incarnation: Incarnation,

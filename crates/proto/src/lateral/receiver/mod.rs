@@ -18,7 +18,6 @@ use super::streams::{Arrival, FormerStreams, Missing, MissingIx, Place, Slot, St
 use crate::{Destination, How, LossCause, NodeId, Origin, PacketId, Rng, SeqNo, Time};
 use sender_queries::SenderQueries;
 
-/// Streams of a node, what is missing of them, and the messages in reassembly.
 #[derive(Debug)]
 pub(super) struct Receiver {
     streams: Streams,
@@ -26,7 +25,6 @@ pub(super) struct Receiver {
     queries: SenderQueries,
 }
 
-/// Content of a heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heartbeat {
     pub(super) next: SeqNo,
@@ -35,7 +33,6 @@ pub(super) struct Heartbeat {
     pub(super) confirm: bool,
 }
 
-/// Outcome of a packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     New,
@@ -47,14 +44,10 @@ pub(super) enum Outcome {
     Doubted,
 }
 
-/// State of a packet that is named in a repair.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Known {
-    /// In the data buffer.
     Held,
-    /// Missing.
     Missing,
-    /// Neither, and without use.
     Useless,
 }
 
@@ -71,7 +64,6 @@ impl Receiver {
         &self.streams
     }
 
-    /// Returns the memory that packets and messages use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.streams.bytes() + self.reassembly.bytes()
     }
@@ -85,7 +77,6 @@ impl Receiver {
         self.streams.evict_old(now);
     }
 
-    /// Sets the streams of a group that were followed before this node left it.
     pub(super) fn join(&mut self, ix: GroupIx, former: FormerStreams) {
         *self.streams.former_mut(ix) = former;
     }
@@ -106,7 +97,6 @@ impl Receiver {
         former
     }
 
-    /// Buffers a packet of this node, and returns its id.
     pub(super) fn hold_own(
         &mut self,
         cx: &Context,
@@ -123,7 +113,6 @@ impl Receiver {
         self.streams.get(ix).id(seqno)
     }
 
-    /// Accepts a packet, whatever the path by which it arrived.
     pub(super) fn accept(
         &mut self,
         cx: &mut Context,
@@ -250,7 +239,6 @@ impl Receiver {
         }
     }
 
-    /// Handles a reply that `from` does not retransmit these packets.
     pub(super) fn on_have_not(
         &mut self,
         cx: &mut Context,
@@ -320,12 +308,10 @@ impl Receiver {
         self.delivery(cx).end_overdue_messages(ix);
     }
 
-    /// Sends the next open of a stream's query.
     pub(super) fn on_open_due(&mut self, cx: &mut Context, ix: StreamIx) {
         self.queries.send_open(cx, ix, self.streams.get_mut(ix));
     }
 
-    /// Applies the join, leave or failure of a member to its stream.
     pub(super) fn on_view_change(
         &mut self,
         cx: &mut Context,
@@ -459,7 +445,6 @@ impl Receiver {
         Delivery { cx, streams: &mut self.streams, reassembly: &mut self.reassembly }
     }
 
-    /// Queries the sender of a stream, unless a query is open.
     fn query_sender(&mut self, cx: &mut Context, ix: StreamIx) {
         self.queries.query(cx, ix, self.streams.get_mut(ix));
     }

@@ -15,7 +15,6 @@ use crate::lateral::packet::Packet;
 use crate::lateral::streams::Stream;
 use crate::{Destination, Rng, SeqNo};
 
-/// Queries of a node.
 #[derive(Debug)]
 pub(super) struct SenderQueries {
     /// Source of nonces. All other draws use another generator, so that nonces cannot be inferred

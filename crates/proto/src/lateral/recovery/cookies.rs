@@ -8,14 +8,12 @@ use alloc::collections::BTreeMap;
 use crate::cookie::CookieKey;
 use crate::{NodeId, Rng};
 
-/// Cookies that this node requires, and those that others require from it.
 #[derive(Debug)]
 pub(super) struct Cookies {
     key: CookieKey,
     given: BTreeMap<NodeId, u64>,
 }
 
-/// Maximum number of cookies received from others.
 const MAX_KEPT: usize = 1 << 14;
 
 impl Cookies {

@@ -20,7 +20,6 @@ use nak_suppression::RateLimit;
 
 pub(super) use nak_suppression::first_wait;
 
-/// NAK recovery of a node.
 #[derive(Debug)]
 pub(super) struct NakRecovery {
     cookies: Cookies,
@@ -31,7 +30,6 @@ pub(super) struct NakRecovery {
 /// Next action for a missing packet that is due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// The packet is lost.
     GiveUp(LossCause),
     /// Nothing happens before this time.
     WaitUntil(Time),
@@ -79,7 +77,6 @@ impl NakRecovery {
         Step::Request { target, retry_at: (now + wait).min(end) }
     }
 
-    /// Sends NAKs for these packets, by the node to query.
     pub(super) fn request(&self, cx: &mut Context, requests: BTreeMap<NodeId, Vec<WireId>>) {
         let fit = ids_that_fit(cx.config.max_datagram_bytes());
         for (target, ids) in requests {
@@ -161,7 +158,6 @@ impl NakRecovery {
     }
 }
 
-/// Answer to one id of a NAK.
 enum Answer {
     Symbol(GroupIx, Symbol),
     HaveNot,

@@ -48,7 +48,6 @@ impl RateLimit {
         allowed
     }
 
-    /// Returns the time at which the next unit is available.
     pub(super) fn next_at(&self, now: Time) -> Time {
         (self.used_up_to + Duration::from_nanos(self.interval_ns)).before(BURST).max(now)
     }

@@ -25,7 +25,6 @@ pub(crate) struct Link {
     /// Lowest share of the bin's groups. The bin has all groups of the region whose share is at
     /// least this.
     pub(crate) share: f64,
-    /// Group set of the bin.
     pub(crate) set: SetId,
     /// Mean number of targets that the bin selects from the region for each repair.
     pub(crate) targets: f64,
@@ -42,7 +41,6 @@ pub(crate) struct Span {
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     classes: Vec<Class>,
-    /// All groups of the region.
     all: SetId,
 }
 
@@ -55,14 +53,12 @@ struct Class {
 }
 
 impl SetId {
-    /// Draws the set of one new group.
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         Self(u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()))
     }
 }
 
 impl Span {
-    /// All possible shares.
     pub(crate) const ALL: Self = Self::up_to(1.0);
 
     pub(crate) const fn up_to(share: f64) -> Self {
@@ -73,7 +69,6 @@ impl Span {
         Self { least: one.min(other), most: one.max(other) }
     }
 
-    /// Returns the smallest span that contains both.
     pub(crate) fn with(self, other: Self) -> Self {
         Self { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
@@ -104,7 +99,6 @@ impl BitXorAssign for SetId {
 }
 
 impl Chain {
-    /// Adds the set of one group with this share.
     pub(crate) fn insert(&mut self, share: f64, group: SetId) {
         self.all ^= group;
         match self.place(share) {
@@ -116,7 +110,6 @@ impl Chain {
         }
     }
 
-    /// Removes the set of one group that was added with this share.
     pub(crate) fn remove(&mut self, share: f64, group: SetId) {
         self.all ^= group;
         let Ok(place) = self.place(share) else { return };

@@ -5,7 +5,6 @@ use crate::NodeId;
 use crate::lateral::config::RepairScope;
 use crate::lateral::index::GroupIx;
 
-/// Groups of each node.
 pub(crate) type Memberships = BTreeMap<NodeId, BTreeSet<GroupIx>>;
 /// Number of targets that each bin selects from each region. Both are identified by their groups.
 pub(crate) type Selections = BTreeMap<(Vec<GroupIx>, Vec<GroupIx>), f64>;
@@ -62,7 +61,6 @@ fn in_full(mut rates: Vec<(GroupIx, f64)>) -> Vec<(Vec<GroupIx>, f64)> {
     links
 }
 
-/// Fails if the bins select other numbers of targets than expected.
 pub(crate) fn compare(ours: &Selections, expected: &Selections) {
     assert!(ours.keys().eq(expected.keys()), "{ours:?}, not {expected:?}");
     for ((place, ours), expected) in ours.iter().zip(expected.values()) {

@@ -10,13 +10,11 @@ use crate::lateral::receiver::{Known, Outcome, Receiver};
 use crate::lateral::streams::Streams;
 use crate::{How, NodeId, PacketId, SeqNo, Time};
 
-/// Decoder of the repairs that a node receives, with those that cannot be solved yet.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     pending: PendingRepairs,
 }
 
-/// Maximum number of solved packets accepted at once.
 const MAX_SOLVED_AT_ONCE: usize = 16;
 
 impl Decoder {
@@ -29,7 +27,6 @@ impl Decoder {
         &self.pending
     }
 
-    /// Renews the work limit, at the beginning of each datagram or timeout.
     pub(crate) fn renew_work(&mut self) {
         self.pending.renew_work();
     }

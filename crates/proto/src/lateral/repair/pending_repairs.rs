@@ -31,7 +31,6 @@ const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
 /// Maximum number of unknown packets of a row that are tried as its pivot.
 const MAX_CANDIDATES: usize = 8;
 
-/// Pending repairs of a node.
 #[derive(Debug)]
 pub(crate) struct PendingRepairs {
     solver: Solver,
@@ -54,7 +53,6 @@ pub(crate) struct Solved {
     pub(crate) id: PacketId,
     /// Symbol of the packet, possibly followed by zeros.
     pub(crate) sum: Vec<u8>,
-    /// Sender of the repair.
     pub(crate) from: NodeId,
 }
 
@@ -166,7 +164,6 @@ impl PendingRepairs {
         self.rows.front().map(|row| row.received_at + self.max_age)
     }
 
-    /// Drops the pending repairs that exceed the age limit.
     pub(crate) fn drop_old(&mut self, now: Time) {
         self.now = now;
         while self.next_drop().is_some_and(|due| due <= now) {
@@ -175,18 +172,15 @@ impl PendingRepairs {
         }
     }
 
-    /// Returns the number of bytes of all XORs.
     pub(crate) fn bytes(&self) -> usize {
         let solved: usize = self.solved.iter().map(|solved| solved.sum.len()).sum();
         solved + self.rows.iter().map(|row| row.sum.len()).sum::<usize>()
     }
 
-    /// Returns the number of repairs dropped for age or lack of room.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns the number of repairs dropped by the limits on unknown packets and on work.
     pub(crate) fn over_budget(&self) -> u64 {
         self.over_budget
     }
@@ -292,7 +286,6 @@ impl Columns {
         Self { by_id: IdMap::new(seed), ids: Vec::new(), vacant: Vec::new() }
     }
 
-    /// Returns the number of packets that can be added.
     fn room(&self) -> usize {
         MAX_UNKNOWN - self.by_id.len()
     }
@@ -312,7 +305,6 @@ impl Columns {
         })
     }
 
-    /// Returns the column of a packet, and vacates it.
     fn remove(&mut self, id: PacketId) -> Option<usize> {
         let column = self.by_id.remove(&id)?;
         self.vacant.push(column);

@@ -23,19 +23,16 @@ use crate::Time;
 use crate::lateral::index::GroupIx;
 use crate::lateral::packet::symbol::{Arena, Fragment, Symbol};
 
-/// Queued messages of all groups.
 #[derive(Debug)]
 pub(super) struct Fragmenter {
     queued: BTreeMap<GroupIx, VecDeque<QueuedMessage>>,
     /// Groups that may send, in the order of their turns.
     turns: VecDeque<GroupIx>,
-    /// Groups that are held back by a member.
     held_back: BTreeSet<GroupIx>,
     bytes: usize,
     pace: Pace,
 }
 
-/// A message that was accepted and has not left in full.
 #[derive(Debug)]
 pub(super) struct QueuedMessage {
     pub(super) payload: Bytes,
@@ -85,7 +82,6 @@ impl Pace {
         }
     }
 
-    /// Returns the time at which the next fragments may leave.
     fn next_at(&self) -> Time {
         self.used_up_to.before(BURST) + TRAIN
     }
@@ -110,7 +106,6 @@ impl Fragmenter {
         self.queued.contains_key(&group)
     }
 
-    /// Returns the group whose turn it is.
     pub(super) fn first_turn(&self) -> Option<GroupIx> {
         self.turns.front().copied()
     }
@@ -125,7 +120,6 @@ impl Fragmenter {
         self.held_back.extend(self.turns.pop_front());
     }
 
-    /// Puts the group back among those that may send.
     pub(super) fn resume(&mut self, group: GroupIx) {
         if self.held_back.remove(&group) {
             self.turns.push_back(group);
@@ -141,7 +135,6 @@ impl Fragmenter {
         queue.push_back(message);
     }
 
-    /// Returns the next packet of the group whose turn it is.
     pub(super) fn pop(&mut self, now: Time, arena: &mut Arena) -> Option<(GroupIx, Symbol)> {
         let group = self.turns.pop_front()?;
         let queue = self.queued.get_mut(&group).expect("a group has a turn while messages wait");

@@ -69,7 +69,6 @@ impl Sender {
         }
     }
 
-    /// Answers a query for the start and the end of this node's stream.
     pub(crate) fn on_open(&self, cx: &mut Context, ix: GroupIx, from: NodeId, nonce: u64) {
         let own = self.get(ix);
         let (next, first) = (own.next().seqno(), Some(own.first_for(from)));

@@ -15,10 +15,8 @@ use fragmentation::{Fragmenter, QueuedMessage};
 
 pub(super) use own_stream::{OwnStream, Position};
 
-/// Own streams of a node in all its groups, and the messages that are queued for them.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// Streams by group index.
     streams: Vec<Option<OwnStream>>,
     queue: Fragmenter,
 }
@@ -28,7 +26,6 @@ impl Sender {
         Self { streams: Vec::new(), queue: Fragmenter::new(pace_bytes_per_second) }
     }
 
-    /// Adds the stream of a group that this node joins.
     pub(super) fn join(&mut self, ix: GroupIx, stream: OwnStream) {
         let groups = ix.0 as usize + 1;
         if self.streams.len() < groups {
@@ -37,7 +34,6 @@ impl Sender {
         self.streams[ix.0 as usize] = Some(stream);
     }
 
-    /// Drops what is queued for a group that this node leaves, and returns its stream.
     pub(super) fn leave(&mut self, cx: &mut Context, ix: GroupIx) -> OwnStream {
         cx.counters.messages_unsent += self.queue.forget(ix) as u64;
         cx.timers.cancel(TimerKey::Heartbeat(ix));
@@ -46,7 +42,6 @@ impl Sender {
         self.streams[ix.0 as usize].take().expect("a group is left once")
     }
 
-    /// Returns the members that have not confirmed everything accepted for the group.
     pub(super) fn unconfirmed(&self, ix: GroupIx) -> Vec<NodeId> {
         let own = self.get(ix);
         own.unconfirmed(own.accepted_to()).collect()
@@ -61,7 +56,6 @@ impl Sender {
         self.streams.iter().flatten().for_each(OwnStream::check);
     }
 
-    /// Applies the join, leave or failure of a member.
     pub(super) fn on_view_change(&mut self, ix: GroupIx, node: NodeId, has_joined: bool) {
         let own = self.get_mut(ix);
         if has_joined { own.add_member(node) } else { own.remove_member(node) }
@@ -86,10 +80,6 @@ impl Sender {
         self.queue.holds(ix) || bytes > cx.config.packet_limit(cx.groups.get(ix).rate)
     }
 
-    /// Queues a message. Returns its sequence number.
-    ///
-    /// # Errors
-    /// The queue is full.
     pub(super) fn enqueue(
         &mut self,
         cx: &Context,
@@ -155,7 +145,6 @@ impl Sender {
         self.get_mut(ix).on_ack(from, settled_to, lost, window);
     }
 
-    /// Requests the confirmation of everything accepted so far.
     pub(super) fn confirm(&mut self, cx: &mut Context, ix: GroupIx) {
         self.get_mut(ix).request_confirmation();
         if !self.report_confirmation(cx, ix) {

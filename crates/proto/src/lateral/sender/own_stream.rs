@@ -11,19 +11,15 @@ use crate::{NodeId, SeqNo, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
-/// This node's stream in a group, and the position of each member in it.
 #[derive(Debug)]
 pub(crate) struct OwnStream {
-    /// Position of the first packet.
     start: Position,
-    /// Position of the next packet.
     next: Position,
     /// Position after all accepted messages. Beyond `next` while packets are queued.
     accepted_to: Position,
     members: BTreeMap<NodeId, Member>,
     /// Position before which everything is to be confirmed by the members.
     confirm: Option<Position>,
-    /// Time since which sending is held back.
     held_back_since: Option<Time>,
     /// Time from the last heartbeat to the next.
     heartbeat_interval: Duration,
@@ -38,27 +34,22 @@ pub(crate) struct OwnStream {
     departed: VecDeque<Member>,
 }
 
-/// A heartbeat that is due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueHeartbeat {
-    /// `true` if it requests acknowledgments.
     pub(super) confirm: bool,
     /// Time to the next one; `None` if there is none.
     pub(super) next_after: Option<Duration>,
 }
 
-/// Confirmation of everything that was to be confirmed.
 #[derive(Debug)]
 pub(super) struct Confirmation {
     /// Position before which everything is confirmed.
     pub(super) up_to: Position,
-    /// Number of members that confirmed.
     pub(super) members: usize,
     /// Members that lost packets, and how many each.
     pub(super) incomplete: Vec<(NodeId, u32)>,
 }
 
-/// Maximum number of departed members that are remembered.
 const MAX_DEPARTED: usize = 64;
 /// Time from a request for acknowledgments to its first repetition.
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
@@ -82,7 +73,6 @@ struct Member {
     /// nothing was sent before. The member may have been one before, and have missed packets before
     /// the end.
     join_end: Option<Position>,
-    /// Number of packets that it lost.
     lost: u32,
     /// `true` if the sender does not wait for it.
     slow: bool,
@@ -129,7 +119,6 @@ impl Position {
 }
 
 impl OwnStream {
-    /// Creates a stream whose first packet has this position.
     pub(crate) fn new(start: Position) -> Self {
         Self {
             start,
@@ -179,7 +168,6 @@ impl OwnStream {
         Some(first.seqno())
     }
 
-    /// Assigns a number to the next packet.
     pub(crate) fn take_number(&mut self) -> SeqNo {
         let taken = self.next;
         self.next = taken.plus(1);
@@ -296,13 +284,11 @@ impl OwnStream {
         self.held_back_since.is_some()
     }
 
-    /// Requests the confirmation of everything accepted so far.
     pub(super) fn request_confirmation(&mut self) {
         self.confirm = Some(self.accepted_to);
         self.heartbeat_interval = CONFIRM_INTERVAL;
     }
 
-    /// Returns `true` if a confirmation was requested and is open.
     pub(super) fn awaits_confirmation(&self) -> bool {
         self.confirm.is_some()
     }
@@ -350,12 +336,10 @@ impl OwnStream {
         Some(DueHeartbeat { confirm, next_after: doubled.map(|_| interval) })
     }
 
-    /// Begins the heartbeats to joiners, at this interval.
     pub(super) fn begin_joiner_heartbeats(&mut self, interval: Duration) {
         self.joiners_interval = interval;
     }
 
-    /// Returns the time from this heartbeat to the joiners to the next.
     pub(super) fn next_joiner_heartbeat(&mut self, first: Duration) -> Duration {
         let longest = first * LONGEST_HEARTBEAT;
         let next = (self.joiners_interval * 2).min(longest);

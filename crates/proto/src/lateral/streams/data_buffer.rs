@@ -20,7 +20,6 @@ pub(crate) struct HeldIx(u32);
 #[derive(Debug)]
 pub(crate) struct DataBuffer {
     packets: VecDeque<Held>,
-    /// Index of the first packet.
     first: HeldIx,
     bytes: usize,
     /// Bytes of the limit that are used for other things.
@@ -40,7 +39,6 @@ pub(crate) enum Arrival {
     Retransmission,
 }
 
-/// A packet in the buffer.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) received_at: Time,
@@ -66,7 +64,6 @@ impl DataBuffer {
         Self { packets, first: HeldIx(0), bytes: 0, reserved: 0, max_bytes, max_age }
     }
 
-    /// Sets the number of bytes of the limit that are used for other things.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.reserved = bytes;
     }
@@ -111,7 +108,6 @@ impl DataBuffer {
         self.packets.iter().take(count).map(|held| held.stream)
     }
 
-    /// Drops a packet that is not needed any more.
     pub(crate) fn remove(&mut self, ix: HeldIx) {
         let place = self.place(ix);
         let symbol = self.packets[place].symbol.take().expect("a packet is dropped once");
@@ -128,12 +124,10 @@ impl DataBuffer {
         Some((first.stream, first.seqno))
     }
 
-    /// Returns `true` if the memory limit is exceeded.
     pub(crate) fn is_too_large(&self) -> bool {
         self.bytes + self.reserved > self.max_bytes && !self.packets.is_empty()
     }
 
-    /// Returns `true` if the oldest packet exceeds the age limit.
     pub(crate) fn is_too_old(&self, now: Time) -> bool {
         self.packets.front().is_some_and(|first| first.received_at + self.max_age <= now)
     }
@@ -146,7 +140,6 @@ impl DataBuffer {
         self.packets.front().map(|first| first.received_at + self.max_age + lenience)
     }
 
-    /// Returns the memory that the packets use, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

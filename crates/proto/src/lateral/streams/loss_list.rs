@@ -3,11 +3,9 @@
 use crate::lateral::index::StreamIx;
 use crate::{NodeId, SeqNo, Time, Timers};
 
-/// Index of the record of a missing packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MissingIx(pub(crate) u32);
 
-/// A packet that is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Missing {
     pub(crate) stream: StreamIx,
@@ -25,7 +23,6 @@ pub(crate) struct Holders {
     nodes: [Option<NodeId>; 3],
 }
 
-/// All missing packets.
 #[derive(Debug, Default)]
 pub(crate) struct LossList {
     slots: Vec<Option<Missing>>,
@@ -36,7 +33,6 @@ pub(crate) struct LossList {
 }
 
 impl Missing {
-    /// Creates the record of a packet that is noticed to be missing at `now`.
     pub(crate) fn new(stream: StreamIx, seqno: SeqNo, now: Time) -> Self {
         Self { stream, seqno, noticed_at: now, attempts: 0, holders: Holders::default() }
     }
@@ -57,7 +53,6 @@ impl Holders {
 }
 
 impl LossList {
-    /// Records a missing packet that is due at `due`.
     pub(crate) fn insert(&mut self, missing: Missing, due: Time) -> MissingIx {
         let ix = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -76,7 +71,6 @@ impl LossList {
         self.slots[ix.0 as usize].as_mut().expect("a missing packet's record lives while it does")
     }
 
-    /// Removes a packet that is settled.
     pub(crate) fn remove(&mut self, ix: MissingIx) -> Missing {
         self.due.cancel(ix);
         self.vacant.push(ix);

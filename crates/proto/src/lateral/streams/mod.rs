@@ -27,7 +27,6 @@ pub(super) use query::Query;
 pub(super) use receive_window::{Place, Slot};
 pub(super) use stream::Stream;
 
-/// All streams, with the data buffer and the records of missing packets.
 #[derive(Debug)]
 pub(super) struct Streams {
     slots: Vec<Option<Stream>>,
@@ -61,7 +60,6 @@ impl Streams {
         self.by_key.get(&(group, sender)).copied()
     }
 
-    /// Returns the stream of the packet, if it is known.
     pub(super) fn find_packet(&self, groups: &Groups, id: PacketId) -> Option<StreamIx> {
         groups.ix(id.group).and_then(|group| self.find(group, id.sender))
     }
@@ -70,12 +68,10 @@ impl Streams {
         self.by_key.len()
     }
 
-    /// Returns the streams of the packets that are evicted if `count` more arrive.
     pub(super) fn next_evicted(&self, count: usize) -> impl Iterator<Item = StreamIx> {
         self.buffer.next_evicted(count)
     }
 
-    /// Reads the memory that a packet of the stream will need. The result has no meaning.
     pub(super) fn prefetch(&self, ix: StreamIx) -> u32 {
         self.slots[ix.0 as usize].as_ref().map_or(0, |stream| stream.window().prefetch())
     }
@@ -131,14 +127,11 @@ impl Streams {
         })
     }
 
-    /// Returns `true` if `number` can belong to an incarnation of `sender` that was replaced
-    /// recently.
     pub(super) fn is_late(&self, now: Time, group: GroupIx, sender: NodeId, number: SeqNo) -> bool {
         let former = self.by_group.former(group);
         former.is_some_and(|former| former.is_late(now, sender, number))
     }
 
-    /// Returns the streams of the group that are not followed any more.
     pub(super) fn former_mut(&mut self, group: GroupIx) -> &mut FormerStreams {
         self.by_group.former_mut(group)
     }
@@ -165,8 +158,6 @@ impl Streams {
         self.evict_excess();
     }
 
-    /// Marks a packet as received by multicast. If it is held, returns the path by which it had
-    /// arrived before, and its symbol.
     pub(super) fn mark_multicast(
         &mut self,
         ix: StreamIx,
@@ -195,7 +186,6 @@ impl Streams {
         &self.losses
     }
 
-    /// Returns the records of missing packets, whose due times the caller may change.
     pub(super) fn losses_mut(&mut self) -> &mut LossList {
         &mut self.losses
     }
@@ -320,7 +310,6 @@ impl Streams {
         stream
     }
 
-    /// Removes and returns all streams of `group`, and its former streams.
     pub(super) fn remove_group(
         &mut self,
         group: GroupIx,
@@ -339,12 +328,10 @@ impl Streams {
         (removed.collect(), former)
     }
 
-    /// Returns the numbers of packets evicted by age and by bytes.
     pub(super) fn evictions(&self) -> (u64, u64) {
         (self.evicted_by_age, self.evicted_by_bytes)
     }
 
-    /// Returns the memory that held packets use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.buffer.bytes()
     }

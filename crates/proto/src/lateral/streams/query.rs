@@ -5,7 +5,6 @@ use core::time::Duration;
 use super::receive_window::ReceiveWindow;
 use crate::SeqNo;
 
-/// An open query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
     /// Nonce that the answer repeats. A host that does not receive this node's unicast cannot forge
@@ -59,7 +58,6 @@ impl Query {
         }
     }
 
-    /// Records a packet that has arrived.
     pub(super) fn record_arrival(&mut self, seqno: SeqNo) {
         let next = seqno.next();
         self.came_to = Some(self.came_to.map_or(next, |to| to.later(next)));

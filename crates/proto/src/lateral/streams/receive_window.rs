@@ -9,7 +9,6 @@ use super::data_buffer::HeldIx;
 use super::loss_list::MissingIx;
 use crate::SeqNo;
 
-/// The packets of a stream.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReceiveWindow {
@@ -31,9 +30,7 @@ pub(crate) struct ReceiveWindow {
 /// State of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slot {
-    /// Delivered, and in the data buffer.
     Held(HeldIx),
-    /// Missing.
     Missing(MissingIx),
     /// Delivered and evicted, or lost.
     Settled,
@@ -44,7 +41,6 @@ pub(crate) enum Slot {
 pub(crate) enum Place {
     /// Before the window: settled, or not owed.
     Before,
-    /// In the window.
     At(Slot),
     /// Beyond the last known number.
     Ahead,
@@ -117,7 +113,6 @@ impl ReceiveWindow {
         self.floor.map_or(first, |floor| floor.later(first))
     }
 
-    /// Returns the position of `seqno` relative to the window.
     pub(crate) fn place(&self, seqno: SeqNo) -> Place {
         let offset = seqno.distance_from(self.base);
         if offset < 0 {
@@ -133,7 +128,6 @@ impl ReceiveWindow {
         matches!(self.place(seqno), Place::At(Slot::Held(_)))
     }
 
-    /// Returns the record of the packet, if it is missing.
     pub(crate) fn missing(&self, seqno: SeqNo) -> Option<MissingIx> {
         match self.place(seqno) {
             Place::At(Slot::Missing(missing)) => Some(missing),
@@ -141,7 +135,6 @@ impl ReceiveWindow {
         }
     }
 
-    /// Returns the records of all missing packets.
     pub(crate) fn all_missing(&self) -> impl Iterator<Item = (SeqNo, MissingIx)> {
         let numbered = self.slots.iter().zip(0..);
         numbered.filter_map(|(slot, offset)| match slot {
@@ -150,7 +143,6 @@ impl ReceiveWindow {
         })
     }
 
-    /// Returns the packets that are in the data buffer.
     pub(super) fn all_held(&self) -> impl Iterator<Item = HeldIx> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Held(held) => Some(*held),
@@ -167,7 +159,6 @@ impl ReceiveWindow {
         u32::from(matches!(self.slots.front(), Some(Slot::Missing(_))))
     }
 
-    /// Records that the packet at the end is missing.
     pub(super) fn push_missing(&mut self, missing: MissingIx) {
         self.slots.push_back(Slot::Missing(missing));
     }
@@ -207,7 +198,6 @@ impl ReceiveWindow {
         self.trim();
     }
 
-    /// Settles a packet that was held.
     pub(super) fn evict(&mut self, seqno: SeqNo) {
         *self.slot_mut(seqno) = Slot::Settled;
         self.trim();

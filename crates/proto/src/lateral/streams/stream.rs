@@ -32,7 +32,6 @@ pub(crate) struct Stream {
     opened: bool,
     /// Number of opens sent for the current query without an answer.
     opens: u8,
-    /// Open query to the sender.
     query: Option<Query>,
     /// Time at which the sender was last considered silent, after many opens without an answer.
     silent_since: Option<Time>,
@@ -40,7 +39,6 @@ pub(crate) struct Stream {
     left_at: Option<SeqNo>,
     /// Number too far ahead to be believed before another one agrees with it.
     doubted: Option<SeqNo>,
-    /// Number of packets lost.
     lost: u32,
     /// Position in the list of streams of its group.
     place: u32,
@@ -52,7 +50,6 @@ const CREDIBLE_CLAIMS: u32 = 64;
 const CREDIBLE_STEP: u32 = 256;
 
 impl Stream {
-    /// Creates a stream at this position in the list of its group.
     pub(super) fn new(
         sender: NodeId,
         (group, group_id, place): (GroupIx, GroupId, u32),
@@ -141,7 +138,6 @@ impl Stream {
         self.window.hold(seqno, held);
     }
 
-    /// Records that the packet before the window is missing after all.
     pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
         self.window.push_missing_before(missing);
         if let Some(query) = &mut self.query {
@@ -164,7 +160,6 @@ impl Stream {
         (self.opened, self.incarnation) = (false, None);
     }
 
-    /// Makes the stream begin where its window does, with nothing before that vouched for.
     pub(crate) fn go_back(&mut self) {
         self.window.go_back();
         self.doubted = None;
@@ -173,7 +168,6 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if the first number that this node is owed is known.
     pub(crate) fn is_opened(&self) -> bool {
         self.opened
     }
@@ -182,7 +176,6 @@ impl Stream {
         self.query
     }
 
-    /// Begins a query to the sender.
     pub(crate) fn begin_query(&mut self, nonce: u64) {
         self.opens = 0;
         self.query = Some(Query::new(nonce, &self.window));
@@ -237,7 +230,6 @@ impl Stream {
         !core::mem::replace(&mut self.opened, true)
     }
 
-    /// Records that the sender itself reported having sent everything before `seqno`.
     pub(crate) fn vouch_to(&mut self, seqno: SeqNo) {
         self.window.vouch_to(seqno);
     }

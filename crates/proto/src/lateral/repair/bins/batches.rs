@@ -41,10 +41,8 @@ const _: () = assert!(MAX_BATCHES_AHEAD * (RateOfFire::MAX_R as u32) < Cell::WAN
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Batch {
-    /// Regions that its targets are drawn from.
     pub(crate) sources: SmallVec<[Source; 1]>,
     pub(crate) targets: SmallVec<[(RegionIx, NodeId); 1]>,
-    /// Packets in the batch.
     pub(crate) ids: Vec<WireId>,
     /// XOR of their symbols. The buffer is taken when the first packet arrives, so that few buffers
     /// are in use and these stay in the cache.
@@ -108,7 +106,6 @@ impl Lane {
         }
     }
 
-    /// Removes the bin from those that wait for a node of the region.
     pub(crate) fn stop_waiting(&mut self, bin: BinIx, region: RegionIx) {
         if core::mem::take(&mut self.batches[bin.0 as usize].waits) {
             self.waiting[region.0 as usize].retain(|other| *other != bin);
@@ -131,7 +128,6 @@ impl Lane {
         noted.truncate(count);
     }
 
-    /// Checks the invariants of the existing `bins`: see [`Bins::check`](super::Bins::check).
     pub(crate) fn check(&self, bins: impl Iterator<Item = usize>, r: u32) {
         let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
         let mut waiting = 0;

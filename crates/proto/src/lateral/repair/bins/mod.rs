@@ -39,7 +39,6 @@ use crate::lateral::repair::regions::{RegionIx, Regions};
 use crate::{Class, Destination, GroupId, IdMap, NodeId, PacketId, Rng, Time};
 use batches::{BinIx, Cell, Lane, MAX_BATCHES_AHEAD, draw_free, draw_shared};
 
-/// Repair bins of a node.
 #[derive(Debug)]
 pub(crate) struct Bins {
     regions: Regions,
@@ -71,23 +70,16 @@ pub(crate) struct Bins {
     counts: Counts,
 }
 
-/// Counters of the bins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Targets postponed because open batches held all nodes of the region.
     pub(crate) targets_short: u64,
-    /// Targets drawn although another open batch held them.
     pub(crate) targets_shared: u64,
-    /// Batches sent partly filled because of their age.
     pub(crate) flushed: u64,
-    /// Repairs of batches sent early because of a view change, one for each target.
     pub(crate) cut_short: u64,
 }
 
-/// A repair to be sent.
 #[derive(Debug)]
 pub(crate) struct Repair<'a> {
-    /// Receivers of the repair.
     pub(crate) targets: &'a [(RegionIx, NodeId)],
     /// Packets in the XOR, 1 to r.
     pub(crate) ids: &'a [WireId],
@@ -96,7 +88,6 @@ pub(crate) struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Sends the repair to each of its targets.
     pub(crate) fn send(&self, cx: &mut Context) {
         if self.targets.is_empty() {
             return;
@@ -189,7 +180,6 @@ impl Bins {
         self.regions.remove(node, group);
     }
 
-    /// Adds a packet to the bins of `group`, and calls `send` for each repair that it completes.
     pub(crate) fn accept(
         &mut self,
         now: Time,
@@ -246,7 +236,6 @@ impl Bins {
         bins.fold(0, |seen, bin| seen ^ bin.0)
     }
 
-    /// Returns the time at which the next partly filled batch is to be sent.
     pub(crate) fn next_flush(&self) -> Option<Time> {
         self.to_flush.front().map(|flush| flush.due)
     }

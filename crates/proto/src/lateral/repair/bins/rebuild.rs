@@ -85,7 +85,6 @@ impl Bins {
         assert_eq!(known, filed, "a group knows a bin that it is not in");
     }
 
-    /// Applies a changed chain of a region.
     fn relink(&mut self, region: RegionIx, change: &Change, send: &mut impl FnMut(Repair<'_>)) {
         let span = if let Change::Groups(_, span) = change { *span } else { Span::ALL };
         let mut links = core::mem::take(&mut self.links);
@@ -165,7 +164,6 @@ impl Bins {
         true
     }
 
-    /// Applies a changed number of targets.
     fn retarget(&mut self, bin: BinIx, region: RegionIx, old: &Link, new: &Link) {
         if old.targets.total_cmp(&new.targets).is_eq() {
             return;

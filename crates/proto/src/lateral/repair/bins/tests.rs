@@ -210,9 +210,7 @@ fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (R
     (rig, copies)
 }
 
-/// Copies of the packets of one group.
 struct Copies {
-    /// Number of copies of each packet, in order.
     of_packet: Vec<f64>,
     /// Copies that the bins still owe at the end.
     owed: f64,

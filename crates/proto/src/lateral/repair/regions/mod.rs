@@ -28,7 +28,6 @@ use crate::{IdMap, NodeId, Rng};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RegionIx(pub(crate) u32);
 
-/// Regions of the other nodes.
 #[derive(Debug)]
 pub(crate) struct Regions {
     scope: RepairScope,
@@ -47,7 +46,6 @@ pub(crate) struct Regions {
     rng: Rng,
 }
 
-/// Change of a region.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) enum Change {
     #[default]
@@ -64,7 +62,6 @@ pub(crate) enum Change {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moved {
     pub(crate) group: GroupIx,
-    /// `true` if the group is one of the region's.
     pub(crate) belongs: bool,
 }
 
@@ -93,7 +90,6 @@ struct Neighbour {
 
 #[derive(Debug)]
 struct OfGroup {
-    /// Set of this group alone.
     set: SetId,
     regions: Vec<RegionIx>,
     /// Number of other nodes in the group.
@@ -175,8 +171,6 @@ impl Regions {
         groups.map(|group| (*group, self.groups[group.0 as usize].share))
     }
 
-    /// Returns the share of `group`: the fraction of its other members that each packet is to
-    /// reach.
     pub(crate) fn share_of(&self, group: GroupIx) -> f64 {
         self.groups[group.0 as usize].share
     }
@@ -202,7 +196,6 @@ impl Regions {
         self.regions.len()
     }
 
-    /// Returns `true` if `node` shares any group with this node.
     pub(crate) fn is_neighbour(&self, node: NodeId) -> bool {
         self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.groups.is_empty())
     }
@@ -253,7 +246,6 @@ impl Regions {
         }
     }
 
-    /// Applies a new size or c of `group` in all its regions.
     fn share_out(&mut self, group: GroupIx) {
         let Self { groups, regions, touched, .. } = self;
         let of_group = &mut groups[group.0 as usize];
@@ -273,7 +265,6 @@ impl Regions {
         }
     }
 
-    /// Moves `node` to the region of its groups.
     fn move_node(&mut self, node: NodeId) {
         let neighbour = self.neighbours.get_mut(&node).expect("it stays until it was moved");
         neighbour.is_moving = false;
