@@ -2,8 +2,9 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use crate::Transmit;
+use crate::{Class, Destination, Transmit};
 
 /// Outgoing datagrams that the driver has not taken yet.
 #[derive(Debug, Default)]
@@ -11,8 +12,7 @@ pub(crate) struct Outbox {
     bytes: Vec<u8>,
     /// Offset of the first datagram that was not taken.
     taken_to: usize,
-    /// Datagrams that were not taken, with the offsets of their ends.
-    waiting: VecDeque<(Transmit, usize)>,
+    waiting: VecDeque<(Transmit, Range<usize>)>,
 }
 
 /// Maximum memory that is kept for reuse, in bytes.
@@ -21,10 +21,30 @@ const KEPT_BYTES: usize = 256 << 10;
 impl Outbox {
     /// Adds the datagram that `write` appends. Returns its size in bytes.
     pub(crate) fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let Transmit { destination, class } = transmit;
+        self.push_to_each(class, [destination], write)
+    }
+
+    /// Adds the datagram that `write` appends, once for each destination. It is stored once. Returns
+    /// the size of all copies in bytes.
+    pub(crate) fn push_to_each(
+        &mut self,
+        class: Class,
+        destinations: impl IntoIterator<Item = Destination>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> usize {
         let start = self.bytes.len();
         write(&mut self.bytes);
-        self.waiting.push_back((transmit, self.bytes.len()));
-        self.bytes.len() - start
+        let datagram = start..self.bytes.len();
+        let copies = destinations.into_iter().map(|destination| {
+            self.waiting.push_back((Transmit { destination, class }, datagram.clone()));
+            datagram.len()
+        });
+        copies.sum()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Removes and returns the last datagram, whose size is `bytes`.
@@ -40,9 +60,9 @@ impl Outbox {
 
     /// Removes the first datagram and appends it to `out`.
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let (transmit, end) = self.waiting.pop_front()?;
-        out.extend_from_slice(&self.bytes[self.taken_to..end]);
-        self.taken_to = end;
+        let (transmit, datagram) = self.waiting.pop_front()?;
+        self.taken_to = datagram.end;
+        out.extend_from_slice(&self.bytes[datagram]);
         if self.waiting.is_empty() {
             self.bytes.clear();
             self.bytes.shrink_to(KEPT_BYTES);
@@ -55,7 +75,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Class, Destination, NodeId};
+    use crate::NodeId;
 
     fn to(node: u64) -> Transmit {
         Transmit { destination: Destination::Node(NodeId(node)), class: Class::Data }
@@ -75,5 +95,19 @@ mod tests {
         out.clear();
         assert_eq!((outbox.pop(&mut out), &out[..]), (Some(to(3)), &[3][..]));
         assert_eq!((outbox.pop(&mut out), outbox.waiting_bytes()), (None, 0));
+    }
+
+    #[test]
+    fn datagrams_come_out_in_order_once_for_each_destination() {
+        let node = |id| Destination::Node(NodeId(id));
+        let mut outbox = Outbox::default();
+        let bytes =
+            outbox.push_to_each(Class::Repair, [node(1), node(2)], |out| out.extend(b"one"));
+        assert_eq!(bytes + outbox.push(to(3), |out| out.extend(b"two")), 9);
+        for (to, bytes) in [(1, b"one"), (2, b"one"), (3, b"two")] {
+            let mut out = Vec::new();
+            assert_eq!(outbox.pop(&mut out).map(|it| it.destination), Some(node(to)));
+            assert_eq!(out, bytes);
+        }
     }
 }

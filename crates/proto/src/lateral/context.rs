@@ -6,9 +6,9 @@ use super::config::Config;
 use super::counters::Counters;
 use super::groups::Groups;
 use super::index::{GroupIx, StreamIx};
-use super::outbox::Outbox;
 use super::packet::symbol::Arena;
 use super::packet::{ID_BYTES, Packet, REPAIR_BYTES};
+use crate::outbox::Outbox;
 use crate::wire::MAX_DATAGRAM_BYTES;
 use crate::{Destination, Event, GroupId, NodeId, Origin, RateOfFire, Rng, Time, Timers};
 
@@ -26,6 +26,9 @@ pub(super) struct Context {
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
 }
+
+/// Maximum number of queued datagrams. More are dropped and counted.
+const MAX_QUEUED: usize = 1 << 16;
 
 /// A timer. Each is set at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,20 +54,36 @@ impl Context {
     ) {
         let group = self.groups.get(group);
         let (id, view) = (group.id, group.view_version);
-        let origin = self.origin;
-        self.outbox.push(packet.class(), [destination], |out| packet.encode(origin, id, view, out));
+        self.send([destination], (id, view), packet);
     }
 
     /// Sends a packet that belongs to no single group.
     pub(super) fn transmit_to(&mut self, node: NodeId, packet: Packet<'_>) {
-        let (origin, to) = (self.origin, Destination::Node(node));
-        self.outbox.push(packet.class(), [to], |out| packet.encode(origin, GroupId::NONE, 0, out));
+        self.send([Destination::Node(node)], (GroupId::NONE, 0), packet);
+    }
+
+    /// Queues a packet for each of these destinations. Returns the size of all copies in bytes.
+    pub(super) fn send(
+        &mut self,
+        destinations: impl IntoIterator<Item = Destination>,
+        (group, view): (GroupId, u32),
+        packet: Packet<'_>,
+    ) -> u64 {
+        let Self { origin, outbox, counters, .. } = self;
+        if outbox.len() >= MAX_QUEUED {
+            counters.outbox_dropped += destinations.into_iter().count() as u64;
+            return 0;
+        }
+        let encode = |out: &mut Vec<u8>| packet.encode(*origin, group, view, out);
+        let bytes = outbox.push_to_each(packet.class(), destinations, encode) as u64;
+        counters.bytes_sent += bytes;
+        bytes
     }
 
     /// Returns `true` if a repair or a retransmission of the symbol fits a UDP datagram. Symbols of
     /// correct senders do, because all groups of a node have the same r.
     pub(super) fn fits_repair(&self, symbol: &[u8]) -> bool {
-        let ids = usize::from(self.groups.r().unwrap_or(RateOfFire::MAX_R)) * ID_BYTES;
+        let ids = usize::from(self.groups.r.unwrap_or(RateOfFire::MAX_R)) * ID_BYTES;
         REPAIR_BYTES + ids + symbol.len() <= MAX_DATAGRAM_BYTES
     }
 }

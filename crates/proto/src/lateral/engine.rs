@@ -10,7 +10,6 @@ use super::counters::Counters;
 use super::groups::{Groups, TargetChange};
 use super::index::GroupIx;
 use super::left_groups::{LeftGroup, LeftGroups, least_position};
-use super::outbox::Outbox;
 use super::packet::symbol::{Arena, Symbol};
 use super::packet::{Packet, WireId};
 use super::prefetch::prefetch;
@@ -18,6 +17,7 @@ use super::receiver::{Heartbeat, Outcome, Receiver};
 use super::recovery::{NakRecovery, Step};
 use super::repair::{Bins, Decoder, Repair};
 use super::sender::{OwnStream, Sender};
+use crate::outbox::Outbox;
 use crate::{
     Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, Origin, PacketId,
     Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
@@ -80,17 +80,15 @@ impl Lateral {
     /// Returns the counters: totals since the engine was created.
     pub fn counters(&self) -> Counters {
         let mut counters = self.cx.counters;
-        let bins = self.bins.counts();
+        let bins = self.bins.counts;
         counters.targets_short = bins.targets_short;
         counters.targets_shared = bins.targets_shared;
         counters.bins_flushed = bins.flushed;
         counters.repairs_cut_short = bins.cut_short;
-        let evictions = self.receiver.streams().evictions();
+        let evictions = self.receiver.streams.evictions();
         (counters.evicted_by_age, counters.evicted_by_bytes) = evictions;
-        counters.repairs_dropped = self.decoder.pending().dropped();
-        counters.repairs_over_budget = self.decoder.pending().over_budget();
-        counters.outbox_dropped = self.cx.outbox.dropped();
-        counters.bytes_sent = self.cx.outbox.sent_bytes();
+        counters.repairs_dropped = self.decoder.pending.dropped;
+        counters.repairs_over_budget = self.decoder.pending.over_budget;
         counters
     }
 
@@ -102,12 +100,12 @@ impl Lateral {
 
     /// Returns the number of bytes in the data buffer, at most [`Config::buffer_bytes`].
     pub fn buffer_bytes(&self) -> usize {
-        self.receiver.streams().bytes()
+        self.receiver.streams.bytes()
     }
 
     /// Returns the number of repair bins and the number of missing packets.
     pub fn bins_and_missing(&self) -> (usize, usize) {
-        (self.bins.len(), self.receiver.streams().losses().len())
+        (self.bins.len(), self.receiver.streams.losses.len())
     }
 
     fn multicast(&mut self, ix: GroupIx, symbol: &Symbol) -> SeqNo {
@@ -157,7 +155,7 @@ impl Lateral {
             Outcome::New | Outcome::Repaired => {
                 decoder.accept_all_solved(cx, receiver);
                 cx.counters.data_received += 1;
-                let id = receiver.streams().get(ix).id(seqno);
+                let id = receiver.streams.get(ix).id(seqno);
                 self.bin(group, id, &symbol);
             }
             Outcome::Known => {
@@ -210,7 +208,7 @@ impl Lateral {
         let Self { cx, receiver, recovery, .. } = self;
         let mut requests: BTreeMap<NodeId, Vec<WireId>> = BTreeMap::new();
         while let Some((ix, missing)) = receiver.next_due(cx) {
-            let stream = receiver.streams().get(missing.stream);
+            let stream = receiver.streams.get(missing.stream);
             let step = recovery.next_step(cx, &missing, stream);
             if let Step::Request { target, .. } = step {
                 requests.entry(target).or_default().push(stream.id(missing.seqno).into());
@@ -229,7 +227,7 @@ impl Lateral {
                 self.resume_sending(ix);
             }
             TimerKey::Open(ix) => self.receiver.on_open_due(cx, ix),
-            TimerKey::Reassembly(ix) => self.receiver.end_overdue_messages(cx, ix),
+            TimerKey::Reassembly(ix) => self.receiver.delivery(cx).end_overdue_messages(ix),
             TimerKey::Pace => self.send_queued(),
             TimerKey::Joiners(ix) => self.sender.on_joiners_due(cx, ix),
         }
@@ -266,10 +264,10 @@ impl Lateral {
             }
             (Packet::Repair { ids, sum }, _) => decoder.on_repair(cx, receiver, node, (ids, sum)),
             (Packet::Nak { cookie, ids }, _) => {
-                recovery.on_nak(cx, receiver.streams(), node, (cookie, ids));
+                recovery.on_nak(cx, &receiver.streams, node, (cookie, ids));
             }
             (Packet::Challenge { cookie, ids }, _) => {
-                recovery.on_challenge(cx, receiver.streams(), node, (cookie, ids));
+                recovery.on_challenge(cx, &receiver.streams, node, (cookie, ids));
             }
             (Packet::Retransmission { origin, seqno, symbol }, Some(ix)) => {
                 self.on_retransmission(node, ix, (origin, seqno), symbol);
@@ -375,7 +373,7 @@ impl Engine for Lateral {
             self.cx.counters.malformed += 1;
             return None;
         };
-        self.decoder.renew_work();
+        self.decoder.pending.renew_work();
         let (from, group) = (header.sender, self.cx.groups.ix(header.group));
         let (node, kind, bytes) = (self.cx.id(), header.kind, datagram.len());
         tracing::trace!(%node, %from, group = %header.group, kind, bytes, "datagram");
@@ -387,7 +385,7 @@ impl Engine for Lateral {
     }
 
     fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
-        prefetch(&self.cx.groups, self.receiver.streams(), &self.bins, waiting);
+        prefetch(&self.cx.groups, &self.receiver.streams, &self.bins, waiting);
     }
 
     fn handle_view(&mut self, now: Time, change: &ViewChange) {
@@ -402,22 +400,22 @@ impl Engine for Lateral {
     fn handle_timeout(&mut self, now: Time) {
         let Self { cx, receiver, decoder, bins, .. } = self;
         cx.now = now;
-        decoder.renew_work();
+        decoder.pending.renew_work();
         decoder.accept_all_solved(cx, receiver);
         bins.flush_due(now, |repair: Repair<'_>| repair.send(cx));
         self.recover_missing();
         while let Some(key) = self.cx.timers.pop_due(now) {
             self.on_timer(key);
         }
-        self.receiver.evict_old(now);
+        self.receiver.streams.evict_old(now);
         if self.buffer_bytes() == 0 {
             self.cx.arena.release();
         }
-        self.decoder.drop_old(now);
+        self.decoder.pending.drop_old(now);
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.cx.outbox.poll(out)
+        self.cx.outbox.pop(out)
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -426,13 +424,13 @@ impl Engine for Lateral {
 
     fn poll_timeout(&self) -> Option<Wakeup> {
         let timer = self.cx.timers.first();
-        let streams = self.receiver.streams();
+        let streams = &self.receiver.streams;
         let due = [
             (self.bins.next_flush(), "flush a repair bin"),
-            (streams.losses().next_due(), "missing packet"),
+            (streams.losses.next_due(), "missing packet"),
             (timer.map(|(at, _)| at), timer.map_or("", |(_, key)| key.reason())),
             (streams.next_eviction(), "evict from the data buffer"),
-            (self.decoder.pending().next_due(), "pending repair"),
+            (self.decoder.pending.next_due(), "pending repair"),
         ];
         let wakeups = due.into_iter().filter_map(|(at, reason)| Some(Wakeup { at: at?, reason }));
         wakeups.min_by_key(|wakeup| wakeup.at)
@@ -451,7 +449,7 @@ impl Engine for Lateral {
     }
 
     fn held_bytes(&self) -> usize {
-        let pending = self.decoder.pending().bytes();
+        let pending = self.decoder.pending.bytes();
         self.receiver.bytes() + pending + self.sender.bytes() + self.left.bytes()
     }
 
@@ -462,7 +460,7 @@ impl Engine for Lateral {
     fn check(&self) {
         self.bins.check();
         self.receiver.check();
-        self.decoder.pending().check();
+        self.decoder.pending.check();
         self.sender.check();
         self.cx.groups.check();
         self.left.check();

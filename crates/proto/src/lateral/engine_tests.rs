@@ -31,10 +31,18 @@ fn sent(datagrams: &[Vec<u8>], prefetches: bool) -> Vec<u8> {
         }
         while engine.poll_transmit(&mut out).is_some() {}
     }
-    let streams = engine.receiver.streams();
+    let streams = &engine.receiver.streams;
     assert!(streams.len() > STREAMS_THAT_FIT && streams.evictions().1 > 0);
     engine.check();
     out
+}
+
+#[test]
+fn an_outbox_that_nobody_empties_is_bounded() {
+    let mut engine = Lateral::new(NodeId(0), Config::default(), 1);
+    let open = Packet::Open { nonce: 1 };
+    (0..(1 << 16) + 3).for_each(|_| engine.cx.transmit_to(NodeId(1), open));
+    assert_eq!(engine.counters().outbox_dropped, 3);
 }
 
 #[test]

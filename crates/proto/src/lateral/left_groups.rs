@@ -43,7 +43,7 @@ impl LeftGroup {
     /// Creates the record of a group. `least` is the lowest position at which a stream of the group
     /// may begin.
     pub(super) fn new(own: &OwnStream, least: Position, former: FormerStreams) -> Self {
-        let (start, next) = (own.start(), own.accepted_to());
+        let (start, next) = (own.start, own.accepted_to);
         Self { start, next, length: next.distance_from(least), former }
     }
 }
@@ -156,7 +156,7 @@ mod tests {
             assert!(groups.take(GroupId(0)).is_none());
             let mut own = OwnStream::new(groups.first_position(least));
             (0..50).for_each(|_| _ = own.take_number());
-            assert_eq!(own.next(), least.plus(used));
+            assert_eq!(own.next, least.plus(used));
             groups.insert(GroupId(0), LeftGroup::new(&own, least, FormerStreams::default()));
             (1..=MAX_GROUPS as u32).for_each(|group| _ = groups.take(GroupId(group)));
             forget_all(&mut groups);
@@ -171,7 +171,7 @@ mod tests {
         let left = LeftGroup::new(&own, least, FormerStreams::default());
         let mut own = OwnStream::new(least.plus(500));
         own.resume_at(left.start, left.next);
-        assert_eq!((own.start(), own.next()), (least.plus(7), least.plus(8)));
+        assert_eq!((own.start, own.next), (least.plus(7), least.plus(8)));
         own.add_member(NodeId(3));
         assert!(own.is_joiner(NodeId(3)), "a joiner is told where the stream ends");
     }

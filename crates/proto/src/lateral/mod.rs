@@ -66,7 +66,6 @@ mod groups;
 mod index;
 mod left_groups;
 pub mod model;
-mod outbox;
 pub mod packet;
 mod prefetch;
 mod receiver;

@@ -39,8 +39,8 @@ impl Delivery<'_> {
         }
         let stream = self.streams.get(ix);
         self.cx.events.push_back(Event::Message(Message {
-            group: stream.group_id(),
-            sender: stream.sender(),
+            group: stream.group_id,
+            sender: stream.sender,
             seqno,
             payload: symbol.payload(),
             how,
@@ -57,7 +57,7 @@ impl Delivery<'_> {
         (how, missing_for): (How, Duration),
     ) {
         if self.reassembly.is_unwanted(ix, seqno) {
-            self.reassembly.forget_unwanted_before(ix, self.streams.get(ix).window().end());
+            self.reassembly.forget_unwanted_before(ix, self.streams.get(ix).window.end());
             return;
         }
         let first = seqno.minus(fragment.index);
@@ -79,8 +79,8 @@ impl Delivery<'_> {
                 }
                 let stream = self.streams.get(ix);
                 self.cx.events.push_back(Event::Message(Message {
-                    group: stream.group_id(),
-                    sender: stream.sender(),
+                    group: stream.group_id,
+                    sender: stream.sender,
                     seqno: first,
                     how: message.how,
                     age: age(self.cx.now, symbol),
@@ -107,8 +107,8 @@ impl Delivery<'_> {
         let stream = self.streams.get(ix);
         let first = seqno.minus(fragment.index);
         let last = first.plus(fragment.count() - 1);
-        let began_before = stream.window().start().is_after(first);
-        let may_be_owed = !began_before || (!stream.is_opened() && stream.window().reaches_back());
+        let began_before = stream.window.start().is_after(first);
+        let may_be_owed = !began_before || (!stream.opened && stream.window.reaches_back());
         let has_room = self.reassembly.can_hold(fragment.message_bytes);
         if began_before && !(may_be_owed && has_room) {
             self.drop_headless(ix, (first, last));
@@ -142,7 +142,7 @@ impl Delivery<'_> {
         (ix, came): (StreamIx, SeqNo),
         (first, last): (SeqNo, SeqNo),
     ) -> bool {
-        let window = self.streams.get(ix).window();
+        let window = &self.streams.get(ix).window;
         let was_given_up = |seqno: &SeqNo| {
             let is_settled =
                 matches!(window.place(*seqno), Place::Before | Place::At(Slot::Settled));
@@ -168,7 +168,7 @@ impl Delivery<'_> {
         let Some(message) = self.reassembly.end(ix, first) else { return };
         self.streams.reserve(self.reassembly.bytes());
         let last = message.last();
-        if self.streams.get(ix).window().start().is_after(first) {
+        if self.streams.get(ix).window.start().is_after(first) {
             self.drop_headless(ix, (first, last));
         } else {
             self.cx.counters.messages_broken += 1;
@@ -184,7 +184,7 @@ impl Delivery<'_> {
 
     /// Ends the messages that began before the start of the stream, which has just been determined.
     pub(super) fn end_messages_not_owed(&mut self, ix: StreamIx) {
-        let start = self.streams.get(ix).window().start();
+        let start = self.streams.get(ix).window.start();
         let open = self.reassembly.of_stream(ix);
         for first in open.into_iter().filter(|first| start.is_after(*first)) {
             self.end_message(ix, first, LossCause::TooFarBehind);
@@ -219,8 +219,8 @@ impl Delivery<'_> {
         self.cx.counters.messages_joined_late += 1;
         self.stop_waiting(ix, (first, last));
         let stream = self.streams.get(ix);
-        if !stream.is_opened() {
-            let window = stream.window();
+        if !stream.opened {
+            let window = &stream.window;
             let (from, to) = (window.start(), last.next().earlier(window.end()));
             let known = to.distance_from(from).max(0) as u32;
             (0..known).for_each(|offset| self.streams.forget(ix, from.plus(offset)));
@@ -235,7 +235,7 @@ impl Delivery<'_> {
     /// Stops waiting for these packets: missing ones are settled, and those beyond the end of the
     /// stream will not be requested.
     fn stop_waiting(&mut self, ix: StreamIx, (first, last): (SeqNo, SeqNo)) {
-        let window = self.streams.get(ix).window();
+        let window = &self.streams.get(ix).window;
         let (from, end) = (first.later(window.start()), window.end());
         let known = last.next().earlier(end).distance_from(from).max(0) as u32;
         (0..known).for_each(|offset| self.streams.give_up(ix, from.plus(offset)));
@@ -261,7 +261,7 @@ impl Delivery<'_> {
         self.cx.counters.lost += u64::from(count);
         let stream = self.streams.get_mut(ix);
         stream.count_lost(count);
-        let (group, sender) = (stream.group_id(), stream.sender());
+        let (group, sender) = (stream.group_id, stream.sender);
         if let Some(Event::Lost(lost)) = self.cx.events.back_mut()
             && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
         {

@@ -17,7 +17,7 @@ pub(super) struct Groups {
     by_id: IdMap<GroupId, GroupIx>,
     seed: u64,
     /// The r of all groups; `None` while there is no group.
-    r: Option<u8>,
+    pub(super) r: Option<u8>,
 }
 
 #[derive(Debug)]
@@ -83,10 +83,6 @@ impl Groups {
 
     pub(super) fn get_mut(&mut self, ix: GroupIx) -> &mut Group {
         self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
-    }
-
-    pub(super) fn r(&self) -> Option<u8> {
-        self.r
     }
 
     /// Returns `true` if `node` may repair or retransmit packets of `sender` in this group. Only

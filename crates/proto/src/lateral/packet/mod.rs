@@ -392,8 +392,6 @@ fn decode_cookie(body: &[u8]) -> Result<(u64, &[WireId]), DecodeError> {
 
 /// Size of a data packet without its symbol, in bytes.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
-/// Size of a retransmission without its symbol, in bytes.
-pub const RETRANSMISSION_BYTES: usize = HEADER_BYTES + size_of::<RawRetransmission>();
 
 /// Returns the number of ids that fit into a NAK or a have-not of at most `datagram_bytes`, at
 /// least 1.

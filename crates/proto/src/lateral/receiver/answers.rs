@@ -27,7 +27,7 @@ impl Receiver {
     ) {
         let Heartbeat { next, first, nonce, confirm } = heartbeat;
         let known = self.streams.find(group, from.node);
-        let query = known.and_then(|ix| Some((ix, self.streams.get(ix).query()?)));
+        let query = known.and_then(|ix| Some((ix, self.streams.get(ix).query?)));
         if let Some((ix, query)) = query.filter(|(_, query)| query.nonce == nonce)
             && let Some(first) = first
         {
@@ -43,7 +43,7 @@ impl Receiver {
         let Answer { incarnation, first, next } = answer;
         cx.timers.cancel(TimerKey::Open(ix));
         let stream = self.streams.get(ix);
-        let (sender, group, known) = (stream.sender(), stream.group(), stream.incarnation());
+        let (sender, group, known) = (stream.sender, stream.group, stream.incarnation);
         let is_other = known.is_none_or(|known| known != incarnation);
         let asks_sender = cx.config.stream_start == StreamStart::AskSender;
         if is_other && !(asks_sender && stream.can_be_at(next)) {
@@ -53,7 +53,7 @@ impl Receiver {
             let waiting = first.distance_from(next);
             let owed_from = if (0..MAX_AHEAD).contains(&waiting) { first } else { next };
             // A message that this node knew in part when it left the group ends later.
-            let window = stream.window();
+            let window = &stream.window;
             let [sent, known] = [next, owed_from].map(|number| window.owed_from(number));
             if stream.is_outdated(query, (sent, known)) {
                 self.queries.repeat(cx, ix, self.streams.get_mut(ix));
@@ -70,7 +70,7 @@ impl Receiver {
                 Some(_) => None,
                 None => former.take_start(sender, incarnation),
             };
-            let owed_from = self.streams.get(ix).window().owed_from(first);
+            let owed_from = self.streams.get(ix).window.owed_from(first);
             let owed_from = before.map_or(owed_from, |to| to.later(first));
             self.streams.forget_not_owed(ix, owed_from);
             self.notice_down_to(cx, ix, owed_from);
@@ -83,7 +83,7 @@ impl Receiver {
     /// for long are requested now.
     fn notice_answered(&mut self, cx: &mut Context, ix: StreamIx, next: SeqNo) {
         let stream = self.streams.get(ix);
-        let end = stream.window().end();
+        let end = stream.window.end();
         if next.distance_from(end) > cx.config.max_gap as i32 {
             // Packets sent after the jump are owed, unless they are too many as well.
             let doubted = stream.doubt_before(next, cx.config.max_gap);
@@ -91,7 +91,7 @@ impl Receiver {
             self.skip_to(cx, ix, owed);
         }
         self.notice_believed(cx, ix, next);
-        self.streams.get_mut(ix).vouch_to(next);
+        self.streams.get_mut(ix).window.vouch_to(next);
         if let Some(nak) = &cx.config.nak {
             self.streams.make_due(ix, cx.now, nak.after);
         }
@@ -110,7 +110,7 @@ impl Receiver {
         cx.counters.claims_refuted += u64::from(is_refuted);
         let sent = query.sent_to(sent, known);
         self.streams.forget_unsent(ix, (sent, known), is_refuted);
-        let window = self.streams.get(ix).window();
+        let window = &self.streams.get(ix).window;
         if query.was_settled_beyond(known) && window.is_settled_beyond(known) {
             // Everything before that was considered settled, so the stream has to go back.
             self.streams.skip_to(ix, known);
@@ -131,7 +131,7 @@ impl Receiver {
     ) {
         cx.counters.streams_restarted += 1;
         let stream = self.streams.get(ix);
-        let (group, sender, former) = (stream.group(), stream.sender(), stream.incarnation());
+        let (group, sender, former) = (stream.group, stream.sender, stream.incarnation);
         let former_to = self.move_to(cx, ix, next);
         let others = self.streams.former_mut(group);
         let resumed = others.take_start(sender, incarnation);
@@ -140,7 +140,7 @@ impl Receiver {
         let stream = self.streams.get_mut(ix);
         stream.restart(incarnation, next);
         if let Some(to) = resumed.filter(|to| next.is_near(*to)) {
-            stream.resume_at(to);
+            stream.window.resume_at(to);
         }
     }
 }

@@ -19,7 +19,7 @@ impl Receiver {
         let stream = self.streams.get_mut(ix);
         if stream.is_large_step(end, max_gap) {
             if !stream.is_believed(cx.now, &cx.config) {
-                stream.set_doubted(stream.doubt_before(end, max_gap).or(Some(end)));
+                stream.doubted = stream.doubt_before(end, max_gap).or(Some(end));
                 cx.counters.jumps_doubted += 1;
                 self.query_sender(cx, ix);
                 return false;
@@ -27,7 +27,7 @@ impl Receiver {
             if cx.config.stream_start == StreamStart::AskSender {
                 // The number may belong to another incarnation, which is as unconfirmed as the
                 // jump.
-                stream.set_incarnation(None);
+                stream.incarnation = None;
             }
         }
         self.notice_believed(cx, ix, end)
@@ -36,15 +36,15 @@ impl Receiver {
     /// Like [`Self::notice_up_to`], for numbers that the sender has confirmed or that are believed.
     pub(super) fn notice_believed(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get_mut(ix);
-        let ahead = end.distance_from(stream.window().end());
+        let ahead = end.distance_from(stream.window.end());
         if ahead <= 0 {
             return true;
         }
         if ahead as u32 > cx.config.max_gap {
             return self.on_jump(cx, ix, end);
         }
-        stream.set_doubted(None);
-        if self.streams.losses().len() + ahead as usize > MAX_MISSING {
+        stream.doubted = None;
+        if self.streams.losses.len() + ahead as usize > MAX_MISSING {
             self.skip_to(cx, ix, end);
             return true;
         }
@@ -57,7 +57,7 @@ impl Receiver {
     /// Records the packets from `first` to the known start of the stream as missing, because they
     /// are owed too. If they are too many, they are reported as lost.
     pub(super) fn notice_down_to(&mut self, cx: &mut Context, ix: StreamIx, first: SeqNo) {
-        let window = self.streams.get(ix).window();
+        let window = &self.streams.get(ix).window;
         let (first, start) = (window.owed_from(first), window.start());
         let before = start.distance_from(first);
         if before <= 0 {
@@ -65,7 +65,7 @@ impl Receiver {
         }
         if before as u32 > cx.config.max_gap
             || !window.reaches_back()
-            || self.streams.losses().len() + before as usize > MAX_MISSING
+            || self.streams.losses.len() + before as usize > MAX_MISSING
         {
             cx.counters.missing += before as u64;
             let range = (first, start.minus(1));
@@ -79,7 +79,7 @@ impl Receiver {
     }
 
     fn notice_next(&mut self, cx: &mut Context, ix: StreamIx) {
-        let seqno = self.streams.get(ix).window().end();
+        let seqno = self.streams.get(ix).window.end();
         if self.reassembly.is_unwanted(ix, seqno) {
             self.streams.push_settled(ix);
             self.reassembly.forget_unwanted_before(ix, seqno.next());
@@ -92,7 +92,7 @@ impl Receiver {
     /// Gives up everything of the stream before `end` that is missing.
     pub(super) fn skip_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) {
         self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
-        let known_to = self.streams.get(ix).window().end();
+        let known_to = self.streams.get(ix).window.end();
         self.lose_missing_before(cx, ix, end);
         // Packets beyond the end that belong to a message which is over were reported with it.
         let first = self.reassembly.reported_to(ix, known_to);
@@ -109,7 +109,7 @@ impl Receiver {
     /// delivered or reported lost.
     pub(super) fn move_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
         self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
-        let known_to = self.streams.get(ix).window().end();
+        let known_to = self.streams.get(ix).window.end();
         self.lose_missing_before(cx, ix, end);
         self.delivery(cx).forget_messages(ix, known_to)
     }
@@ -127,19 +127,19 @@ impl Receiver {
     /// numbers are then reported lost. Those between them were sent after the jump, and are owed.
     fn on_jump(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get(ix);
-        let (sender, group, former) = (stream.sender(), stream.group(), stream.incarnation());
+        let (sender, group, former) = (stream.sender, stream.group, stream.incarnation);
         if self.streams.is_late(cx.now, group, sender, end) {
             return false;
         }
         let stream = self.streams.get_mut(ix);
         let Some(doubted) = stream.doubt_before(end, cx.config.max_gap) else {
-            stream.set_doubted(Some(end));
+            stream.doubted = Some(end);
             cx.counters.jumps_doubted += 1;
             return false;
         };
         let from_first = cx.config.stream_start == StreamStart::FromFirst;
-        if from_first || doubted.is_near(stream.window().end()) {
-            stream.set_doubted(None);
+        if from_first || doubted.is_near(stream.window.end()) {
+            stream.doubted = None;
             self.skip_to(cx, ix, doubted);
             return self.notice_believed(cx, ix, end);
         }
@@ -158,8 +158,8 @@ impl Receiver {
         let stream = self.streams.get_mut(ix);
         stream.begin_unknown();
         if let Some((incarnation, to)) = resumed {
-            stream.resume_at(to);
-            stream.set_incarnation(incarnation);
+            stream.window.resume_at(to);
+            stream.incarnation = incarnation;
         }
         self.notice_believed(cx, ix, end)
     }

@@ -15,12 +15,12 @@ use super::packet::WireId;
 use super::packet::symbol::Symbol;
 use super::recovery::Step;
 use super::streams::{Arrival, FormerStreams, Missing, MissingIx, Place, Slot, Stream, Streams};
-use crate::{Destination, How, LossCause, NodeId, Origin, PacketId, Rng, SeqNo, Time};
+use crate::{Destination, How, LossCause, NodeId, Origin, PacketId, Rng, SeqNo};
 use sender_queries::SenderQueries;
 
 #[derive(Debug)]
 pub(super) struct Receiver {
-    streams: Streams,
+    pub(super) streams: Streams,
     reassembly: Reassembly,
     queries: SenderQueries,
 }
@@ -60,10 +60,6 @@ impl Receiver {
         }
     }
 
-    pub(super) fn streams(&self) -> &Streams {
-        &self.streams
-    }
-
     pub(super) fn bytes(&self) -> usize {
         self.streams.bytes() + self.reassembly.bytes()
     }
@@ -71,10 +67,6 @@ impl Receiver {
     pub(super) fn check(&self) {
         self.streams.check();
         self.reassembly.check();
-    }
-
-    pub(super) fn evict_old(&mut self, now: Time) {
-        self.streams.evict_old(now);
     }
 
     pub(super) fn join(&mut self, ix: GroupIx, former: FormerStreams) {
@@ -89,10 +81,10 @@ impl Receiver {
         let (streams, mut former) = self.streams.remove_group(ix);
         for (ix, stream) in streams {
             cx.timers.cancel(TimerKey::Open(ix));
-            let end = stream.window().reported_to();
+            let end = stream.window.reported_to();
             let to = self.delivery(cx).forget_messages(ix, end);
             let limit = cx.config.streams_per_group;
-            former.leave(stream.sender(), stream.incarnation(), to, limit);
+            former.leave(stream.sender, stream.incarnation, to, limit);
         }
         former
     }
@@ -121,13 +113,13 @@ impl Receiver {
         how: How,
     ) -> Outcome {
         let stream = self.streams.get(ix);
-        let overtaken_by = stream.window().start().distance_from(seqno);
+        let overtaken_by = stream.window.start().distance_from(seqno);
         let is_near = overtaken_by > 0 && overtaken_by as u32 <= cx.config.max_gap;
-        if is_near && !stream.is_opened() && stream.window().reaches_back() {
+        if is_near && !stream.opened && stream.window.reaches_back() {
             // The packet was overtaken by the one that this node took for the first of the stream.
             self.notice_down_to(cx, ix, seqno);
         }
-        let record = match self.streams.get(ix).window().place(seqno) {
+        let record = match self.streams.get(ix).window.place(seqno) {
             Place::Before if how == How::Direct => {
                 self.on_number_before(cx, ix, seqno);
                 return Outcome::Known;
@@ -142,7 +134,7 @@ impl Receiver {
             }
         };
         let missing_for = record.map_or(Duration::ZERO, |missing| {
-            cx.now.since(self.streams.take_missing(missing).noticed_at)
+            cx.now.since(self.streams.losses.remove(missing).noticed_at)
         });
         let arrival = match how {
             How::Direct => Arrival::Multicast,
@@ -159,7 +151,7 @@ impl Receiver {
     /// have believed numbers that were never sent, and queries the sender.
     fn on_number_before(&mut self, cx: &mut Context, ix: StreamIx, seqno: SeqNo) {
         let stream = self.streams.get(ix);
-        let behind = stream.window().settled_to().distance_from(seqno);
+        let behind = stream.window.settled_to().distance_from(seqno);
         let is_far = !(0..=cx.config.max_gap as i32).contains(&behind);
         if is_far && !stream.is_believed(cx.now, &cx.config) {
             self.query_sender(cx, ix);
@@ -200,7 +192,7 @@ impl Receiver {
             return None;
         }
         let stream = self.streams.find(group, sender).filter(|_| sender != cx.id());
-        let missing = |ix: &StreamIx| self.streams.get(*ix).window().missing(seqno).is_some();
+        let missing = |ix: &StreamIx| self.streams.get(*ix).window.missing(seqno).is_some();
         let found = stream.filter(missing);
         cx.counters.duplicates += u64::from(found.is_none());
         found
@@ -220,7 +212,7 @@ impl Receiver {
         }
         if id.sender == cx.id() {
             let own = self.streams.find(group, id.sender);
-            let held = own.is_some_and(|ix| self.streams.get(ix).window().holds(id.seqno));
+            let held = own.is_some_and(|ix| self.streams.get(ix).window.holds(id.seqno));
             return if held { Known::Held } else { Known::Useless };
         }
         let Some(ix) = self.stream_of(cx, group, id.sender, id.seqno.next()) else {
@@ -229,10 +221,10 @@ impl Receiver {
         if !self.notice_up_to(cx, ix, id.seqno.next()) {
             return Known::Useless;
         }
-        match self.streams.get(ix).window().place(id.seqno) {
+        match self.streams.get(ix).window.place(id.seqno) {
             Place::At(Slot::Held(_)) => Known::Held,
             Place::At(Slot::Missing(missing)) => {
-                self.streams.losses_mut().get_mut(missing).holders.add(from);
+                self.streams.losses.get_mut(missing).holders.add(from);
                 Known::Missing
             }
             _ => Known::Useless,
@@ -249,16 +241,16 @@ impl Receiver {
         for id in ids.iter().map(|id| PacketId::from(*id)) {
             let Some(ix) = self.streams.find_packet(&cx.groups, id) else { continue };
             let stream = self.streams.get(ix);
-            if !cx.groups.may_know(stream.group(), from, id.sender) {
+            if !cx.groups.may_know(stream.group, from, id.sender) {
                 cx.counters.from_strangers += 1;
                 continue;
             }
-            match stream.window().missing(id.seqno) {
+            match stream.window.missing(id.seqno) {
                 Some(missing) if expired => self.give_up(cx, missing, LossCause::DeadlinePassed),
                 // Another node is queried after a short delay. Without it, two nodes that both lack
                 // the packet would keep each other busy.
                 Some(missing) => {
-                    let losses = self.streams.losses_mut();
+                    let losses = &mut self.streams.losses;
                     let end = losses.get(missing).noticed_at + cx.config.give_up_after;
                     let next = cx.now + Duration::from_millis(1);
                     losses.set_due(missing, next.min(end));
@@ -271,15 +263,15 @@ impl Receiver {
     /// Returns the next missing packet that is due and need not wait for its sender's answer. Its
     /// due time is cleared.
     pub(super) fn next_due(&mut self, cx: &mut Context) -> Option<(MissingIx, Missing)> {
-        while let Some(ix) = self.streams.losses_mut().pop_due(cx.now) {
-            let missing = *self.streams.losses().get(ix);
+        while let Some(ix) = self.streams.losses.pop_due(cx.now) {
+            let missing = *self.streams.losses.get(ix);
             let is_spent =
                 cx.config.nak.as_ref().is_some_and(|nak| missing.attempts >= nak.attempts);
             let is_over = is_spent || cx.now >= missing.noticed_at + cx.config.give_up_after;
             let (stream_ix, packet) = (missing.stream, (missing.seqno, is_over));
             let stream = self.streams.get_mut(stream_ix);
             match self.queries.verify(cx, stream_ix, stream, packet) {
-                Some(wait) => self.streams.losses_mut().set_due(ix, cx.now + wait),
+                Some(wait) => self.streams.losses.set_due(ix, cx.now + wait),
                 None => return Some((ix, missing)),
             }
         }
@@ -287,7 +279,7 @@ impl Receiver {
     }
 
     pub(super) fn apply(&mut self, cx: &mut Context, ix: MissingIx, step: Step) {
-        let losses = self.streams.losses_mut();
+        let losses = &mut self.streams.losses;
         match step {
             Step::GiveUp(cause) => self.give_up(cx, ix, cause),
             Step::WaitUntil(at) => losses.set_due(ix, at),
@@ -300,12 +292,8 @@ impl Receiver {
     }
 
     fn give_up(&mut self, cx: &mut Context, missing: MissingIx, cause: LossCause) {
-        let Missing { stream, seqno, .. } = *self.streams.losses().get(missing);
+        let Missing { stream, seqno, .. } = *self.streams.losses.get(missing);
         self.delivery(cx).give_up(stream, seqno, cause);
-    }
-
-    pub(super) fn end_overdue_messages(&mut self, cx: &mut Context, ix: StreamIx) {
-        self.delivery(cx).end_overdue_messages(ix);
     }
 
     pub(super) fn on_open_due(&mut self, cx: &mut Context, ix: StreamIx) {
@@ -330,7 +318,7 @@ impl Receiver {
     /// unknown.
     pub(super) fn acknowledge(&mut self, cx: &mut Context, ix: StreamIx) {
         let stream = self.streams.get_mut(ix);
-        if stream.is_opened() {
+        if stream.opened {
             send_ack(cx, stream);
         } else {
             self.queries.on_heard(cx, ix, stream);
@@ -340,7 +328,7 @@ impl Receiver {
     fn send_last_acks(&self, cx: &mut Context, group: GroupIx) {
         let id = cx.id();
         for stream in self.streams.of_group(group) {
-            if stream.is_opened() && stream.sender() != id {
+            if stream.opened && stream.sender != id {
                 send_ack(cx, stream);
             }
         }
@@ -357,7 +345,7 @@ impl Receiver {
     ) -> Option<StreamIx> {
         if let Some(ix) = self.streams.find(group, sender) {
             let stream = self.streams.get_mut(ix);
-            if !stream.is_opened() {
+            if !stream.opened {
                 self.queries.on_heard(cx, ix, stream);
             }
             return Some(ix);
@@ -379,8 +367,8 @@ impl Receiver {
         let ix = self.streams.open(sender, group, id, base, from_first);
         let stream = self.streams.get_mut(ix);
         if let Some((incarnation, to)) = former {
-            stream.resume_at(to);
-            stream.set_incarnation(incarnation);
+            stream.window.resume_at(to);
+            stream.incarnation = incarnation;
         }
         if !from_first {
             self.queries.send_open(cx, ix, stream);
@@ -402,12 +390,12 @@ impl Receiver {
         let from_first = cx.config.stream_start == StreamStart::FromFirst;
         let stream = self.streams.get_mut(ix);
         // A stream known only from repairs has no incarnation, and may belong to any.
-        let is_its = match stream.incarnation() {
+        let is_its = match stream.incarnation {
             Some(known) => known == from.incarnation,
             None => from_first || stream.can_be_at(base),
         };
         if is_its {
-            stream.set_incarnation(Some(from.incarnation));
+            stream.incarnation = Some(from.incarnation);
             return Some(ix);
         }
         cx.counters.other_incarnations += 1;
@@ -416,7 +404,7 @@ impl Receiver {
             return None;
         }
         if !from_first && stream.can_be_at(base) {
-            stream.set_incarnation(Some(from.incarnation));
+            stream.incarnation = Some(from.incarnation);
         } else {
             self.restart_stream(cx, ix, from.incarnation, base);
             self.queries.send_open(cx, ix, self.streams.get_mut(ix));
@@ -432,16 +420,16 @@ impl Receiver {
         let Some(ix) = self.streams.next_idle(group, departed) else { return false };
         cx.timers.cancel(TimerKey::Open(ix));
         self.delivery(cx).end_messages(ix, LossCause::DeadlinePassed);
-        let end = self.streams.get(ix).window().end();
+        let end = self.streams.get(ix).window.end();
         let to = self.delivery(cx).forget_messages(ix, end);
         let stream = self.streams.remove(ix);
         let limit = cx.config.streams_per_group;
         let former = self.streams.former_mut(group);
-        former.leave(stream.sender(), stream.incarnation(), to, limit);
+        former.leave(stream.sender, stream.incarnation, to, limit);
         true
     }
 
-    fn delivery<'a>(&'a mut self, cx: &'a mut Context) -> Delivery<'a> {
+    pub(super) fn delivery<'a>(&'a mut self, cx: &'a mut Context) -> Delivery<'a> {
         Delivery { cx, streams: &mut self.streams, reassembly: &mut self.reassembly }
     }
 
@@ -453,7 +441,7 @@ impl Receiver {
 fn send_ack(cx: &mut Context, stream: &Stream) {
     if let Some(packet) = stream.ack() {
         cx.counters.acks_sent += 1;
-        cx.transmit(Destination::Node(stream.sender()), stream.group(), packet);
+        cx.transmit(Destination::Node(stream.sender), stream.group, packet);
     }
 }
 

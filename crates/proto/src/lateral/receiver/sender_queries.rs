@@ -33,8 +33,8 @@ impl SenderQueries {
         let nonce = self.nonce();
         if let Some((nonce, wait)) = stream.next_open(cx.now, nonce) {
             cx.counters.opens_sent += 1;
-            let to = Destination::Node(stream.sender());
-            cx.transmit(to, stream.group(), Packet::Open { nonce });
+            let to = Destination::Node(stream.sender);
+            cx.transmit(to, stream.group, Packet::Open { nonce });
             cx.timers.set(TimerKey::Open(ix), cx.now + wait);
         }
     }
@@ -49,7 +49,7 @@ impl SenderQueries {
 
     /// Queries the sender of a stream, unless a query is open.
     pub(super) fn query(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
-        if stream.query().is_some() {
+        if stream.query.is_some() {
             self.on_heard(cx, ix, stream);
         } else {
             stream.begin_query(self.nonce());

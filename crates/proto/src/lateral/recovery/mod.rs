@@ -70,8 +70,8 @@ impl NakRecovery {
             let next = self.request_limit.next_at(now).max(now + Duration::from_millis(1));
             return if next < end { Step::PauseUntil(next) } else { Step::WaitUntil(end) };
         }
-        let members = &cx.groups.get(stream.group()).members;
-        let sender = stream.sender();
+        let members = &cx.groups.get(stream.group).members;
+        let sender = stream.sender;
         let target = nak_targets::nak_target(nak.first, missing, sender, members, &mut cx.rng);
         let wait = nak_suppression::retry_wait(nak, missing.attempts + 1, &mut cx.rng);
         Step::Request { target, retry_at: (now + wait).min(end) }
@@ -105,8 +105,8 @@ impl NakRecovery {
         for wire_id in ids {
             let id = PacketId::from(*wire_id);
             let stream = streams.find_packet(&cx.groups, id).map(|ix| streams.get(ix));
-            let missing = stream.and_then(|stream| stream.window().missing(id.seqno));
-            let was_requested = missing.is_some_and(|ix| streams.losses().get(ix).attempts > 0);
+            let missing = stream.and_then(|stream| stream.window.missing(id.seqno));
+            let was_requested = missing.is_some_and(|ix| streams.losses.get(ix).attempts > 0);
             if was_requested && self.request_limit.take(cx.now) {
                 still_missing.push(*wire_id);
             }
@@ -171,7 +171,7 @@ impl Answer {
             None => Self::HaveNot,
             Some(held) => match held.symbol().deadline() {
                 Some(deadline) if cx.now > held.received_at + deadline => Self::Expired,
-                _ => Self::Symbol(streams.get(ix).group(), held.symbol().clone()),
+                _ => Self::Symbol(streams.get(ix).group, held.symbol().clone()),
             },
         }
     }

@@ -8,11 +8,11 @@ use crate::lateral::packet::WireId;
 use crate::lateral::packet::symbol::{Symbol, xor_into};
 use crate::lateral::receiver::{Known, Outcome, Receiver};
 use crate::lateral::streams::Streams;
-use crate::{How, NodeId, PacketId, SeqNo, Time};
+use crate::{How, NodeId, PacketId, SeqNo};
 
 #[derive(Debug)]
 pub(crate) struct Decoder {
-    pending: PendingRepairs,
+    pub(crate) pending: PendingRepairs,
 }
 
 const MAX_SOLVED_AT_ONCE: usize = 16;
@@ -21,18 +21,6 @@ impl Decoder {
     pub(crate) fn new(config: &Config, seed: u64) -> Self {
         let Config { solver, pending_repairs, pending_age, .. } = *config;
         Self { pending: PendingRepairs::new(solver, pending_repairs, pending_age, seed) }
-    }
-
-    pub(crate) fn pending(&self) -> &PendingRepairs {
-        &self.pending
-    }
-
-    pub(crate) fn renew_work(&mut self) {
-        self.pending.renew_work();
-    }
-
-    pub(crate) fn drop_old(&mut self, now: Time) {
-        self.pending.drop_old(now);
     }
 
     /// Accepts a packet, whatever the path by which it arrived. Packets that it solves are queued.
@@ -46,7 +34,7 @@ impl Decoder {
     ) -> Outcome {
         let outcome = receiver.accept(cx, (ix, seqno), symbol, how);
         if outcome == Outcome::Repaired {
-            let id = receiver.streams().get(ix).id(seqno);
+            let id = receiver.streams.get(ix).id(seqno);
             self.pending.on_packet(id, symbol.bytes());
         }
         outcome
@@ -61,7 +49,7 @@ impl Decoder {
         (ids, sum): (&[WireId], &[u8]),
     ) {
         cx.counters.repairs_received += 1;
-        if holds_all(cx, receiver.streams(), ids) {
+        if holds_all(cx, &receiver.streams, ids) {
             cx.counters.repairs_redundant += 1;
             return;
         }
@@ -87,7 +75,7 @@ impl Decoder {
             cx.counters.repairs_redundant += 1;
             return;
         }
-        let Some(rest) = subtract_held(cx, receiver.streams(), ids, sum) else {
+        let Some(rest) = subtract_held(cx, &receiver.streams, ids, sum) else {
             cx.counters.repairs_contradictory += 1;
             return;
         };
@@ -121,10 +109,10 @@ impl Decoder {
             cx.counters.repairs_contradictory += 1;
             return;
         };
-        let streams = receiver.streams();
+        let streams = &receiver.streams;
         let stream = streams.find_packet(&cx.groups, id);
         // The packet may have been given up, or its group left, while the equation was pending.
-        let missing = |ix: &StreamIx| streams.get(*ix).window().missing(id.seqno).is_some();
+        let missing = |ix: &StreamIx| streams.get(*ix).window.missing(id.seqno).is_some();
         if let Some(ix) = stream.filter(missing) {
             self.accept(cx, receiver, (ix, id.seqno), &symbol, How::Recovered(from));
         }
@@ -136,7 +124,7 @@ impl Decoder {
 fn holds_all(cx: &Context, streams: &Streams, ids: &[WireId]) -> bool {
     ids.iter().map(|id| PacketId::from(*id)).all(|id| {
         let stream = streams.find_packet(&cx.groups, id);
-        stream.is_some_and(|ix| streams.get(ix).window().holds(id.seqno))
+        stream.is_some_and(|ix| streams.get(ix).window.holds(id.seqno))
     })
 }
 

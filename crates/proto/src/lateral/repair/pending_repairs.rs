@@ -41,8 +41,10 @@ pub(crate) struct PendingRepairs {
     columns: Columns,
     solved: VecDeque<Solved>,
     work: Work,
-    dropped: u64,
-    over_budget: u64,
+    /// Repairs dropped for age or lack of room.
+    pub(crate) dropped: u64,
+    /// Repairs dropped by the limits on unknown packets and on work.
+    pub(crate) over_budget: u64,
     /// Latest time passed in.
     now: Time,
 }
@@ -175,14 +177,6 @@ impl PendingRepairs {
     pub(crate) fn bytes(&self) -> usize {
         let solved: usize = self.solved.iter().map(|solved| solved.sum.len()).sum();
         solved + self.rows.iter().map(|row| row.sum.len()).sum::<usize>()
-    }
-
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
-    pub(crate) fn over_budget(&self) -> u64 {
-        self.over_budget
     }
 
     pub(crate) fn check(&self) {
@@ -409,10 +403,10 @@ mod tests {
     fn old_and_too_many_pending_repairs_are_dropped_and_counted() {
         let mut pending = pending(Solver::Elimination);
         (0..25).for_each(|n| insert(&mut pending, Time(u64::from(n)), &[n * 2, n * 2 + 1]));
-        assert_eq!(pending.dropped(), 5);
+        assert_eq!(pending.dropped, 5);
         assert_eq!(pending.next_due(), Some(Time(5) + Duration::from_secs(1)));
         pending.drop_old(Time(10) + Duration::from_secs(1));
-        assert_eq!(pending.dropped(), 11);
+        assert_eq!(pending.dropped, 11);
         pending.check();
     }
 
@@ -424,10 +418,10 @@ mod tests {
         for number in 1..=300 {
             renewed(&mut pending).insert(Time(0), FROM, vec![id(0), id(number)], vec![0; 4096]);
         }
-        assert_eq!((pending.rows.len(), pending.over_budget()), (300, 0));
+        assert_eq!((pending.rows.len(), pending.over_budget), (300, 0));
         renewed(&mut pending).on_packet(id(0), &[0; 4096]);
         let kept = MAX_WORK / (4096 + WORK_OF_BITS);
-        assert_eq!(pending.over_budget(), 300 - kept as u64);
+        assert_eq!(pending.over_budget, 300 - kept as u64);
         pending.check();
     }
 
@@ -439,11 +433,11 @@ mod tests {
             let missing = vec![id(10 + number), id(1), id(2)];
             renewed(&mut pending).insert(Time(0), FROM, missing, vec![number as u8; 4096]);
         }
-        assert_eq!((pending.rows.len(), pending.over_budget()), (300, 0));
+        assert_eq!((pending.rows.len(), pending.over_budget), (300, 0));
         renewed(&mut pending).insert(Time(0), FROM, vec![id(1), id(2)], vec![9; 4096]);
         let kept = MAX_WORK / (4096 + WORK_OF_BITS);
         assert_eq!((pending.rows.len(), pending.solved.len()), (1, kept));
-        assert_eq!(pending.over_budget(), 300 - kept as u64);
+        assert_eq!(pending.over_budget, 300 - kept as u64);
         pending.check();
         while let Some(solved) = renewed(&mut pending).pop_solved() {
             let number = solved.id.seqno.0 - 10;
@@ -464,7 +458,7 @@ mod tests {
         }
         let all = (0..300).map(|number| id(10 + number)).collect();
         renewed(&mut pending).insert(Time(0), FROM, all, vec![0; 4096]);
-        assert_eq!((pending.rows.len(), pending.over_budget()), (300, 1));
+        assert_eq!((pending.rows.len(), pending.over_budget), (300, 1));
         pending.check();
     }
 
@@ -475,7 +469,7 @@ mod tests {
         for n in 0..MAX_UNKNOWN as u32 / 2 + 3 {
             renewed(&mut pending).insert(Time(0), FROM, pair(n), vec![1; 60]);
         }
-        assert_eq!((pending.rows.len(), pending.over_budget()), (MAX_UNKNOWN / 2, 3));
+        assert_eq!((pending.rows.len(), pending.over_budget), (MAX_UNKNOWN / 2, 3));
         pending.drop_old(Time(0) + Duration::from_secs(1));
         renewed(&mut pending).insert(
             Time(0) + Duration::from_secs(1),
@@ -483,7 +477,7 @@ mod tests {
             pair(5000),
             vec![1; 60],
         );
-        assert_eq!((pending.rows.len(), pending.over_budget()), (1, 3));
+        assert_eq!((pending.rows.len(), pending.over_budget), (1, 3));
         pending.check();
     }
 
@@ -541,7 +535,7 @@ mod tests {
         let mut all = equations.to_vec();
         all.extend(arrivals.iter().map(|n| 1 << n));
         prop_assert_eq!(known, determined(&all));
-        prop_assert_eq!(pending.over_budget(), 0);
+        prop_assert_eq!(pending.over_budget, 0);
         Ok(())
     }
 

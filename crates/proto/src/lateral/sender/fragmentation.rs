@@ -29,7 +29,7 @@ pub(super) struct Fragmenter {
     /// Groups that may send, in the order of their turns.
     turns: VecDeque<GroupIx>,
     held_back: BTreeSet<GroupIx>,
-    bytes: usize,
+    pub(super) bytes: usize,
     pace: Pace,
 }
 
@@ -96,10 +96,6 @@ impl Fragmenter {
             bytes: 0,
             pace: Pace { bytes_per_second, used_up_to: Time::ZERO },
         }
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(super) fn holds(&self, group: GroupIx) -> bool {
@@ -193,7 +189,7 @@ mod tests {
         fragmenter.push(GROUP, message(25, 10));
         fragmenter.push(GROUP, message(3, 10));
         fragmenter.push(OTHER, message(15, 10));
-        assert_eq!(fragmenter.bytes(), 43);
+        assert_eq!(fragmenter.bytes, 43);
         let mut left = Vec::new();
         while let Some((group, symbol)) = fragmenter.pop(Time(1), &mut arena) {
             let fragment = symbol.fragment().map(|(fragment, bytes)| (fragment.index, bytes.len()));
@@ -211,7 +207,7 @@ mod tests {
             (a, None),
         ];
         assert_eq!(left, expected);
-        assert_eq!((fragmenter.bytes(), fragmenter.holds(GROUP)), (0, false));
+        assert_eq!((fragmenter.bytes, fragmenter.holds(GROUP)), (0, false));
     }
 
     #[test]
@@ -244,7 +240,7 @@ mod tests {
         fragmenter.push(OTHER, message(15, 10));
         assert_eq!(fragmenter.forget(GROUP), 2);
         assert_eq!(
-            (fragmenter.bytes(), fragmenter.holds(GROUP), fragmenter.holds(OTHER)),
+            (fragmenter.bytes, fragmenter.holds(GROUP), fragmenter.holds(OTHER)),
             (15, false, true)
         );
         fragmenter.check();

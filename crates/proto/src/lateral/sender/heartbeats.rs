@@ -25,7 +25,7 @@ impl Sender {
             cx.timers.set(TimerKey::Heartbeat(ix), cx.now + after);
         }
         cx.counters.heartbeats_sent += 1;
-        let next = own.next().seqno();
+        let next = own.next.seqno();
         let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: due.confirm };
         cx.transmit(Destination::Group(cx.groups.get(ix).id), ix, packet);
     }
@@ -48,7 +48,7 @@ impl Sender {
     pub(crate) fn on_joiners_due(&mut self, cx: &mut Context, ix: GroupIx) {
         let Some(first_interval) = cx.config.heartbeat else { return };
         let own = self.get_mut(ix);
-        let next = own.next().seqno();
+        let next = own.next.seqno();
         let joiners: Vec<NodeId> = own.joiners().collect();
         if joiners.is_empty() {
             return;
@@ -71,7 +71,7 @@ impl Sender {
 
     pub(crate) fn on_open(&self, cx: &mut Context, ix: GroupIx, from: NodeId, nonce: u64) {
         let own = self.get(ix);
-        let (next, first) = (own.next().seqno(), Some(own.first_for(from)));
+        let (next, first) = (own.next.seqno(), Some(own.first_for(from)));
         let confirm = own.awaits_confirmation();
         cx.counters.heartbeats_sent += 1;
         let packet = Packet::Heartbeat { next, first, nonce, confirm };

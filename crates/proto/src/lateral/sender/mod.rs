@@ -44,11 +44,11 @@ impl Sender {
 
     pub(super) fn unconfirmed(&self, ix: GroupIx) -> Vec<NodeId> {
         let own = self.get(ix);
-        own.unconfirmed(own.accepted_to()).collect()
+        own.unconfirmed(own.accepted_to).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.queue.bytes()
+        self.queue.bytes
     }
 
     pub(super) fn check(&self) {
@@ -87,7 +87,7 @@ impl Sender {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
-        let waiting_bytes = self.queue.bytes();
+        let waiting_bytes = self.queue.bytes;
         if waiting_bytes > 0 && waiting_bytes + payload.len() > cx.config.queue_bytes {
             return Err(SendError::QueueFull { waiting_bytes });
         }
@@ -158,7 +158,7 @@ impl Sender {
         let own = self.get_mut(ix);
         let Some(confirmation) = own.take_confirmation() else { return false };
         let up_to = confirmation.up_to;
-        let (sent_since, is_held_back) = (own.next() > up_to, own.is_held_back());
+        let (sent_since, is_held_back) = (own.next > up_to, own.is_held_back());
         cx.events.push_back(Event::Confirmed(Confirmed {
             group: cx.groups.get(ix).id,
             up_to: up_to.seqno().minus(1),

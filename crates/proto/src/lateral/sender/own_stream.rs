@@ -13,10 +13,10 @@ pub(crate) struct Position(u64);
 
 #[derive(Debug)]
 pub(crate) struct OwnStream {
-    start: Position,
-    next: Position,
+    pub(crate) start: Position,
+    pub(crate) next: Position,
     /// Position after all accepted messages. Beyond `next` while packets are queued.
-    accepted_to: Position,
+    pub(crate) accepted_to: Position,
     members: BTreeMap<NodeId, Member>,
     /// Position before which everything is to be confirmed by the members.
     confirm: Option<Position>,
@@ -142,18 +142,6 @@ impl OwnStream {
         self.accepted_to = next;
         self.acks_requested_to = next;
         self.confirmed_to = next;
-    }
-
-    pub(crate) fn start(&self) -> Position {
-        self.start
-    }
-
-    pub(crate) fn next(&self) -> Position {
-        self.next
-    }
-
-    pub(crate) fn accepted_to(&self) -> Position {
-        self.accepted_to
     }
 
     /// Accepts a message of this many packets, and returns its first number. Returns `None` if too

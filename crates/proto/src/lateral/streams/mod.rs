@@ -34,7 +34,7 @@ pub(super) struct Streams {
     by_key: IdMap<(GroupIx, NodeId), StreamIx>,
     by_group: GroupStreams,
     buffer: DataBuffer,
-    losses: LossList,
+    pub(super) losses: LossList,
     evicted_by_age: u64,
     evicted_by_bytes: u64,
 }
@@ -73,7 +73,7 @@ impl Streams {
     }
 
     pub(super) fn prefetch(&self, ix: StreamIx) -> u32 {
-        self.slots[ix.0 as usize].as_ref().map_or(0, |stream| stream.window().prefetch())
+        self.slots[ix.0 as usize].as_ref().map_or(0, |stream| stream.window.prefetch())
     }
 
     pub(super) fn open(
@@ -123,7 +123,7 @@ impl Streams {
         let Self { by_group, slots, .. } = self;
         by_group.find_next(group, MAX_SEARCHED, |ix| {
             let stream = slots[ix.0 as usize].as_ref();
-            stream.is_some_and(|stream| stream.window().is_empty() && departed(stream.sender()))
+            stream.is_some_and(|stream| stream.window.is_empty() && departed(stream.sender))
         })
     }
 
@@ -137,7 +137,7 @@ impl Streams {
     }
 
     pub(super) fn held(&self, ix: StreamIx, seqno: SeqNo) -> Option<&Held> {
-        match self.get(ix).window().place(seqno) {
+        match self.get(ix).window.place(seqno) {
             Place::At(Slot::Held(held)) => Some(self.buffer.get(held)),
             _ => None,
         }
@@ -163,7 +163,7 @@ impl Streams {
         ix: StreamIx,
         seqno: SeqNo,
     ) -> Option<(Arrival, Symbol)> {
-        match self.get(ix).window().place(seqno) {
+        match self.get(ix).window.place(seqno) {
             Place::At(Slot::Held(held)) => Some(self.buffer.mark_multicast(held)),
             _ => None,
         }
@@ -182,29 +182,16 @@ impl Streams {
         }
     }
 
-    pub(super) fn losses(&self) -> &LossList {
-        &self.losses
-    }
-
-    pub(super) fn losses_mut(&mut self) -> &mut LossList {
-        &mut self.losses
-    }
-
-    /// Removes the record of a missing packet that has arrived, and will be held.
-    pub(super) fn take_missing(&mut self, missing: MissingIx) -> Missing {
-        self.losses.remove(missing)
-    }
-
     /// Records that the packet at the end of the window is missing, and due at `due`.
     pub(super) fn push_missing(&mut self, now: Time, ix: StreamIx, due: Time) {
-        let seqno = self.get(ix).window().end();
+        let seqno = self.get(ix).window.end();
         let missing = self.losses.insert(Missing::new(ix, seqno, now), due);
-        self.get_mut(ix).window_mut().push_missing(missing);
+        self.get_mut(ix).window.push_missing(missing);
     }
 
     /// Records that the packet before the window is missing after all, and due at `due`.
     pub(super) fn push_missing_before(&mut self, now: Time, ix: StreamIx, due: Time) {
-        let seqno = self.get(ix).window().start().minus(1);
+        let seqno = self.get(ix).window.start().minus(1);
         let missing = self.losses.insert(Missing::new(ix, seqno, now), due);
         self.get_mut(ix).push_missing_before(missing);
     }
@@ -214,7 +201,7 @@ impl Streams {
     pub(super) fn make_due(&mut self, ix: StreamIx, now: Time, after: Duration) {
         let Self { slots, losses, .. } = self;
         let stream = slots[ix.0 as usize].as_ref().expect("the stream is there");
-        for (_, missing) in stream.window().all_missing() {
+        for (_, missing) in stream.window.all_missing() {
             let record = losses.get(missing);
             if record.attempts == 0 && now >= record.noticed_at + after {
                 losses.set_due(missing, now);
@@ -224,23 +211,23 @@ impl Streams {
 
     /// Settles a packet if it is missing, because it will not arrive or is not wanted.
     pub(super) fn give_up(&mut self, ix: StreamIx, seqno: SeqNo) {
-        if let Some(missing) = self.get(ix).window().missing(seqno) {
+        if let Some(missing) = self.get(ix).window.missing(seqno) {
             self.losses.remove(missing);
-            self.get_mut(ix).window_mut().settle(seqno);
+            self.get_mut(ix).window.settle(seqno);
         }
     }
 
     /// Drops a packet if it is held, and settles it.
     pub(super) fn forget(&mut self, ix: StreamIx, seqno: SeqNo) {
-        if let Place::At(Slot::Held(held)) = self.get(ix).window().place(seqno) {
+        if let Place::At(Slot::Held(held)) = self.get(ix).window.place(seqno) {
             self.buffer.remove(held);
-            self.get_mut(ix).window_mut().evict(seqno);
+            self.get_mut(ix).window.evict(seqno);
         }
     }
 
     /// Settles the packet at the end of the window, which is not wanted.
     pub(super) fn push_settled(&mut self, ix: StreamIx) {
-        let window = self.get_mut(ix).window_mut();
+        let window = &mut self.get_mut(ix).window;
         window.settle(window.end());
     }
 
@@ -248,7 +235,7 @@ impl Streams {
     pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo) -> Vec<SeqNo> {
         let Self { slots, buffer, losses, .. } = self;
         let stream = slots[ix.0 as usize].as_mut().expect("a stream that is there is skipped");
-        let window = stream.window_mut();
+        let window = &mut stream.window;
         window.all_held().for_each(|held| buffer.remove(held));
         let missing = window.all_missing().map(|(seqno, missing)| {
             losses.remove(missing);
@@ -262,7 +249,7 @@ impl Streams {
     /// Applies the sender's answer that the stream is owed from `first` on. Earlier packets are not
     /// missing any more.
     pub(super) fn forget_not_owed(&mut self, ix: StreamIx, first: SeqNo) {
-        for missing in self.get_mut(ix).window_mut().pop_not_owed(first) {
+        for missing in self.get_mut(ix).window.pop_not_owed(first) {
             self.losses.remove(missing);
         }
     }
@@ -277,7 +264,7 @@ impl Streams {
         is_refuted: bool,
     ) {
         let unsent = (next, waiting);
-        while let Some(slot) = self.get_mut(ix).window_mut().pop_unsent(unsent, is_refuted) {
+        while let Some(slot) = self.get_mut(ix).window.pop_unsent(unsent, is_refuted) {
             match slot {
                 Slot::Held(held) => self.buffer.remove(held),
                 Slot::Missing(missing) => drop(self.losses.remove(missing)),
@@ -300,11 +287,11 @@ impl Streams {
     /// Removes and returns a stream of which nothing is held or missing.
     pub(super) fn remove(&mut self, ix: StreamIx) -> Stream {
         let stream = self.slots[ix.0 as usize].take().expect("the stream is there");
-        let is_empty = stream.window().is_empty();
+        let is_empty = stream.window.is_empty();
         assert!(is_empty, "a stream was forgotten while packets of it are held");
-        self.by_key.remove(&(stream.group(), stream.sender()));
-        if let Some(moved) = self.by_group.remove(stream.group(), stream.place()) {
-            self.get_mut(moved).set_place(stream.place());
+        self.by_key.remove(&(stream.group, stream.sender));
+        if let Some(moved) = self.by_group.remove(stream.group, stream.place) {
+            self.get_mut(moved).place = stream.place;
         }
         self.vacant.push(ix);
         stream
@@ -317,11 +304,11 @@ impl Streams {
         let (streams, former) = self.by_group.take(group);
         let removed = streams.into_iter().map(|ix| {
             let stream = self.slots[ix.0 as usize].take().expect("a group knows its streams");
-            stream.window().all_held().for_each(|held| self.buffer.remove(held));
-            for (_, missing) in stream.window().all_missing() {
+            stream.window.all_held().for_each(|held| self.buffer.remove(held));
+            for (_, missing) in stream.window.all_missing() {
                 self.losses.remove(missing);
             }
-            self.by_key.remove(&(group, stream.sender()));
+            self.by_key.remove(&(group, stream.sender));
             self.vacant.push(ix);
             (ix, stream)
         });
@@ -339,23 +326,23 @@ impl Streams {
     pub(super) fn check(&self) {
         let streams = || self.slots.iter().flatten();
         for stream in streams() {
-            stream.window().check();
-            let listed = self.by_group.of(stream.group())[stream.place() as usize];
-            let known = self.by_key.get(&(stream.group(), stream.sender()));
+            stream.window.check();
+            let listed = self.by_group.of(stream.group)[stream.place as usize];
+            let known = self.by_key.get(&(stream.group, stream.sender));
             assert_eq!(known, Some(&listed), "a group has another stream at its place");
         }
         assert_eq!(self.by_group.len(), self.by_key.len(), "a group has streams that are gone");
         self.buffer.check();
-        let held: usize = streams().map(|stream| stream.window().all_held().count()).sum();
+        let held: usize = streams().map(|stream| stream.window.all_held().count()).sum();
         assert_eq!(held, self.buffer.len(), "packets are held that no stream knows of");
         self.losses.check();
-        let missing: usize = streams().map(|stream| stream.window().all_missing().count()).sum();
+        let missing: usize = streams().map(|stream| stream.window.all_missing().count()).sum();
         assert_eq!(missing, self.losses.len(), "missing packets and their records do not match");
     }
 
     fn evict_first(&mut self) {
         let Some((ix, seqno)) = self.buffer.evict_first() else { return };
-        self.get_mut(ix).window_mut().evict(seqno);
+        self.get_mut(ix).window.evict(seqno);
     }
 }
 

@@ -61,8 +61,9 @@ impl ReceiveWindow {
         }
     }
 
-    /// Makes the empty window begin at `floor` or later.
-    pub(super) fn resume_at(&mut self, floor: SeqNo) {
+    /// Makes the empty window begin at `floor` or later. Earlier packets are never delivered, even if
+    /// the sender owes them.
+    pub(crate) fn resume_at(&mut self, floor: SeqNo) {
         assert!(self.slots.is_empty(), "a stream goes on where it stood before it is heard");
         self.base = self.base.later(floor);
         self.settled_to = self.base;
@@ -262,7 +263,7 @@ impl ReceiveWindow {
     }
 
     /// Records that the sender itself reported having sent everything before `seqno`.
-    pub(super) fn vouch_to(&mut self, seqno: SeqNo) {
+    pub(crate) fn vouch_to(&mut self, seqno: SeqNo) {
         self.vouched_to = self.vouched_to.later(seqno).later(self.base);
     }
 

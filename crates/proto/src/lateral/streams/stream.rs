@@ -22,26 +22,26 @@ use crate::{GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo, Time};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Stream {
-    sender: NodeId,
-    group: GroupIx,
-    group_id: GroupId,
-    window: ReceiveWindow,
+    pub(crate) sender: NodeId,
+    pub(crate) group: GroupIx,
+    pub(crate) group_id: GroupId,
+    pub(crate) window: ReceiveWindow,
     /// Incarnation of the sender, once the sender was heard directly.
-    incarnation: Option<Incarnation>,
+    pub(crate) incarnation: Option<Incarnation>,
     /// `true` if the first number that this node is owed is known.
-    opened: bool,
+    pub(crate) opened: bool,
     /// Number of opens sent for the current query without an answer.
     opens: u8,
-    query: Option<Query>,
+    pub(crate) query: Option<Query>,
     /// Time at which the sender was last considered silent, after many opens without an answer.
     silent_since: Option<Time>,
     /// End of the stream when its sender left the view; `None` if it is in the view or never was.
     left_at: Option<SeqNo>,
     /// Number too far ahead to be believed before another one agrees with it.
-    doubted: Option<SeqNo>,
+    pub(crate) doubted: Option<SeqNo>,
     lost: u32,
     /// Position in the list of streams of its group.
-    place: u32,
+    pub(super) place: u32,
 }
 
 /// Number of unverified packets that are requested without the sender's answer.
@@ -73,42 +73,6 @@ impl Stream {
         }
     }
 
-    pub(crate) fn sender(&self) -> NodeId {
-        self.sender
-    }
-
-    pub(crate) fn group(&self) -> GroupIx {
-        self.group
-    }
-
-    pub(crate) fn group_id(&self) -> GroupId {
-        self.group_id
-    }
-
-    pub(crate) fn incarnation(&self) -> Option<Incarnation> {
-        self.incarnation
-    }
-
-    pub(crate) fn set_incarnation(&mut self, incarnation: Option<Incarnation>) {
-        self.incarnation = incarnation;
-    }
-
-    pub(crate) fn window(&self) -> &ReceiveWindow {
-        &self.window
-    }
-
-    pub(super) fn window_mut(&mut self) -> &mut ReceiveWindow {
-        &mut self.window
-    }
-
-    pub(super) fn place(&self) -> u32 {
-        self.place
-    }
-
-    pub(super) fn set_place(&mut self, place: u32) {
-        self.place = place;
-    }
-
     pub(crate) fn id(&self, seqno: SeqNo) -> PacketId {
         PacketId { sender: self.sender, group: self.group_id, seqno }
     }
@@ -123,12 +87,6 @@ impl Stream {
     /// Adds to the number of lost packets, which acknowledgments report to the sender.
     pub(crate) fn count_lost(&mut self, count: u32) {
         self.lost = self.lost.saturating_add(count);
-    }
-
-    /// Makes the stream begin at `floor` or later. Earlier packets are never delivered, even if the
-    /// sender owes them.
-    pub(crate) fn resume_at(&mut self, floor: SeqNo) {
-        self.window.resume_at(floor);
     }
 
     pub(super) fn hold(&mut self, seqno: SeqNo, held: HeldIx) {
@@ -166,14 +124,6 @@ impl Stream {
         if let Some(query) = &mut self.query {
             query.came_to = None;
         }
-    }
-
-    pub(crate) fn is_opened(&self) -> bool {
-        self.opened
-    }
-
-    pub(crate) fn query(&self) -> Option<Query> {
-        self.query
     }
 
     pub(crate) fn begin_query(&mut self, nonce: u64) {
@@ -230,10 +180,6 @@ impl Stream {
         !core::mem::replace(&mut self.opened, true)
     }
 
-    pub(crate) fn vouch_to(&mut self, seqno: SeqNo) {
-        self.window.vouch_to(seqno);
-    }
-
     /// Returns `true` if the sender does not answer or is never queried. In all other cases, only
     /// the sender determines which of its incarnations is current.
     pub(crate) fn is_silent(&self, now: Time, config: &Config) -> bool {
@@ -273,11 +219,6 @@ impl Stream {
     pub(crate) fn doubt_before(&self, end: SeqNo, max_gap: u32) -> Option<SeqNo> {
         let agrees = |doubted: &SeqNo| (0..=max_gap as i32).contains(&end.distance_from(*doubted));
         self.doubted.filter(agrees)
-    }
-
-    /// Sets or clears the number that another one has to agree with.
-    pub(crate) fn set_doubted(&mut self, doubted: Option<SeqNo>) {
-        self.doubted = doubted;
     }
 
     /// Returns `true` if the known stream can be that of the sender's incarnation whose stream is

@@ -20,13 +20,13 @@ impl Rig {
     fn hold(&mut self, now: Time, seqno: SeqNo) {
         let symbol = Symbol::of_message(&mut self.arena, now, None, &[7; 1000]);
         if let Some(missing) = self.window().missing(seqno) {
-            self.streams.take_missing(missing);
+            self.streams.losses.remove(missing);
         }
         self.streams.hold(now, self.stream, seqno, symbol, Arrival::Multicast);
     }
 
     fn window(&self) -> &receive_window::ReceiveWindow {
-        self.streams.get(self.stream).window()
+        &self.streams.get(self.stream).window
     }
 }
 
@@ -103,7 +103,7 @@ fn group_finds_its_streams_after_any_removal() {
     let mut removed = 0;
     for _ in 0..10 {
         while let Some(ix) = streams.next_idle(GROUP, |node| node.0 >= 250) {
-            assert_eq!(streams.remove(ix).group(), GROUP);
+            assert_eq!(streams.remove(ix).group, GROUP);
             removed += 1;
             streams.check();
         }

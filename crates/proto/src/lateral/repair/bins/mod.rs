@@ -36,7 +36,7 @@ use crate::lateral::packet::symbol::{Symbol, xor_growing};
 use crate::lateral::packet::{Packet, WireId};
 use crate::lateral::repair::chain::{Link, SetId};
 use crate::lateral::repair::regions::{RegionIx, Regions};
-use crate::{Class, Destination, GroupId, IdMap, NodeId, PacketId, Rng, Time};
+use crate::{Destination, GroupId, IdMap, NodeId, PacketId, Rng, Time};
 use batches::{BinIx, Cell, Lane, MAX_BATCHES_AHEAD, draw_free, draw_shared};
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(crate) struct Bins {
     wanted: Vec<usize>,
     /// Regions in which nodes were released that bins wait for.
     freed: Vec<RegionIx>,
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,16 +92,12 @@ impl Repair<'_> {
         if self.targets.is_empty() {
             return;
         }
-        let Context { origin, outbox, counters, .. } = cx;
-        counters.xors += self.ids.len() as u64;
-        counters.repairs_sent += self.targets.len() as u64;
-        let before = outbox.sent_bytes();
+        cx.counters.xors += self.ids.len() as u64;
+        cx.counters.repairs_sent += self.targets.len() as u64;
         let targets = self.targets.iter().map(|(_, node)| Destination::Node(*node));
-        outbox.push(Class::Repair, targets, |out| {
-            let packet = Packet::Repair { ids: self.ids, sum: self.sum };
-            packet.encode(*origin, GroupId::NONE, 0, out);
-        });
-        counters.repair_bytes_sent += outbox.sent_bytes() - before;
+        let packet = Packet::Repair { ids: self.ids, sum: self.sum };
+        let bytes = cx.send(targets, (GroupId::NONE, 0), packet);
+        cx.counters.repair_bytes_sent += bytes;
     }
 }
 
@@ -256,10 +252,6 @@ impl Bins {
             }
         }
         self.drop_stale_flushes();
-    }
-
-    pub(crate) fn counts(&self) -> Counts {
-        self.counts
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -94,15 +94,15 @@ fn repairs_that_a_change_cuts_short_are_counted_and_no_others() {
     (0..80).for_each(|_| rig.accept(Time(0), A));
     rig.bins.remove_node(NodeId(20), A);
     let full: usize = rig.sent.iter().map(|(targets, _)| targets.len()).sum();
-    assert_eq!((full, rig.bins.counts().cut_short), (50, 0));
+    assert_eq!((full, rig.bins.counts.cut_short), (50, 0));
     (0..3).for_each(|_| rig.accept(Time(0), A));
-    assert_eq!(rig.bins.counts().cut_short, 0, "no batch had a packet");
+    assert_eq!(rig.bins.counts.cut_short, 0, "no batch had a packet");
     rig.bins.remove_node(NodeId(19), A);
     rig.accept(Time(0), A);
     let all: usize = rig.sent.iter().map(|(targets, _)| targets.len()).sum();
     let short = rig.sent.iter().filter(|(_, packets)| packets.len() < 8);
     assert_eq!(short.map(|(targets, _)| targets.len()).sum::<usize>(), all - full);
-    assert_eq!(rig.bins.counts().cut_short, (all - full) as u64);
+    assert_eq!(rig.bins.counts.cut_short, (all - full) as u64);
     assert!(all > full);
 }
 
@@ -410,7 +410,7 @@ fn churn(
 /// Checks that there are no more duplicate copies than shared targets can cause.
 fn assert_no_packet_twice(rig: &Rig, groups: usize, r: usize) {
     let (_, repeats) = copies_and_repeats(rig, groups);
-    let shared = rig.bins.counts().targets_shared as usize;
+    let shared = rig.bins.counts.targets_shared as usize;
     assert!(repeats <= shared * r, "{repeats} second copies from {shared} shared targets");
 }
 
