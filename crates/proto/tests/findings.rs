@@ -7,18 +7,7 @@ use carom_proto::lateral::packet::{DATA_BYTES, Packet, WireId};
 use carom_proto::lateral::{Config, Lateral};
 use carom_proto::loss::Loss;
 use carom_proto::*;
-use rig::{MILLISECOND, SECOND, World, payload};
-
-const RATE: RateOfFire = RateOfFire::new(8, 5);
-const GROUP: GroupId = GroupId(100);
-const SETTINGS: GroupSettings =
-    GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
-
-fn datagram(packet: Packet<'_>, sender: u64, group: GroupId) -> Vec<u8> {
-    let mut out = Vec::new();
-    packet.encode(NodeId(sender), group, 0, &mut out);
-    out
-}
+use rig::{GROUP, MILLISECOND, RATE, SECOND, World, data, datagram, heartbeat, payload, settings};
 
 fn ids(sender: u64, numbers: &[u32]) -> Vec<WireId> {
     let id = |n: &u32| PacketId { sender: NodeId(sender), group: GROUP, seqno: SeqNo(*n) };
@@ -39,34 +28,30 @@ fn nonce_of(engine: &mut Lateral) -> u64 {
 
 #[test]
 fn data_packet_of_the_largest_udp_size_causes_no_panic() {
-    let mut world = World::new(3, &Config::default(), Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
     let longest = 65_507 - DATA_BYTES - SYMBOL_HEADER_BYTES;
-    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, &vec![7; longest]);
-    let data = Packet::Data { seqno: SeqNo(1), confirm: false, symbol: symbol.bytes() };
-    world.inject(0, &datagram(data, 2, GROUP));
+    let data = data(world.now, NodeId(2), SeqNo(1), &vec![7; longest]);
+    world.inject(0, &data);
     world.run_for(SECOND);
 }
 
 #[test]
 fn repair_that_names_a_packet_twice_causes_no_panic() {
-    let mut world = World::new(3, &Config::default(), Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
     world.run_for(MILLISECOND);
-    let beat =
-        Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), nonce: 0, confirm: false };
-    world.inject(0, &datagram(beat, 2, GROUP));
+    let (next, first) = (SeqNo(9), Some(SeqNo(1)));
+    let beat = Packet::Heartbeat { next, first, nonce: 0, confirm: false };
+    world.inject(0, &datagram(beat, NodeId(2), GROUP));
     for numbers in [&[1, 1][..], &[1, 1, 1, 1], &[1, 2], &[3, 4]] {
         let packet = Packet::Repair { ids: &ids(2, numbers), sum: &[0; 40] };
-        world.inject(0, &datagram(packet, 3, GroupId::NONE));
+        world.inject(0, &datagram(packet, NodeId(3), GroupId::NONE));
     }
     world.hosts[0].engine.check();
 }
 
 #[test]
 fn loss_by_deadline_is_reported_to_the_sender() {
-    let mut world = World::new(2, &Config::default(), Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
     world.filter = Box::new(|_, _, datagram| datagram[4] != 1);
     let deadline = Some(10 * MILLISECOND);
     world
@@ -82,8 +67,7 @@ fn loss_by_deadline_is_reported_to_the_sender() {
 #[test]
 fn member_with_everything_is_not_slow_at_a_window_of_one() {
     let config = Config { window: 1, ..Config::default() };
-    let mut world = World::new(3, &config, Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(3, &config, Loss::None, 1);
     world.crash(2);
     for number in 0..2 {
         let _ = world.send(0, GROUP, &payload(number));
@@ -95,18 +79,14 @@ fn member_with_everything_is_not_slow_at_a_window_of_one() {
 #[test]
 fn late_packet_is_not_both_reported_and_delivered() {
     let config = Config { max_gap: 50, ..Config::default() };
-    let mut engine = Lateral::new(NodeId(1), config, 1);
-    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
     let now = Time(1_000_000_000);
-    engine.join(now, GROUP, settings).expect("the settings are right");
+    let mut engine = engine(now, &config);
     for seqno in [1000, 10, 11, 990] {
-        let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
-        let data = Packet::Data { seqno: SeqNo(seqno), confirm: false, symbol: symbol.bytes() };
-        engine.handle_datagram(now, &datagram(data, 2, GROUP));
+        engine.handle_datagram(now, &data(now, NodeId(2), SeqNo(seqno), b"x"));
     }
     let (next, first, nonce) = (SeqNo(1001), Some(SeqNo(1)), nonce_of(&mut engine));
     let beat = Packet::Heartbeat { next, first, nonce, confirm: false };
-    engine.handle_datagram(now, &datagram(beat, 2, GROUP));
+    engine.handle_datagram(now, &datagram(beat, NodeId(2), GROUP));
     let mut account = vec![0; 1001];
     while let Some(event) = engine.poll_event() {
         match event {
@@ -123,22 +103,14 @@ fn late_packet_is_not_both_reported_and_delivered() {
 
 #[test]
 fn member_that_rejoins_unnoticed_receives_nothing_twice() {
-    let mut world = World::new(3, &Config::default(), Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, GROUP, RATE));
-    for number in 0..50 {
-        world.send(0, GROUP, &payload(number)).expect("nobody holds back");
-        world.run_for(MILLISECOND);
-    }
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
+    world.send_all(0, 0..50);
     world.run_for(SECOND);
     let now = world.now;
-    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
     let engine = &mut world.hosts[2].engine;
     engine.leave(now, GROUP);
-    engine.join(now, GROUP, settings).expect("it left");
-    for node in [NodeId(1), NodeId(2)] {
-        let kind = ViewChangeKind::Joined;
-        engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
-    }
+    engine.join(now, GROUP, settings(RATE)).expect("it left");
+    [1, 2].into_iter().for_each(|node| admit(engine, now, node));
     world.send(0, GROUP, b"after").expect("nobody holds back");
     world.run_for(5 * SECOND);
     let all: Vec<u32> = (1..=51).collect();
@@ -147,12 +119,11 @@ fn member_that_rejoins_unnoticed_receives_nothing_twice() {
 
 #[test]
 fn packets_waiting_for_the_nak_limit_do_not_keep_node_busy() {
-    let mut world = World::new(3, &Config::default(), Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
     let (now, engine) = (world.now, &mut world.hosts[0].engine);
     let mut beat = |first, nonce| {
         let packet = Packet::Heartbeat { next: SeqNo(60_000), first, nonce, confirm: false };
-        engine.handle_datagram(now, &datagram(packet, 2, GROUP));
+        engine.handle_datagram(now, &datagram(packet, NodeId(2), GROUP));
         nonce_of(engine)
     };
     let nonce = beat(None, 0);
@@ -174,16 +145,12 @@ fn packets_waiting_for_the_nak_limit_do_not_keep_node_busy() {
 #[test]
 fn senders_that_have_gone_make_room_for_new_ones() {
     let config = Config { streams_per_group: 8, ..Config::default() };
-    let mut engine = Lateral::new(NodeId(1), config, 1);
-    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
     let mut now = Time(1_000_000_000);
-    engine.join(now, GROUP, settings).expect("the settings are right");
+    let mut engine = engine(now, &config);
     for node in 2..30 {
         let view = |kind| ViewChange { group: GROUP, node: NodeId(node), kind, version: 1 };
         engine.handle_view(now, &view(ViewChangeKind::Joined));
-        let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
-        let data = Packet::Data { seqno: SeqNo(1), confirm: false, symbol: symbol.bytes() };
-        engine.handle_datagram(now, &datagram(data, node, GROUP));
+        engine.handle_datagram(now, &data(now, NodeId(node), SeqNo(1), b"x"));
         engine.handle_view(now, &view(ViewChangeKind::Left));
         let event = engine.poll_event();
         assert!(matches!(event, Some(Event::Message(_))), "message of sender {node}: {event:?}");
@@ -198,15 +165,14 @@ fn senders_that_have_gone_make_room_for_new_ones() {
 #[test]
 fn sender_held_back_requests_acks_although_all_is_confirmed() {
     let config = Config { window: 8, ..Config::default() };
-    let mut world = World::new(3, &config, Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(3, &config, Loss::None, 1);
     world.crash(1);
     world.crash(2);
     let fill = |world: &mut World| while world.send(0, GROUP, b"x").is_ok() {};
     let ack = |world: &mut World, node, settled_to| {
         let (to, settled_to) = (Origin::from(NodeId(1)), SeqNo(settled_to));
         let packet = Packet::Ack { to, settled_to, lost: 0 };
-        world.inject(0, &datagram(packet, node, GROUP));
+        world.inject(0, &datagram(packet, NodeId(node), GROUP));
     };
     fill(&mut world);
     ack(&mut world, 2, 9);
@@ -230,8 +196,7 @@ fn sender_held_back_requests_acks_although_all_is_confirmed() {
 
 #[test]
 fn long_cut_off_member_learns_its_losses_without_new_packets() {
-    let mut world = World::new(3, &Config::default(), Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
     world.send(0, GROUP, b"first").expect("nobody holds back");
     world.run_for(20 * SECOND);
     world.filter = Box::new(|_, to, _| to != NodeId(2));
@@ -247,8 +212,7 @@ fn long_cut_off_member_learns_its_losses_without_new_packets() {
 fn packets_from_before_a_long_partition_are_owed_after_it() {
     // Found by the simulator: a receiver whose opens were not answered for 3 s took the first
     // packet that it had received for the start of the stream.
-    let mut world = World::new(2, &Config::default(), Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
     world.filter = Box::new(|_, _, _| false);
     (0..3).for_each(|number| _ = world.send(0, GROUP, &payload(number)).expect("no window yet"));
     world.filter = Box::new(|_, to, datagram| to == NodeId(2) && datagram[4] == 1);
@@ -265,8 +229,7 @@ fn packets_from_before_a_long_partition_are_owed_after_it() {
 fn packet_that_reveals_a_doubted_jump_is_delivered() {
     // Found by the simulator: packets after the jump were given up together with those before it.
     let config = Config { max_gap: 5, ..Config::default() };
-    let mut world = World::new(2, &config, Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(2, &config, Loss::None, 1);
     world.send(0, GROUP, &payload(0)).expect("no window yet");
     world.run_for(SECOND);
     world.filter = Box::new(|_, _, _| false);
@@ -282,12 +245,10 @@ fn packet_that_reveals_a_doubted_jump_is_delivered() {
 #[test]
 fn believed_jump_adds_only_as_many_missing_as_there_is_room() {
     let config = Config { nak: None, ..Config::default() };
-    let mut world = World::new(7, &config, Loss::None, 1);
-    (0..7).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(7, &config, Loss::None, 1);
     let mut beat = |sender, next| {
         let next = SeqNo(next);
-        let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
-        world.inject(0, &datagram(packet, sender, GROUP));
+        world.inject(0, &datagram(heartbeat(next), NodeId(sender), GROUP));
         world.answer(0, NodeId(sender), GROUP, next, SeqNo(1));
     };
     // Four streams take all the room for missing packets. Two heartbeats of a fifth stream claim
@@ -300,9 +261,14 @@ fn believed_jump_adds_only_as_many_missing_as_there_is_room() {
     assert_eq!(world.hosts[0].lost.last().map(|lost| lost.last), Some(SeqNo(3 * gap)));
 }
 
-fn engine_with_two_members(now: Time, config: &Config) -> Lateral {
+fn engine(now: Time, config: &Config) -> Lateral {
     let mut engine = Lateral::new(NodeId(1), config.clone(), 1);
-    engine.join(now, GROUP, SETTINGS).expect("the settings are right");
+    engine.join(now, GROUP, settings(RATE)).expect("the settings are right");
+    engine
+}
+
+fn engine_with_two_members(now: Time, config: &Config) -> Lateral {
+    let mut engine = engine(now, config);
     (2..4).for_each(|node| admit(&mut engine, now, node));
     engine
 }
@@ -317,14 +283,11 @@ fn packet_overtaken_by_its_repair_is_binned_as_no_duplicate() {
     let now = Time(1_000_000_000);
     let mut engine = engine_with_two_members(now, &Config::default());
     let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
-    let data = |seqno| {
-        let packet = Packet::Data { seqno: SeqNo(seqno), confirm: false, symbol: symbol.bytes() };
-        datagram(packet, 2, GROUP)
-    };
+    let data = |seqno| data(now, NodeId(2), SeqNo(seqno), b"x");
     engine.handle_datagram(now, &data(1));
     engine.handle_datagram(now, &data(3));
     let repair = Packet::Repair { ids: &ids(2, &[2]), sum: symbol.bytes() };
-    engine.handle_datagram(now, &datagram(repair, 3, GroupId::NONE));
+    engine.handle_datagram(now, &datagram(repair, NodeId(3), GroupId::NONE));
     let counted = |engine: &Lateral| {
         let it = engine.counters();
         [it.recovered, it.overtaken, it.duplicates, it.data_received, it.packets_binned]
@@ -366,9 +329,7 @@ fn a_wakeup_names_the_timer_that_is_due() {
     let member = || engine_with_two_members(now, &slow);
 
     let mut opening = member();
-    let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
-    let data = Packet::Data { seqno: SeqNo(1), confirm: false, symbol: symbol.bytes() };
-    opening.handle_datagram(now, &datagram(data, 2, GROUP));
+    opening.handle_datagram(now, &data(now, NodeId(2), SeqNo(1), b"x"));
     assert_eq!(reasons(&mut opening, now), ["open a stream"]);
 
     let mut sending = member();
@@ -384,7 +345,7 @@ fn a_wakeup_names_the_timer_that_is_due() {
 
     let mut assembling = member();
     let mut other = Lateral::new(NodeId(2), slow.clone(), 2);
-    other.join(now, GROUP, SETTINGS).expect("the settings are right");
+    other.join(now, GROUP, settings(RATE)).expect("the settings are right");
     send(&mut other, 100_000).expect("nobody holds back");
     let mut fragment = Vec::new();
     other.poll_transmit(&mut fragment).expect("a fragment");
@@ -400,14 +361,13 @@ fn a_wakeup_names_the_timer_that_is_due() {
 /// The acknowledgment is a late one, for the process that had this address before.
 #[test]
 fn acknowledgement_for_another_start_confirms_nothing() {
-    let mut world = World::new(2, &Config::default(), Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, GROUP, RATE));
+    let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
     world.filter = Box::new(|_, to, _| to != NodeId(1));
     world.send(0, GROUP, b"x").expect("nobody holds back");
     world.confirm(0, GROUP);
     let ack = |world: &mut World, to: Origin| {
         let packet = Packet::Ack { to, settled_to: SeqNo(2), lost: 0 };
-        world.inject(0, &datagram(packet, 2, GROUP));
+        world.inject(0, &datagram(packet, NodeId(2), GROUP));
         world.hosts[0].safe.len()
     };
     let own = Origin::from(NodeId(1));

@@ -10,9 +10,7 @@ use carom_proto::lateral::{Config, Solver};
 use carom_proto::loss::Loss;
 use carom_proto::wire::{self, HEADER_BYTES};
 use carom_proto::*;
-use rig::{MILLISECOND, SECOND, World, payload};
-
-const GROUP: GroupId = GroupId(100);
+use rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 #[test]
 fn well_made_nonsense_panics_nobody_and_breaks_no_invariant() {

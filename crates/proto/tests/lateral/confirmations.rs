@@ -4,17 +4,13 @@ use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
+use crate::group;
 use crate::rig::{MILLISECOND, SECOND, World, payload};
-use crate::{RATE, group};
 
 #[test]
 fn confirmation_comes_when_every_member_has_everything() {
-    let mut world = World::new(4, &Config::default(), Loss::Uniform(0.3), 9);
-    (0..4).for_each(|host| world.join(host, group(0), RATE));
-    (0..100).for_each(|number| {
-        world.send(0, group(0), &payload(number)).expect("nobody holds back");
-        world.run_for(MILLISECOND);
-    });
+    let mut world = World::of_members(4, &Config::default(), Loss::Uniform(0.3), 9);
+    world.send_all(0, 0..100);
     world.confirm(0, group(0));
     assert_eq!(world.hosts[0].safe, []);
     world.run_for(10 * SECOND);
@@ -28,8 +24,7 @@ fn confirmation_comes_when_every_member_has_everything() {
 #[test]
 fn a_member_that_lost_something_and_left_is_named_as_incomplete() {
     let config = Config { nak: None, give_up_after: SECOND, ..Config::default() };
-    let mut world = World::new(3, &config, Loss::None, 9);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(3, &config, Loss::None, 9);
     world.send(0, group(0), b"all get this").expect("nobody holds back");
     world.run_for(SECOND);
     // Neither the second message nor a repair of it reaches node 2.
@@ -47,8 +42,7 @@ fn a_member_that_lost_something_and_left_is_named_as_incomplete() {
 
 #[test]
 fn a_dead_member_is_named_while_it_is_waited_for() {
-    let mut world = World::new(3, &Config::default(), Loss::None, 9);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 9);
     world.crash(2);
     world.send(0, group(0), b"x").expect("nobody holds back");
     world.confirm(0, group(0));
@@ -61,8 +55,7 @@ fn a_dead_member_is_named_while_it_is_waited_for() {
 #[test]
 fn dead_member_holds_a_sender_back_for_its_patience_only() {
     let config = Config { window: 64, ..Config::default() };
-    let mut world = World::new(3, &config, Loss::None, 9);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(3, &config, Loss::None, 9);
     world.crash(2);
     let (mut sent, mut refused) = (0, 0);
     for number in 0..1200 {
@@ -83,17 +76,10 @@ fn dead_member_holds_a_sender_back_for_its_patience_only() {
 /// Cuts host 2 off while host 0 sends and confirms, and restores the network after 15 s. The other
 /// hosts are notified that host 2 is back if `rejoins`.
 fn cut_off_while_confirmed(rejoins: bool) -> World {
-    let mut world = World::new(3, &Config::default(), Loss::None, 9);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
-    let send = |world: &mut World, count: u32| {
-        (0..count).for_each(|number| {
-            world.send(0, group(0), &payload(number)).expect("nobody holds back");
-            world.run_for(MILLISECOND);
-        });
-    };
-    send(&mut world, 30);
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 9);
+    world.send_all(0, 0..30);
     world.filter = Box::new(|from, to, _| from != NodeId(3) && to != NodeId(3));
-    send(&mut world, 30);
+    world.send_all(0, 0..30);
     world.announce(2, group(0), ViewChangeKind::Failed);
     world.confirm(0, group(0));
     world.run_for(15 * SECOND);
@@ -138,8 +124,7 @@ fn joiner_learns_the_end_despite_lost_heartbeats() {
 #[test]
 fn heartbeats_end_when_every_member_knows_the_end() {
     for hosts in [1, 2, 5] {
-        let mut world = World::new(hosts, &Config::default(), Loss::Uniform(0.3), 9);
-        (0..hosts).for_each(|host| world.join(host, group(0), RATE));
+        let mut world = World::of_members(hosts, &Config::default(), Loss::Uniform(0.3), 9);
         for host in 0..hosts {
             world.send(host, group(0), b"x").expect("nobody holds back");
         }

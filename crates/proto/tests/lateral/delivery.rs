@@ -145,8 +145,7 @@ fn papers_settings_recover_most_losses_and_report_the_rest() {
 fn the_last_message_before_a_silence_is_repaired_too() {
     for flush_after in [Config::default().flush_after, None] {
         let config = Config { flush_after, ..Config::default() };
-        let mut world = World::new(4, &config, Loss::None, 1);
-        (0..4).for_each(|host| world.join(host, group(0), RATE));
+        let mut world = World::of_members(4, &config, Loss::None, 1);
         world.send(0, group(0), b"the first").expect("nobody holds back");
         world.run_for(SECOND);
         // Node 2 does not receive the second data packet (type 1 of the lateral protocol).

@@ -10,32 +10,22 @@ use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::rig::{MILLISECOND, SECOND, World, data, datagram, heartbeat, settings};
 use crate::{RATE, group};
 
 /// Creates three members, of which host 0 has sent `count` messages.
 fn world(count: u32) -> World {
-    let mut world = World::new(3, &Config::default(), Loss::None, 7);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
-    send(&mut world, count);
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 7);
+    world.send_all(0, 0..count);
     world
 }
 
-fn send(world: &mut World, count: u32) {
-    (0..count).for_each(|number| {
-        world.send(0, group(0), &payload(number)).expect("nobody holds back");
-        world.run_for(MILLISECOND);
-    });
-}
-
 fn forge(world: &mut World, packet: Packet<'_>) {
-    let mut datagram = Vec::new();
-    packet.encode(NodeId(1), group(0), 1, &mut datagram);
-    (1..3).for_each(|host| world.inject(host, &datagram));
+    inject(world, &datagram(packet, NodeId(1), group(0)));
 }
 
-fn heartbeat(next: SeqNo) -> Packet<'static> {
-    Packet::Heartbeat { next, first: None, nonce: 0, confirm: false }
+fn inject(world: &mut World, datagram: &[u8]) {
+    (1..3).for_each(|host| world.inject(host, datagram));
 }
 
 fn sent_bytes(world: &World) -> u64 {
@@ -61,7 +51,7 @@ fn forged_heartbeat_within_the_gap_settles_and_asks_nothing() {
         world.run_for(60 * SECOND);
         let sent = sent_bytes(&world) - before;
         assert!(sent < 1_000, "{sent} bytes for a heartbeat {ahead} ahead");
-        send(&mut world, 400);
+        world.send_all(0, 0..400);
         world.run_for(20 * SECOND);
         assert_all_arrived(&world, 500);
     }
@@ -72,7 +62,7 @@ fn forged_heartbeat_of_a_few_numbers_settles_nothing() {
     let mut world = world(100);
     forge(&mut world, heartbeat(SeqNo(150)));
     world.run_for(60 * SECOND);
-    send(&mut world, 100);
+    world.send_all(0, 0..100);
     world.run_for(20 * SECOND);
     assert_all_arrived(&world, 200);
 }
@@ -84,7 +74,7 @@ fn forged_heartbeats_half_the_circle_ahead_skip_nothing() {
         forge(&mut world, heartbeat(SeqNo(101 + count).plus((1 << 31) - 10)));
         world.run_for(100 * MILLISECOND);
     }
-    send(&mut world, 100);
+    world.send_all(0, 0..100);
     world.run_for(20 * SECOND);
     assert_all_arrived(&world, 200);
 }
@@ -92,13 +82,11 @@ fn forged_heartbeats_half_the_circle_ahead_skip_nothing() {
 #[test]
 fn forged_data_half_the_circle_ahead_skips_nothing() {
     let mut world = world(100);
-    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"forged");
     for count in 0..3 {
-        let seqno = SeqNo(101 + count).plus((1 << 31) - 10);
-        forge(&mut world, Packet::Data { seqno, confirm: false, symbol: symbol.bytes() });
+        forge_data(&mut world, SeqNo(101 + count).plus((1 << 31) - 10));
         world.run_for(100 * MILLISECOND);
     }
-    send(&mut world, 100);
+    world.send_all(0, 0..100);
     world.run_for(20 * SECOND);
     assert_all_arrived(&world, 200);
 }
@@ -110,7 +98,7 @@ fn answer_with_another_nonce_opens_and_settles_nothing() {
         let (next, first) = (SeqNo(1 << 30), Some(SeqNo(1 << 29)));
         forge(&mut world, Packet::Heartbeat { next, first, nonce, confirm: true });
     }
-    send(&mut world, 100);
+    world.send_all(0, 0..100);
     world.run_for(20 * SECOND);
     assert_all_arrived(&world, 200);
 }
@@ -118,18 +106,14 @@ fn answer_with_another_nonce_opens_and_settles_nothing() {
 #[test]
 fn forged_incarnation_ends_no_stream() {
     let mut world = world(100);
-    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"forged");
     for count in 0..10 {
-        let seqno = SeqNo(5 + count);
-        let packet = Packet::Data { seqno, confirm: false, symbol: symbol.bytes() };
         let origin = Origin { node: NodeId(1), incarnation: Incarnation(666) };
-        let mut datagram = Vec::new();
-        packet.encode(origin, group(0), 1, &mut datagram);
-        (1..3).for_each(|host| world.inject(host, &datagram));
+        let forged = data(world.now, origin, SeqNo(5 + count), b"forged");
+        inject(&mut world, &forged);
         world.run_for(MILLISECOND);
     }
     assert_eq!(world.hosts[1].engine.counters().other_incarnations, 10);
-    send(&mut world, 100);
+    world.send_all(0, 0..100);
     world.run_for(20 * SECOND);
     assert_all_arrived(&world, 200);
 }
@@ -157,7 +141,7 @@ fn restarted_sender_is_heard_from_its_first_message_on() {
 fn losses_of_a_restarted_sender_are_reported() {
     let mut world = world(100);
     world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 1);
-    send(&mut world, 1);
+    world.send_all(0, 0..1);
     world.filter = Box::new(|from, to, _| from != NodeId(1) && to != NodeId(2));
     world.run_for(5 * MILLISECOND);
     forge(&mut world, heartbeat(SeqNo(102)));
@@ -175,15 +159,14 @@ fn returning_after_many_groups_were_left_repeats_no_number() {
     let mut world = world(100);
     world.run_for(SECOND);
     world.leave(0, group(0));
-    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
     for number in 0..70_000 {
         let (now, engine) = (world.now, &mut world.hosts[0].engine);
         let passing = GroupId(1_000 + number);
-        engine.join(now, passing, settings).expect("the group is new");
+        engine.join(now, passing, settings(RATE)).expect("the group is new");
         engine.leave(now, passing);
     }
     world.join(0, group(0), RATE);
-    send(&mut world, 50);
+    world.send_all(0, 0..50);
     world.run_for(20 * SECOND);
     for host in 1..3 {
         assert_eq!(world.hosts[host].messages.len(), 150);
@@ -224,10 +207,8 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
     let limit = Config::default().streams_per_group as u64;
     let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"a stranger's");
     for sender in (10_000..).map(NodeId).take(SENDERS as usize) {
-        let mut datagram = Vec::new();
         let packet = Packet::Data { seqno: SeqNo(9), confirm: true, symbol: symbol.bytes() };
-        packet.encode(sender, group(0), 1, &mut datagram);
-        (1..3).for_each(|host| world.inject(host, &datagram));
+        inject(&mut world, &datagram(packet, sender, group(0)));
     }
     for host in 1..3 {
         let engine = &world.hosts[host].engine;
@@ -235,7 +216,7 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
         assert!(engine.held_bytes() < 2 << 20, "{} bytes", engine.held_bytes());
     }
     world.run_for(60 * SECOND);
-    send(&mut world, 100);
+    world.send_all(0, 0..100);
     world.run_for(20 * SECOND);
     assert_all_arrived(&world, 200);
 }
@@ -257,7 +238,7 @@ fn numbers_forged_while_the_sender_was_gone_are_taken_back() {
     for ahead in [50, 200, 5_000] {
         let mut world = claimed_while_no_member(world(100), ahead, 60 * SECOND);
         world.run_for(SECOND);
-        send(&mut world, 100);
+        world.send_all(0, 0..100);
         world.run_for(20 * SECOND);
         for host in 1..3 {
             let got = world.hosts[host].got(NodeId(1), group(0));
@@ -266,10 +247,9 @@ fn numbers_forged_while_the_sender_was_gone_are_taken_back() {
     }
 }
 
-fn forge_data(world: &mut World, number: u32) {
-    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"forged");
-    let (seqno, confirm) = (SeqNo(number), false);
-    forge(world, Packet::Data { seqno, confirm, symbol: symbol.bytes() });
+fn forge_data(world: &mut World, seqno: SeqNo) {
+    let forged = data(world.now, NodeId(1), seqno, b"forged");
+    inject(world, &forged);
 }
 
 /// Nothing is evicted from the data buffer meanwhile, so that the window does not move.
@@ -277,17 +257,16 @@ fn forge_data(world: &mut World, number: u32) {
 fn packets_forged_after_each_question_make_no_claim_true() {
     for count in 0..4 {
         let config = Config { buffer_age: 1000 * SECOND, ..Config::default() };
-        let mut world = World::new(3, &config, Loss::None, 7);
-        (0..3).for_each(|host| world.join(host, group(0), RATE));
-        send(&mut world, 100);
+        let mut world = World::of_members(3, &config, Loss::None, 7);
+        world.send_all(0, 0..100);
         let mut world = claimed_while_no_member(world, 200, 13 * SECOND);
         for number in 301..301 + count {
             world.run_for(MILLISECOND / 20);
-            forge_data(&mut world, number);
+            forge_data(&mut world, SeqNo(number));
             world.run_for(MILLISECOND / 4);
         }
         world.run_for(SECOND);
-        send(&mut world, 300);
+        world.send_all(0, 0..300);
         world.run_for(40 * SECOND);
         let got = world.hosts[1].got(NodeId(1), group(0));
         let honest = got.iter().filter(|number| (101..=300).contains(*number)).count();
@@ -300,9 +279,9 @@ fn packets_forged_after_each_question_make_no_claim_true() {
 fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
     for ahead in [50, 200, 5_000] {
         let mut world = claimed_while_no_member(world(100), ahead, 60 * SECOND);
-        forge_data(&mut world, 101 + ahead);
+        forge_data(&mut world, SeqNo(101 + ahead));
         world.run_for(SECOND);
-        send(&mut world, 100);
+        world.send_all(0, 0..100);
         world.run_for(20 * SECOND);
         for host in 1..3 {
             let mut got = world.hosts[host].got(NodeId(1), group(0));
@@ -313,8 +292,8 @@ fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
     }
     for first in [1_000, 65_009, 1_000_000] {
         let mut world = world(0);
-        forge_data(&mut world, first);
-        send(&mut world, 400);
+        forge_data(&mut world, SeqNo(first));
+        world.send_all(0, 0..400);
         world.run_for(20 * SECOND);
         for host in 1..3 {
             let mut got = world.hosts[host].got(NodeId(1), group(0));
@@ -329,11 +308,11 @@ fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
 fn numbers_forged_before_a_stream_was_heard_vouch_for_nothing() {
     let mut world = world(0);
     forge(&mut world, heartbeat(SeqNo(65_009)));
-    send(&mut world, 19);
+    world.send_all(0, 0..19);
     world.run_for(SECOND);
     forge(&mut world, heartbeat(SeqNo(320)));
     world.run_for(60 * SECOND);
-    send(&mut world, 400);
+    world.send_all(0, 0..400);
     world.run_for(20 * SECOND);
     assert_all_arrived(&world, 19 + 400);
 }

@@ -9,8 +9,7 @@ use crate::{RATE, group};
 
 #[test]
 fn wrong_use_is_refused_and_loses_nothing() {
-    let mut world = World::new(2, &Config::default(), Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
     let limit = world.hosts[0].engine.payload_limit(Profile::TimeCritical(RATE));
     assert_eq!(limit, 16 << 20);
     let too_large = world.send(0, group(0), &vec![0; limit + 1]);
@@ -53,8 +52,7 @@ fn no_datagram_exceeds_the_path_mtu() {
 #[test]
 fn the_data_buffer_stays_within_its_bytes() {
     let config = Config { buffer_bytes: 50_000, window: 0, ..Config::default() };
-    let mut world = World::new(4, &config, Loss::Uniform(0.01), 1);
-    (0..4).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(4, &config, Loss::Uniform(0.01), 1);
     for number in 0..1000 {
         world.send(0, group(0), &payload(number)).expect("nobody holds back");
         world.run_for(MILLISECOND);

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use carom_proto::lateral::Config;
 use carom_proto::lateral::packet::Packet;
-use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, payload};
-use crate::{RATE, group};
+use crate::rig::{MILLISECOND, SECOND, World, datagram, heartbeat, payload};
+use crate::{group, rig};
 
 #[test]
 fn a_message_past_its_deadline_is_reported_not_delivered() {
-    let mut world = World::new(3, &Config::default(), Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
     world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 1);
     let deadline = Some(Duration::from_millis(10));
     world
@@ -34,8 +32,7 @@ fn a_message_past_its_deadline_is_reported_not_delivered() {
 #[test]
 fn node_too_far_behind_reports_losses_and_continues() {
     let config = Config { max_gap: 50, window: 0, ..Config::default() };
-    let mut world = World::new(3, &config, Loss::None, 1);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(3, &config, Loss::None, 1);
     let mut number = 0;
     let mut send = |world: &mut World, count| {
         for _ in 0..count {
@@ -60,14 +57,9 @@ fn node_too_far_behind_reports_losses_and_continues() {
 #[test]
 fn losses_from_before_that_expire_together_are_reported_once() {
     let config = Config { nak: None, ..Config::default() };
-    let mut world = World::new(2, &config, Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, group(0), RATE));
-    world.filter = Box::new(|_, _, _| false);
-    let mut heartbeat = Vec::new();
+    let mut world = cut_off_with(&config);
     let next = SeqNo(5_001);
-    let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
-    packet.encode(NodeId(2), group(0), 0, &mut heartbeat);
-    world.inject(0, &heartbeat);
+    inject(&mut world, heartbeat(next));
     world.answer(0, NodeId(2), group(0), next, SeqNo(1));
     assert_eq!(world.hosts[0].engine.bins_and_missing().1, 5_000);
     world.run_for(20 * SECOND);
@@ -78,17 +70,8 @@ fn losses_from_before_that_expire_together_are_reported_once() {
 
 #[test]
 fn packets_before_the_first_heard_wait_for_the_senders_answer() {
-    let mut world = World::new(2, &Config::default(), Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, group(0), RATE));
-    world.filter = Box::new(|_, _, _| false);
-    for number in [200_000, 1, 2, 3] {
-        let mut datagram = Vec::new();
-        let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"x");
-        let (seqno, confirm) = (SeqNo(number), false);
-        let packet = Packet::Data { seqno, confirm, symbol: symbol.bytes() };
-        packet.encode(NodeId(2), group(0), 0, &mut datagram);
-        world.inject(0, &datagram);
-    }
+    let mut world = cut_off();
+    [200_000, 1, 2, 3].into_iter().for_each(|number| data(&mut world, number));
     assert_eq!(world.hosts[0].lost, [], "nobody has said that they are owed");
     world.answer(0, NodeId(2), group(0), SeqNo(200_001), SeqNo(10));
     let told: Vec<_> = world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last)).collect();
@@ -102,28 +85,20 @@ fn cut_off() -> World {
 }
 
 fn cut_off_with(config: &Config) -> World {
-    let mut world = World::new(2, config, Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(2, config, Loss::None, 1);
     world.filter = Box::new(|_, _, _| false);
     world
 }
 
 /// Passes the packet to host 0 in the name of host 1.
 fn inject(world: &mut World, packet: Packet<'_>) {
-    let mut datagram = Vec::new();
-    packet.encode(NodeId(2), group(0), 0, &mut datagram);
-    world.inject(0, &datagram);
-}
-
-fn heartbeat(next: SeqNo) -> Packet<'static> {
-    Packet::Heartbeat { next, first: None, nonce: 0, confirm: false }
+    world.inject(0, &datagram(packet, NodeId(2), group(0)));
 }
 
 /// Passes the message with this number to host 0 in the name of host 1.
 fn data(world: &mut World, number: u32) {
-    let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, &payload(number));
-    let (seqno, confirm) = (SeqNo(number), false);
-    inject(world, Packet::Data { seqno, confirm, symbol: symbol.bytes() });
+    let datagram = rig::data(world.now, NodeId(2), SeqNo(number), &payload(number));
+    world.inject(0, &datagram);
 }
 
 #[test]

@@ -12,9 +12,8 @@ mod restarts;
 mod rig;
 mod wrap;
 
-use carom_proto::{GroupId, RateOfFire};
-
-const RATE: RateOfFire = RateOfFire::new(8, 5);
+use carom_proto::GroupId;
+use rig::RATE;
 
 fn group(number: u32) -> GroupId {
     GroupId(100 + number)

@@ -4,7 +4,7 @@ use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, payload, payload_of};
+use crate::rig::{MILLISECOND, SECOND, World, payload, payload_of, settings};
 use crate::{RATE, group};
 
 #[test]
@@ -58,8 +58,7 @@ fn joiner_gets_no_naks_for_packets_from_before_its_join() {
 
 #[test]
 fn rejoining_a_group_repeats_no_message() {
-    let mut world = World::new(3, &Config::default(), Loss::Uniform(0.05), 4);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(3, &Config::default(), Loss::Uniform(0.05), 4);
     for round in 0..4 {
         for number in 0..50 {
             world.send(0, group(0), &payload(number)).expect("nobody holds back");
@@ -80,14 +79,10 @@ fn rejoining_a_group_repeats_no_message() {
 
 #[test]
 fn packets_of_a_crashed_sender_are_repaired_by_the_others() {
-    let mut world = World::new(5, &Config::default(), Loss::None, 1);
-    (0..5).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(5, &Config::default(), Loss::None, 1);
     world.filter =
         Box::new(|from, to, datagram| from != NodeId(1) || to != NodeId(2) || datagram[4] != 1);
-    (0..20).for_each(|number| {
-        world.send(0, group(0), &payload(number)).expect("nobody holds back");
-        world.run_for(MILLISECOND);
-    });
+    world.send_all(0, 0..20);
     world.crash(0);
     world.announce(0, group(0), ViewChangeKind::Failed);
     world.run_for(5 * SECOND);
@@ -114,20 +109,17 @@ fn member_that_rejoins_mid_message_reports_no_packet_twice() {
             pace_bytes_per_second: 1 << 20,
             ..Config::default()
         };
-        let mut world = World::new(3, &config, Loss::Burst { rate: 0.05, length: 10 }, seed);
-        (0..3).for_each(|host| world.join(host, group(0), RATE));
+        let mut world = World::of_members(3, &config, Loss::Burst { rate: 0.05, length: 10 }, seed);
         for number in 0..6 {
             let sent = world.send(0, group(0), &payload_of(number, 20_000));
             sent.expect("nobody holds back");
         }
         world.run_for(23 * MILLISECOND);
-        let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
         let now = world.now;
-        let engine = &mut world.hosts[1].engine;
-        engine.leave(now, group(0));
+        world.hosts[1].engine.leave(now, group(0));
         world.run_for(MILLISECOND);
         let now = world.now;
-        world.hosts[1].engine.join(now, group(0), settings).expect("it is not in the group");
+        world.hosts[1].engine.join(now, group(0), settings(RATE)).expect("it is not in it");
         for other in [0, 2] {
             let node = world.hosts[other].id;
             world.change(1, group(0), node, ViewChangeKind::Joined);

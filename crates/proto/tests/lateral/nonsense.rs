@@ -5,13 +5,12 @@ use carom_proto::lateral::{Config, StreamStart};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, payload};
-use crate::{RATE, group};
+use crate::group;
+use crate::rig::{MILLISECOND, SECOND, World, datagram, payload};
 
 #[test]
 fn a_million_random_and_mutated_datagrams_change_nothing() {
-    let mut world = World::new(4, &Config::default(), Loss::Uniform(0.02), 3);
-    (0..4).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(4, &Config::default(), Loss::Uniform(0.02), 3);
     let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::<Vec<u8>>::new()));
     let kept = seen.clone();
     world.filter = Box::new(move |_, _, datagram| {
@@ -48,15 +47,11 @@ fn a_million_random_and_mutated_datagrams_change_nothing() {
 #[test]
 fn repair_that_names_a_packet_twice_is_dropped_harmlessly() {
     let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
-    let mut world = World::new(2, &config, Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(2, &config, Loss::None, 1);
     let repair = |seqnos: [u32; 2]| {
         let id = |seqno| PacketId { sender: NodeId(2), group: group(0), seqno: SeqNo(seqno) };
         let ids = seqnos.map(|seqno| WireId::from(id(seqno)));
-        let mut datagram = Vec::new();
-        let packet = Packet::Repair { ids: &ids, sum: &[7; 40] };
-        packet.encode(NodeId(2), GroupId::NONE, 0, &mut datagram);
-        datagram
+        datagram(Packet::Repair { ids: &ids, sum: &[7; 40] }, NodeId(2), GroupId::NONE)
     };
     world.inject(0, &repair([5, 5]));
     world.inject(0, &repair([5, 6]));

@@ -8,7 +8,7 @@ use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::rig::{MILLISECOND, SECOND, World, datagram, heartbeat, payload};
 use crate::{RATE, group};
 
 const SENDER: NodeId = NodeId(1);
@@ -17,22 +17,14 @@ const CUT_OFF: NodeId = NodeId(2);
 /// Sends 50 messages from host 0, which all receive. Then cuts host 1 off from host 0, and reports
 /// host 0 as failed.
 fn cut_off_from_sender(incarnation: u64) -> World {
-    let mut world = World::new(3, &Config::default(), Loss::None, 7);
-    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 7);
     world.restart(0, incarnation);
-    send(&mut world, 0..50);
+    world.send_all(0, 0..50);
     world.run_for(SECOND);
     world.filter =
         Box::new(|from, to, _| (from, to) != (SENDER, CUT_OFF) && (from, to) != (CUT_OFF, SENDER));
     world.announce(0, group(0), ViewChangeKind::Failed);
     world
-}
-
-fn send(world: &mut World, numbers: std::ops::Range<u32>) {
-    numbers.for_each(|number| {
-        world.send(0, group(0), &payload(number)).expect("nobody holds back");
-        world.run_for(MILLISECOND);
-    });
 }
 
 /// Asserts that host 1 was given each message of the sender's last incarnation once, or a report of
@@ -105,10 +97,8 @@ fn former_start_in_first_repair(former: u64, latter: u64) {
         group: group(0),
         seqno: SeqNo(last.0 - back),
     });
-    let mut repair = Vec::new();
     let packet = Packet::Repair { ids: &ids.map(WireId::from), sum: &[0; 40] };
-    packet.encode(NodeId(3), GroupId::NONE, 1, &mut repair);
-    world.inject(1, &repair);
+    world.inject(1, &datagram(packet, NodeId(3), GroupId::NONE));
     let mut sent = Vec::new();
     for number in 0..60 {
         sent.push(world.send(0, group(0), &payload(number)).expect("nobody holds back"));
@@ -141,10 +131,9 @@ fn near_numbers_of_two_starts_are_separate_streams() {
     for apart in [300..2000, 20_000..60_000] {
         let (earlier, later) = starts_apart(apart.clone());
         for (former, latter) in [(earlier, later), (later, earlier)] {
-            let mut world = World::new(3, &Config::default(), Loss::Uniform(0.1), 7);
-            (0..3).for_each(|host| world.join(host, group(0), RATE));
+            let mut world = World::of_members(3, &Config::default(), Loss::Uniform(0.1), 7);
             world.restart(0, former);
-            send(&mut world, 0..50);
+            world.send_all(0, 0..50);
             world.run_for(SECOND);
             let before = world.hosts[1].messages.len();
             let last = world.hosts[1].messages[before - 1].seqno;
@@ -152,7 +141,7 @@ fn near_numbers_of_two_starts_are_separate_streams() {
             let sent = world.send(0, group(0), &payload(0)).expect("nobody holds back");
             let distance = sent.distance_from(last).unsigned_abs();
             assert!((250..60_100).contains(&distance), "{distance} apart");
-            send(&mut world, 1..50);
+            world.send_all(0, 1..50);
             world.run_for(10 * SECOND);
             assert_eq!(world.hosts[1].messages.len(), before + 50, "{former} before {latter}");
             assert_eq!(world.hosts[1].lost, [], "{former} before {latter}");
@@ -165,35 +154,28 @@ fn near_numbers_of_two_starts_are_separate_streams() {
 #[test]
 fn late_repairs_from_before_leaving_the_group_repeat_nothing() {
     for (former, latter) in (21..29).map(|it| (it, it + 1)) {
-        let mut world = World::new(3, &Config::default(), Loss::None, 7);
-        (0..3).for_each(|host| world.join(host, group(0), RATE));
+        let mut world = World::of_members(3, &Config::default(), Loss::None, 7);
         world.restart(0, former);
-        send(&mut world, 0..10);
+        world.send_all(0, 0..10);
         world.run_for(SECOND);
         let given: Vec<SeqNo> = world.hosts[1].messages.iter().map(|it| it.seqno).collect();
         assert_eq!(given.len(), 10);
         world.leave(1, group(0));
         world.join(1, group(0), RATE);
         world.restart(0, latter);
-        send(&mut world, 0..1);
+        world.send_all(0, 0..1);
         world.run_for(SECOND);
         world.filter = Box::new(|from, to, _| ![from, to].contains(&SENDER));
         let last = world.hosts[1].messages.last().expect("it is given one").seqno;
-        let heartbeat =
-            Packet::Heartbeat { next: last.plus(1000), first: None, nonce: 0, confirm: false };
-        let mut datagram = Vec::new();
         let origin = Origin { node: SENDER, incarnation: Incarnation(latter) };
-        heartbeat.encode(origin, group(0), 1, &mut datagram);
-        world.inject(1, &datagram);
+        world.inject(1, &datagram(heartbeat(last.plus(1000)), origin, group(0)));
         world.run_for(5 * SECOND);
         let before = world.hosts[1].messages.len();
         for seqno in &given[5..] {
             let id = WireId::from(PacketId { sender: SENDER, group: group(0), seqno: *seqno });
             let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"again");
             let packet = Packet::Repair { ids: &[id], sum: symbol.bytes() };
-            let mut repair = Vec::new();
-            packet.encode(NodeId(3), GroupId::NONE, 1, &mut repair);
-            world.inject(1, &repair);
+            world.inject(1, &datagram(packet, NodeId(3), GroupId::NONE));
         }
         world.run_for(SECOND);
         assert_eq!(world.hosts[1].messages.len(), before, "from {former} to {latter}");

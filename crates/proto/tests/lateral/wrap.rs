@@ -6,7 +6,7 @@ use carom_proto::lateral::packet::symbol::{Arena, Fragment, Symbol};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, payload_of};
+use crate::rig::{MILLISECOND, SECOND, World, datagram, heartbeat, payload_of};
 use crate::{RATE, group};
 
 /// First sequence numbers, just below 2^31 and just below 2^32.
@@ -14,9 +14,7 @@ const FIRST_NUMBERS: [SeqNo; 2] = [SeqNo((1 << 31) - 40), SeqNo(u32::MAX - 40)];
 
 fn world(first_number: SeqNo, hosts: usize, loss: f64) -> World {
     let config = Config { first_number, ..Config::default() };
-    let mut world = World::new(hosts, &config, Loss::Uniform(loss), 5);
-    (0..hosts).for_each(|host| world.join(host, group(0), RATE));
-    world
+    World::of_members(hosts, &config, Loss::Uniform(loss), 5)
 }
 
 /// Returns the payloads of the messages from host 0 that `host` received, each with its number,
@@ -88,8 +86,7 @@ fn joiner_and_rejoiner_receive_the_rest_across_the_wrap() {
 fn window_holds_back_and_frees_across_the_wrap() {
     for first_number in FIRST_NUMBERS {
         let config = Config { first_number, window: 32, ..Config::default() };
-        let mut world = World::new(3, &config, Loss::None, 9);
-        (0..3).for_each(|host| world.join(host, group(0), RATE));
+        let mut world = World::of_members(3, &config, Loss::None, 9);
         world.crash(2);
         let mut sent = 0;
         for _ in 0..1_000 {
@@ -104,18 +101,14 @@ fn window_holds_back_and_frees_across_the_wrap() {
 
 #[test]
 fn large_message_arrives_after_half_of_all_numbers() {
-    let mut world = World::new(2, &Config::default(), Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
     world.send(0, group(0), b"the first").expect("nobody holds back");
     world.run_for(SECOND);
     world.filter = Box::new(|_, _, _| false);
     let mut next = SeqNo(2);
     for _ in 0..4 {
         next = next.plus((1 << 29) + 100);
-        let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
-        let mut datagram = Vec::new();
-        packet.encode(NodeId(1), group(0), 0, &mut datagram);
-        world.inject(1, &datagram);
+        world.inject(1, &datagram(heartbeat(next), NodeId(1), group(0)));
         world.answer(1, NodeId(1), group(0), next, SeqNo(1));
         world.run_for(20 * SECOND);
     }
@@ -125,11 +118,9 @@ fn large_message_arrives_after_half_of_all_numbers() {
         let fragment = Fragment { index, fragment_bytes: 1_000, message_bytes: 2_500 };
         let symbol =
             Symbol::of_fragment(&mut Arena::default(), world.now, None, fragment, &message);
-        let (seqno, confirm) = (first.plus(index), false);
-        let mut datagram = Vec::new();
-        let packet = Packet::Data { seqno, confirm, symbol: symbol.bytes() };
-        packet.encode(NodeId(1), group(0), 0, &mut datagram);
-        world.inject(1, &datagram);
+        let seqno = first.plus(index);
+        let packet = Packet::Data { seqno, confirm: false, symbol: symbol.bytes() };
+        world.inject(1, &datagram(packet, NodeId(1), group(0)));
     }
     let last = world.hosts[1].messages.last().expect("a message came before");
     assert_eq!((last.seqno, &last.payload[..]), (first, &message[..]));

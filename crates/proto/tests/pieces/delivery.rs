@@ -8,7 +8,7 @@ use carom_proto::loss::Loss;
 use carom_proto::*;
 
 use crate::rig::{MILLISECOND, SECOND, World, payload_of};
-use crate::{DATA, GROUP, KIND, RATE, piece_bytes, send, seqno_of, world};
+use crate::{DATA, GROUP, KIND, RATE, piece_bytes, send, seqno_of};
 
 #[test]
 fn each_lost_piece_is_repaired_alone_under_every_setting() {
@@ -64,7 +64,7 @@ fn any_size(rng: &mut Rng) -> usize {
 /// as they were sent.
 fn exchange(config: &Config, loss: Loss, seed: u64, count: u32) -> World {
     const HOSTS: usize = 5;
-    let mut world = world(HOSTS, config, loss, seed);
+    let mut world = World::of_members(HOSTS, config, loss, seed);
     let mut rng = Rng::new(seed);
     let mut sent: BTreeMap<(NodeId, u32), Vec<u8>> = BTreeMap::new();
     for number in 0..count {
@@ -128,7 +128,7 @@ fn messages_of_all_sizes_pass_a_small_window_and_a_slow_pace() {
 
 #[test]
 fn largest_message_reaches_three_members_at_five_percent_loss() {
-    let mut world = world(4, &Config::default(), Loss::Uniform(0.05), 5);
+    let mut world = World::of_members(4, &Config::default(), Loss::Uniform(0.05), 5);
     let message = payload_of(3, 16 << 20);
     assert_eq!(send(&mut world, 0, &message), SeqNo(1));
     let mut waited = Duration::ZERO;

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use carom_proto::lateral::Config;
-use carom_proto::lateral::packet::Packet;
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::SECOND;
-use crate::{DATA, GROUP, KIND, REPAIR, accounts, message_of, send, seqno_of, told_lost, world};
+use crate::rig::{SECOND, World, datagram, heartbeat};
+use crate::{DATA, GROUP, KIND, REPAIR, accounts, message_of, send, seqno_of, told_lost};
 
 #[test]
 fn message_with_a_given_up_piece_is_reported_lost_once() {
     let settings = Config { nak: None, give_up_after: SECOND, ..Config::default() };
     for lost in [[1, 1], [3, 5], [1, 9], [9, 9], [1, 10]] {
-        let mut world = world(3, &settings, Loss::None, 1);
+        let mut world = World::of_members(3, &settings, Loss::None, 1);
         send(&mut world, 0, b"before");
         world.run_for(SECOND);
         world.filter = Box::new(move |_, to, datagram| {
@@ -38,7 +37,7 @@ fn message_with_a_given_up_piece_is_reported_lost_once() {
 #[test]
 fn late_pieces_of_a_given_up_message_report_the_rest_as_lost() {
     let settings = Config { nak: None, give_up_after: SECOND, ..Config::default() };
-    let mut world = world(3, &settings, Loss::None, 1);
+    let mut world = World::of_members(3, &settings, Loss::None, 1);
     send(&mut world, 0, b"before");
     world.run_for(SECOND);
     let kept = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
@@ -52,11 +51,8 @@ fn late_pieces_of_a_given_up_message_report_the_rest_as_lost() {
     });
     send(&mut world, 0, &message_of(1, 10));
     // The heartbeat reveals half of the message's sequence numbers, which are then given up.
-    let mut heartbeat = Vec::new();
-    let packet = Packet::Heartbeat { next: SeqNo(7), first: None, nonce: 0, confirm: false };
-    packet.encode(NodeId(1), GROUP, 0, &mut heartbeat);
     world.filter = Box::new(|_, to, _| to != NodeId(2));
-    world.inject(1, &heartbeat);
+    world.inject(1, &datagram(heartbeat(SeqNo(7)), NodeId(1), GROUP));
     // Nothing arrives from the sender, so that the receiver considers it silent.
     world.run_for(5 * SECOND);
     assert_eq!(told_lost(&world, 1), [(2, 6, LossCause::DeadlinePassed)]);
@@ -77,7 +73,7 @@ fn late_pieces_of_a_given_up_message_report_the_rest_as_lost() {
 
 #[test]
 fn a_deadline_is_that_of_all_pieces_of_a_message() {
-    let mut world = world(3, &Config::default(), Loss::None, 1);
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
     world.filter = Box::new(|_, to, datagram| {
         to != NodeId(2) || datagram[KIND] != DATA || seqno_of(datagram) != 4
     });
@@ -104,7 +100,7 @@ fn a_deadline_is_that_of_all_pieces_of_a_message() {
 fn node_too_far_behind_accounts_for_each_message_once() {
     for seed in 0..20 {
         let config = Config { max_gap: 50, window: 0, ..Config::default() };
-        let mut world = world(3, &config, Loss::Uniform(0.02), seed);
+        let mut world = World::of_members(3, &config, Loss::Uniform(0.02), seed);
         let mut rng = Rng::new(seed);
         let mut numbers = Vec::new();
         for round in 0..60 {

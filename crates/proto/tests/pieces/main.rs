@@ -10,13 +10,10 @@ mod rig;
 mod room;
 
 use carom_proto::lateral::Config;
-use carom_proto::loss::Loss;
-use carom_proto::{GroupId, LossCause, Lost, NodeId, RateOfFire, SeqNo};
+use carom_proto::{LossCause, Lost, NodeId, SeqNo};
 
-use rig::{World, payload_of};
+use rig::{GROUP, RATE, World, payload_of};
 
-const RATE: RateOfFire = RateOfFire::new(8, 5);
-const GROUP: GroupId = GroupId(100);
 /// Offsets in a datagram: packet type, and sequence number of a data packet.
 const KIND: usize = 4;
 const SEQNO: usize = carom_proto::wire::HEADER_BYTES;
@@ -24,12 +21,6 @@ const SEQNO: usize = carom_proto::wire::HEADER_BYTES;
 const DATA: u8 = 1;
 const REPAIR: u8 = 2;
 const OPEN: u8 = 8;
-
-fn world(hosts: usize, config: &Config, loss: Loss, seed: u64) -> World {
-    let mut world = World::new(hosts, config, loss, seed);
-    (0..hosts).for_each(|host| world.join(host, GROUP, RATE));
-    world
-}
 
 /// Returns the size in bytes of every fragment but the last, with the default settings.
 fn piece_bytes() -> usize {

@@ -7,7 +7,7 @@ use carom_proto::loss::Loss;
 use carom_proto::*;
 
 use crate::rig::{MILLISECOND, SECOND, World};
-use crate::{GROUP, KIND, OPEN, RATE, message_of, send, told_lost, world};
+use crate::{GROUP, KIND, OPEN, RATE, message_of, send, told_lost};
 
 #[test]
 fn joiner_in_mid_message_gets_no_part_and_reports_no_loss() {
@@ -49,7 +49,7 @@ fn unanswered_joiner_reports_no_loss_of_earlier_messages() {
 
 #[test]
 fn half_sent_message_of_a_crashed_sender_is_reported_lost() {
-    let mut world = world(4, &Config::default(), Loss::Uniform(0.05), 3);
+    let mut world = World::of_members(4, &Config::default(), Loss::Uniform(0.05), 3);
     let message = message_of(1, 1000);
     send(&mut world, 0, &message);
     world.run_for(10 * MILLISECOND);
@@ -72,7 +72,7 @@ fn half_sent_message_of_a_crashed_sender_is_reported_lost() {
 #[test]
 fn group_can_be_left_and_rejoined_in_the_middle_of_messages() {
     for seed in 0..10 {
-        let mut world = world(4, &Config::default(), Loss::Uniform(0.05), seed);
+        let mut world = World::of_members(4, &Config::default(), Loss::Uniform(0.05), seed);
         let mut rng = Rng::new(seed);
         let mut numbers: Vec<Vec<u32>> = vec![Vec::new(); 2];
         for round in 0..6 {

@@ -4,12 +4,12 @@ use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND};
-use crate::{GROUP, message_of, send, world};
+use crate::rig::{MILLISECOND, SECOND, World};
+use crate::{GROUP, message_of, send};
 
 #[test]
 fn mutated_and_replayed_pieces_change_nothing() {
-    let mut world = world(3, &Config::default(), Loss::Uniform(0.02), 3);
+    let mut world = World::of_members(3, &Config::default(), Loss::Uniform(0.02), 3);
     let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::<Vec<u8>>::new()));
     let kept = seen.clone();
     world.filter = Box::new(move |_, _, datagram| {

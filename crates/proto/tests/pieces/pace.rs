@@ -5,13 +5,13 @@ use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND};
-use crate::{GROUP, RATE, message_of, send, world};
+use crate::rig::{MILLISECOND, SECOND, World};
+use crate::{GROUP, RATE, message_of, send};
 
 #[test]
 fn paced_pieces_do_not_delay_other_groups() {
     const OTHER: GroupId = GroupId(101);
-    let mut world = world(3, &Config::default(), Loss::None, 1);
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, OTHER, RATE));
     send(&mut world, 0, &message_of(1, 4000));
     let mut sent = world.total().pieces_sent;
@@ -33,7 +33,7 @@ fn paced_pieces_do_not_delay_other_groups() {
 #[test]
 fn queue_behind_a_large_message_is_bounded() {
     let config = Config { queue_bytes: 100_000, ..Config::default() };
-    let mut world = world(2, &config, Loss::None, 1);
+    let mut world = World::of_members(2, &config, Loss::None, 1);
     let large = message_of(1, 400);
     assert_eq!(send(&mut world, 0, &large), SeqNo(1), "one is taken whatever its size");
     let refused = world.send(0, GROUP, b"small").expect_err("too much waits");
@@ -53,7 +53,7 @@ fn queue_behind_a_large_message_is_bounded() {
 
 #[test]
 fn dead_member_delays_a_large_message_for_its_patience_only() {
-    let mut world = world(3, &Config::default(), Loss::None, 1);
+    let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
     world.crash(2);
     let message = message_of(1, 3000);
     send(&mut world, 0, &message);
@@ -73,7 +73,7 @@ fn dead_member_delays_a_large_message_for_its_patience_only() {
 
 #[test]
 fn confirmation_covers_messages_that_are_still_queued() {
-    let mut world = world(3, &Config::default(), Loss::Uniform(0.05), 1);
+    let mut world = World::of_members(3, &Config::default(), Loss::Uniform(0.05), 1);
     send(&mut world, 0, &message_of(1, 3000));
     world.confirm(0, GROUP);
     assert_eq!(world.hosts[0].engine.unconfirmed(GROUP), [NodeId(2), NodeId(3)]);

@@ -10,13 +10,13 @@ use carom_proto::lateral::packet::symbol::{Arena, Fragment, Symbol};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, payload_of};
-use crate::{GROUP, RATE, accounts, message_of, send, told_lost, world};
+use crate::rig::{MILLISECOND, SECOND, World, datagram, payload_of};
+use crate::{GROUP, RATE, accounts, message_of, send, told_lost};
 
 #[test]
 fn partial_messages_stay_within_their_share_of_the_buffer() {
     let config = Config { buffer_bytes: 200_000, window: 0, nak: None, ..Config::default() };
-    let mut world = world(2, &config, Loss::None, 1);
+    let mut world = World::of_members(2, &config, Loss::None, 1);
     // Nothing is carried, so that host 1 cannot answer that it has sent nothing.
     world.filter = Box::new(|_, _, _| false);
     let mut rng = Rng::new(1);
@@ -30,11 +30,9 @@ fn partial_messages_stay_within_their_share_of_the_buffer() {
             let fragment = Fragment { index, ..fragment };
             let symbol =
                 Symbol::of_fragment(&mut Arena::default(), world.now, None, fragment, &message);
-            let (seqno, confirm) = (SeqNo(next + index), false);
-            let mut datagram = Vec::new();
-            let packet = Packet::Data { seqno, confirm, symbol: symbol.bytes() };
-            packet.encode(NodeId(2), GROUP, 0, &mut datagram);
-            world.inject(0, &datagram);
+            let seqno = SeqNo(next + index);
+            let packet = Packet::Data { seqno, confirm: false, symbol: symbol.bytes() };
+            world.inject(0, &datagram(packet, NodeId(2), GROUP));
         }
         next += fragment.count();
         let engine = &world.hosts[0].engine;
@@ -55,7 +53,7 @@ fn node_without_room_reports_losses_before_messages_are_safe() {
     for seed in 0..60 {
         let assembly_bytes = [2_000, 6_000][seed as usize % 2];
         let config = Config { assembly_bytes, ..Config::default() };
-        let mut world = world(3, &config, Loss::Uniform(0.2), seed);
+        let mut world = World::of_members(3, &config, Loss::Uniform(0.2), seed);
         let message = |number: u32| message_of(number, 2 + (number as usize + seed as usize) % 4);
         let sent: Vec<u32> = (0..6).map(|it| send(&mut world, 0, &message(it)).0).collect();
         world.confirm(0, GROUP);
@@ -74,7 +72,7 @@ fn losses_reported_before_leaving_are_not_repeated_on_return() {
     let config = Config { assembly_bytes: 2_000, nak: None, ..Config::default() };
     let slow = Config { pace_bytes_per_second: 1 << 20, ..config };
     for seed in 0..10 {
-        let mut world = world(3, &slow, Loss::Uniform(0.1), seed);
+        let mut world = World::of_members(3, &slow, Loss::Uniform(0.1), seed);
         send(&mut world, 0, b"before");
         world.run_for(SECOND);
         send(&mut world, 0, &message_of(1, 30));

@@ -5,15 +5,20 @@
 #![allow(dead_code, reason = "every test file uses its own part of the rig")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::{Config, Counters, Lateral};
 use carom_proto::loss::{Loss, LossInjector};
 use carom_proto::*;
 
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const RATE: RateOfFire = RateOfFire::new(8, 5);
+/// Group of the members that [`World::of_members`] creates.
+pub(crate) const GROUP: GroupId = GroupId(100);
 
 /// Predicate: `true` if a datagram from the first to the second node is carried.
 type Filter = dyn FnMut(NodeId, NodeId, &[u8]) -> bool;
@@ -75,10 +80,15 @@ impl World {
         }
     }
 
+    pub(crate) fn of_members(hosts: usize, config: &Config, loss: Loss, seed: u64) -> Self {
+        let mut world = Self::new(hosts, config, loss, seed);
+        (0..hosts).for_each(|host| world.join(host, GROUP, RATE));
+        world
+    }
+
     /// Joins host `number` to the group. All hosts in the group learn of it at once.
     pub(crate) fn join(&mut self, number: usize, group: GroupId, rate: RateOfFire) {
-        let settings = GroupSettings { profile: Profile::TimeCritical(rate), name_check: 0 };
-        let now = self.now;
+        let (now, settings) = (self.now, settings(rate));
         let engine = &mut self.hosts[number].engine;
         engine.join(now, group, settings).expect("the settings are right");
         let newcomer = self.hosts[number].id;
@@ -126,6 +136,14 @@ impl World {
         self.send_with(number, group, payload, SendOptions::default())
     }
 
+    /// Sends messages with these numbers from host `number` in [`GROUP`], one per millisecond.
+    pub(crate) fn send_all(&mut self, number: usize, messages: Range<u32>) {
+        for message in messages {
+            self.send(number, GROUP, &payload(message)).expect("nobody holds back");
+            self.run_for(MILLISECOND);
+        }
+    }
+
     pub(crate) fn send_with(
         &mut self,
         number: usize,
@@ -146,7 +164,6 @@ impl World {
         self.drain(number);
     }
 
-    /// Passes a datagram to host `number` directly.
     pub(crate) fn inject(&mut self, number: usize, datagram: &[u8]) {
         let now = self.now;
         self.hosts[number].engine.handle_datagram(now, datagram);
@@ -165,9 +182,7 @@ impl World {
         let asker = self.hosts[number].id;
         let nonce = *self.opens.get(&(asker, sender)).expect("the sender was asked");
         let packet = Packet::Heartbeat { next, first: Some(first), nonce, confirm: false };
-        let mut datagram = Vec::new();
-        packet.encode(sender, group, 0, &mut datagram);
-        self.inject(number, &datagram);
+        self.inject(number, &datagram(packet, sender, group));
     }
 
     /// Kills the process of host `number` and starts it again under its id at once.
@@ -179,11 +194,9 @@ impl World {
         let engine = Lateral::new(origin, self.config.clone(), incarnation);
         self.hosts[number].engine = engine;
         for group in self.hosts[number].groups.clone() {
-            let profile = Profile::TimeCritical(RateOfFire::new(8, 5));
-            let settings = GroupSettings { profile, name_check: 0 };
             let now = self.now;
             let engine = &mut self.hosts[number].engine;
-            engine.join(now, group, settings).expect("the settings are right");
+            engine.join(now, group, settings(RATE)).expect("the settings are right");
             for other in (0..self.hosts.len()).filter(|other| *other != number) {
                 if self.hosts[other].groups.contains(&group) {
                     let node = self.hosts[other].id;
@@ -226,12 +239,6 @@ impl World {
         total
     }
 
-    /// Returns the number of datagrams that loss injection dropped.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.hosts.iter().map(|host| host.loss.dropped()).sum()
-    }
-
-    /// Reports one view change to host `number`.
     pub(crate) fn change(
         &mut self,
         number: usize,
@@ -354,13 +361,32 @@ impl Host {
     }
 }
 
+pub(crate) fn settings(rate: RateOfFire) -> GroupSettings {
+    GroupSettings { profile: Profile::TimeCritical(rate), name_check: 0 }
+}
+
+pub(crate) fn datagram(packet: Packet<'_>, sender: impl Into<Origin>, group: GroupId) -> Vec<u8> {
+    let mut datagram = Vec::new();
+    packet.encode(sender, group, 1, &mut datagram);
+    datagram
+}
+
+/// Encodes a message in [`GROUP`] that was sent at `now`.
+pub(crate) fn data(now: Time, sender: impl Into<Origin>, seqno: SeqNo, payload: &[u8]) -> Vec<u8> {
+    let symbol = Symbol::of_message(&mut Arena::default(), now, None, payload);
+    datagram(Packet::Data { seqno, confirm: false, symbol: symbol.bytes() }, sender, GROUP)
+}
+
+pub(crate) fn heartbeat(next: SeqNo) -> Packet<'static> {
+    Packet::Heartbeat { next, first: None, nonce: 0, confirm: false }
+}
+
 /// Returns the payload of message `number`. Its length differs from those of the messages before
 /// and after it.
 pub(crate) fn payload(number: u32) -> Vec<u8> {
     payload_of(number, 20 + (number as usize * 37) % 900)
 }
 
-/// Returns the payload of message `number`, with a length of `bytes`.
 pub(crate) fn payload_of(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|place| (place as u32 ^ number.wrapping_mul(31)) as u8).collect()
 }
