@@ -10,7 +10,6 @@ use carom_sim::{Disturbance, Fault, HostIx};
 use crate::participants::Participants;
 use crate::step::{Forgery, Kind, Step};
 
-/// A scenario in the making.
 pub(crate) struct Draft<A> {
     pub(crate) participants: Participants,
     pub(crate) steps: Vec<(Duration, Step<A>)>,
@@ -30,17 +29,14 @@ impl<A> Draft<A> {
         self.steps.push((at, step));
     }
 
-    /// Sorts the steps by time.
     pub(crate) fn sort(&mut self) {
         self.steps.sort_by_key(|(at, _)| *at);
     }
 
-    /// Draws a host and a group.
     pub(crate) fn any_target(&self, rng: &mut Rng) -> (HostIx, GroupId) {
         (self.participants.any_host(rng), self.participants.any_group(rng))
     }
 
-    /// Draws one of the scenario's kinds of faults, if it has any.
     pub(crate) fn any_kind(&self, rng: &mut Rng) -> Option<Kind> {
         let kinds = &self.participants.kinds;
         (!kinds.is_empty()).then(|| kinds[rng.below(kinds.len())])

@@ -69,7 +69,6 @@ fn start(node: u64, incarnation: u64) -> Node {
     listed(Origin { node: NodeId(node), incarnation: Incarnation(incarnation) })
 }
 
-/// Returns all datagrams that `from` transmits.
 fn datagrams(from: &mut Node) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let mut datagram = Vec::new();

@@ -23,7 +23,6 @@ struct Pair {
     nodes: [Node; 2],
     /// `true` if no datagram arrives.
     is_cut: bool,
-    /// Events of the first node.
     told: Vec<NodeEvent>,
 }
 

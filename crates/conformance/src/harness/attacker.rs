@@ -14,7 +14,6 @@ use crate::step::Forgery;
 /// Crafts a datagram from one that was overheard, if it can.
 pub(crate) type Craft<'a> = dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>> + 'a;
 
-/// The attacker of one run, with its own source of randomness.
 #[derive(Debug)]
 pub(crate) struct Attacker {
     rng: Rng,
@@ -102,7 +101,6 @@ impl Attacker {
     }
 }
 
-/// Sets the length and the checksum of a datagram.
 fn sealed(mut datagram: Vec<u8>) -> Vec<u8> {
     wire::seal(&mut datagram, 0);
     datagram

@@ -40,16 +40,12 @@ pub trait Record {
     fn acknowledged_unstored(&mut self, _group: GroupId, _node: NodeId) {}
 }
 
-/// Constructors of the parts of members.
 pub(crate) trait Kit<E: ?Sized> {
-    /// Creates the engine for a start of a node, from a seed.
     fn engine(&self, start: &Start, seed: u64) -> Box<E>;
 
-    /// Returns the settings of the group of this name.
     fn group(&self, name: &str) -> GroupSettings;
 }
 
-/// A scenario in progress.
 pub(crate) struct Harness<E: Engine + ?Sized, R> {
     pub(crate) world: World<Resident<Member<E>>>,
     pub(crate) services: Option<Services>,
@@ -146,7 +142,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.origins[&host]
     }
 
-    /// Returns the number of starts on a host so far.
     pub(crate) fn lives(&self, host: HostIx) -> u32 {
         self.ids.lives(host)
     }
@@ -155,7 +150,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.world.machine(host).and_then(Resident::member)
     }
 
-    /// Calls the member on a host, if it is alive.
     pub(crate) fn with<T>(
         &mut self,
         host: HostIx,
@@ -334,7 +328,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.world.eavesdropper().set_memory(attacker::MEMORY);
     }
 
-    /// Sends `count` datagrams of the attacker to a host.
     pub(crate) fn forge(
         &mut self,
         host: HostIx,
@@ -407,7 +400,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.world.next_at().is_some_and(|at| at <= end) && self.world.step()
     }
 
-    /// Records the events since the last call.
     pub(crate) fn take_events(&mut self) {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
             match event {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use carom_proto::{Incarnation, NodeId, Origin, Rng};
 use carom_sim::HostIx;
 
-/// A start of the node on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) host: HostIx,
@@ -14,7 +13,6 @@ pub(crate) struct Start {
     pub(crate) origin: Origin,
 }
 
-/// Assigns the id and incarnation of each start of each node.
 pub(crate) struct NodeIds {
     keeps_ids: bool,
     /// Returns the id of the start with this number on a host.
@@ -45,12 +43,10 @@ impl NodeIds {
         })
     }
 
-    /// Returns `true` if the starts of a host share an id.
     pub(crate) fn keeps_ids(&self) -> bool {
         self.keeps_ids
     }
 
-    /// Returns the number of starts on a host so far.
     pub(crate) fn lives(&self, host: HostIx) -> u32 {
         self.lives.get(&host).copied().unwrap_or(0)
     }

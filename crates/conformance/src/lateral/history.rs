@@ -25,12 +25,10 @@ pub struct History {
     pub(super) views: BTreeMap<(Start, GroupId), BTreeSet<Start>>,
     /// Time when an observer last saw a node leave a group, or left the group itself.
     gone: BTreeMap<(Start, GroupId, Start), Time>,
-    /// Time when each member joined.
     joined: BTreeMap<(Start, GroupId), Time>,
     starts: BTreeMap<NodeId, u32>,
     /// Last start of each sender of which each node has received a message or a loss.
     last_heard: BTreeMap<(Start, GroupId, NodeId), u32>,
-    /// Number of the first message of each stream.
     firsts: BTreeMap<(Start, GroupId), u32>,
     /// Time when all faults had ended.
     pub(super) healed: Option<Time>,
@@ -45,11 +43,9 @@ pub struct History {
     pub(super) held_back: Vec<(NodeId, GroupId)>,
     /// Guarantees of the protocol that the final counters violate.
     pub(super) broken: Vec<(NodeId, String)>,
-    /// Joins that the membership service acknowledged without having stored them.
     pub(super) unstored: Vec<(GroupId, NodeId)>,
     /// Members of each group as stored by the membership service, if there is one.
     pub(super) stored: Option<BTreeMap<GroupId, BTreeSet<NodeId>>>,
-    /// Number of processes of the membership service.
     pub(super) processes: usize,
     /// Members that wait for their membership service in the healed world.
     pub(super) unsettled: Vec<NodeId>,
@@ -68,7 +64,6 @@ pub enum OwedFrom {
     FirstHeard,
 }
 
-/// A node in one of its starts, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Start {
     pub(super) node: NodeId,
@@ -88,10 +83,8 @@ pub(super) struct MessageId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Offset(u32);
 
-/// A message that was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
-    /// Time of sending.
     pub(super) at: Time,
     pub(super) payload: Vec<u8>,
     /// `true` if it has a deadline, so that it may be lost.
@@ -100,21 +93,17 @@ pub(super) struct Sent {
     pub(super) to: BTreeSet<Start>,
 }
 
-/// A requested confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Awaited {
     /// Last message that it must include, or `None` if nothing was sent.
     pub(super) up_to: Option<Offset>,
-    /// `true` if it has arrived.
     pub(super) is_there: bool,
 }
 
 /// Receipt of one message at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Got {
-    /// Number of deliveries.
     pub(super) delivered: u32,
-    /// Number of reports of its loss.
     pub(super) lost: u32,
     /// Time of the first of these.
     pub(super) at: Time,
@@ -194,7 +183,6 @@ impl History {
         *last = sender.number.max(*last);
     }
 
-    /// Returns the current start of a node.
     fn start_of(&self, node: NodeId) -> Start {
         Start { node, number: self.starts.get(&node).copied().unwrap_or(0) }
     }
@@ -210,7 +198,6 @@ impl History {
         MessageId { sender, group, place: self.place(sender, group, seqno) }
     }
 
-    /// Returns the place of this number in the stream of this start.
     fn place(&self, sender: Start, group: GroupId, SeqNo(number): SeqNo) -> Offset {
         let first = self.firsts.get(&(sender, group)).copied().unwrap_or(0);
         Offset(number.wrapping_sub(first.wrapping_sub(BEFORE_FIRST)))
@@ -277,7 +264,6 @@ impl History {
         to.filter(is_member).filter(both_stayed).filter(has_heard)
     }
 
-    /// Returns the messages that a node sent in a group in one of its starts.
     fn sent_by(&self, sender: Start, group: GroupId) -> impl Iterator<Item = (&MessageId, &Sent)> {
         let message = |place| MessageId { sender, group, place };
         self.sent.range(message(Offset(0))..=message(Offset(u32::MAX)))

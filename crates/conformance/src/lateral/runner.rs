@@ -85,7 +85,6 @@ impl EngineRunner {
         Ok(())
     }
 
-    /// Records the state of the membership service for the checkers.
     fn note_service(&mut self) {
         let Some(services) = &self.harness.services else { return };
         services.store().check();
@@ -162,7 +161,6 @@ impl Runner for EngineRunner {
         self.harness.take_events();
     }
 
-    /// Ends the faults, and lets the group recover under the usual loss only.
     fn recover(&mut self) {
         self.harness.heal();
         self.settle();

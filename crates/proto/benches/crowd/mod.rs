@@ -8,7 +8,6 @@ use carom_proto::*;
 /// Number of nodes that fail together.
 pub(crate) const RACK: u64 = 16;
 
-/// An engine and its groups.
 pub(crate) struct Crowd {
     engine: Lateral,
     groups: u32,
@@ -81,7 +80,6 @@ impl Crowd {
         self.receive(GroupId(0), NodeId(RACK + 1));
     }
 
-    /// Leaves all groups of the node.
     #[allow(dead_code, reason = "not everybody who uses the crowd leaves it")]
     pub(crate) fn leave_all(&mut self) {
         (0..self.groups).for_each(|group| self.engine.leave(self.now, GroupId(group)));

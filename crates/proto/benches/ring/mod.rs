@@ -9,7 +9,6 @@ use std::time::Duration;
 use carom_proto::rmp::{Config, Qos, Quorum, Rmp};
 use carom_proto::*;
 
-/// Size of a message in bytes.
 const PAYLOAD_BYTES: usize = 1024;
 const GROUP: GroupId = GroupId(7);
 const TICK: Duration = Duration::from_micros(10);

@@ -129,7 +129,6 @@ impl Forger {
     }
 }
 
-/// Returns all forgeries in the name of a member.
 fn forgeries(net: &Net, number: usize) -> Vec<Vec<u8>> {
     let symbol = Symbol::of_message(&mut Arena::default(), net.now, None, b"forged");
     let (group, last) = (net.group, last_numbers(net));

@@ -18,7 +18,6 @@ pub(crate) struct Net {
     pub(crate) lost: Vec<Lost>,
     /// Number of ring events other than `RingNews::Stable`.
     pub(crate) troubles: usize,
-    /// Fraction of datagrams that are lost.
     pub(crate) loss: f64,
     rng: Rng,
     /// Datagrams in flight, with the numbers of sender and receiver.

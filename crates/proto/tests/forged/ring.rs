@@ -34,7 +34,6 @@ fn send(net: &mut Net, number: usize) {
     net.send(number, payload, options);
 }
 
-/// Encodes a packet as a datagram of the group.
 fn encode(net: &Net, origin: Origin, packet: &Packet) -> Vec<u8> {
     let mut datagram = Vec::new();
     packet.encode(&mut datagram, net.group, origin, view(net, 0).epoch.version);
@@ -129,7 +128,6 @@ fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
     packets
 }
 
-/// Returns the names of all forgeries.
 fn kinds() -> BTreeSet<&'static str> {
     forgeries(&view(&ring(), 0)).iter().map(|(name, _)| *name).collect()
 }
