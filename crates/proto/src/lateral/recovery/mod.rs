@@ -30,6 +30,7 @@ pub(super) struct NakRecovery {
 /// Next action for a missing packet that is due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
+    /// The packet is lost.
     GiveUp(LossCause),
     /// Nothing happens before this time.
     WaitUntil(Time),
