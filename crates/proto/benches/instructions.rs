@@ -68,7 +68,6 @@ fn seal_header(mut datagram: Vec<u8>) -> Vec<u8> {
     datagram
 }
 
-/// Number of packets whose cost is counted.
 const PACKETS: usize = 1000;
 /// Number of packets before them, so that every stream and every bin has been in use.
 const WARM_UP: usize = 60_000;
@@ -87,7 +86,6 @@ fn receive_1000_packets(mut workload: Workload) -> Workload {
     workload
 }
 
-/// Number of view changes whose cost is counted.
 const CHANGES: usize = 1000;
 
 fn changes(groups_per_node: usize) -> Workload {
@@ -117,7 +115,6 @@ fn solve_all_by_one_repair(mut shortage: Shortage) -> Shortage {
     shortage
 }
 
-/// Number of repairs whose cost is counted.
 const REPAIRS: usize = 1000;
 
 // Repairs of 1000 missing packets, while the maximum number of repairs is pending.
@@ -182,7 +179,6 @@ fn join_groups((mut node, names): (Node, Vec<String>)) -> Node {
     node
 }
 
-/// Number of messages of a token ring whose cost is counted.
 const MESSAGES: usize = 4000;
 
 fn ring_of_four(window_bytes: usize) -> Ring {

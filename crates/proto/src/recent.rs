@@ -33,12 +33,10 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         }
     }
 
-    /// Returns the value of `key`.
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         self.entries.get(&key).map(|(_, value)| value)
     }
 
-    /// Removes and returns the value of `key`.
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
         let (number, value) = self.entries.remove(&key)?;
         self.order.remove(&number);
@@ -50,12 +48,10 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         self.entries.range(keys).map(|(key, (_, value))| (key, value))
     }
 
-    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.order.clear();

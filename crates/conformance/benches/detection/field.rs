@@ -42,7 +42,6 @@ pub(crate) struct Stalls {
     pub(crate) longest: Duration,
 }
 
-/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Times from each crash to the last view change that removed the node, sorted.
@@ -63,7 +62,6 @@ const ONE_INCIDENT: Duration = Duration::from_secs(5);
 const WARM_UP: Duration = Duration::from_secs(5);
 const PAYLOAD: [u8; 64] = [7; 64];
 
-/// Runs `setting` from start to end.
 pub(crate) fn play(setting: &Setting) -> Outcome {
     let mut field = Field::new(setting);
     let end = field.start + setting.span;
