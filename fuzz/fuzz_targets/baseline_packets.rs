@@ -94,7 +94,6 @@ struct Pair {
     encode_again: fn(&[u8]) -> Option<Vec<u8>>,
 }
 
-/// Decodes a datagram, and encodes the packet again.
 fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
     let (header, packet) = P::decode(datagram).ok()?;
     let mut out = Vec::new();

@@ -367,7 +367,6 @@ fn sealed(header: &Header, body: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// Membership whose view changes come from the script.
 #[derive(Default)]
 struct Scripted(VecDeque<MembershipEvent>);
 

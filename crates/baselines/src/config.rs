@@ -31,6 +31,13 @@ pub(crate) fn require(is_kept: bool, rule: &'static str) -> Result<(), ConfigErr
     if is_kept { Ok(()) } else { Err(ConfigError::Rule(rule)) }
 }
 
+/// Panics if the settings of `protocol` are invalid.
+pub(crate) fn assert_valid(protocol: &str, checked: Result<(), ConfigError>) {
+    if let Err(error) = checked {
+        panic!("invalid {protocol} configuration: {error}");
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

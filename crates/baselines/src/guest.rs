@@ -151,31 +151,26 @@ pub(crate) fn max_datagram_bytes(path_mtu: u16) -> usize {
     usize::from(path_mtu) - IP_UDP_BYTES
 }
 
-/// Reads a sequence number and returns the rest, usually a [symbol](crate::block).
 pub(crate) fn read_numbered(body: &[u8]) -> Result<(SeqNo, &[u8]), DecodeError> {
     let (seqno, rest) = read_prefix::<U32>(body)?;
     Ok((SeqNo(seqno.get()), rest))
 }
 
-/// Reads a source and a sequence number, and returns the rest.
 pub(crate) fn read_named(body: &[u8]) -> Result<(NodeId, SeqNo, &[u8]), DecodeError> {
     let (raw, rest) = read_prefix::<RawName>(body)?;
     Ok((NodeId(raw.source.get()), SeqNo(raw.seqno.get()), rest))
 }
 
-/// Appends a source, a sequence number and the rest.
 pub(crate) fn write_named(source: NodeId, seqno: SeqNo, rest: &[u8], out: &mut Vec<u8>) {
     let raw = RawName { source: U64::new(source.0), seqno: U32::new(seqno.0) };
     out.extend_from_slice(raw.as_bytes());
     out.extend_from_slice(rest);
 }
 
-/// Reads a sequence number that is the whole body.
 pub(crate) fn read_seqno(body: &[u8]) -> Result<SeqNo, DecodeError> {
     read_all::<U32>(body).map(|seqno| SeqNo(seqno.get()))
 }
 
-/// Reads fields that are the whole body.
 pub(crate) fn read_all<T>(body: &[u8]) -> Result<&T, DecodeError>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -183,7 +178,6 @@ where
     T::ref_from_bytes(body).map_err(|_| DecodeError::Length)
 }
 
-/// Reads the fields at the start, and returns the rest.
 pub(crate) fn read_prefix<T>(body: &[u8]) -> Result<(&T, &[u8]), DecodeError>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -191,7 +185,6 @@ where
     T::ref_from_prefix(body).map_err(|_| DecodeError::Length)
 }
 
-/// Appends a sequence number and the rest.
 pub(crate) fn write_numbered(seqno: SeqNo, rest: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&seqno.0.to_be_bytes());
     out.extend_from_slice(rest);

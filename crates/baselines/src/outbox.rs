@@ -21,27 +21,24 @@ const MAX_WAITING: usize = 1 << 16;
 const KEPT_BYTES: usize = 1 << 20;
 
 impl Outbox {
-    /// Queues the datagram that `encode` appends. Returns its length, or 0 if the queue is full.
+    /// Queues the datagram that `encode` appends, unless the queue is full.
     pub(crate) fn push(
         &mut self,
         class: Class,
         destination: Destination,
         encode: impl FnOnce(&mut Vec<u8>),
-    ) -> usize {
+    ) {
         if self.queue.len() >= MAX_WAITING {
             self.dropped += 1;
-            return 0;
+            return;
         }
         let start = self.bytes.len();
         encode(&mut self.bytes);
         let datagram = start..self.bytes.len();
-        let length = datagram.len();
-        self.sent_bytes += length as u64;
+        self.sent_bytes += datagram.len() as u64;
         self.queue.push_back((Transmit { destination, class }, datagram));
-        length
     }
 
-    /// Appends the next datagram to `out`.
     pub(crate) fn poll(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, datagram) = self.queue.pop_front()?;
         out.extend_from_slice(&self.bytes[datagram]);

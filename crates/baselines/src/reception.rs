@@ -24,7 +24,6 @@ pub enum Owed {
     First,
 }
 
-/// Bounds of one node's reception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) owed: Owed,
@@ -34,7 +33,6 @@ pub(crate) struct Terms {
     pub(crate) give_up_after: Duration,
 }
 
-/// The reception state of one node, over all groups.
 #[derive(Debug)]
 pub(crate) struct Reception {
     id: NodeId,
@@ -49,9 +47,7 @@ pub(crate) struct Reception {
 
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The other members.
     pub(crate) view: View,
-    /// Sequence number of this node's next message.
     next: SeqNo,
     streams: BTreeMap<NodeId, Stream>,
     /// End positions of closed streams. At most `max_streams` entries.
@@ -99,7 +95,6 @@ impl Reception {
         }
     }
 
-    /// Adds the node to `group`. If it was a member before, its sequence numbers continue.
     pub(crate) fn join(
         &mut self,
         group: GroupId,
@@ -133,7 +128,6 @@ impl Reception {
         trim(&mut self.left_at, MAX_LEFT_GROUPS);
     }
 
-    /// Applies a change to a view. Returns `true` if the view changed.
     pub(crate) fn handle_view(&mut self, change: &ViewChange) -> bool {
         let foreign = change.node != self.id;
         self.groups.get_mut(&change.group).is_some_and(|it| foreign && it.view.apply(change))
@@ -239,7 +233,6 @@ impl Reception {
         gap
     }
 
-    /// Returns `true` if the packet is missing here.
     pub(crate) fn is_missing(&self, id: PacketId) -> bool {
         self.stream(id.group, id.sender).is_some_and(|stream| stream.is_missing(id.seqno))
     }
@@ -248,7 +241,6 @@ impl Reception {
         self.groups.get(&group)?.streams.get(&sender)
     }
 
-    /// Gives up one packet, if it is missing.
     pub(crate) fn give_up_one(&mut self, id: PacketId, cause: LossCause) {
         let PacketId { sender, group, seqno } = id;
         if self.stream_mut(group, sender).is_some_and(|stream| stream.give_up_one(seqno)) {
@@ -256,7 +248,6 @@ impl Reception {
         }
     }
 
-    /// Gives up the packets that have been missing for `give_up_after`.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         let noticed_by = now.before(self.terms.give_up_after);
         while let Some((group, sender)) = self.give_up.pop_due(now) {
@@ -270,7 +261,6 @@ impl Reception {
         }
     }
 
-    /// Returns the time of the next call of [`Reception::handle_timeout`].
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.give_up.next_due()
     }
@@ -288,7 +278,6 @@ impl Reception {
         streams.map(Stream::missing_count).sum()
     }
 
-    /// Returns the counters by name.
     pub(crate) fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Counters { missing_now: self.missing_count() as u64, ..self.counters }.by_name()
     }
@@ -405,7 +394,6 @@ impl Reception {
 }
 
 impl Group {
-    /// Returns the sequence number of this node's next message.
     pub(crate) fn next(&self) -> SeqNo {
         self.next
     }

@@ -26,7 +26,6 @@ const ENTRY_BYTES: usize = size_of::<(PacketId, Block)>() + size_of::<(Time, Pac
 const BLOCKS_CHECKED: usize = 64;
 
 impl Retained {
-    /// Creates an empty buffer. `seed` keys its hash.
     pub(crate) fn new(max_bytes: usize, max_age: Duration, seed: u64) -> Self {
         Self {
             blocks: IdMap::new(seed),
@@ -62,12 +61,10 @@ impl Retained {
         self.blocks.get(id)
     }
 
-    /// Returns the memory in use, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Evicts the symbols that are older than the buffer keeps.
     pub(crate) fn evict_old(&mut self, now: Time) {
         let horizon = now.before(self.max_age);
         while self.order.front().is_some_and(|(at, _)| *at < horizon) && self.evict_oldest() {
@@ -75,7 +72,6 @@ impl Retained {
         }
     }
 
-    /// Drops all symbols of `group`.
     pub(crate) fn forget_group(&mut self, group: GroupId) {
         let Self { blocks, order, bytes, .. } = self;
         order.retain(|(_, id)| {
@@ -87,7 +83,6 @@ impl Retained {
         });
     }
 
-    /// Returns the eviction counters.
     pub(crate) fn by_name(&self) -> [(&'static str, u64); 2] {
         let Self { evicted_by_age, evicted_by_bytes, .. } = *self;
         [("evicted_by_age", evicted_by_age), ("evicted_by_bytes", evicted_by_bytes)]

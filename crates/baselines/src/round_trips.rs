@@ -24,7 +24,11 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Returns `true` if the minimum is above 0 and the initial timeout lies between the bounds.
+    /// Returns timeouts that start at the minimum.
+    pub(crate) const fn from_least(least: Duration, most: Duration) -> Self {
+        Self { initial: least, least, most }
+    }
+
     pub(crate) fn are_valid(&self) -> bool {
         !self.least.is_zero() && (self.least..=self.most).contains(&self.initial)
     }
@@ -55,12 +59,10 @@ impl RoundTrips {
         self.doublings = self.doublings.max(times);
     }
 
-    /// Returns the timeout of a new message.
     pub(crate) fn timeout(&self, timeouts: &Timeouts) -> Duration {
         self.timeout_after(self.doublings, timeouts)
     }
 
-    /// Returns the timeout of a message after `retransmissions` retransmissions.
     pub(crate) fn timeout_after(&self, retransmissions: u32, timeouts: &Timeouts) -> Duration {
         let Timeouts { initial, least, most } = *timeouts;
         let once = self.measured.map_or(initial, |(smoothed, deviation)| {

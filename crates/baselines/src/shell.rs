@@ -27,7 +27,6 @@ pub struct Shell<P> {
 pub struct Context {
     pub(crate) id: NodeId,
     origin: Origin,
-    /// Time of the current call of the engine.
     pub(crate) now: Time,
     pub(crate) reception: Reception,
     outbox: Outbox,
@@ -36,7 +35,7 @@ pub struct Context {
     foreign: u64,
     /// Number of datagrams that could not be decoded, or that acknowledge what this node never
     /// sent.
-    malformed: u64,
+    pub(crate) malformed: u64,
 }
 
 /// A protocol. The groups that it is called for are those that the node has joined.
@@ -44,7 +43,6 @@ pub trait Policy: Send {
     /// Packets of the protocol, in addition to messages and repairs.
     type Packet<'a>: GuestPacket<'a>;
 
-    /// Begins with `group`, which the node has just joined.
     fn join(&mut self, cx: &mut Context, group: GroupId);
 
     /// Ends with `group`, which the node is about to leave. Its streams are still open.
@@ -55,17 +53,14 @@ pub trait Policy: Send {
         Ok(())
     }
 
-    /// Processes a message of this node that was multicast.
     fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block);
 
     /// Requests a confirmation of the messages sent so far. The default ignores it, for protocols
     /// in which the sender does not hear from every receiver.
     fn confirm(&mut self, _: &mut Context, _: GroupId) {}
 
-    /// Processes a message that its sender multicast, or that `from` repaired.
     fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, from: Option<NodeId>);
 
-    /// Processes a packet of another node.
     fn on_packet(
         &mut self,
         cx: &mut Context,
@@ -77,7 +72,6 @@ pub trait Policy: Send {
     /// Processes a view change of any group. `is_new` is `false` if it did not change the view.
     fn on_view(&mut self, _: &mut Context, _: &ViewChange, _is_new: bool) {}
 
-    /// Processes the timers that are due.
     fn handle_timeout(&mut self, cx: &mut Context);
 
     /// Returns the time and the reason of the next timer.
@@ -94,7 +88,6 @@ pub trait Policy: Send {
         0
     }
 
-    /// Returns the protocol's counters by name.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 
     /// Returns the counters of the repairs that this node sends as the head of a domain, by name.
@@ -102,12 +95,10 @@ pub trait Policy: Send {
         Vec::new()
     }
 
-    /// Asserts the invariants.
     fn check(&self, cx: &Context);
 }
 
 impl Context {
-    /// Queues a packet of the protocol.
     pub(crate) fn transmit<'p>(
         &mut self,
         destination: Destination,
@@ -133,10 +124,6 @@ impl Context {
         let block = Block::copy(bytes).ok();
         self.malformed += u64::from(block.is_none());
         block
-    }
-
-    pub(crate) fn count_malformed(&mut self) {
-        self.malformed += 1;
     }
 
     /// Returns the sequence number of this node's next message in the group, or the number after

@@ -27,13 +27,11 @@ pub(crate) struct Stream {
 pub(crate) enum Arrival {
     /// The packet is new. The duration is how long it was known to be missing, if it was.
     Fresh(Option<Duration>),
-    /// The packet was delivered or lost before.
     Repeated,
     /// The packet precedes the part that is owed.
     NotOwed,
 }
 
-/// Packets newly detected as missing, and packets lost because the limit was exceeded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gap {
     pub(crate) missing: Vec<SeqNo>,
@@ -57,7 +55,6 @@ impl Position {
 }
 
 impl Stream {
-    /// Creates a stream of which everything from `first` on is owed.
     pub(crate) fn owed_from(first: SeqNo) -> Self {
         // Starts one wrap (2^32) up, so that earlier packets have a position too.
         let first = Position((1 << 32) + u64::from(first.0));
@@ -69,7 +66,6 @@ impl Stream {
         self.first.seqno()
     }
 
-    /// Returns the sequence number after the highest that is known to have been sent.
     pub(crate) fn next(&self) -> SeqNo {
         self.next.seqno()
     }
@@ -91,7 +87,6 @@ impl Stream {
         (Arrival::Fresh(None), gap)
     }
 
-    /// Records that everything before `next` was sent.
     pub(crate) fn reach(&mut self, now: Time, next: SeqNo, max_missing: usize) -> Gap {
         let end = self.next.near(next);
         if end <= self.next {
@@ -114,17 +109,14 @@ impl Stream {
         Gap { missing: positions.map(Position::seqno).collect(), lost }
     }
 
-    /// Returns `true` if `seqno` is missing.
     pub(crate) fn is_missing(&self, seqno: SeqNo) -> bool {
         self.missing.contains_key(&self.next.near(seqno))
     }
 
-    /// Returns the missing packets in order.
     pub(crate) fn missing(&self) -> impl DoubleEndedIterator<Item = SeqNo> {
         self.missing.keys().map(|position| position.seqno())
     }
 
-    /// Returns the missing packets in order, and when each was detected.
     pub(crate) fn missing_since_when(&self) -> impl Iterator<Item = (SeqNo, Time)> {
         self.missing.iter().map(|(position, at)| (position.seqno(), *at))
     }
@@ -133,7 +125,6 @@ impl Stream {
         self.missing.len()
     }
 
-    /// Returns the time at which the oldest missing packet was detected.
     pub(crate) fn missing_since(&self) -> Option<Time> {
         self.missing.first_key_value().map(|(_, at)| *at)
     }
@@ -144,7 +135,6 @@ impl Stream {
         first.unwrap_or(self.next).seqno()
     }
 
-    /// Gives up the packets that were detected as missing at `noticed_by` or earlier.
     pub(crate) fn give_up(&mut self, noticed_by: Time) -> Vec<(SeqNo, SeqNo)> {
         let mut lost = Vec::new();
         while let Some(entry) = self.missing.first_entry().filter(|it| *it.get() <= noticed_by) {
@@ -184,7 +174,6 @@ impl Stream {
     }
 }
 
-/// Appends `range` to `lost`, and merges it with the last range if it is adjacent.
 fn add_lost(lost: &mut Vec<Range<Position>>, range: Range<Position>) {
     match lost.last_mut().filter(|last| last.end == range.start) {
         Some(last) => last.end = range.end,

@@ -41,6 +41,7 @@ pub use self::config::Config;
 use self::packet::Packet;
 use self::window::Window;
 use crate::block::Block;
+use crate::config::assert_valid;
 use crate::reception::Terms;
 use crate::round_trips::RoundTrips;
 use crate::shell::{Context, Policy, Shell};
@@ -54,7 +55,6 @@ pub struct AckTimeout {
     counters: Counters,
 }
 
-/// State of this node as a member of one group.
 #[derive(Debug)]
 struct Member {
     window: Window,
@@ -68,12 +68,10 @@ struct Member {
     confirm: Option<SeqNo>,
 }
 
-/// State of a lagging member.
 #[derive(Clone, Copy, Debug)]
 struct Lag {
     /// Position before which all packets are settled at the member.
     settled_to: SeqNo,
-    /// Position before which nothing is retransmitted to the member.
     horizon: SeqNo,
     /// `true` if the member has returned. It must then acknowledge the packets from the horizon on.
     is_waited_for: bool,
@@ -93,7 +91,6 @@ enum TimerKey {
 
 carom_proto::counters! {
     struct Counters {
-        /// Retransmissions sent, one for each member without an acknowledgment.
         retransmissions_sent,
         /// Notices sent in place of a retransmission because the message's deadline had passed.
         expired_sent,
@@ -103,7 +100,6 @@ carom_proto::counters! {
         acks_duplicate,
         /// Messages refused because the window was full.
         held_back,
-        /// Members that the sender stopped waiting for.
         slow,
         /// Messages that are no longer retransmitted to a member because it is lagging.
         abandoned_by_sender,
@@ -118,9 +114,7 @@ impl AckTimeout {
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, _seed: u64) -> Shell<Self> {
-        if let Err(error) = config.validate() {
-            panic!("invalid ACK/timeout configuration: {error}");
-        }
+        assert_valid("ACK/timeout", config.validate());
         let terms = Terms {
             owed: config.owed,
             max_missing: config.max_missing,
@@ -156,8 +150,8 @@ impl AckTimeout {
         lost: u32,
     ) {
         let Some(member) = self.members.get_mut(&group) else { return };
-        if settled_to.is_after(member.window.next()) {
-            cx.count_malformed();
+        if settled_to.is_after(member.window.next) {
+            cx.malformed += 1;
             return;
         }
         self.counters.acks_received += 1;
@@ -177,7 +171,6 @@ impl AckTimeout {
         self.confirm_if_safe(cx, group);
     }
 
-    /// Retransmits a message to the members that have not acknowledged it in time.
     fn on_timeout(&mut self, cx: &mut Context, group: GroupId, seqno: SeqNo) {
         let max_retransmissions = self.config.max_retransmissions;
         let Some(member) = self.members.get_mut(&group) else { return };
@@ -244,7 +237,7 @@ impl AckTimeout {
     /// Once it has also settled what was sent until then, it is no longer lagging.
     fn on_slow_ack(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
         let Some(member) = self.members.get_mut(&group) else { return };
-        let next = member.window.next();
+        let next = member.window.next;
         let Some(lag) = member.slow.get_mut(&node) else { return };
         if lag.horizon.is_after(lag.settled_to) {
             return;
@@ -262,7 +255,7 @@ impl AckTimeout {
     fn stop_waiting(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let behind = member.window.forget(node);
-        let horizon = member.window.next();
+        let horizon = member.window.next;
         let settled_to = horizon.minus(behind);
         let lag = Lag { settled_to, horizon, is_waited_for: false };
         if member.slow.insert(node, lag).is_none() {
@@ -278,7 +271,7 @@ impl AckTimeout {
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(lag) = member.slow.get_mut(&node) else { return };
         if !lag.is_waited_for {
-            lag.horizon = member.window.next();
+            lag.horizon = member.window.next;
         }
         let next = lag.horizon;
         self.timers.set(TimerKey::Horizon(group, node), cx.now + self.config.timeouts.most);
@@ -349,7 +342,7 @@ impl Policy for AckTimeout {
 
     fn confirm(&mut self, cx: &mut Context, group: GroupId) {
         if let Some(member) = self.members.get_mut(&group) {
-            member.confirm = Some(member.window.next().minus(1));
+            member.confirm = Some(member.window.next.minus(1));
             self.confirm_if_safe(cx, group);
         }
     }
@@ -407,7 +400,7 @@ impl Policy for AckTimeout {
     }
 
     fn held_bytes(&self) -> usize {
-        self.members.values().map(|member| member.window.bytes()).sum()
+        self.members.values().map(|member| member.window.bytes).sum()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -418,7 +411,7 @@ impl Policy for AckTimeout {
         assert!(cx.reception.groups().eq(self.members.keys().copied()), "groups differ");
         for (group, member) in &self.members {
             let joined = cx.reception.group(*group).expect("it is in both");
-            assert_eq!(joined.next(), member.window.next(), "the window lacks a message");
+            assert_eq!(joined.next(), member.window.next, "the window lacks a message");
             assert!(member.window.len() <= self.config.window, "the window exceeds its limit");
             for seqno in member.window.waiting() {
                 let is_set = self.timers.is_set(TimerKey::Retransmit(*group, seqno.0));

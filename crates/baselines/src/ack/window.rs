@@ -10,9 +10,9 @@ use crate::block::Block;
 #[derive(Debug)]
 pub(super) struct Window {
     /// Sequence number after the last message.
-    next: SeqNo,
+    pub(super) next: SeqNo,
     sent: VecDeque<Sent>,
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 /// A message and the members that have not acknowledged it.
@@ -34,11 +34,6 @@ impl Window {
         self.next.minus(self.sent.len() as u32)
     }
 
-    pub(super) fn next(&self) -> SeqNo {
-        self.next
-    }
-
-    /// Returns the number of messages from the oldest without all acknowledgments to the last.
     pub(super) fn len(&self) -> usize {
         self.sent.len()
     }
@@ -49,11 +44,6 @@ impl Window {
         self.bytes += block.bytes().len();
         self.sent.push_back(Sent { block, sent_at: now, waiting, retransmissions: 0 });
         self.slide();
-    }
-
-    /// Returns the size of the messages in the window, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(super) fn get_mut(&mut self, seqno: SeqNo) -> Option<&mut Sent> {
@@ -106,7 +96,6 @@ impl Window {
         }
     }
 
-    /// Returns the sequence numbers of messages that a member has not acknowledged.
     pub(super) fn waiting(&self) -> impl Iterator<Item = SeqNo> {
         let first = self.first();
         let places = self.sent.iter().enumerate().filter(|(_, sent)| !sent.waiting.is_empty());
@@ -145,8 +134,8 @@ mod tests {
         let mut window = window(2);
         window.acknowledge(NodeId(1), SeqNo(0), SeqNo(1));
         assert_eq!(window.forget(NodeId(2)), 2);
-        assert_eq!((window.len(), window.next(), window.furthest_behind()), (0, SeqNo(1), None));
-        assert_eq!(window.bytes(), 0);
+        assert_eq!((window.len(), window.next, window.furthest_behind()), (0, SeqNo(1), None));
+        assert_eq!(window.bytes, 0);
     }
 
     #[test]

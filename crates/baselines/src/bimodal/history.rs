@@ -7,7 +7,6 @@ use carom_proto::{NodeId, SeqNo};
 use super::packet::Range;
 use crate::block::Block;
 
-/// Message history of one group, bounded by rounds and by count.
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// Symbols by sender and sequence number, so that ranges are contiguous. Numbers beyond the
@@ -15,7 +14,7 @@ pub(super) struct History {
     blocks: BTreeMap<(NodeId, u32), Block>,
     /// Arrivals in order, each with its round.
     order: VecDeque<(u32, NodeId, u32)>,
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 impl History {
@@ -40,11 +39,6 @@ impl History {
             dropped += 1;
         }
         dropped
-    }
-
-    /// Returns the size of the messages in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(super) fn get(&self, sender: NodeId, seqno: SeqNo) -> Option<&Block> {

@@ -45,6 +45,7 @@ pub use self::config::Config;
 use self::history::History;
 use self::packet::{DIGEST_BYTES, Packet, RANGE_BYTES, Range};
 use crate::block::Block;
+use crate::config::assert_valid;
 use crate::guest::Datagram;
 use crate::reception::Terms;
 use crate::shell::{Context, Policy, Shell};
@@ -60,12 +61,10 @@ pub struct Bimodal {
     counters: Counters,
 }
 
-/// State of this node as a member of one group.
 #[derive(Debug, Default)]
 struct Member {
     history: History,
     round: u32,
-    /// Number of messages retransmitted in this round.
     retransmissions: u32,
 }
 
@@ -75,7 +74,6 @@ carom_proto::counters! {
         rounds,
         digests_sent,
         digests_received,
-        /// Solicitations sent.
         solicits_sent,
         messages_solicited,
         retransmissions_sent,
@@ -96,9 +94,7 @@ impl Bimodal {
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
-        if let Err(error) = config.validate() {
-            panic!("invalid Bimodal Multicast configuration: {error}");
-        }
+        assert_valid("Bimodal Multicast", config.validate());
         let terms = Terms {
             owed: config.owed,
             max_missing: config.max_missing,
@@ -150,7 +146,6 @@ impl Bimodal {
         }
     }
 
-    /// Processes a member's digest: solicits the packets that are missing here, most recent first.
     fn on_digest(
         &mut self,
         cx: &mut Context,
@@ -278,7 +273,7 @@ impl Policy for Bimodal {
     }
 
     fn held_bytes(&self) -> usize {
-        self.members.values().map(|member| member.history.bytes()).sum()
+        self.members.values().map(|member| member.history.bytes).sum()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

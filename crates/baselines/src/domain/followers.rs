@@ -15,7 +15,6 @@ pub(crate) struct Followers {
     children: BTreeMap<NodeId, Child>,
     /// Children that have settled everything before `next`.
     abreast: BTreeSet<NodeId>,
-    /// `true` if the view has changed since the children were last determined.
     is_stale: bool,
 }
 
@@ -28,7 +27,6 @@ struct Child {
 }
 
 impl Followers {
-    /// Creates a stream whose children are not known yet.
     pub(crate) fn new(next: SeqNo) -> Self {
         let (children, abreast) = (BTreeMap::new(), BTreeSet::new());
         Self { next, first: next, children, abreast, is_stale: true }
@@ -39,14 +37,12 @@ impl Followers {
         self.is_stale = true;
     }
 
-    /// Determines the children, unless they are known.
     pub(crate) fn refresh(&mut self, now: Time, children: impl FnOnce() -> BTreeSet<NodeId>) {
         if core::mem::take(&mut self.is_stale) {
             self.follow(now, &children());
         }
     }
 
-    /// Returns the sequence number after the last packet available to the children.
     pub(crate) fn next(&self) -> SeqNo {
         self.next
     }
@@ -57,7 +53,6 @@ impl Followers {
         usize::try_from(self.next.distance_from(self.first)).unwrap_or(0)
     }
 
-    /// Records that everything before `next` is available to the children.
     pub(crate) fn reach(&mut self, now: Time, next: SeqNo) {
         if !next.is_after(self.next) {
             return;
@@ -151,7 +146,6 @@ impl Followers {
         waited.map(|child| child.since + patience).min()
     }
 
-    /// Returns `true` if any child is behind, lagging ones included.
     pub(crate) fn is_any_behind(&self) -> bool {
         self.abreast.len() < self.children.len()
     }

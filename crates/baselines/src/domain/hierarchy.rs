@@ -83,7 +83,6 @@ pub enum HierarchyError {
     None,
 }
 
-/// Members of a group in the view of one of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Living<'a> {
     pub(crate) me: NodeId,
@@ -269,7 +268,6 @@ impl Hierarchy {
 }
 
 impl Declared {
-    /// Returns the domains of a head.
     fn of(&self, head: NodeId) -> &[Bounds] {
         self.domains.get(&head).map_or(&[], Vec::as_slice)
     }

@@ -35,7 +35,6 @@ struct Attempts {
     unasked: u32,
 }
 
-/// Requests for a packet to one node.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     to: NodeId,
@@ -45,7 +44,6 @@ struct Request {
 }
 
 impl Attempts {
-    /// Returns the number of requests to the node so far.
     fn of(&self, node: NodeId) -> u32 {
         self.requests.iter().find(|it| it.to == node).map_or(0, |it| it.again + 1)
     }
@@ -104,7 +102,6 @@ impl Naks {
         Self { timeouts, round_trips, tries, timers: Timers::new() }
     }
 
-    /// Schedules the first request for a packet at `at`.
     fn add(&mut self, id: PacketId, at: Time) {
         let key = PacketKey::of(id);
         self.tries.insert(key, Attempts::default());
@@ -170,7 +167,6 @@ impl Naks {
         wait.max(round_trips.timeout(&self.timeouts))
     }
 
-    /// Cancels the requests for a source's packets that are no longer missing.
     fn drop_settled(
         &mut self,
         group: GroupId,
@@ -185,7 +181,6 @@ impl Naks {
         }
     }
 
-    /// Cancels the requests of a group that this node has left.
     pub(crate) fn leave(&mut self, group: GroupId) {
         self.round_trips.retain(|(of, _), _| *of != group);
         self.tries.retain(|key, _| {
@@ -250,12 +245,10 @@ impl Naks {
         naks.map(|((group, source, to), seqnos)| Nak { group, source, to, seqnos }).collect()
     }
 
-    /// Returns the time of the next request.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.timers.next_due()
     }
 
-    /// Returns `true` if the packet is being requested.
     fn is_requested(&self, id: PacketId) -> bool {
         self.tries.contains_key(&PacketKey::of(id))
     }

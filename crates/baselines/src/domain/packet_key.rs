@@ -21,12 +21,10 @@ impl PacketKey {
         PacketId { sender: self.source, group: self.group, seqno: SeqNo(self.seqno) }
     }
 
-    /// Returns the range of all packets of a source in a group.
     pub(super) fn of_source(group: GroupId, source: NodeId) -> RangeInclusive<Self> {
         Self { group, source, seqno: 0 }..=Self { group, source, seqno: u32::MAX }
     }
 
-    /// Returns the range of all packets of a group.
     pub(super) fn of_group(group: GroupId) -> RangeInclusive<Self> {
         let (first, last) = (NodeId(0), NodeId(u64::MAX));
         Self { group, source: first, seqno: 0 }..=Self { group, source: last, seqno: u32::MAX }

@@ -13,7 +13,6 @@ use crate::retained::Retained;
 use crate::shell::Context;
 use crate::stream::Gap;
 
-/// The packets that a node retains, and the requests of other nodes.
 #[derive(Debug)]
 pub(crate) struct RepairStore {
     hierarchy: Hierarchy,
@@ -58,7 +57,6 @@ impl RepairStore {
         self.requests.leave(group);
     }
 
-    /// Keeps a message of this node.
     pub(crate) fn keep(&mut self, now: Time, id: PacketId, block: Block) {
         self.retained.insert(now, id, block);
     }
@@ -94,7 +92,6 @@ impl RepairStore {
         gap
     }
 
-    /// Processes the request of `whom` for a packet.
     pub(crate) fn on_request(&mut self, cx: &Context, id: PacketId, whom: NodeId) {
         let Some(group) = cx.reception.group(id.group) else { return };
         if !group.view.contains(whom) {
@@ -110,7 +107,6 @@ impl RepairStore {
         }
     }
 
-    /// Sends the repairs that are due.
     pub(crate) fn send_repairs<'p, P: GuestPacket<'p>>(&mut self, cx: &mut Context) {
         while let Some((id, whom)) = self.requests.pop_due(cx.now) {
             if !self.repair::<P>(cx, id, whom) {
@@ -143,7 +139,6 @@ impl RepairStore {
         true
     }
 
-    /// Returns the destinations of a packet for these nodes.
     pub(crate) fn destinations(
         &self,
         cx: &Context,
@@ -207,7 +202,6 @@ impl RepairStore {
         self.hierarchy.parent(Living { me: cx.id, view }, source, climbs)
     }
 
-    /// Returns the nodes that request packets of `source` from this node.
     pub(crate) fn children(
         &self,
         cx: &Context,
@@ -230,7 +224,6 @@ impl RepairStore {
         self.requests.next_due().map(|at| Wakeup { at, reason: "repair a packet" })
     }
 
-    /// Returns the counters of repairs and of requests by name.
     pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
         self.counters.by_name().chain(self.requests.by_name()).collect()
     }

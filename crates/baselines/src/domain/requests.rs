@@ -130,7 +130,6 @@ impl Requests {
         self.timers.set(key, until);
     }
 
-    /// Discards the requests for a packet that is no longer kept or never arrived.
     pub(super) fn unanswered(&mut self, id: PacketId) {
         self.counters.unanswered += 1;
         let key = PacketKey::of(id);
@@ -138,7 +137,6 @@ impl Requests {
         self.timers.cancel(key);
     }
 
-    /// Discards the requests of a group that this node has left.
     pub(super) fn leave(&mut self, group: GroupId) {
         self.entries.retain(|key, _| {
             let is_left = key.group == group;
@@ -153,7 +151,6 @@ impl Requests {
         self.timers.next_due()
     }
 
-    /// Returns the counters by name.
     pub(super) fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counters.by_name()
     }

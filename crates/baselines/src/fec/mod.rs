@@ -40,6 +40,7 @@ pub use self::config::Config;
 use self::packet::{Packet, Set};
 use self::parity::{PendingSet, parity_of};
 use crate::block::Block;
+use crate::config::assert_valid;
 use crate::reception::Terms;
 use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
@@ -54,13 +55,11 @@ pub struct SenderFec {
     counters: Counters,
 }
 
-/// State of this node as a member of one group.
 #[derive(Debug, Default)]
 struct Member {
     /// Symbols of this node's own set that is not full.
     filling: Vec<Block>,
     heartbeat: Duration,
-    /// Incomplete sets of the other senders, oldest first.
     pending: BTreeMap<NodeId, VecDeque<PendingSet>>,
 }
 
@@ -73,7 +72,6 @@ enum TimerKey {
 carom_proto::counters! {
     struct Counters {
         parity_sent,
-        /// Sets whose parity was sent before they were full.
         sets_flushed,
         heartbeats_sent,
         parity_received,
@@ -96,9 +94,7 @@ impl SenderFec {
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
-        if let Err(error) = config.validate() {
-            panic!("invalid sender-based FEC configuration: {error}");
-        }
+        assert_valid("sender-based FEC", config.validate());
         let terms = Terms {
             owed: config.owed,
             max_missing: config.max_missing,
@@ -190,7 +186,6 @@ impl SenderFec {
         }
     }
 
-    /// Sends the parity of this node's own set, full or not.
     fn send_parity(&mut self, cx: &mut Context, group: GroupId) {
         self.timers.cancel(TimerKey::Flush(group));
         let (r, c) = (usize::from(self.config.r), usize::from(self.config.c));
@@ -230,7 +225,6 @@ impl SenderFec {
 }
 
 impl Member {
-    /// Returns the size of this node's own set and of the pending parity, in bytes.
     fn bytes(&self) -> usize {
         let filling: usize = self.filling.iter().map(|block| block.bytes().len()).sum();
         let pending = self.pending.values().flatten().map(PendingSet::bytes);

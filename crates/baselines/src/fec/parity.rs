@@ -57,7 +57,6 @@ impl PendingSet {
         }
     }
 
-    /// Returns the size of the shards in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.shards.len() * self.shard_bytes
     }

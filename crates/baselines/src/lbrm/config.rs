@@ -33,11 +33,7 @@ impl Default for Config {
         Self {
             domains: DomainConfig::default(),
             repair_by: RepairBy::FewerLinks,
-            nack_timeouts: Timeouts {
-                initial: Duration::from_millis(20),
-                least: Duration::from_millis(20),
-                most: Duration::from_secs(2),
-            },
+            nack_timeouts: Timeouts::from_least(Duration::from_millis(20), Duration::from_secs(2)),
             first_heartbeat: Duration::from_millis(250),
             max_heartbeat: Duration::from_secs(32),
             backoff: 2.0,
@@ -56,11 +52,10 @@ impl Config {
         };
         Self {
             domains,
-            nack_timeouts: Timeouts {
-                initial: Duration::from_millis(2),
-                least: Duration::from_millis(2),
-                most: Duration::from_millis(100),
-            },
+            nack_timeouts: Timeouts::from_least(
+                Duration::from_millis(2),
+                Duration::from_millis(100),
+            ),
             first_heartbeat: Duration::from_millis(1),
             max_heartbeat: Duration::from_secs(1),
             ..Self::default()

@@ -49,6 +49,7 @@ use zerocopy::byteorder::big_endian::U32;
 pub use self::config::Config;
 use self::packet::{NACK_BYTES, NUMBER_BYTES, Packet};
 use crate::block::Block;
+use crate::config::assert_valid;
 use crate::domain::{Nak, Naks, RepairStore};
 use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
@@ -62,7 +63,6 @@ pub struct Lbrm {
     naks: Naks,
     /// Current interval of heartbeats in each group that this node has joined.
     intervals: BTreeMap<GroupId, Duration>,
-    /// Times of the next heartbeats.
     heartbeats: Timers<GroupId>,
     counters: Counters,
 }
@@ -83,9 +83,7 @@ impl Lbrm {
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
-        if let Err(error) = config.validate() {
-            panic!("invalid LBRM configuration: {error}");
-        }
+        assert_valid("LBRM", config.validate());
         let (terms, hash_seed) = (config.domains.terms(), Rng::new(seed).next_u64());
         let limit = config.domains.payload_limit();
         let policy = Self {
@@ -124,7 +122,6 @@ impl Lbrm {
         }
     }
 
-    /// Processes a NAK of `whom`. It may also reveal packets that are unknown to this node.
     fn on_nack(
         &mut self,
         cx: &mut Context,

@@ -52,6 +52,7 @@ use carom_proto::{
 pub use self::config::Config;
 use self::packet::{ACK_BYTES, Packet, bitmap_without, missing_of};
 use crate::block::Block;
+use crate::config::assert_valid;
 use crate::domain::{Followers, RepairStore};
 use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
@@ -68,12 +69,10 @@ pub struct Rmtp {
     counters: Counters,
 }
 
-/// State of this node as a member of one group.
 #[derive(Debug)]
 struct Member {
     /// The children that acknowledge this node's own stream.
     followers: Followers,
-    /// Scheduled acknowledgments, by source.
     acks: BTreeMap<NodeId, ScheduledAck>,
 }
 
@@ -86,7 +85,6 @@ struct ScheduledAck {
     in_vain: u32,
 }
 
-/// Content of an acknowledgment.
 struct Report {
     settled_to: SeqNo,
     next: SeqNo,
@@ -110,9 +108,7 @@ carom_proto::counters! {
         /// Acknowledgments that were due while no parent was in the view.
         nobody_to_ask,
         beacons_sent,
-        /// Members that this node stopped waiting for.
         slow,
-        /// Messages of this node that were refused because the window was full.
         held_back,
     }
 }
@@ -123,9 +119,7 @@ impl Rmtp {
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
-        if let Err(error) = config.validate() {
-            panic!("invalid RMTP configuration: {error}");
-        }
+        assert_valid("RMTP", config.validate());
         let (terms, mut rng) = (config.domains.terms(), Rng::new(seed));
         let limit = config.domains.payload_limit();
         let policy = Self {
@@ -202,7 +196,6 @@ impl Rmtp {
         }
     }
 
-    /// Sends an acknowledgment. Schedules the next one while packets are missing.
     fn on_ack_due(&mut self, cx: &mut Context, group: GroupId, source: NodeId) {
         let report = self.report(cx, group, source);
         let Some(member) = self.members.get_mut(&group) else { return };
@@ -231,7 +224,6 @@ impl Rmtp {
         cx.transmit(Destination::Node(parent), group, ack);
     }
 
-    /// Returns the state of a source's stream up to the first gap that is too recent.
     fn report(&self, cx: &Context, group: GroupId, source: NodeId) -> Option<Report> {
         let stream = cx.reception.stream(group, source)?;
         let detect_after = self.config.domains.detect_after;
@@ -263,7 +255,7 @@ impl Rmtp {
             self.refresh_followers(cx, group);
             let Some(member) = self.members.get_mut(&group) else { return };
             if settled_to.is_after(member.followers.next()) {
-                cx.count_malformed();
+                cx.malformed += 1;
                 return;
             }
             member.followers.on_ack(cx.now, child, settled_to);

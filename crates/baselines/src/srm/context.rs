@@ -10,7 +10,6 @@ use super::session::Peers;
 use crate::retained::Retained;
 use crate::shell::Context;
 
-/// State of a node that its groups share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: Config,
@@ -64,9 +63,7 @@ carom_proto::counters! {
         /// Repairs not scheduled because too many are pending, or because the message's deadline
         /// has passed.
         repairs_refused,
-        /// Session messages sent.
         sessions_sent,
-        /// Bytes of session messages sent.
         session_bytes,
         /// Reports that were postponed to the next session message.
         reports_put_off,
@@ -87,7 +84,6 @@ impl Adu {
 }
 
 impl GroupContext<'_> {
-    /// Returns the distance to another member.
     pub(super) fn distance(&self, node: NodeId) -> Duration {
         self.peers.distance(node, self.shared.config.distance)
     }
@@ -106,12 +102,10 @@ impl GroupContext<'_> {
         self.node.transmit(Destination::Group(self.group), self.group, packet);
     }
 
-    /// Sets the timer of a request after `wait`.
     pub(super) fn set_request(&mut self, adu: Adu, wait: Duration) {
         self.shared.timers.set(TimerKey::Request(self.group, adu), self.node.now + wait);
     }
 
-    /// Sets the timer of a repair after `wait`.
     pub(super) fn set_repair(&mut self, adu: Adu, wait: Duration) {
         self.shared.timers.set(TimerKey::Repair(self.group, adu), self.node.now + wait);
     }

@@ -59,6 +59,7 @@ use self::packet::{Packet, REPORT_BYTES, Report, SESSION_BYTES};
 use self::recovery::Recovery;
 use self::session::{Pace, Peers};
 use crate::block::Block;
+use crate::config::assert_valid;
 use crate::guest::DATA_BYTES;
 use crate::reception::Terms;
 use crate::retained::Retained;
@@ -71,7 +72,6 @@ pub struct Srm {
     members: BTreeMap<GroupId, Member>,
 }
 
-/// State of this node as a member of one group.
 #[derive(Debug)]
 struct Member {
     peers: Peers,
@@ -85,9 +85,7 @@ impl Srm {
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
-        if let Err(error) = config.validate() {
-            panic!("invalid SRM configuration: {error}");
-        }
+        assert_valid("SRM", config.validate());
         let terms = Terms {
             owed: config.owed,
             max_missing: config.max_missing,

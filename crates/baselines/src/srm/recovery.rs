@@ -20,7 +20,6 @@ pub(super) struct Recovery {
     repairs: BTreeMap<Adu, Repair>,
 }
 
-/// A missing packet.
 #[derive(Debug)]
 struct Request {
     /// Time from which the packet counts as lost.
@@ -50,7 +49,6 @@ impl Recovery {
         Self { timing: Timing::new(timing), requests: BTreeMap::new(), repairs: BTreeMap::new() }
     }
 
-    /// Returns the timers of all requests and repairs.
     pub(super) fn timers(&self, group: GroupId) -> impl Iterator<Item = TimerKey> {
         let requests = self.requests.keys().map(move |adu| TimerKey::Request(group, *adu));
         requests.chain(self.repairs.keys().map(move |adu| TimerKey::Repair(group, *adu)))
@@ -123,7 +121,6 @@ impl Recovery {
         cx.multicast(Packet::Request { source, seqno: SeqNo(seqno), distance_us });
     }
 
-    /// Processes the request of `requestor`.
     pub(super) fn on_request(
         &mut self,
         cx: &mut GroupContext<'_>,
@@ -173,7 +170,6 @@ impl Recovery {
         }
     }
 
-    /// Sends a repair, or ends its hold-down.
     pub(super) fn on_repair_due(&mut self, cx: &mut GroupContext<'_>, adu: Adu) {
         let Some(Repair::Waiting { requestor, since }) = self.repairs.remove(&adu) else { return };
         let Some(block) = cx.shared.retained.get(&adu.id(cx.group)).cloned() else {

@@ -70,7 +70,6 @@ impl Peers {
         Some((sent_at, u32::try_from(held_us).unwrap_or(u32::MAX)))
     }
 
-    /// Returns the distance to `peer`.
     pub(crate) fn distance(&self, peer: NodeId, setting: Distance) -> Duration {
         let distance = match setting {
             Distance::Fixed(distance) => distance,

@@ -24,7 +24,6 @@ pub(crate) struct Interval {
     adaptive: bool,
     /// C1 or D1: the minimum wait.
     pub(crate) start: f64,
-    /// C2 or D2: the spread beyond the minimum.
     pub(crate) width: f64,
     /// Mean number of duplicates per period. A period lasts from one timer that is set to the next.
     duplicates_mean: Option<f64>,
@@ -97,7 +96,6 @@ impl Timing {
 }
 
 impl Interval {
-    /// Draws a wait for a member at `distance`, multiplied by `scale`.
     pub(crate) fn draw(&self, rng: &mut Rng, distance: Duration, scale: f64) -> Duration {
         let distances = self.start + self.width * rng.fraction();
         let seconds = distance.as_secs_f64() * distances * scale;

@@ -41,11 +41,7 @@ impl Default for Config {
         Self {
             domains: DomainConfig::default(),
             nack_spread: Duration::from_millis(2),
-            nack_timeouts: Timeouts {
-                initial: Duration::from_millis(20),
-                least: Duration::from_millis(20),
-                most: Duration::from_secs(2),
-            },
+            nack_timeouts: Timeouts::from_least(Duration::from_millis(20), Duration::from_secs(2)),
             ack_interval: Duration::from_millis(50),
             retransmit_after: Duration::from_millis(200),
             window: 1024,
@@ -65,11 +61,10 @@ impl Config {
         Self {
             domains,
             nack_spread: Duration::from_micros(200),
-            nack_timeouts: Timeouts {
-                initial: Duration::from_millis(2),
-                least: Duration::from_millis(2),
-                most: Duration::from_millis(100),
-            },
+            nack_timeouts: Timeouts::from_least(
+                Duration::from_millis(2),
+                Duration::from_millis(100),
+            ),
             ack_interval: Duration::from_millis(1),
             retransmit_after: Duration::from_millis(4),
             ..Self::default()

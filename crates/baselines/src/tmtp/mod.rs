@@ -55,6 +55,7 @@ use zerocopy::byteorder::big_endian::U32;
 pub use self::config::Config;
 use self::packet::{NACK_BYTES, NUMBER_BYTES, Packet};
 use crate::block::Block;
+use crate::config::assert_valid;
 use crate::domain::{Followers, Nak, Naks, RepairStore};
 use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
@@ -106,9 +107,7 @@ impl Tmtp {
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
-        if let Err(error) = config.validate() {
-            panic!("invalid TMTP configuration: {error}");
-        }
+        assert_valid("TMTP", config.validate());
         let (terms, mut rng) = (config.domains.terms(), Rng::new(seed));
         let limit = config.domains.payload_limit();
         let policy = Self {
@@ -134,8 +133,6 @@ impl Tmtp {
         }
     }
 
-    /// Sends the NAKs that are due, in the domain of this node's manager, or in those above it in
-    /// turn.
     fn send_naks(&mut self, cx: &mut Context) {
         let domains = &self.config.domains;
         let room = (domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
@@ -184,7 +181,6 @@ impl Tmtp {
         self.followers.get_mut(&group)?.get_mut(&source)
     }
 
-    /// Advances the end of a stream that this node's children must acknowledge.
     fn advance(&mut self, cx: &Context, group: GroupId, source: NodeId) {
         let Some(next) = cx.next_seqno(group, source) else { return };
         let first = cx.reception.stream(group, source).map_or(next, |it| it.first());
@@ -223,7 +219,6 @@ impl Tmtp {
         }
     }
 
-    /// Processes a child's acknowledgment of everything before `settled_to`.
     fn on_ack(
         &mut self,
         cx: &mut Context,
@@ -234,7 +229,7 @@ impl Tmtp {
         if source == cx.id {
             let next = cx.next_seqno(group, source);
             if next.is_none_or(|next| settled_to.is_after(next)) {
-                cx.count_malformed();
+                cx.malformed += 1;
                 return;
             }
         } else {

@@ -7,7 +7,7 @@ use carom_baselines::{Owed, Timeouts};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SendError, SendOptions, SeqNo};
 
-use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, assert_repeats, payload};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
     let config = Config { owed: Owed::First, ..config };
@@ -47,9 +47,7 @@ fn a_full_window_holds_the_sender_back() {
     let config = Config { window: 4, ..Config::default() };
     let mut world = world(3, config, Loss::None, 3);
     world.filter = Box::new(|_, to, _, _| to != 2);
-    for round in 0..4 {
-        world.send(0, &payload(0, round)).expect("there is room");
-    }
+    world.sends(0, 0..4);
     world.run_for(SECOND);
     let held_back = world.send(0, b"more");
     assert_eq!(held_back, Err(SendError::HeldBack { by: NodeId(3), behind: 4 }));
@@ -61,12 +59,10 @@ fn a_full_window_holds_the_sender_back() {
 #[test]
 fn silent_member_stops_no_sender_and_learns_its_losses() {
     let mut world = world(3, Config::default(), Loss::None, 4);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(SECOND);
     world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
-    for round in 1..4 {
-        world.send(0, &payload(0, round)).expect("there is room");
-    }
+    world.sends(0, 1..4);
     world.confirm(0);
     world.run_for(SECOND * 30);
     let [slow] = &world.hosts[0].slow[..] else { panic!("{:?}", world.hosts[0].slow) };
@@ -78,10 +74,10 @@ fn silent_member_stops_no_sender_and_learns_its_losses() {
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![2, 3, 4]));
     // The sender waits for it again.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to != 2);
-    world.send(0, &payload(0, 4)).expect("there is room");
+    world.sends(0, 4..5);
     world.run_for(SECOND * 5);
     assert_eq!(world.hosts[2].account(NodeId(1)).0, [1, 5]);
-    world.hosts.iter().for_each(|host| host.engine.check());
+    world.check();
 }
 
 #[test]
@@ -101,7 +97,7 @@ fn a_member_that_comes_back_under_load_is_waited_for_again() {
     world.run_for(SECOND * 5);
     let last = world.hosts[2].messages.last().map(|message| &message.payload[..]);
     assert_eq!(last, Some(&b"the last one"[..]));
-    world.hosts.iter().for_each(|host| host.engine.check());
+    world.check();
 }
 
 #[test]
@@ -121,7 +117,7 @@ fn expired_message_is_not_resent_and_is_reported_lost() {
 fn a_first_message_that_was_sent_again_is_delivered_as_such() {
     let mut world = world(2, Config::default(), Loss::None, 7);
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(SECOND);
     let [message] = &world.hosts[1].messages[..] else { panic!("{:?}", world.hosts[1].messages) };
     assert_eq!(message.how, How::Retransmitted(NodeId(1)));
@@ -163,12 +159,10 @@ fn claim_of_total_loss_does_no_harm() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    let history = |seed| {
+    assert_repeats(|seed| {
         let mut world = world(5, Config::default(), Loss::Uniform(0.05), seed);
         world.everybody_sends(50, 10 * MILLISECOND);
         world.run_for(SECOND * 5);
         world.history
-    };
-    assert_eq!(history(1), history(1));
-    assert_ne!(history(1), history(2));
+    });
 }

@@ -7,7 +7,7 @@ use carom_baselines::guest::GuestPacket as _;
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SeqNo};
 
-use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, assert_repeats};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
     let config = Config { owed: Owed::First, ..config };
@@ -28,14 +28,14 @@ fn gossip_repairs_losses_in_a_few_rounds() {
     // On average, one digest arrives per round of 100 ms, from a member that may lack the packet
     // too.
     assert!((0.05..=0.3).contains(&mean), "{mean} s");
-    world.hosts.iter().for_each(|host| host.engine.check());
+    world.check();
 }
 
 #[test]
 fn gossip_reaches_all_when_multicast_reaches_no_member() {
     let mut world = world(8, Config::default(), Loss::None, 2);
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
-    world.send(3, &payload(3, 0)).expect("there is room");
+    world.sends(3, 0..1);
     world.run_for(SECOND * 3);
     let got = world.hosts.iter().filter(|host| host.messages.len() == 1).count();
     assert_eq!(got, 7);
@@ -63,7 +63,7 @@ fn round_retransmits_up_to_its_limit_most_recent_first() {
 fn packets_not_repaired_by_gossip_are_reported_lost() {
     let mut world = world(3, Config::default(), Loss::None, 4);
     world.filter = Box::new(|_, to, class, _| class == Class::Control || to == 2);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(SECOND * 5);
     assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1]));
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![]));
@@ -71,14 +71,12 @@ fn packets_not_repaired_by_gossip_are_reported_lost() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    let history = |seed| {
+    assert_repeats(|seed| {
         let mut world = world(5, Config::default(), Loss::Uniform(0.05), seed);
         world.everybody_sends(50, 10 * MILLISECOND);
         world.run_for(SECOND * 5);
         world.history
-    };
-    assert_eq!(history(1), history(1));
-    assert_ne!(history(1), history(2));
+    });
 }
 
 #[test]

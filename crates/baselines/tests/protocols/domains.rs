@@ -11,7 +11,7 @@ use carom_proto::loss::Loss;
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, Engine, GroupId, How, NodeId, SeqNo};
 
-use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, assert_repeats, payload};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Protocol {
@@ -100,7 +100,7 @@ fn every_message_arrives_once_whatever_the_domains() {
                 let what = format!("{protocol:?} in {hierarchy:?} at {loss}");
                 assert_eq!(world.assert_all_settled(40), 0, "{what}");
                 assert!(world.total("retransmitted") > 0, "{what}");
-                world.hosts.iter().for_each(|host| host.engine.check());
+                world.check();
             }
         }
     }
@@ -111,7 +111,7 @@ fn head_repairs_losses_of_its_domain_without_the_sender() {
     for protocol in ALL {
         let mut world = world(protocol, domains(three_domains()), 0.0, 3);
         world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 5);
-        world.send(0, &payload(0, 0)).expect("there is room");
+        world.sends(0, 0..1);
         world.run_for(MILLISECOND);
         world.filter = Box::new(|_, _, _, _| true);
         world.run_for(SECOND);
@@ -132,7 +132,7 @@ fn loss_of_a_whole_domain_is_repaired_through_its_head() {
     for protocol in ALL {
         let mut world = world(protocol, domains(three_domains()), 0.0, 4);
         world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 4);
-        world.send(0, &payload(0, 0)).expect("there is room");
+        world.sends(0, 0..1);
         world.run_for(MILLISECOND);
         world.filter = Box::new(|_, _, _, _| true);
         world.run_for(SECOND * 2);
@@ -195,14 +195,14 @@ fn packet_held_by_no_member_is_reported_lost() {
         let domains = DomainConfig { give_up_after: SECOND, ..domains(three_domains()) };
         let mut world = world(protocol, domains, 0.0, 9);
         world.filter = Box::new(|_, _, class, _| class == Class::Control);
-        world.send(0, &payload(0, 0)).expect("there is room");
+        world.sends(0, 0..1);
         world.run_for(SECOND / 2);
         world.crash(0);
         world.run_for(SECOND * 5);
         for host in &world.hosts[1..] {
             assert_eq!(host.account(NodeId(1)), (vec![], vec![1]), "{protocol:?}");
         }
-        world.hosts.iter().for_each(|host| host.engine.check());
+        world.check();
     }
 }
 
@@ -211,7 +211,7 @@ fn repair_is_unicast_or_multicast_by_link_count_or_threshold() {
     let copies = |protocol, repair_by, lacking: usize| {
         let mut world = world_by(protocol, domains(three_domains()), repair_by, 0.0, 10);
         world.filter = Box::new(move |_, to, class, _| class != Class::Data || to < 8 - lacking);
-        world.send(0, &payload(0, 0)).expect("there is room");
+        world.sends(0, 0..1);
         world.run_for(MILLISECOND);
         world.filter = Box::new(|_, _, _, _| true);
         world.run_for(SECOND);
@@ -240,7 +240,7 @@ fn joiner_is_not_owed_earlier_messages() {
         }
         world.run_for(SECOND);
         world.join(2, GROUP);
-        world.send(0, &payload(0, 5)).expect("there is room");
+        world.sends(0, 5..6);
         world.run_for(SECOND * 3);
         assert_eq!(world.hosts[2].account(NodeId(1)), (vec![6], vec![]), "{protocol:?}");
         assert_eq!(world.hosts[1].account(NodeId(1)), ((1..=6).collect(), vec![]));
@@ -250,13 +250,11 @@ fn joiner_is_not_owed_earlier_messages() {
 #[test]
 fn the_same_seed_gives_the_same_history_and_another_one_another() {
     for protocol in ALL {
-        let history = |seed| {
+        assert_repeats(|seed| {
             let mut world = world(protocol, domains(three_domains()), 0.05, seed);
             world.everybody_sends(20, 16 * MILLISECOND);
             world.run_for(SECOND * 10);
             world.history
-        };
-        assert_eq!(history(1), history(1));
-        assert_ne!(history(1), history(2));
+        });
     }
 }

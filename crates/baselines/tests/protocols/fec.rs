@@ -7,7 +7,7 @@ use carom_baselines::guest::GuestPacket as _;
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SeqNo};
 
-use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, assert_repeats};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
     let config = Config { owed: Owed::First, ..config };
@@ -29,7 +29,7 @@ fn parity_repairs_most_losses_and_the_rest_is_reported() {
     assert_eq!(world.total("parity_sent"), 6 * 200 / 8 * 5);
     assert_eq!(world.sent[&Class::Repair], world.total("parity_sent"));
     assert_eq!(world.total("parity_contradictory"), 0);
-    world.hosts.iter().for_each(|host| host.engine.check());
+    world.check();
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_last_message_that_is_lost_is_noticed_by_a_heartbeat() {
     let config = Config { flush_after: None, ..Config::default() };
     let mut world = world(2, config, Loss::None, 4);
     world.filter = Box::new(|_, _, class, _| class == Class::Control);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(SECOND * 20);
     assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1]));
     world.leave(0, GROUP);
@@ -87,10 +87,10 @@ fn lost_last_message_is_reported_after_the_next_heartbeat() {
     let config = Config { c: 0, ..Config::default() };
     let give_up_after = config.give_up_after;
     let mut world = world(2, config, Loss::None, 5);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(MILLISECOND);
     world.filter = Box::new(|_, _, _, _| false);
-    world.send(0, &payload(0, 1)).expect("there is room");
+    world.sends(0, 1..2);
     // Heartbeats after 0.1, 0.3, 0.7, 1.5, 3.1 and 6.3 s. The next one is sent after 12.7 s.
     world.run_for(SECOND * 7);
     world.filter = Box::new(|_, _, _, _| true);
@@ -102,14 +102,12 @@ fn lost_last_message_is_reported_after_the_next_heartbeat() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    let history = |seed| {
+    assert_repeats(|seed| {
         let mut world = world(5, Config::default(), Loss::Uniform(0.05), seed);
         world.everybody_sends(50, 10 * MILLISECOND);
         world.run_for(SECOND * 20);
         world.history
-    };
-    assert_eq!(history(1), history(1));
-    assert_ne!(history(1), history(2));
+    });
 }
 
 #[test]

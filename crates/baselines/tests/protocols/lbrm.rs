@@ -6,7 +6,7 @@ use carom_baselines::lbrm::{Config, Lbrm};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId};
 
-use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::rig::{MILLISECOND, SECOND, World};
 
 fn world(hosts: usize, config: Config) -> World {
     World::new(hosts, Loss::None, 1, move |id, seed| Box::new(Lbrm::new(id, config.clone(), seed)))
@@ -75,7 +75,7 @@ fn packets_lost_together_are_requested_together() {
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
     world.sends(0, 0..500);
     world.filter = Box::new(|_, _, _, _| true);
-    world.send(0, &payload(0, 500)).expect("there is room");
+    world.sends(0, 500..501);
     world.run_for(SECOND);
     assert_eq!(world.hosts[1].counter("nacks_sent"), 2, "500 numbers, 359 to a datagram");
     assert_eq!(world.hosts[1].messages.len(), 501);

@@ -171,7 +171,10 @@ impl World {
         self.now = end;
     }
 
-    /// Returns the sum of a counter over all hosts.
+    pub(crate) fn check(&self) {
+        self.hosts.iter().for_each(|host| host.engine.check());
+    }
+
     pub(crate) fn total(&self, name: &str) -> u64 {
         self.hosts.iter().map(|host| host.counter(name)).sum()
     }
@@ -321,4 +324,10 @@ impl Host {
 pub(crate) fn payload(number: usize, round: usize) -> Vec<u8> {
     let length = 20 + (round * 37 + number) % 900;
     (0..length).map(|place| (place ^ (round * 31) ^ number) as u8).collect()
+}
+
+/// Asserts that equal seeds give equal histories, and others do not.
+pub(crate) fn assert_repeats(history: impl Fn(u64) -> u64) {
+    assert_eq!(history(1), history(1));
+    assert_ne!(history(1), history(2));
 }

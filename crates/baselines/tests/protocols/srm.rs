@@ -8,7 +8,7 @@ use carom_proto::loss::Loss;
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, How, NodeId, SeqNo};
 
-use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, assert_repeats, payload};
 
 fn world(hosts: usize, config: Config, loss: f64, seed: u64) -> World {
     let loss = if loss > 0.0 { Loss::Uniform(loss) } else { Loss::None };
@@ -29,7 +29,7 @@ fn every_message_arrives_once_whatever_the_timers() {
             world.run_for(SECOND * 300);
             assert_eq!(world.assert_all_settled(40), 0, "{config:?} at {loss}");
             assert!(world.total("retransmitted") > 0);
-            world.hosts.iter().for_each(|host| host.engine.check());
+            world.check();
         }
     }
 }
@@ -69,7 +69,7 @@ fn distances_are_measured_and_recovery_takes_a_few_of_them() {
     world.run_for(SECOND * 5);
     assert!(world.total("distances_measured") > 8 * 7 * 2);
     world.filter = Box::new(|from, to, class, _| (from, to, class) != (0, 1, Class::Data));
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(2 * MILLISECOND);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 3);
@@ -117,7 +117,7 @@ fn few_of_many_members_request_or_repair() {
     let mut world = world(30, config, 0.0, 6);
     // All but five lack the message. Without suppression, there would be 25 requests and 5 repairs.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 5);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(MILLISECOND);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 30);
@@ -134,7 +134,7 @@ fn few_of_many_members_request_or_repair() {
 fn a_member_repairs_what_its_crashed_sender_cannot() {
     let mut world = world(4, from_first(Config::ns2_fixed()), 0.0, 7);
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to != 3);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(SECOND * 2);
     world.crash(0);
     world.run_for(SECOND * 60);
@@ -147,7 +147,7 @@ fn packet_held_by_no_member_is_reported_lost() {
     let config = Config { give_up_after: SECOND * 10, ..from_first(Config::ns2_fixed()) };
     let mut world = world(3, config, 0.0, 8);
     world.filter = Box::new(|_, _, class, _| class == Class::Control);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(SECOND * 5);
     world.crash(0);
     world.run_for(SECOND * 20);
@@ -168,7 +168,7 @@ fn joiner_is_not_owed_earlier_messages() {
     }
     world.join(2, GROUP);
     world.run_for(SECOND * 3);
-    world.send(0, &payload(0, 5)).expect("there is room");
+    world.sends(0, 5..6);
     world.run_for(SECOND * 30);
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![6], vec![]));
     assert_eq!(world.hosts[1].account(NodeId(1)), ((1..=6).collect(), vec![]));
@@ -176,14 +176,12 @@ fn joiner_is_not_owed_earlier_messages() {
 
 #[test]
 fn the_same_seed_gives_the_same_history_and_another_one_another() {
-    let history = |seed| {
+    assert_repeats(|seed| {
         let mut world = world(6, from_first(Config::ns2_adaptive()), 0.05, seed);
         world.everybody_sends(20, 64 * MILLISECOND);
         world.run_for(SECOND * 20);
         world.history
-    };
-    assert_eq!(history(1), history(1));
-    assert_ne!(history(1), history(2));
+    });
 }
 
 #[test]

@@ -21,10 +21,10 @@ fn config() -> Config {
 fn few_members_request_and_one_repair_serves_all() {
     let mut world = world(30, Config { nack_spread: 10 * MILLISECOND, ..config() });
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 10);
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(MILLISECOND);
-    world.send(0, &payload(0, 1)).expect("there is room");
+    world.sends(0, 1..2);
     world.run_for(SECOND);
     assert!(world.hosts[1..].iter().all(|host| host.messages.len() == 2));
     // Without suppression, there would be twenty.
@@ -39,7 +39,7 @@ fn few_members_request_and_one_repair_serves_all() {
 fn a_last_message_is_sent_again_where_no_acknowledgement_comes() {
     let mut world = world(3, config());
     world.filter = Box::new(|_, to, class, _| (to, class) != (1, Class::Data));
-    world.send(0, &payload(0, 0)).expect("there is room");
+    world.sends(0, 0..1);
     world.run_for(SECOND);
     let [message] = &world.hosts[1].messages[..] else { panic!("it is lost") };
     let age = message.age.expect("one clock");
@@ -55,7 +55,7 @@ fn a_manager_sees_to_its_own_children_and_the_sender_does_not() {
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });
     world.filter = Box::new(|_, to, class, _| (to, class) != (3, Class::Data));
-    world.send(1, &payload(1, 0)).expect("there is room");
+    world.sends(1, 0..1);
     world.run_for(SECOND);
     assert_eq!(world.hosts[3].messages.len(), 1);
     assert_eq!(world.hosts[0].counter("timeouts"), 1);
@@ -83,5 +83,5 @@ fn slowest_child_holds_a_sender_briefly_and_later_catches_up() {
     let (mut got, lost) = world.hosts[2].account(NodeId(1));
     got.sort_unstable();
     assert_eq!((got, lost), ((1..=10).collect(), vec![]));
-    world.hosts.iter().for_each(|host| host.engine.check());
+    world.check();
 }

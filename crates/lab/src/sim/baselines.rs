@@ -16,7 +16,6 @@ use carom_conformance::lateral::{EngineSuite, OwedFrom, Setup};
 use carom_conformance::one_of;
 use carom_proto::{Engine, NodeId, Origin, Profile, Rng};
 
-/// Returns the suites of all baseline protocols.
 pub(super) fn all() -> [EngineSuite; 7] {
     [
         EngineSuite { name: "srm", set_up: draw_srm },

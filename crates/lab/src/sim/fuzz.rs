@@ -52,9 +52,7 @@ pub(super) struct Args {
 struct Report {
     protocol: &'static str,
     from: u64,
-    /// Number of seeds that were run.
     seeds: u64,
-    /// Number of calls to engines.
     steps: u64,
     /// Hash of the histories of all seeds, in the order of the seeds.
     history: String,
@@ -72,10 +70,6 @@ struct Failed {
     replay: String,
 }
 
-/// Runs `carom-lab sim fuzz`.
-///
-/// # Errors
-/// Fails if the protocol is unknown, the seeds exceed 64 bits, or the capture cannot be written.
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     let suite = suites::named(&args.protocol).map_err(|names| {
         let cause = format!("unknown protocol '{}'", args.protocol);

@@ -20,10 +20,6 @@ enum What {
     Fuzz(fuzz::Args),
 }
 
-/// Runs `carom-lab sim`.
-///
-/// # Errors
-/// Fails if the arguments are invalid, or a file cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.what {
         Some(What::Fuzz(args)) => fuzz::run(args),
