@@ -22,30 +22,21 @@ use nix::time::{ClockId, clock_gettime};
 use crate::ends::Ends;
 use crate::lateral::{Groups, Membership, group_id, node_id};
 
-/// Measurement of processor time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CostRun {
     pub(crate) nodes: u32,
-    /// Groups of each node.
     pub(crate) membership: Membership,
-    /// Size of a message, in bytes.
     pub(crate) payload_bytes: usize,
-    /// Number of packets received in each round.
     pub(crate) packets: u32,
     /// Number of rounds. The fastest one counts.
     pub(crate) rounds: u32,
-    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// Outcome of a [`CostRun`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CostOutcome {
-    /// Number of XORs per data packet.
     pub(crate) xors_per_packet: f64,
-    /// Number of repairs made per data packet.
     pub(crate) repairs_per_packet: f64,
-    /// Number of repair bins at the node.
     pub(crate) bins: u64,
     /// Number of groups shared with each other node, summed over these nodes. It is an upper limit
     /// for `bins`, if bins exist only for chains of occupied regions.
@@ -54,10 +45,8 @@ pub(crate) struct CostOutcome {
     pub(crate) ns: Nanoseconds,
 }
 
-/// Processor time per data packet, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Nanoseconds {
-    /// Total.
     pub(crate) all: f64,
     /// Decoding, accounting and delivery.
     pub(crate) accounting: f64,
@@ -67,7 +56,6 @@ pub(crate) struct Nanoseconds {
 }
 
 impl CostRun {
-    /// Runs the measurement. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<CostOutcome> {
         let groups = self.membership.draw(self.nodes, &mut Rng::new(self.seed));
         let node = groups.hosts().next()?;
@@ -119,7 +107,6 @@ fn shared_groups(groups: &Groups, node: u32) -> u64 {
     groups.of(node).iter().map(|group| groups.members(*group).len() as u64 - 1).sum()
 }
 
-/// Engine, with the streams and datagrams that it receives.
 struct Bench {
     engine: Lateral,
     streams: Vec<(GroupId, NodeId, SeqNo)>,
@@ -203,7 +190,6 @@ impl Bench {
     }
 }
 
-/// Returns the processor time that this thread has used.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -5,25 +5,13 @@ use serde::Deserialize;
 
 use crate::plan::Span;
 
-/// Hosts, and the network between them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Wiring {
     /// Racks of hosts, each with a switch, and one switch above: the papers' cluster. A star of
     /// switches around a gateway has the same shape.
-    Racks {
-        /// Number of racks.
-        racks: u32,
-        /// Number of hosts in each rack.
-        hosts_per_rack: u32,
-        /// One-way delay between a host and its switch.
-        host_link: Span,
-        /// One-way delay between the switch of a rack and the one above.
-        uplink: Span,
-    },
-    /// Hosts at equal distances from each other.
+    Racks { racks: u32, hosts_per_rack: u32, host_link: Span, uplink: Span },
     Lan {
-        /// Number of hosts.
         hosts: u32,
         /// Constant part of the one-way delay.
         delay: Span,
@@ -40,7 +28,6 @@ impl Wiring {
         Self::Racks { racks, hosts_per_rack, host_link: Span(host_link), uplink: Span(uplink) }
     }
 
-    /// Returns the number of hosts.
     pub(crate) fn hosts(&self) -> u32 {
         match self {
             Self::Racks { racks, hosts_per_rack, .. } => racks * hosts_per_rack,
@@ -60,7 +47,6 @@ impl Wiring {
         larger
     }
 
-    /// Returns the topology for the simulator.
     pub(crate) fn topology(&self) -> Topology {
         match self {
             Self::Racks { racks, hosts_per_rack, host_link, uplink } => {
@@ -74,7 +60,6 @@ impl Wiring {
         }
     }
 
-    /// Checks the number of hosts.
     pub(crate) fn check(&self) -> Result<(), String> {
         let hosts = self.hosts();
         if (2..=MAX_HOSTS).contains(&hosts) {
@@ -84,7 +69,6 @@ impl Wiring {
     }
 }
 
-/// Larger networks take too long to simulate.
 const MAX_HOSTS: u32 = 4096;
 
 #[cfg(test)]

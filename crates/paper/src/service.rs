@@ -22,25 +22,19 @@ use crate::network::Wiring;
 /// Run of the replicated service. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceRun {
-    /// Network between the hosts.
     pub(crate) wiring: Wiring,
-    /// Groups of each node.
     pub(crate) membership: Membership,
     /// Interval between two updates of a node. Each one changes a random counter of its own.
     pub(crate) interval: Duration,
-    /// Share of the datagrams that each host loses on receipt.
     pub(crate) loss: f64,
-    /// Configuration of the engines.
     pub(crate) config: lateral::Config,
     /// Duration of the warm-up, and of the measured interval.
     pub(crate) spans: (Duration, Duration),
     /// Time for the last updates to arrive.
     pub(crate) tail: Duration,
-    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// Outcome of a [`ServiceRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceOutcome {
     /// Windows of the updates that all replicas applied.
@@ -55,7 +49,6 @@ pub(crate) struct ServiceOutcome {
     pub(crate) control_share: f64,
 }
 
-/// Updates and counters of all replicas.
 struct Book {
     groups: Groups,
     updates: Vec<Update>,
@@ -89,7 +82,6 @@ impl Replica {
         published.expect("the group is open and the update is small");
     }
 
-    /// Applies the updates of other replicas until the group is closed.
     async fn serve(&self) {
         while let Some(event) = self.channel.recv().await {
             if let Event::Message(message) = event {
@@ -127,7 +119,6 @@ impl Book {
 }
 
 impl ServiceRun {
-    /// Runs the service. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<ServiceOutcome> {
         let mut rng = Rng::new(self.seed);
         let groups = self.membership.draw(self.wiring.hosts(), &mut rng);

@@ -12,7 +12,6 @@ use crate::table::significant;
 /// Area for one figure.
 struct Panel<'a, 'b>(&'a DrawingArea<SVGBackend<'b>, Shift>);
 
-/// Draws the figures. Returns an empty string if there are none.
 pub(crate) fn draw(figures: &[Figure]) -> String {
     let mut svg = String::new();
     if figures.is_empty() {

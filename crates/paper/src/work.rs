@@ -9,50 +9,32 @@ use crate::lateral::{LateralOutcome, LateralRun, SrmOutcome, SrmRun};
 use crate::ordered::{PingPongOutcome, PingPongRun, TransferOutcome, TransferRun};
 use crate::service::{ServiceOutcome, ServiceRun};
 
-/// Independent run. Equal jobs run once.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Job {
-    /// The lateral engine in one setting.
     Lateral(LateralRun),
-    /// SRM in the same setting.
     Srm(SrmRun),
-    /// A replicated service.
     Service(ServiceRun),
-    /// Files over a token ring.
     Transfer(TransferRun),
-    /// Single messages over a token ring.
     PingPong(PingPongRun),
-    /// A file to many receivers in a data center.
     Bulk(BulkRun),
-    /// A stream in a data center, with events such as failures.
     Stream(StreamRun),
     /// Processor time, measured while no other job runs.
     Cost(CostRun),
 }
 
-/// Outcome of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// Outcome of [`Job::Lateral`].
     Lateral(LateralOutcome),
-    /// Outcome of [`Job::Srm`].
     Srm(SrmOutcome),
-    /// Outcome of [`Job::Service`].
     Service(ServiceOutcome),
-    /// Outcome of [`Job::Transfer`].
     Transfer(TransferOutcome),
-    /// Outcome of [`Job::PingPong`].
     PingPong(PingPongOutcome),
-    /// Outcome of [`Job::Bulk`].
     Bulk(BulkOutcome),
-    /// Outcome of [`Job::Stream`].
     Stream(StreamOutcome),
-    /// Outcome of [`Job::Cost`].
     Cost(CostOutcome),
 }
 
 impl Job {
-    /// Runs the job. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<Outcome> {
         match self {
             Self::Lateral(run) => run.run(ends).map(Outcome::Lateral),
@@ -81,100 +63,62 @@ impl Job {
         }
     }
 
-    /// Returns `true` if no other job may run at the same time.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self, Self::Cost(_))
     }
 }
 
+/// Each method panics if it is the outcome of another kind of job: experiments get the outcomes of
+/// their own jobs.
 impl Outcome {
-    /// Returns the outcome of [`Job::Lateral`].
-    ///
-    /// # Panics
-    /// Panics if it is the outcome of another kind of job. Experiments get the outcomes of their
-    /// own jobs.
     pub(crate) fn lateral(&self) -> &LateralOutcome {
-        match self {
-            Self::Lateral(outcome) => outcome,
-            other => panic!("not the outcome of a lateral run: {other:?}"),
-        }
+        let Self::Lateral(outcome) = self else {
+            panic!("not the outcome of a lateral run: {self:?}")
+        };
+        outcome
     }
 
-    /// Returns the outcome of [`Job::Srm`].
-    ///
-    /// # Panics
-    /// Like [`Outcome::lateral`].
     pub(crate) fn srm(&self) -> &SrmOutcome {
-        match self {
-            Self::Srm(outcome) => outcome,
-            other => panic!("not the outcome of a run of SRM: {other:?}"),
-        }
+        let Self::Srm(outcome) = self else { panic!("not the outcome of a run of SRM: {self:?}") };
+        outcome
     }
 
-    /// Returns the outcome of [`Job::Service`].
-    ///
-    /// # Panics
-    /// Like [`Outcome::lateral`].
     pub(crate) fn service(&self) -> &ServiceOutcome {
-        match self {
-            Self::Service(outcome) => outcome,
-            other => panic!("not the outcome of a service: {other:?}"),
-        }
+        let Self::Service(outcome) = self else { panic!("not the outcome of a service: {self:?}") };
+        outcome
     }
 
-    /// Returns the outcome of [`Job::Transfer`].
-    ///
-    /// # Panics
-    /// Like [`Outcome::lateral`].
     pub(crate) fn transfer(&self) -> &TransferOutcome {
-        match self {
-            Self::Transfer(outcome) => outcome,
-            other => panic!("not the outcome of a transfer: {other:?}"),
-        }
+        let Self::Transfer(outcome) = self else {
+            panic!("not the outcome of a transfer: {self:?}")
+        };
+        outcome
     }
 
-    /// Returns the outcome of [`Job::PingPong`].
-    ///
-    /// # Panics
-    /// Like [`Outcome::lateral`].
     pub(crate) fn ping_pong(&self) -> &PingPongOutcome {
-        match self {
-            Self::PingPong(outcome) => outcome,
-            other => panic!("not the outcome of a ping-pong: {other:?}"),
-        }
+        let Self::PingPong(outcome) = self else {
+            panic!("not the outcome of a ping-pong: {self:?}")
+        };
+        outcome
     }
 
-    /// Returns the outcome of [`Job::Bulk`].
-    ///
-    /// # Panics
-    /// Like [`Outcome::lateral`].
     pub(crate) fn bulk(&self) -> &BulkOutcome {
-        match self {
-            Self::Bulk(outcome) => outcome,
-            other => panic!("not the outcome of a file in a data center: {other:?}"),
-        }
+        let Self::Bulk(outcome) = self else {
+            panic!("not the outcome of a file in a data center: {self:?}")
+        };
+        outcome
     }
 
-    /// Returns the outcome of [`Job::Stream`].
-    ///
-    /// # Panics
-    /// Like [`Outcome::lateral`].
     pub(crate) fn stream(&self) -> &StreamOutcome {
-        match self {
-            Self::Stream(outcome) => outcome,
-            other => panic!("not the outcome of a stream in a data center: {other:?}"),
-        }
+        let Self::Stream(outcome) = self else {
+            panic!("not the outcome of a stream in a data center: {self:?}")
+        };
+        outcome
     }
 
-    /// Returns the outcome of [`Job::Cost`].
-    ///
-    /// # Panics
-    /// Like [`Outcome::lateral`].
     pub(crate) fn cost(&self) -> &CostOutcome {
-        match self {
-            Self::Cost(outcome) => outcome,
-            other => panic!("not a measurement: {other:?}"),
-        }
+        let Self::Cost(outcome) = self else { panic!("not a measurement: {self:?}") };
+        outcome
     }
 }
 

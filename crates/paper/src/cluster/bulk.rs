@@ -9,7 +9,6 @@ use carom_sim::{Happening, HostIx, Traffic};
 
 use super::plane::Setting;
 use super::protocol::Protocol;
-use super::rider::Rider;
 use super::scene::{SLICE, Scene};
 use super::tally::{Seen, Tally};
 use crate::delays::Delays;
@@ -23,7 +22,6 @@ pub(crate) struct BulkRun {
     pub(crate) packets: u32,
 }
 
-/// Outcome of a [`BulkRun`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BulkOutcome {
     pub(crate) receivers: u32,
@@ -37,7 +35,6 @@ pub(crate) struct BulkOutcome {
     pub(crate) least_share: f64,
     /// Mean goodput of the receivers, in bits of payload per second.
     pub(crate) goodput: f64,
-    /// Number of links of the tree.
     pub(crate) tree_links: u32,
     /// Bytes carried by all links until the last receiver has everything.
     pub(crate) footprint: Footprint,
@@ -47,7 +44,6 @@ pub(crate) struct BulkOutcome {
     pub(crate) counts: Counts,
 }
 
-/// Bytes carried by links, summed over all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Footprint {
     pub(crate) data: u64,
@@ -55,12 +51,10 @@ pub(crate) struct Footprint {
     pub(crate) control: u64,
 }
 
-/// Observations summed over all nodes. A packet counts once for each receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     /// Number of packets whose multicast did not arrive.
     pub(crate) lost: u64,
-    /// Number of repairs received.
     pub(crate) repairs: u64,
     /// Repairs received for packets whose multicast arrived too, before or after the repair.
     pub(crate) repairs_astray: u64,
@@ -78,7 +72,6 @@ pub(crate) struct Counts {
     pub(crate) most_control: u64,
 }
 
-/// Progress of the receivers.
 struct Ledger {
     begin: Time,
     packets: u32,
@@ -96,7 +89,6 @@ const MOST_TIMES: u32 = 100;
 const MOST: Duration = Duration::from_millis(500);
 
 impl BulkRun {
-    /// Runs the transfer. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<BulkOutcome> {
         let mut scene = Scene::new(self.setting.plane(), self.protocol, true);
         scene.begin(ends)?;
@@ -125,7 +117,6 @@ impl BulkRun {
         Some(self.outcome(&scene, ledger, footprint))
     }
 
-    /// Estimates the number of datagrams that arrive at nodes.
     pub(crate) fn deliveries(&self) -> f64 {
         let times = if self.protocol == Protocol::Srm { 8.0 } else { 2.0 };
         times * self.setting.group.receivers() as f64 * f64::from(self.packets)
@@ -140,7 +131,7 @@ impl BulkRun {
         let mean = |total: f64| total / receivers as f64;
         let each = ledger.complete.iter().map(Duration::as_secs_f64);
         let last = ledger.complete.iter().max().filter(|_| ledger.lacking.is_empty());
-        let tally = |host| scene.world.machine(HostIx(host)).and_then(Rider::tally);
+        let tally = |host| scene.world.machine(HostIx(host)).and_then(|it| it.tally.as_ref());
         let (mut counts, mut delays) = (Counts::default(), Vec::new());
         for tally in scene.plane.receivers().filter_map(tally) {
             let seen = ledger.of(tally);
@@ -149,7 +140,7 @@ impl BulkRun {
             delays.extend(repaired.filter_map(|(it, sent)| Some(it.first_at?.since(*sent))));
         }
         for host in scene.plane.receivers().chain([scene.plane.sender()]) {
-            tally(host).into_iter().for_each(|it| counts.add_server(ledger.of(it), it.control()));
+            tally(host).into_iter().for_each(|it| counts.add_server(ledger.of(it), it.control));
         }
         BulkOutcome {
             receivers: receivers as u32,
@@ -174,7 +165,7 @@ impl Ledger {
 
     /// Returns the observations of the packets that count. The first packet only started the group.
     fn of<'a>(&self, tally: &'a Tally) -> &'a [Seen] {
-        tally.packets().get(1..).unwrap_or_default()
+        tally.packets.get(1..).unwrap_or_default()
     }
 
     fn note(&mut self, happening: &Happening<Event>) {
@@ -205,7 +196,6 @@ impl Counts {
         }
     }
 
-    /// Adds the repairs that a node sent, and the requests that it received.
     fn add_server(&mut self, seen: &[Seen], control: u64) {
         for it in seen {
             self.copies += u64::from(it.copies);

@@ -9,7 +9,6 @@ use carom_proto::rdcm::tree::MulticastTree;
 use carom_proto::{GroupId, NodeId, Rng};
 use carom_sim::Link;
 
-/// Settings of a data center and of the members of its group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     /// Number of ports of each switch of the BCube.
@@ -18,11 +17,8 @@ pub(crate) struct Setting {
     pub(crate) k: u32,
     pub(crate) group: Group,
     pub(crate) bits_per_second: u64,
-    /// Propagation delay of a link.
     pub(crate) link_delay: Duration,
-    /// Size of the queue of a link, in bytes.
     pub(crate) queue_bytes: u64,
-    /// Size of the queue of a link of the sender, in bytes.
     pub(crate) sender_queue_bytes: u64,
     /// Loss of each link, of all packets alike.
     pub(crate) loss: Loss,
@@ -33,11 +29,9 @@ pub(crate) struct Setting {
     pub(crate) gone_after: Option<Duration>,
     /// `true` if RDCM controls congestion. The other protocols do not.
     pub(crate) controls_congestion: bool,
-    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// Members of the group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Group {
     /// A random sender, and this number of random receivers.
@@ -46,7 +40,6 @@ pub(crate) enum Group {
     Declared { sender: u32, receivers: Vec<u32> },
 }
 
-/// Data center, and the multicast tree of its group.
 pub(crate) struct Plane {
     pub(crate) setting: Setting,
     pub(crate) cluster: Cluster,
@@ -58,7 +51,6 @@ pub(crate) const GROUP: GroupId = GroupId(0x2DC);
 /// Overhead of a datagram on the wire: Ethernet with its gap, IPv4 and UDP.
 pub(super) const FRAMING_BYTES: usize = 66;
 
-/// Returns the id of the node on a host.
 pub(crate) fn node_of(host: u32) -> NodeId {
     NodeId(u64::from(host) + 1)
 }
@@ -96,7 +88,6 @@ impl Plane {
         self.tree.receivers().iter().map(|vertex| vertex.0)
     }
 
-    /// Returns a link of the simulated world.
     pub(super) fn link(&self, link: LinkId) -> Link {
         let Setting { queue_bytes, sender_queue_bytes, bits_per_second, .. } = self.setting;
         let ends = self.cluster.links()[link.0 as usize];
@@ -109,7 +100,6 @@ impl Plane {
 }
 
 impl Group {
-    /// Returns the number of receivers.
     pub(crate) fn receivers(&self) -> usize {
         match self {
             Self::Random(count) => *count,

@@ -19,7 +19,6 @@ use serde::Deserialize;
 
 use super::plane::{FRAMING_BYTES, GROUP, Plane, Setting, node_of};
 
-/// Protocol for reliable multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Protocol {
@@ -30,7 +29,6 @@ pub(crate) enum Protocol {
     Rdcm,
 }
 
-/// Engine of one of the protocols.
 pub(crate) enum Ridden {
     Guest(Box<dyn Engine>),
     Rdcm(Box<Rdcm>),
@@ -58,7 +56,6 @@ const RESEND_AFTER: Duration = Duration::from_millis(2);
 const FIRST_SCOPE: GroupId = GroupId(1 << 16);
 
 impl Protocol {
-    /// Returns the name of the protocol.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Srm => "SRM",
@@ -69,7 +66,6 @@ impl Protocol {
         }
     }
 
-    /// Returns the profile of the protocol's groups.
     pub(crate) fn profile(self) -> Profile {
         match self {
             Self::Srm | Self::Lbrm | Self::Tmtp | Self::Rmtp => Profile::Guest,
@@ -129,7 +125,6 @@ impl<'a> Maker<'a> {
         self.hierarchy.scopes(node)
     }
 
-    /// Creates the engine of a node.
     pub(crate) fn engine(&self, node: NodeId, seed: u64) -> Ridden {
         match self.protocol {
             Protocol::Srm => Ridden::Guest(Box::new(Srm::new(node, self.srm(node), seed))),
@@ -184,8 +179,6 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Returns the settings of RDCM. Only the sender knows the network, because it runs the
-    /// manager.
     fn rdcm(&self, node: NodeId) -> rdcm::Config {
         let setting = &self.plane.setting;
         let is_sender = node == node_of(self.plane.sender());
@@ -216,7 +209,6 @@ impl<'a> Maker<'a> {
 }
 
 impl Ridden {
-    /// Returns the tree that the protocol requests for its multicasts, if it determines it.
     pub(crate) fn tree(&self) -> Option<&MulticastTree> {
         match self {
             Self::Rdcm(engine) => engine.tree(GROUP),

@@ -3,53 +3,25 @@
 
 use std::convert::Infallible;
 
-use carom_proto::rdcm::tree::MulticastTree;
-use carom_proto::{Class, Endpoint, Engine, Event, Time, Transmit, Wakeup};
+use carom_proto::{Class, Endpoint, Event, Time, Transmit, Wakeup};
 use carom_sim::Machine;
 
 use super::plane::FRAMING_BYTES;
 use super::protocol::{Protocol, Ridden};
 use super::tally::Tally;
 
-/// Engine, with the observations of its node.
 pub(crate) struct Rider {
     protocol: Protocol,
-    ridden: Ridden,
-    tally: Option<Tally>,
-    /// Number of bytes on the wire that the node has sent, with framing.
-    sent_bytes: u64,
+    pub(super) ridden: Ridden,
+    pub(super) tally: Option<Tally>,
+    /// Number of bytes on the wire that the node has sent, with framing. A multicast counts once.
+    pub(super) sent_bytes: u64,
 }
 
 impl Rider {
     pub(crate) fn new(protocol: Protocol, ridden: Ridden, is_tallied: bool) -> Self {
         let tally = is_tallied.then(Tally::default);
         Self { protocol, ridden, tally, sent_bytes: 0 }
-    }
-
-    pub(crate) fn engine_mut(&mut self) -> &mut dyn Engine {
-        self.ridden.engine_mut()
-    }
-
-    /// Returns the tree that the protocol requests for its multicasts, if it determines it.
-    pub(crate) fn tree(&self) -> Option<&MulticastTree> {
-        self.ridden.tree()
-    }
-
-    /// Returns the numbers of packets that arrived by the tree and as repairs, if the protocol
-    /// counts them.
-    pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
-        self.ridden.arrived()
-    }
-
-    /// Returns the number of bytes on the wire that the node has sent, with framing. A multicast
-    /// counts once.
-    pub(crate) fn sent_bytes(&self) -> u64 {
-        self.sent_bytes
-    }
-
-    /// Returns the observations, if the node records them.
-    pub(crate) fn tally(&self) -> Option<&Tally> {
-        self.tally.as_ref()
     }
 }
 

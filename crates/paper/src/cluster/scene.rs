@@ -17,7 +17,6 @@ use super::protocol::{Maker, Protocol};
 use super::rider::Rider;
 use crate::ends::Ends;
 
-/// Group in a simulated world.
 pub(crate) struct Scene {
     pub(crate) world: World<Rider>,
     pub(crate) plane: Plane,
@@ -26,7 +25,6 @@ pub(crate) struct Scene {
     idle_at: Time,
     /// Number of bytes handed to the sender's interface so far.
     given_bytes: u64,
-    /// Number of times that the tree was replaced.
     pub(crate) trees: u32,
 }
 
@@ -59,11 +57,11 @@ fn introduce(world: &mut World<Rider>, protocol: Protocol, host: u32, members: &
     let settings = GroupSettings { profile: protocol.profile(), name_check: 0 };
     let others = members.iter().filter(|member| **member != host);
     world.with(HostIx(host), |rider, now| {
-        rider.engine_mut().join(now, GROUP, settings).expect("it carries such groups");
+        rider.ridden.engine_mut().join(now, GROUP, settings).expect("it carries such groups");
         for (version, member) in (1..).zip(others) {
             let (node, kind) = (node_of(*member), ViewChangeKind::Joined);
             let change = ViewChange { group: GROUP, node, kind, version };
-            rider.engine_mut().handle_view(now, &change);
+            rider.ridden.engine_mut().handle_view(now, &change);
         }
     });
 }
@@ -107,7 +105,7 @@ impl Scene {
     /// The application sends as fast as this permits. All links of the sender count as one.
     pub(crate) fn idle_at(&mut self) -> Time {
         let sender = self.world.machine(HostIx(self.plane.sender()));
-        let given = sender.expect("the sender stays").sent_bytes();
+        let given = sender.expect("the sender stays").sent_bytes;
         let bytes = given - self.given_bytes;
         self.given_bytes = given;
         let nanos = 8 * bytes * 1_000_000_000 / self.plane.setting.bits_per_second;
@@ -121,7 +119,10 @@ impl Scene {
     pub(crate) fn run_until(&mut self, end: Time, note: &mut impl FnMut(&Happening<Event>)) {
         self.world.run_until(end, &mut |happening| note(&happening));
         let sender = self.world.machine(HostIx(self.plane.sender()));
-        let tree = sender.and_then(Rider::tree).filter(|tree| **tree != self.plane.tree).cloned();
+        let tree = sender
+            .and_then(|rider| rider.ridden.tree())
+            .filter(|tree| **tree != self.plane.tree)
+            .cloned();
         if let Some(tree) = tree {
             cluster::set_tree(&mut self.world, &self.plane.cluster, GROUP, &tree);
             self.plane.tree = tree;
@@ -157,16 +158,12 @@ impl Scene {
         Some(())
     }
 
-    /// Makes the sender multicast its next message.
-    ///
-    /// # Errors
-    /// Returns the engine's error if it does not accept a message now.
     pub(crate) fn send(&mut self) -> Result<(), SendError> {
         let (payload, options) = (self.payload.clone(), SendOptions::default());
         let sender = HostIx(self.plane.sender());
-        let sent = self
-            .world
-            .with(sender, |rider, now| rider.engine_mut().send(now, GROUP, payload, options));
+        let sent = self.world.with(sender, |rider, now| {
+            rider.ridden.engine_mut().send(now, GROUP, payload, options)
+        });
         sent.expect("the sender stays").map(|_| ())
     }
 }

@@ -11,7 +11,6 @@ use carom_sim::{Background, Fault, HostIx};
 
 use super::plane::Setting;
 use super::protocol::Protocol;
-use super::rider::Rider;
 use super::scene::Scene;
 use crate::ends::Ends;
 
@@ -43,7 +42,6 @@ pub(crate) enum Happens {
     Fail { receiver: usize },
 }
 
-/// Outcome of a [`StreamRun`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StreamOutcome {
     pub(crate) bins: Vec<Bin>,
@@ -73,7 +71,6 @@ pub(crate) struct Bin {
     pub(crate) by_repair: f64,
 }
 
-/// Totals at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     sent: u64,
@@ -82,11 +79,9 @@ struct Count {
     by_repair: u64,
 }
 
-/// Stream in progress.
 struct Streaming<'a> {
     run: &'a StreamRun,
     scene: Scene,
-    /// The receivers, by index.
     receivers: Vec<HostIx>,
     /// Number of messages that each living receiver has.
     got: BTreeMap<HostIx, u64>,
@@ -100,7 +95,6 @@ const AFTERWARDS: Duration = Duration::from_secs(1);
 const BACKGROUND_BYTES: usize = 1024;
 
 impl StreamRun {
-    /// Runs the stream. Returns `None` if it is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<StreamOutcome> {
         let mut scene = Scene::new(self.setting.plane(), self.protocol, false);
         scene.begin(ends)?;
@@ -112,7 +106,6 @@ impl StreamRun {
         streaming.go_on(ends)
     }
 
-    /// Estimates the number of datagrams that arrive at nodes.
     pub(crate) fn deliveries(&self) -> f64 {
         let rate = self.bits_per_second.unwrap_or(self.setting.bits_per_second) as f64;
         let packets = rate * self.length.as_secs_f64() / (8.0 * self.setting.payload_bytes as f64);
@@ -186,7 +179,6 @@ impl Streaming<'_> {
         });
     }
 
-    /// Returns the tree's link to a receiver.
     fn link_to(&self, receiver: usize) -> (Vertex, Vertex) {
         let to = Vertex(self.receivers[receiver].0);
         let above = self.scene.plane.tree.above(to).expect("all receivers are in the tree");
@@ -220,7 +212,8 @@ impl Streaming<'_> {
 
     fn count(&self) -> Count {
         let watched = self.scene.world.machine(self.receivers[self.run.watched]);
-        let (by_tree, by_repair) = watched.and_then(Rider::arrived).unwrap_or_default();
+        let (by_tree, by_repair) =
+            watched.and_then(|rider| rider.ridden.arrived()).unwrap_or_default();
         let received = self.got.values().sum::<u64>() as f64;
         let sent = self.scene.world.counters().sent.datagrams(Class::Data);
         Count { sent, received: received / self.got.len().max(1) as f64, by_tree, by_repair }

@@ -8,23 +8,20 @@ use carom_proto::{SeqNo, Time};
 
 use super::protocol::Protocol;
 
-/// Observations of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Observations by packet, in the order of sequence numbers.
-    packets: Vec<Seen>,
+    pub(super) packets: Vec<Seen>,
     /// Number of received datagrams that are neither messages nor repairs.
-    control: u64,
+    pub(super) control: u64,
 }
 
-/// Observations of one packet at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Time of the first arrival, by multicast or repair.
     pub(crate) first_at: Option<Time>,
     /// `true` if the multicast arrived.
     pub(crate) came: bool,
-    /// Number of repairs received.
     pub(crate) repairs: u32,
     /// Number of received requests for the packet, and of acknowledgments that list it as missing.
     pub(crate) requests: u32,
@@ -32,7 +29,6 @@ pub(crate) struct Seen {
     pub(crate) copies: u32,
 }
 
-/// Subject of a datagram.
 #[derive(Debug, PartialEq, Eq)]
 enum About {
     Message(SeqNo),
@@ -66,16 +62,6 @@ impl Tally {
         if let About::Repair(seqno) = about(protocol, datagram) {
             self.at(seqno).copies += 1;
         }
-    }
-
-    /// Returns the observations of all packets, in order, up to the last one observed.
-    pub(super) fn packets(&self) -> &[Seen] {
-        &self.packets
-    }
-
-    /// Returns the number of received datagrams that are neither messages nor repairs.
-    pub(super) fn control(&self) -> u64 {
-        self.control
     }
 
     fn at(&mut self, seqno: SeqNo) -> &mut Seen {

@@ -19,9 +19,7 @@ use crate::plan::Span;
 /// starts on its own host and joins as many groups. Departing nodes crash and leave in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Churn {
-    /// Share of the nodes that is replaced per minute.
     pub(crate) replaced_per_minute: f64,
-    /// Source of the view changes.
     pub(crate) views: Views,
 }
 
@@ -41,7 +39,6 @@ pub(crate) enum Views {
     Gossip,
 }
 
-/// Change of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Change {
     at: Time,
@@ -131,7 +128,6 @@ impl Plan {
         Self { stays: Rc::new(stays), changes }
     }
 
-    /// Returns the number of replaced nodes.
     pub(super) fn replaced(&self) -> u32 {
         self.changes.iter().filter(|change| change.what == What::Comes).count() as u32
     }
@@ -175,7 +171,6 @@ impl Plan {
 }
 
 impl<E: Engine> Changes<'_, E> {
-    /// Runs the world up to each change that is due by `to`, and applies it.
     pub(super) fn go_on(&mut self, world: &mut World<Member<E>>, ledger: &mut Ledger, to: Time) {
         while let Some(change) = self.next.filter(|change| change.at <= to) {
             world.run_until(change.at, &mut |happening| ledger.note(happening));
@@ -199,7 +194,7 @@ impl<E: Engine> Changes<'_, E> {
         if self.roster.is_none() {
             let seed = self.rng.next_u64();
             let gossip = Gossip::new(id, host.endpoint(), Config::default(), seed);
-            member = member.with_provider(Box::new(gossip));
+            member.provider = Some(Box::new(gossip));
         }
         world.spawn(host, id, member);
         for group in self.groups.of(number) {

@@ -42,7 +42,6 @@ struct Repaired {
 /// Outcome of the losses in one group, or in all groups.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GroupOutcome {
-    /// Number of packets that members should have received.
     pub(crate) expected: u64,
     /// Number of expected packets whose multicast did not arrive.
     pub(crate) lost: u64,
@@ -52,7 +51,6 @@ pub(crate) struct GroupOutcome {
     pub(crate) nak: Delays,
     /// Delays from the multicast to the detection of the loss, of the packets in `nak`.
     pub(crate) discovery: Delays,
-    /// Number of lost packets that did not arrive.
     pub(crate) missing: u64,
     /// Number of packets that were repaired while they were still in flight.
     pub(crate) overtaken: u64,
@@ -62,23 +60,19 @@ pub(crate) struct GroupOutcome {
 }
 
 impl Ledger {
-    /// Opens the account of what is sent from `counts` on and before `until`.
     pub(super) fn new(groups: Rc<Groups>, stays: Rc<Stays>, counts: Time, until: Time) -> Self {
         let tallies = vec![Tally::default(); groups.tags()];
         Self { groups, stays, counts, until, tallies, given_up: 0 }
     }
 
-    /// Returns the number of tags by which groups are separated.
     pub(super) fn tags(&self) -> usize {
         self.tallies.len()
     }
 
-    /// Returns the number of messages given up since the start of the measurement.
     pub(super) fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// Counts a message that `sender` sent in a group.
     pub(super) fn note_sent(&mut self, now: Time, group: u32, sender: u32) {
         if (self.counts..self.until).contains(&now) {
             let members = self.groups.members(group).iter();
@@ -87,7 +81,6 @@ impl Ledger {
         }
     }
 
-    /// Counts a report of a member.
     pub(super) fn note(&mut self, happening: Happening<Told>) {
         let Happening { at, host, event } = happening;
         match event {
@@ -118,7 +111,6 @@ impl Ledger {
         }
     }
 
-    /// Closes the account, and returns the outcome for each tag.
     pub(super) fn close(self) -> Vec<GroupOutcome> {
         self.tallies.into_iter().map(Tally::close).collect()
     }
@@ -152,7 +144,6 @@ fn key(host: HostIx, id: PacketId) -> (HostIx, [u64; 3]) {
 }
 
 impl GroupOutcome {
-    /// Returns the share of lost packets that were recovered from repairs.
     pub(crate) fn recovered_share(&self) -> f64 {
         self.fec.len() as f64 / self.lost as f64
     }
@@ -164,7 +155,6 @@ impl GroupOutcome {
         (share * (1.0 - share) / self.lost as f64).sqrt()
     }
 
-    /// Returns the share of expected packets that were delivered.
     pub(crate) fn delivered_share(&self) -> f64 {
         (self.expected - self.missing) as f64 / self.expected as f64
     }

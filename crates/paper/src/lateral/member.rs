@@ -5,34 +5,29 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
 use carom_proto::lateral::packet::Packet;
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::{
-    Endpoint, Engine, Event, GroupId, GroupSettings, How, JoinError, Message, PacketId, SendError,
-    SendOptions, SeqNo, Time, Transmit, Wakeup,
+    Endpoint, Engine, Event, GroupId, GroupSettings, How, JoinError, Message, PacketId, Time,
+    Transmit, Wakeup,
 };
 use carom_sim::{Command, GroupMember, Machine};
 
 /// Engine, with the observations of its node.
 pub(crate) struct Member<E> {
-    engine: E,
-    provider: Option<Box<dyn Membership>>,
+    pub(super) engine: E,
+    pub(super) provider: Option<Box<dyn Membership>>,
     told: VecDeque<Told>,
     /// Numbers of data packets and of repairs that arrived, by tag. A repair is divided among the
     /// groups of its packets.
     arrived: Vec<(f64, f64)>,
 }
 
-/// Report of a member.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Told {
-    /// A message was delivered.
     Delivered {
-        /// Id of the packet.
         id: PacketId,
-        /// Kind of delivery.
         how: How,
         /// Time since the multicast of the packet.
         age: Duration,
@@ -52,31 +47,10 @@ impl<E: Engine> Member<E> {
         Self { engine, provider: None, told: VecDeque::new(), arrived }
     }
 
-    /// Adds a membership provider.
-    pub(crate) fn with_provider(self, provider: Box<dyn Membership>) -> Self {
-        Self { provider: Some(provider), ..self }
-    }
-
-    /// Returns the engine.
-    pub(crate) fn engine(&self) -> &E {
-        &self.engine
-    }
-
     /// Returns the numbers of data packets and of repairs with this tag that arrived. A repair is
     /// divided among the groups of its packets. Both are zero if arrivals are not counted by group.
     pub(crate) fn arrived_of(&self, tag: usize) -> (f64, f64) {
         self.arrived.get(tag).copied().unwrap_or_default()
-    }
-
-    /// Multicasts a message.
-    pub(crate) fn send(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<SeqNo, SendError> {
-        self.engine.send(now, group, payload, options)
     }
 
     /// Leaves `groups`, and shuts down the provider.
@@ -132,7 +106,6 @@ impl<E: Engine> Member<E> {
 }
 
 impl<E: Engine> GroupMember for Member<E> {
-    /// Joins `group` with the engine and with the provider.
     fn join_group(
         &mut self,
         now: Time,

@@ -17,7 +17,6 @@ pub(crate) enum Membership {
     Random { groups_per_node: u32, mean_size: u32, rate: RateOfFire },
 }
 
-/// Groups with their members.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
     members: Vec<Vec<u32>>,
@@ -28,7 +27,6 @@ pub(crate) struct Groups {
 }
 
 impl Membership {
-    /// Returns the number of nodes on `hosts` hosts.
     pub(crate) fn nodes(&self, hosts: u32) -> u32 {
         match self {
             Self::OneGroup { size, .. } => *size,
@@ -45,7 +43,6 @@ impl Membership {
         }
     }
 
-    /// Draws the members among `hosts`.
     pub(crate) fn draw(&self, hosts: u32, rng: &mut Rng) -> Groups {
         let mut all: Vec<u32> = (0..hosts).collect();
         match *self {
@@ -105,17 +102,14 @@ impl Groups {
         host
     }
 
-    /// Returns the members of a group.
     pub(crate) fn members(&self, group: u32) -> &[u32] {
         &self.members[group as usize]
     }
 
-    /// Returns the number of groups.
     pub(crate) fn count(&self) -> u32 {
         self.members.len() as u32
     }
 
-    /// Returns the groups of a host.
     pub(crate) fn of(&self, host: u32) -> &[u32] {
         &self.of[host as usize]
     }
@@ -126,7 +120,6 @@ impl Groups {
         (0..self.of.len() as u32).filter(takes_part)
     }
 
-    /// Returns the rate-of-fire of `host` in a group.
     pub(crate) fn rate(&self, group: u32, host: u32) -> RateOfFire {
         let place = self.members(group).binary_search(&host).unwrap_or(0);
         self.odd.filter(|_| place % 2 == 1).unwrap_or(self.rates[group as usize])
@@ -137,12 +130,10 @@ impl Groups {
         self.has_tags
     }
 
-    /// Returns the number of tags by which the outcome is separated.
     pub(crate) fn tags(&self) -> usize {
         if self.has_tags { self.members.len() } else { 1 }
     }
 
-    /// Returns the tag of a group.
     pub(crate) fn tag(&self, group: u32) -> usize {
         if self.has_tags { group as usize } else { 0 }
     }
@@ -172,12 +163,10 @@ impl fmt::Display for Membership {
     }
 }
 
-/// Returns the id of the node on a host.
 pub(crate) fn node_id(host: u32) -> NodeId {
     NodeId(u64::from(host) + 1)
 }
 
-/// Returns the id of the group with a number.
 pub(crate) fn group_id(group: u32) -> GroupId {
     GroupId(group + 1)
 }

@@ -25,39 +25,29 @@ use crate::network::Wiring;
 /// Run of the lateral engine. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LateralRun {
-    /// Network between the nodes.
     pub(crate) wiring: Wiring,
-    /// Groups of each node.
     pub(crate) membership: Membership,
     /// Replacement of nodes during the run, if there is any.
     pub(crate) churn: Option<Churn>,
     /// Interval between two messages of a node. Each is sent to one of its groups at random.
     pub(crate) interval: Duration,
-    /// Size of a message, in bytes.
     pub(crate) payload_bytes: usize,
     /// Loss of each host on receipt, of data and repairs alike.
     pub(crate) loss: Loss,
-    /// Number of interleaved copies of each repair bin.
     pub(crate) stagger: u8,
     /// Number of nodes in a partial view, including the node itself. `None` is the full view.
     pub(crate) view: Option<u32>,
-    /// `true` if packets that repairs do not recover are requested by NAK.
     pub(crate) nak: bool,
-    /// Other settings of the engine.
     pub(crate) variant: Variant,
-    /// Length of the run.
     pub(crate) length: Length,
-    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length {
     /// Mean number of packets that a node receives before the measurement. Bins that start alike
     /// have diverged by then.
     pub(crate) warm_up_packets: u32,
-    /// Approximate number of losses to count.
     pub(crate) losses: u32,
     /// Time for which sending continues after the measured interval, so that the last losses can be
     /// repaired. With churn, a node that departs within this time after a send does not count for
@@ -65,11 +55,9 @@ pub(crate) struct Length {
     pub(crate) tail: Duration,
 }
 
-/// Settings of an engine beyond those of [`LateralRun`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Variant {
-    /// Settings of the papers.
     Papers,
     /// Settings of the papers without pending repairs: a repair is used on arrival or never.
     NothingPending,
@@ -77,22 +65,17 @@ pub(crate) enum Variant {
     Carom,
 }
 
-/// Outcome of a [`LateralRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LateralOutcome {
     /// Losses by [`Groups::tag`]: of all groups together, or of each of two.
     pub(crate) groups: Vec<GroupOutcome>,
-    /// Repairs as a share of the data packets and repairs that arrived.
     pub(crate) overhead: f64,
-    /// Number of XORs per data packet added to bins.
     pub(crate) xors_per_packet: f64,
     /// Mean number of repair bins of a node.
     pub(crate) bins: f64,
-    /// Number of nodes that departed and were replaced.
     pub(crate) replaced: u32,
     /// Number of repairs sent, and of those sent to departed nodes.
     pub(crate) repairs_sent: (u64, u64),
-    /// Number of packets that nodes reported as lost.
     pub(crate) reported_lost: u64,
 }
 
@@ -115,7 +98,6 @@ impl LateralRun {
         }
     }
 
-    /// Runs the engines. Returns `None` if the run is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<LateralOutcome> {
         let config = self.config();
         let make = |id, seed| Lateral::new(id, config.clone(), seed);
@@ -196,7 +178,6 @@ impl LateralRun {
         }
     }
 
-    /// Creates a world without nodes.
     fn world<E: Engine>(&self, groups: &Groups, rng: &mut Rng) -> World<Member<E>> {
         let hosts = groups.hosts().max().map_or(0, |last| last + 1);
         World::new(WorldConfig {
@@ -249,7 +230,6 @@ fn when_nodes_come_and_go(base: Config) -> Config {
     Config { stream_start: StreamStart::AskSender, buffer_age, give_up_after, ..base }
 }
 
-/// Completed run.
 pub(super) struct Driven<E: Engine, W> {
     world: World<Member<E>>,
     pub(super) ledger: Ledger,
@@ -272,7 +252,7 @@ fn outcome(driven: Driven<Lateral, Work>) -> LateralOutcome {
             *total = (total.0 + data, total.1 + repairs);
         }
     }
-    let bins: usize = members.iter().map(|member| member.engine().bins_and_missing().0).sum();
+    let bins: usize = members.iter().map(|member| member.engine.bins_and_missing().0).sum();
     let reported_lost = ledger.given_up();
     let mut groups = ledger.close();
     for (group, (data, repairs)) in groups.iter_mut().zip(shares) {
@@ -321,7 +301,6 @@ impl fmt::Display for LateralRun {
     }
 }
 
-/// Counters at one time.
 struct Work {
     arrived: PerClass,
     sent: PerClass,
@@ -334,7 +313,7 @@ struct Work {
 impl Work {
     fn of(world: &World<Member<Lateral>>) -> Self {
         let binned = |host| {
-            let counters = world.machine(host)?.engine().counters();
+            let counters = world.machine(host)?.engine.counters();
             Some((counters.xors, counters.packets_binned))
         };
         let counters = world.counters();

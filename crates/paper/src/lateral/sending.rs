@@ -28,7 +28,6 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    /// Draws the phases of all nodes.
     pub(super) fn new(
         interval: Duration,
         payload_bytes: usize,
@@ -88,7 +87,7 @@ impl Sending {
         let group = own[self.rng.below(own.len())];
         let payload = self.payload.clone();
         let sent = world.with(HostIx(host), |member, now| {
-            member.send(now, group_id(group), payload, SendOptions::default())
+            member.engine.send(now, group_id(group), payload, SendOptions::default())
         });
         sent.expect("every host has a machine")
             .expect("nobody is held back, and the size is right");

@@ -19,11 +19,9 @@ use crate::ends::Ends;
 pub(crate) struct SrmRun {
     /// Setting. Fields that are specific to the lateral engine have no effect.
     pub(crate) run: LateralRun,
-    /// Configuration of SRM.
     pub(crate) preset: Preset,
 }
 
-/// Configuration of SRM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Preset {
@@ -33,7 +31,6 @@ pub(crate) enum Preset {
     Datacenter,
 }
 
-/// Outcome of an [`SrmRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SrmOutcome {
     /// Number of packets whose multicast did not arrive.
@@ -49,7 +46,6 @@ pub(crate) struct SrmOutcome {
 }
 
 impl Preset {
-    /// Returns the configuration, for members that are present from the start.
     fn config(self) -> Config {
         let config = match self {
             Self::WideArea => Config::wide_area(),
@@ -60,7 +56,6 @@ impl Preset {
 }
 
 impl SrmRun {
-    /// Runs the engines. Returns `None` if the run is ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<SrmOutcome> {
         let config = self.preset.config();
         let make = |id, seed| Srm::new(id, config.clone(), seed);

@@ -12,7 +12,6 @@ pub(super) struct Stays {
     grace: Duration,
 }
 
-/// Time from the start of a node to its departure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stay {
     pub(super) from: Time,
@@ -26,12 +25,10 @@ impl Stays {
         Self { stays, grace }
     }
 
-    /// Returns the stays of nodes that are always present.
     pub(super) fn for_ever() -> Self {
         Self { stays: Vec::new(), grace: Duration::ZERO }
     }
 
-    /// Returns `true` if the node on `host` is present.
     pub(super) fn is_there(&self, host: u32, at: Time) -> bool {
         self.stays.get(host as usize).is_none_or(|stay| (stay.from..stay.until).contains(&at))
     }
@@ -43,5 +40,4 @@ impl Stays {
     }
 }
 
-/// Start time of a world.
 pub(super) const BEGINNING: Time = Time(1_000_000_000);

@@ -16,18 +16,14 @@ pub(crate) struct PingPongRun {
     pub(crate) setting: Setting,
     pub(crate) qos: Qos,
     pub(crate) message_bytes: usize,
-    /// Number of exchanges before the measurement.
     pub(crate) warm_up: u32,
-    /// Number of exchanges in the measurement.
     pub(crate) exchanges: u32,
 }
 
-/// Outcome of a [`PingPongRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PingPongOutcome {
     /// Mean latency, from the sending application to the one that is to answer.
     pub(crate) mean: Duration,
-    /// Longest latency.
     pub(crate) longest: Duration,
     pub(crate) counts: Counts,
 }
@@ -38,7 +34,6 @@ pub(crate) const LEAST_BYTES: usize = size_of::<u32>();
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl PingPongRun {
-    /// Runs the exchanges. Returns `None` if they are ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<PingPongOutcome> {
         let mut ring = self.setting.ring(ends)?;
         let mut holder = 0;
@@ -56,12 +51,10 @@ impl PingPongRun {
         Some(PingPongOutcome { mean, longest, counts: ring.counts().since(before) })
     }
 
-    /// Estimates the number of datagrams that arrive at members.
     pub(crate) fn deliveries(&self) -> f64 {
         4.0 * f64::from(self.setting.members * (self.warm_up + self.exchanges))
     }
 
-    /// Sends the message from `holder` to another member, and returns that member.
     fn pass(&self, ring: &mut Ring, holder: u32, number: u32, ends: Ends<'_>) -> Option<u32> {
         let step = 1 + ring.rng.below(ring.members as usize - 1) as u32;
         let next = (holder + step) % ring.members;

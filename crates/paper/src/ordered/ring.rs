@@ -11,21 +11,16 @@ use carom_sim::{Command, Ethernet, Happening, HostIx, Topology, World, WorldConf
 
 use crate::ends::Ends;
 
-/// Members of a ring, and the network between them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     pub(crate) ethernet: Ethernet,
     /// Time that a host spends on each datagram that it receives.
     pub(crate) cpu_per_datagram: Duration,
-    /// Configuration of the engines.
     pub(crate) config: Config,
-    /// Number of members, each on its own host.
     pub(crate) members: u32,
-    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 
-/// Ring in a simulated world.
 pub(super) struct Ring {
     pub(super) world: World<Box<Rmp>>,
     pub(super) members: u32,
@@ -34,14 +29,12 @@ pub(super) struct Ring {
     patience: u32,
 }
 
-/// Message delivered to a member.
 pub(super) struct Received {
     pub(super) at: Time,
     pub(super) member: u32,
     pub(super) message: Message,
 }
 
-/// Counters summed over all members.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     /// Number of data packets, without retransmissions.
@@ -61,13 +54,10 @@ pub(crate) struct Counts {
 }
 
 const GROUP: GroupId = GroupId(0x0723);
-/// Time limit for a member to join the ring.
 const JOINING: Duration = Duration::from_secs(30);
-/// Number of steps between two checks of whether the run is to end.
 const STEPS: u32 = 10_000;
 
 impl Setting {
-    /// Forms a ring of all members. Returns `None` if the run is ended early.
     pub(super) fn ring(&self, ends: Ends<'_>) -> Option<Ring> {
         let mut rng = Rng::new(self.seed);
         let topology = Topology::ethernet(self.members, self.ethernet);
@@ -112,7 +102,6 @@ impl Ring {
         self.world.machine(HostIx(member))?.view(GROUP)
     }
 
-    /// Processes the next event of the world. Returns `None` if the run is ended early.
     pub(super) fn step(&mut self, ends: Ends<'_>) -> Option<()> {
         self.patience -= 1;
         if self.patience == 0 {
@@ -125,7 +114,6 @@ impl Ring {
         Some(())
     }
 
-    /// Makes a member send a message.
     pub(super) fn send(&mut self, member: u32, qos: Qos, payload: Bytes) {
         let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
         let sent = self.world.with(HostIx(member), |it, now| it.send(now, GROUP, payload, options));
@@ -161,7 +149,6 @@ impl Ring {
 }
 
 impl Counts {
-    /// Returns the difference from `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             data: self.data - before.data,

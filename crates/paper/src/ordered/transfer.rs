@@ -13,26 +13,21 @@ use crate::ends::Ends;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferRun {
     pub(crate) setting: Setting,
-    /// Number of members that send a file each.
     pub(crate) sources: u32,
     /// `true` if the sources are not counted as destinations. They are members nevertheless.
     pub(crate) apart: bool,
     pub(crate) file_bytes: usize,
     /// Size of the messages that a file is split into, in bytes.
     pub(crate) message_bytes: usize,
-    /// Number of transfers that are counted.
     pub(crate) repeats: u32,
 }
 
-/// Outcome of a [`TransferRun`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferOutcome {
-    /// Number of destinations.
     pub(crate) destinations: u32,
     /// Rate at which each destination receives all files together, in bytes per second, for each
     /// repeat. It is NaN if a transfer takes too long.
     pub(crate) rates: Vec<f64>,
-    /// Counters of all repeats.
     pub(crate) counts: Counts,
 }
 
@@ -40,7 +35,6 @@ pub(crate) struct TransferOutcome {
 const MOST_TIMES: u32 = 20;
 
 impl TransferRun {
-    /// Runs the transfers. Returns `None` if they are ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<TransferOutcome> {
         let mut ring = self.setting.ring(ends)?;
         self.send_files(&mut ring, ends)?;
@@ -55,7 +49,6 @@ impl TransferRun {
         Some(TransferOutcome { destinations: self.destinations(), rates, counts })
     }
 
-    /// Estimates the number of datagrams that arrive at members.
     pub(crate) fn deliveries(&self) -> f64 {
         let datagrams = self.file_bytes as f64 * f64::from(self.sources) / 1400.0;
         datagrams * f64::from(self.setting.members * (1 + self.repeats))
@@ -98,7 +91,6 @@ impl TransferRun {
 }
 
 impl TransferOutcome {
-    /// Returns the mean rate of the repeats, in bytes per second.
     pub(crate) fn rate(&self) -> f64 {
         self.rates.iter().sum::<f64>() / self.rates.len() as f64
     }
