@@ -6,8 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use carom_paper::plan::PlanError;
-use carom_paper::{Options, Progress, Relation, Report, Suite, SuiteError, Watch, html};
+use carom_paper::{Options, PlanError, Progress, Relation, Report, Suite, SuiteError, Watch, html};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output};
 use comfy_table::{Table, presets};
@@ -47,10 +46,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs `carom-lab paper`.
-///
-/// # Errors
-/// Fails if an experiment or a plan is unknown, or a file cannot be read or written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if args.list {
         return list(&Suite::all(), args.json);
@@ -148,7 +143,6 @@ fn make_folder(out: &Path) -> Result<(), CliError> {
     fs::create_dir_all(out).map_err(|error| not_written(out, &error))
 }
 
-/// Writes the files of each experiment, and one page with all of them.
 fn write(out: &Path, reports: &[Report]) -> Result<(), CliError> {
     let put = |name: String, text: &str| {
         let file = out.join(name);
@@ -206,7 +200,7 @@ fn for_people(reports: &[Report], asked_for: usize, out: &Path) -> String {
 /// Formats a measurement, such as `98.3 % (margin 1.3)`.
 fn figures(relation: &Relation) -> String {
     let Relation { measured, margin, unit, .. } = relation;
-    let number = |value: f64| carom_paper::Cell::Number((value * 1e4).round() / 1e4).text();
+    let number = |value: f64| carom_paper::significant((value * 1e4).round() / 1e4);
     format!("{} {unit} (margin {})", number(*measured), number(*margin))
 }
 

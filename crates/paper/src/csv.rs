@@ -2,7 +2,6 @@
 
 use crate::table::Table;
 
-/// Returns the table as CSV, with the column names in the first line.
 pub(crate) fn write(table: &Table) -> String {
     let mut out = line(table.columns.iter().map(|column| (*column).to_owned()));
     for row in &table.rows {
@@ -26,11 +25,15 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Rows;
 
     #[test]
     fn a_table_has_a_line_for_its_columns_and_one_for_each_row() {
-        let mut table = Table::new(&["d", "recovered_percent", "loss"]);
-        table.push(vec![2_u64.into(), 98.5.into(), "burst, \"10\"".into()]);
+        let table = Rows(&[(2_u64, 98.5, "burst, \"10\"")]).table(&[
+            ("d", |row| row.0.into()),
+            ("recovered_percent", |row| row.1.into()),
+            ("loss", |row| row.2.into()),
+        ]);
         assert_eq!(write(&table), "d,recovered_percent,loss\n2,98.5,\"burst, \"\"10\"\"\"\n");
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 pub(crate) struct Delays(Vec<u64>);
 
 impl Delays {
-    /// Sorts the delays.
     pub(crate) fn new(delays: impl Iterator<Item = Duration>) -> Self {
         let mut nanos: Vec<u64> = delays.map(|delay| delay.as_nanos() as u64).collect();
         nanos.sort_unstable();
@@ -29,6 +28,17 @@ impl Delays {
         let last = self.0.len().saturating_sub(1);
         let place = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
         self.0.get(place).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
+    }
+
+    /// Returns a histogram: the start of each bar in milliseconds, and the share of `total` in it,
+    /// in percent.
+    pub(crate) fn bars(&self, bar_ms: f64, total: u64) -> impl Iterator<Item = (f64, f64)> {
+        let bars = (self.quantile_ms(1.0) / bar_ms).ceil().max(0.0) as usize;
+        (0..bars).map(move |bar| {
+            let (from, to) = (bar as f64 * bar_ms, (bar + 1) as f64 * bar_ms);
+            let count = self.up_to_ms(to) - self.up_to_ms(from);
+            (from, 100.0 * count as f64 / total as f64)
+        })
     }
 
     /// Returns the number of delays of at most `ms` milliseconds.

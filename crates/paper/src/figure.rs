@@ -1,67 +1,50 @@
 //! Figures as data: axes and series, independent of the drawing backend.
 
-/// Figure of an experiment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Name of the figure, unique in the experiment. Plans assign the paper's points to it by name.
-    pub name: &'static str,
-    /// Title.
-    pub title: String,
-    /// Horizontal axis.
-    pub x: Axis,
-    /// Vertical axis.
-    pub y: Axis,
-    /// Series, in drawing order.
-    pub series: Vec<Series>,
+    pub(crate) name: &'static str,
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) series: Vec<Series>,
 }
 
-/// Axis of a figure.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Axis {
+pub(crate) struct Axis {
     /// Measured quantity, with its unit.
-    pub label: String,
-    /// Scale.
-    pub scale: Scale,
+    pub(crate) label: String,
+    pub(crate) scale: Scale,
     /// Ends of the axis, or `None` to fit the points.
-    pub range: Option<(f64, f64)>,
+    pub(crate) range: Option<(f64, f64)>,
 }
 
-/// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scale {
-    /// Linear.
+pub(crate) enum Scale {
     Linear,
-    /// Logarithmic, with this base.
     Log(f64),
 }
 
 /// Points that are drawn alike, with one entry in the legend.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
-    /// Text in the legend.
-    pub label: String,
-    /// Origin of the points.
-    pub kind: Kind,
-    /// Drawing style.
-    pub shape: Shape,
+pub(crate) struct Series {
+    pub(crate) label: String,
+    pub(crate) kind: Kind,
+    pub(crate) shape: Shape,
     /// The points (x, y), in the order in which they are joined.
-    pub points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Origin of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Measured by Carom.
+pub(crate) enum Kind {
     Ours,
-    /// Reported by the paper.
     Papers,
     /// Computed by an analysis.
     Bound,
 }
 
-/// Drawing style of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// Joined by lines, with a marker at each point.
     Line,
     /// Joined by lines without markers, for curves of many points.
@@ -72,32 +55,28 @@ pub enum Shape {
 
 impl Axis {
     /// Returns a linear axis that fits its points.
-    pub fn linear(label: &str) -> Self {
+    pub(crate) fn linear(label: &str) -> Self {
         Self { label: label.to_owned(), scale: Scale::Linear, range: None }
     }
 
-    /// Returns a logarithmic axis with this base.
-    pub fn log(label: &str, base: f64) -> Self {
+    pub(crate) fn log(label: &str, base: f64) -> Self {
         Self { label: label.to_owned(), scale: Scale::Log(base), range: None }
     }
 
-    /// Sets the ends of the axis.
     #[must_use]
-    pub fn spanning(mut self, first: f64, last: f64) -> Self {
+    pub(crate) fn spanning(mut self, first: f64, last: f64) -> Self {
         self.range = Some((first, last));
         self
     }
 }
 
 impl Figure {
-    /// Returns a figure without series.
-    pub fn new(name: &'static str, title: impl Into<String>, x: Axis, y: Axis) -> Self {
+    pub(crate) fn new(name: &'static str, title: impl Into<String>, x: Axis, y: Axis) -> Self {
         Self { name, title: title.into(), x, y, series: Vec::new() }
     }
 
-    /// Adds a series.
     #[must_use]
-    pub fn with(
+    pub(crate) fn with(
         mut self,
         label: impl Into<String>,
         kind: Kind,
@@ -110,7 +89,7 @@ impl Figure {
 
     /// Adds a line of points measured by Carom.
     #[must_use]
-    pub fn ours(self, label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+    pub(crate) fn ours(self, label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         self.with(label, Kind::Ours, Shape::Line, points)
     }
 }

@@ -156,7 +156,6 @@ fn verdict(report: &Report) -> &'static str {
     }
 }
 
-/// Returns the margin relative to the limit, to find the smallest one.
 fn share(relation: &Relation) -> f64 {
     relation.margin / relation.limit.abs().max(f64::MIN_POSITIVE)
 }
@@ -196,6 +195,7 @@ mod tests {
     use crate::plan::{Heading, Reported, RunScale};
     use crate::relation::Better;
     use crate::report::Findings;
+    use crate::table::Rows;
 
     fn report(relations: Vec<Relation>) -> Report {
         let heading = Heading {
@@ -211,8 +211,7 @@ mod tests {
             }],
         };
         let figure = Figure::new("recovered", "Recovered", Axis::log("d", 2.0), Axis::linear("%"));
-        let mut table = Table::new(&["d"]);
-        table.push(vec![2_u64.into()]);
+        let table = Rows(&[2_u64]).table(&[("d", |d| (*d).into())]);
         let better = Better::if_higher("recovered", 98.5, 97.5, "%").into_iter().collect();
         let figures = vec![figure.ours("ours", vec![(2.0, 98.5)])];
         let findings = Findings { table, figures, relations, better, ..Findings::default() };

@@ -12,9 +12,8 @@ use serde::de::DeserializeOwned;
 /// Plan file. `S` is the type of the settings that are specific to the experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan<S> {
-    /// Name of the experiment.
-    pub experiment: String,
+pub(crate) struct Plan<S> {
+    pub(crate) experiment: String,
     title: String,
     source: String,
     reports: String,
@@ -22,8 +21,7 @@ pub struct Plan<S> {
     differs: Vec<String>,
     #[serde(default)]
     reported: Vec<Reported>,
-    /// Settings that are specific to the experiment.
-    pub setup: S,
+    pub(crate) setup: S,
 }
 
 /// Part of a plan that all experiments have.
@@ -84,14 +82,13 @@ impl<S: DeserializeOwned> Plan<S> {
     ///
     /// # Errors
     /// Returns the first error, with its line.
-    pub fn read(file: &str, text: &str) -> Result<Self, PlanError> {
+    pub(crate) fn read(file: &str, text: &str) -> Result<Self, PlanError> {
         toml::from_str(text).map_err(|error| refused(file, text, &error))
     }
 }
 
 impl<S> Plan<S> {
-    /// Splits the plan into the common part and the specific settings.
-    pub fn split(self) -> (Heading, S) {
+    pub(crate) fn split(self) -> (Heading, S) {
         let Self { experiment, title, source, reports, differs, reported, setup } = self;
         (Heading { experiment, title, source, reports, differs, reported }, setup)
     }
@@ -128,14 +125,13 @@ fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
 /// Value for full runs, and one for `--quick`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scaled<T> {
+pub(crate) struct Scaled<T> {
     full: T,
     quick: T,
 }
 
 impl<T> Scaled<T> {
-    /// Returns the value for full or for quick runs.
-    pub fn at(&self, quick: bool) -> &T {
+    pub(crate) fn at(&self, quick: bool) -> &T {
         if quick { &self.quick } else { &self.full }
     }
 }
@@ -143,22 +139,22 @@ impl<T> Scaled<T> {
 /// Duration, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Span(#[doc = "The time."] pub Duration);
+pub(crate) struct Span(pub(crate) Duration);
 
 /// Share, written as `1%` or `0.01`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Share(#[doc = "The share, 0 to 1."] pub f64);
+pub(crate) struct Share(pub(crate) f64);
 
 /// Number of bytes, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Size(#[doc = "The bytes."] pub usize);
+pub(crate) struct Size(pub(crate) usize);
 
 /// Rate-of-fire, written as `8,5`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Fire(#[doc = "The rate-of-fire."] pub RateOfFire);
+pub(crate) struct Fire(pub(crate) RateOfFire);
 
 impl TryFrom<String> for Span {
     type Error = units::UnitError;
@@ -195,9 +191,7 @@ impl TryFrom<String> for Fire {
 /// Length and seed of the runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunScale {
-    /// `true` for the plans' short runs.
     pub(crate) quick: bool,
-    /// Seed of all randomness.
     pub(crate) seed: u64,
 }
 

@@ -36,8 +36,7 @@ pub enum Sense {
 }
 
 impl Relation {
-    /// Returns the relation that `measured` is at least `limit`.
-    pub fn at_least(
+    pub(crate) fn at_least(
         claim: impl Into<String>,
         measured: f64,
         limit: f64,
@@ -46,8 +45,7 @@ impl Relation {
         Self::new(claim.into(), measured, Sense::AtLeast, limit, unit)
     }
 
-    /// Returns the relation that `measured` is at most `limit`.
-    pub fn at_most(
+    pub(crate) fn at_most(
         claim: impl Into<String>,
         measured: f64,
         limit: f64,
@@ -58,14 +56,14 @@ impl Relation {
 
     /// Sets the note, with the setting of the worst case or an explanation.
     #[must_use]
-    pub fn noted(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
     /// Sets the note to the reason why the relation does not hold, if it does not.
     #[must_use]
-    pub fn because(self, why_not: &str) -> Self {
+    pub(crate) fn because(self, why_not: &str) -> Self {
         if self.holds { self } else { self.noted(why_not) }
     }
 
@@ -97,22 +95,29 @@ pub(crate) fn greatest_last(a: &f64, b: &f64) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b))
 }
 
+/// Returns the value that [`least_first`] orders first, and its setting. NaN if there are none.
+pub(crate) fn lowest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) -> (f64, S) {
+    let values = values.into_iter();
+    values.min_by(|a, b| least_first(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))
+}
+
+/// Returns the value that [`greatest_last`] orders last, and its setting. NaN if there are none.
+pub(crate) fn highest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) -> (f64, S) {
+    let values = values.into_iter();
+    values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))
+}
+
 /// Comparison in which Carom's value is better than the paper's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Better {
-    /// Compared quantity.
-    pub what: String,
-    /// Carom's value.
-    pub ours: f64,
-    /// Value of the paper.
-    pub papers: f64,
-    /// Unit of both values.
-    pub unit: &'static str,
+pub(crate) struct Better {
+    pub(crate) what: String,
+    pub(crate) ours: f64,
+    pub(crate) papers: f64,
+    pub(crate) unit: &'static str,
 }
 
 impl Better {
-    /// Returns the comparison if Carom's value is lower.
-    pub fn if_lower(
+    pub(crate) fn if_lower(
         what: impl Into<String>,
         ours: f64,
         papers: f64,
@@ -121,8 +126,7 @@ impl Better {
         (ours < papers).then(|| Self { what: what.into(), ours, papers, unit })
     }
 
-    /// Returns the comparison if Carom's value is higher.
-    pub fn if_higher(
+    pub(crate) fn if_higher(
         what: impl Into<String>,
         ours: f64,
         papers: f64,

@@ -11,25 +11,20 @@ use crate::{csv, json, svg};
 pub struct Report {
     /// Common part of the plan.
     pub heading: Heading,
-    /// `true` if the runs are the short ones of `--quick`.
-    pub quick: bool,
-    /// Seed of the runs.
-    pub seed: u64,
+    pub(crate) quick: bool,
+    pub(crate) seed: u64,
     /// Points. They are the same for the same seed, plan and version.
-    pub table: Table,
+    pub(crate) table: Table,
     /// Values measured on this machine's processor, if there are any. They differ from run to run.
-    pub measured: Option<Table>,
-    /// Figures, including the paper's points.
-    pub figures: Vec<Figure>,
+    pub(crate) measured: Option<Table>,
+    pub(crate) figures: Vec<Figure>,
     /// Relations that must hold. Empty if the experiment only shows a figure.
     pub relations: Vec<Relation>,
-    /// Comparisons in which Carom's value is better than the paper's.
-    pub better: Vec<Better>,
+    pub(crate) better: Vec<Better>,
     /// Notes for the reader, of one or two sentences each.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
-/// Evaluation of the outcomes of an experiment.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) table: Table,
@@ -41,7 +36,6 @@ pub(crate) struct Findings {
 }
 
 impl Report {
-    /// Creates a report, and adds the paper's points to the figures.
     pub(crate) fn new(heading: Heading, scale: RunScale, findings: Findings) -> Self {
         let RunScale { quick, seed } = scale;
         let Findings { table, measured, mut figures, relations, better, notes } = findings;

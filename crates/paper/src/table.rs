@@ -1,38 +1,32 @@
 //! Points of an experiment, as rows of named columns.
 
-/// Rows of named columns.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
+pub(crate) struct Table {
     /// Names of the columns, which end with the unit.
-    pub columns: Vec<&'static str>,
+    pub(crate) columns: Vec<&'static str>,
     /// Rows, each with one cell per column.
-    pub rows: Vec<Vec<Cell>>,
+    pub(crate) rows: Vec<Vec<Cell>>,
 }
 
-/// Value in a table.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cell {
-    /// Integer.
+pub(crate) enum Cell {
     Count(u64),
     /// Number. It is written as an empty text if it is not finite.
     Number(f64),
-    /// Word.
     Word(String),
 }
 
-impl Table {
-    /// Returns a table without rows.
-    pub fn new(columns: &[&'static str]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
-    }
+/// Column of the points `P`: its name, which ends with the unit, and the value of a point.
+pub(crate) type Column<P> = (&'static str, fn(&P) -> Cell);
 
-    /// Adds a row.
-    ///
-    /// # Panics
-    /// Panics if the row does not have one cell per column.
-    pub fn push(&mut self, row: Vec<Cell>) {
-        assert_eq!(row.len(), self.columns.len(), "a row has a cell for every column");
-        self.rows.push(row);
+/// Points of which each is a row of a table.
+pub(crate) struct Rows<'a, P>(pub(crate) &'a [P]);
+
+impl<P> Rows<'_, P> {
+    pub(crate) fn table(&self, columns: &[Column<P>]) -> Table {
+        let row = |point| columns.iter().map(|(_, value)| value(point)).collect();
+        let names = columns.iter().map(|(name, _)| *name);
+        Table { columns: names.collect(), rows: self.0.iter().map(row).collect() }
     }
 }
 
@@ -42,9 +36,21 @@ impl From<u64> for Cell {
     }
 }
 
+impl From<u32> for Cell {
+    fn from(count: u32) -> Self {
+        Self::Count(count.into())
+    }
+}
+
 impl From<f64> for Cell {
     fn from(number: f64) -> Self {
         Self::Number(number)
+    }
+}
+
+impl From<String> for Cell {
+    fn from(word: String) -> Self {
+        Self::Word(word)
     }
 }
 
@@ -56,7 +62,7 @@ impl From<&str> for Cell {
 
 impl Cell {
     /// Returns the value as text. Numbers have six significant digits, the same on every machine.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Self::Count(count) => count.to_string(),
             Self::Number(number) => significant(*number),
@@ -67,7 +73,7 @@ impl Cell {
 
 /// Formats a number with six significant digits and no trailing zeros. Returns an empty string if
 /// it is not finite.
-pub(crate) fn significant(number: f64) -> String {
+pub fn significant(number: f64) -> String {
     if !number.is_finite() {
         return String::new();
     }

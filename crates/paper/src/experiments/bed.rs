@@ -10,12 +10,10 @@ use crate::lateral::{LateralRun, Length, Membership};
 use crate::network::Wiring;
 use crate::plan::{RunScale, Scaled, Share, Span};
 
-/// Settings that most runs of a plan share.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bed {
     pub(crate) network: Wiring,
-    /// Interval between two messages of a node.
     pub(crate) interval: Span,
     pub(crate) payload_bytes: usize,
     /// Share of the datagrams that each host loses on receipt.
@@ -29,7 +27,6 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Returns a run with these groups.
     pub(crate) fn run(&self, scale: RunScale, membership: Membership) -> LateralRun {
         let length = Length {
             warm_up_packets: *self.warm_up_packets.at(scale.quick),
@@ -83,6 +80,21 @@ pub(crate) fn check_list<T: PartialOrd + Copy + fmt::Debug>(
             Err(format!("invalid value {value:?} for {name}: expected {least:?} to {most:?}"))
         }
         None => Ok(()),
+    }
+}
+
+impl<T: PartialOrd + Copy + fmt::Debug> Scaled<T> {
+    /// Checks both values like [`check_list`].
+    pub(super) fn check_value(&self, name: &str, least: T, most: T) -> Result<(), String> {
+        check_list(name, &[*self.at(false), *self.at(true)], least, most)
+    }
+}
+
+impl<T: PartialOrd + Copy + fmt::Debug> Scaled<Vec<T>> {
+    /// Checks both lists like [`check_list`].
+    pub(super) fn check(&self, name: &str, least: T, most: T) -> Result<(), String> {
+        check_list(name, self.at(false), least, most)?;
+        check_list(name, self.at(true), least, most)
     }
 }
 

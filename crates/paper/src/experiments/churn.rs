@@ -1,18 +1,9 @@
 //! `churn`: recovery by repairs while nodes are replaced.
 
-use serde::Deserialize;
-
-use super::bed::{Bed, check_list};
-use super::experiment::Experiment;
-use crate::figure::{Axis, Figure};
+use super::bed::Bed;
+use super::prelude::*;
 use crate::lateral::{Churn, LateralOutcome, LateralRun, Membership, Views};
-use crate::plan::{Fire, RunScale, Scaled, Share, Span};
-use crate::relation::Relation;
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UnderChurn {
@@ -148,6 +139,10 @@ fn without_naks<'a, 'b>(
 }
 
 impl Experiment for UnderChurn {
+    fn figures(&self) -> &[&'static str] {
+        &["recovered", "delay"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         check_list("groups_per_node", &[self.groups_per_node], 1, 1 << 10)?;
@@ -177,8 +172,7 @@ impl Experiment for UnderChurn {
         let points = self.places(scale.quick).into_iter().zip(outcomes);
         let points = points.map(|(place, outcome)| Point { place, outcome: outcome.lateral() });
         let points: Vec<Point<'_>> = points.collect();
-        let mut table = Table::new(&COLUMNS);
-        points.iter().for_each(|point| push(&mut table, point));
+        let table = table(&points);
         Findings {
             table,
             figures: self.figures(scale.quick, &points),
@@ -189,45 +183,25 @@ impl Experiment for UnderChurn {
     }
 }
 
-fn push(table: &mut Table, point: &Point<'_>) {
-    let all = point.outcome.all();
-    let (_, to_gone) = point.outcome.repairs_sent;
-    table.push(vec![
-        point.place.churn.views.to_string().as_str().into(),
-        u64::from(point.place.nak).into(),
-        point.replaced_percent().into(),
-        u64::from(point.outcome.replaced).into(),
-        all.lost.into(),
-        point.recovered_percent().into(),
-        all.fec.mean_ms().into(),
-        all.fec.quantile_ms(0.99).into(),
-        to_gone.into(),
-        point.to_gone_percent().into(),
-        all.missing.into(),
-        point.outcome.reported_lost.into(),
-        (100.0 * all.delivered_share()).into(),
-        (100.0 * point.outcome.overhead).into(),
-        point.outcome.xors_per_packet.into(),
-    ]);
+fn table(points: &[Point<'_>]) -> Table {
+    Rows(points).table(&[
+        ("views", |it| it.place.churn.views.to_string().into()),
+        ("with_naks", |it| u64::from(it.place.nak).into()),
+        ("replaced_per_minute_percent", |it| it.replaced_percent().into()),
+        ("nodes_replaced", |it| it.outcome.replaced.into()),
+        ("losses", |it| it.outcome.all().lost.into()),
+        ("recovered_percent", |it| it.recovered_percent().into()),
+        ("mean_delay_ms", |it| it.outcome.all().fec.mean_ms().into()),
+        ("p99_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.99).into()),
+        ("repairs_to_gone_nodes", |it| it.outcome.repairs_sent.1.into()),
+        ("repairs_to_gone_nodes_percent", |it| it.to_gone_percent().into()),
+        ("not_delivered", |it| it.outcome.all().missing.into()),
+        ("reported_lost", |it| it.outcome.reported_lost.into()),
+        ("delivered_percent", |it| (100.0 * it.outcome.all().delivered_share()).into()),
+        ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
+        ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
+    ])
 }
-
-const COLUMNS: [&str; 15] = [
-    "views",
-    "with_naks",
-    "replaced_per_minute_percent",
-    "nodes_replaced",
-    "losses",
-    "recovered_percent",
-    "mean_delay_ms",
-    "p99_delay_ms",
-    "repairs_to_gone_nodes",
-    "repairs_to_gone_nodes_percent",
-    "not_delivered",
-    "reported_lost",
-    "delivered_percent",
-    "overhead_percent",
-    "xors_per_packet",
-];
 
 const NOTE: &str = "A packet counts as lost at every node that was in the group when it was sent \
                     and stayed for the time of the tail, even if its sender did not know of the \

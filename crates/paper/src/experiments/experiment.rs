@@ -14,10 +14,16 @@ pub(crate) trait Experiment: fmt::Debug + Send + Sync {
     /// Checks the settings, and returns a description of the first error.
     fn check(&self) -> Result<(), String>;
 
-    /// Returns the jobs of the experiment.
+    /// Returns the names of the figures.
+    fn figures(&self) -> &[&'static str];
+
+    /// Looks up the experiments whose points this one evaluates. `find` returns the one of a name.
+    fn link(&mut self, find: fn(&str) -> Option<Loaded>) {
+        let _ = find;
+    }
+
     fn jobs(&self, scale: RunScale) -> Vec<Job>;
 
-    /// Evaluates the outcomes, which are in the order of the jobs.
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings;
 
     /// Returns the points to which Slingshot's analysis applies.
@@ -39,7 +45,6 @@ pub(crate) struct Modelled {
 }
 
 impl Modelled {
-    /// Creates the point of `outcome` at `setting`.
     pub(crate) fn new(label: String, setting: Setting, outcome: &GroupOutcome) -> Self {
         // `sigma` is 0 if no packet or every packet was recovered. One packet is the resolution.
         let sigma = outcome.sigma().max(1.0 / outcome.lost.max(1) as f64);
@@ -47,7 +52,6 @@ impl Modelled {
     }
 }
 
-/// Experiment, and the common part of its plan.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) heading: Heading,

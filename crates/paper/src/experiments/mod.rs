@@ -7,6 +7,7 @@ use crate::plan::{Plan, PlanError};
 mod bed;
 mod churn;
 mod experiment;
+mod prelude;
 mod rdcm_bed;
 mod rdcm_failures;
 mod rdcm_losses;
@@ -27,41 +28,55 @@ mod slingshot_model;
 mod slingshot_size;
 mod slingshot_srm;
 
+use churn::UnderChurn;
 use experiment::Experiment;
 pub(crate) use experiment::Loaded;
+use rdcm_failures::RdcmFailures;
+use rdcm_losses::RdcmLosses;
+use rdcm_rate::RdcmRate;
+use rdcm_table::RdcmTable;
+use ricochet_cost::RicochetCost;
+use ricochet_groups::RicochetGroups;
+use ricochet_losses::RicochetLosses;
+use ricochet_model::RicochetModel;
+use ricochet_overlap::RicochetOverlap;
+use ricochet_srm::RicochetSrm;
+use ricochet_windows::RicochetWindows;
+use rmp_latency::RmpLatency;
+use rmp_throughput::RmpThroughput;
+use slingshot_fire::SlingshotFire;
+use slingshot_model::SlingshotModel;
+use slingshot_size::SlingshotSize;
+use slingshot_srm::SlingshotSrm;
 
-/// Entry of the table of experiments.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
-    /// Path of its plan in the source tree.
-    pub(crate) file: &'static str,
     pub(crate) plan: &'static str,
-    /// Names of its figures.
-    figures: &'static [&'static str],
-    read: Reader,
+    read: fn(&str, &str) -> Result<Loaded, PlanError>,
 }
 
-/// Function that reads the plan of an experiment.
-#[derive(Debug)]
-struct Reader(fn(&str, &str) -> Result<Loaded, PlanError>);
-
 impl Spec {
+    /// Returns the path of its plan in the source tree.
+    pub(crate) fn file(&self) -> String {
+        format!("plans/{}.toml", self.name)
+    }
+
     /// Reads a plan of this experiment. `file` is used in error messages.
     ///
     /// # Errors
     /// Returns the first error.
     pub(crate) fn read(&self, file: &str, text: &str) -> Result<Loaded, PlanError> {
-        let Loaded { heading, experiment } = (self.read.0)(file, text)?;
+        let Loaded { heading, experiment } = (self.read)(file, text)?;
         let refused = |cause: String, fix: String| {
             Err(PlanError { file: file.to_owned(), line: None, cause, fix })
         };
         let unknown = heading
             .reported
             .iter()
-            .find(|reported| !self.figures.contains(&reported.figure.as_str()));
+            .find(|reported| !experiment.figures().contains(&reported.figure.as_str()));
         if let Some(reported) = unknown {
-            let fix = format!("known figures here: {}", self.figures.join(", "));
+            let fix = format!("known figures here: {}", experiment.figures().join(", "));
             return refused(format!("unknown figure '{}'", reported.figure), fix);
         }
         match experiment.check() {
@@ -75,218 +90,51 @@ fn read<S>(file: &str, text: &str) -> Result<Loaded, PlanError>
 where
     S: Experiment + DeserializeOwned + 'static,
 {
-    let (heading, setup) = Plan::<S>::read(file, text)?.split();
+    let (heading, mut setup) = Plan::<S>::read(file, text)?.split();
+    setup.link(built_in);
     Ok(Loaded { heading, experiment: Box::new(setup) })
 }
 
-/// Reads the plan of an experiment that evaluates the points of others.
-fn read_model(file: &str, text: &str) -> Result<Loaded, PlanError> {
-    let (heading, setup) = Plan::<slingshot_model::SlingshotModel>::read(file, text)?.split();
-    Ok(Loaded { heading, experiment: Box::new(setup.with_experiments(built_in)) })
-}
-
-/// Returns the experiment `name` with its built-in plan.
 fn built_in(name: &str) -> Option<Loaded> {
     let spec = ALL.iter().find(|spec| spec.name == name)?;
-    (spec.read.0)(spec.file, spec.plan).ok()
+    (spec.read)(&spec.file(), spec.plan).ok()
+}
+
+const fn spec<S>(name: &'static str, plan: &'static str) -> Spec
+where
+    S: Experiment + DeserializeOwned + 'static,
+{
+    Spec { name, plan, read: read::<S> }
 }
 
 /// All experiments, in the order of the papers, followed by those that are not from a paper.
 pub(crate) const ALL: &[Spec] = &[
-    Spec {
-        name: "slingshot-2a",
-        file: "plans/slingshot-2a.toml",
-        plan: include_str!("../../plans/slingshot-2a.toml"),
-        figures: &["recovered", "delay", "overhead"],
-        read: Reader(read::<slingshot_fire::SlingshotFire>),
-    },
-    Spec {
-        name: "slingshot-2b",
-        file: "plans/slingshot-2b.toml",
-        plan: include_str!("../../plans/slingshot-2b.toml"),
-        figures: &["recovered", "delay", "overhead"],
-        read: Reader(read::<slingshot_fire::SlingshotFire>),
-    },
-    Spec {
-        name: "slingshot-3",
-        file: "plans/slingshot-3.toml",
-        plan: include_str!("../../plans/slingshot-3.toml"),
-        figures: &["distribution"],
-        read: Reader(read::<slingshot_srm::SlingshotSrm>),
-    },
-    Spec {
-        name: "slingshot-4",
-        file: "plans/slingshot-4.toml",
-        plan: include_str!("../../plans/slingshot-4.toml"),
-        figures: &["recovered"],
-        read: Reader(read::<slingshot_size::SlingshotSize>),
-    },
-    Spec {
-        name: "slingshot-5",
-        file: "plans/slingshot-5.toml",
-        plan: include_str!("../../plans/slingshot-5.toml"),
-        figures: &["recovered"],
-        read: Reader(read::<slingshot_size::SlingshotSize>),
-    },
-    Spec {
-        name: "slingshot-model",
-        file: "plans/slingshot-model.toml",
-        plan: include_str!("../../plans/slingshot-model.toml"),
-        figures: &["bounds"],
-        read: Reader(read_model),
-    },
-    Spec {
-        name: "ricochet-8",
-        file: "plans/ricochet-8.toml",
-        plan: include_str!("../../plans/ricochet-8.toml"),
-        figures: &["ratios", "delay"],
-        read: Reader(read::<ricochet_overlap::RicochetOverlap>),
-    },
-    Spec {
-        name: "ricochet-9",
-        file: "plans/ricochet-9.toml",
-        plan: include_str!("../../plans/ricochet-9.toml"),
-        figures: &["recovered"],
-        read: Reader(read::<ricochet_groups::RicochetGroups>),
-    },
-    Spec {
-        name: "ricochet-10",
-        file: "plans/ricochet-10.toml",
-        plan: include_str!("../../plans/ricochet-10.toml"),
-        figures: &["delay"],
-        read: Reader(read::<ricochet_groups::RicochetGroups>),
-    },
-    Spec {
-        name: "ricochet-11",
-        file: "plans/ricochet-11.toml",
-        plan: include_str!("../../plans/ricochet-11.toml"),
-        figures: &["histogram"],
-        read: Reader(read::<ricochet_groups::RicochetGroups>),
-    },
-    Spec {
-        name: "ricochet-12",
-        file: "plans/ricochet-12.toml",
-        plan: include_str!("../../plans/ricochet-12.toml"),
-        figures: &["delay"],
-        read: Reader(read::<ricochet_srm::RicochetSrm>),
-    },
-    Spec {
-        name: "ricochet-13",
-        file: "plans/ricochet-13.toml",
-        plan: include_str!("../../plans/ricochet-13.toml"),
-        figures: &["cost"],
-        read: Reader(read::<ricochet_cost::RicochetCost>),
-    },
-    Spec {
-        name: "ricochet-14",
-        file: "plans/ricochet-14.toml",
-        plan: include_str!("../../plans/ricochet-14.toml"),
-        figures: &["xors"],
-        read: Reader(read::<ricochet_groups::RicochetGroups>),
-    },
-    Spec {
-        name: "ricochet-15",
-        file: "plans/ricochet-15.toml",
-        plan: include_str!("../../plans/ricochet-15.toml"),
-        figures: &["windows"],
-        read: Reader(read::<ricochet_windows::RicochetWindows>),
-    },
-    Spec {
-        name: "ricochet-latency",
-        file: "plans/ricochet-latency.toml",
-        plan: include_str!("../../plans/ricochet-latency.toml"),
-        figures: &["recovered", "delay", "distribution"],
-        read: Reader(read::<ricochet_losses::RicochetLosses>),
-    },
-    Spec {
-        name: "ricochet-burst",
-        file: "plans/ricochet-burst.toml",
-        plan: include_str!("../../plans/ricochet-burst.toml"),
-        figures: &["recovered", "delay"],
-        read: Reader(read::<ricochet_losses::RicochetLosses>),
-    },
-    Spec {
-        name: "ricochet-stagger",
-        file: "plans/ricochet-stagger.toml",
-        plan: include_str!("../../plans/ricochet-stagger.toml"),
-        figures: &["recovered", "delay"],
-        read: Reader(read::<ricochet_losses::RicochetLosses>),
-    },
-    Spec {
-        name: "ricochet-loss",
-        file: "plans/ricochet-loss.toml",
-        plan: include_str!("../../plans/ricochet-loss.toml"),
-        figures: &["recovered", "delay"],
-        read: Reader(read::<ricochet_losses::RicochetLosses>),
-    },
-    Spec {
-        name: "ricochet-model",
-        file: "plans/ricochet-model.toml",
-        plan: include_str!("../../plans/ricochet-model.toml"),
-        figures: &["delay"],
-        read: Reader(read::<ricochet_model::RicochetModel>),
-    },
-    Spec {
-        name: "rmp-5.1",
-        file: "plans/rmp-5.1.toml",
-        plan: include_str!("../../plans/rmp-5.1.toml"),
-        figures: &["aggregate", "each"],
-        read: Reader(read::<rmp_throughput::RmpThroughput>),
-    },
-    Spec {
-        name: "rmp-5.2",
-        file: "plans/rmp-5.2.toml",
-        plan: include_str!("../../plans/rmp-5.2.toml"),
-        figures: &["aggregate", "each"],
-        read: Reader(read::<rmp_throughput::RmpThroughput>),
-    },
-    Spec {
-        name: "rmp-5.3",
-        file: "plans/rmp-5.3.toml",
-        plan: include_str!("../../plans/rmp-5.3.toml"),
-        figures: &["latency", "resilience"],
-        read: Reader(read::<rmp_latency::RmpLatency>),
-    },
-    Spec {
-        name: "rdcm-10",
-        file: "plans/rdcm-10.toml",
-        plan: include_str!("../../plans/rdcm-10.toml"),
-        figures: &["found_at_once", "found_later", "found_much_later"],
-        read: Reader(read::<rdcm_losses::RdcmLosses>),
-    },
-    Spec {
-        name: "rdcm-11",
-        file: "plans/rdcm-11.toml",
-        plan: include_str!("../../plans/rdcm-11.toml"),
-        figures: &["found_at_once", "found_later", "found_much_later"],
-        read: Reader(read::<rdcm_losses::RdcmLosses>),
-    },
-    Spec {
-        name: "rdcm-12",
-        file: "plans/rdcm-12.toml",
-        plan: include_str!("../../plans/rdcm-12.toml"),
-        figures: &["rate"],
-        read: Reader(read::<rdcm_rate::RdcmRate>),
-    },
-    Spec {
-        name: "rdcm-15",
-        file: "plans/rdcm-15.toml",
-        plan: include_str!("../../plans/rdcm-15.toml"),
-        figures: &["rates", "one"],
-        read: Reader(read::<rdcm_failures::RdcmFailures>),
-    },
-    Spec {
-        name: "rdcm-table1",
-        file: "plans/rdcm-table1.toml",
-        plan: include_str!("../../plans/rdcm-table1.toml"),
-        figures: &["latency"],
-        read: Reader(read::<rdcm_table::RdcmTable>),
-    },
-    Spec {
-        name: "churn",
-        file: "plans/churn.toml",
-        plan: include_str!("../../plans/churn.toml"),
-        figures: &["recovered", "delay"],
-        read: Reader(read::<churn::UnderChurn>),
-    },
+    spec::<SlingshotFire>("slingshot-2a", include_str!("../../plans/slingshot-2a.toml")),
+    spec::<SlingshotFire>("slingshot-2b", include_str!("../../plans/slingshot-2b.toml")),
+    spec::<SlingshotSrm>("slingshot-3", include_str!("../../plans/slingshot-3.toml")),
+    spec::<SlingshotSize>("slingshot-4", include_str!("../../plans/slingshot-4.toml")),
+    spec::<SlingshotSize>("slingshot-5", include_str!("../../plans/slingshot-5.toml")),
+    spec::<SlingshotModel>("slingshot-model", include_str!("../../plans/slingshot-model.toml")),
+    spec::<RicochetOverlap>("ricochet-8", include_str!("../../plans/ricochet-8.toml")),
+    spec::<RicochetGroups>("ricochet-9", include_str!("../../plans/ricochet-9.toml")),
+    spec::<RicochetGroups>("ricochet-10", include_str!("../../plans/ricochet-10.toml")),
+    spec::<RicochetGroups>("ricochet-11", include_str!("../../plans/ricochet-11.toml")),
+    spec::<RicochetSrm>("ricochet-12", include_str!("../../plans/ricochet-12.toml")),
+    spec::<RicochetCost>("ricochet-13", include_str!("../../plans/ricochet-13.toml")),
+    spec::<RicochetGroups>("ricochet-14", include_str!("../../plans/ricochet-14.toml")),
+    spec::<RicochetWindows>("ricochet-15", include_str!("../../plans/ricochet-15.toml")),
+    spec::<RicochetLosses>("ricochet-latency", include_str!("../../plans/ricochet-latency.toml")),
+    spec::<RicochetLosses>("ricochet-burst", include_str!("../../plans/ricochet-burst.toml")),
+    spec::<RicochetLosses>("ricochet-stagger", include_str!("../../plans/ricochet-stagger.toml")),
+    spec::<RicochetLosses>("ricochet-loss", include_str!("../../plans/ricochet-loss.toml")),
+    spec::<RicochetModel>("ricochet-model", include_str!("../../plans/ricochet-model.toml")),
+    spec::<RmpThroughput>("rmp-5.1", include_str!("../../plans/rmp-5.1.toml")),
+    spec::<RmpThroughput>("rmp-5.2", include_str!("../../plans/rmp-5.2.toml")),
+    spec::<RmpLatency>("rmp-5.3", include_str!("../../plans/rmp-5.3.toml")),
+    spec::<RdcmLosses>("rdcm-10", include_str!("../../plans/rdcm-10.toml")),
+    spec::<RdcmLosses>("rdcm-11", include_str!("../../plans/rdcm-11.toml")),
+    spec::<RdcmRate>("rdcm-12", include_str!("../../plans/rdcm-12.toml")),
+    spec::<RdcmFailures>("rdcm-15", include_str!("../../plans/rdcm-15.toml")),
+    spec::<RdcmTable>("rdcm-table1", include_str!("../../plans/rdcm-table1.toml")),
+    spec::<UnderChurn>("churn", include_str!("../../plans/churn.toml")),
 ];

@@ -15,21 +15,22 @@ pub(crate) struct Bed {
     group: Members,
     megabits_per_second: u32,
     link_delay: Span,
-    /// Size of the queue of each link.
     queue: Size,
-    /// Size of the queue of each link of the sender.
     sender_queue: Size,
     packet: Size,
 }
 
-/// Members of the group.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "are", rename_all = "snake_case")]
 enum Members {
     /// A random sender, and this number of random receivers.
-    Random { receivers: Scaled<usize> },
-    /// The given servers.
-    Declared { sender: u32, receivers: Vec<u32> },
+    Random {
+        receivers: Scaled<usize>,
+    },
+    Declared {
+        sender: u32,
+        receivers: Vec<u32>,
+    },
 }
 
 impl Bed {
@@ -59,7 +60,6 @@ impl Bed {
         }
     }
 
-    /// Returns the bandwidth of a link.
     pub(crate) fn bits_per_second(&self) -> u64 {
         u64::from(self.megabits_per_second) * 1_000_000
     }

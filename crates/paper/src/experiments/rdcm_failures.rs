@@ -3,20 +3,10 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
-use super::bed::check_list;
-use super::experiment::Experiment;
+use super::prelude::*;
 use super::rdcm_bed::Bed;
 use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
-use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::{RunScale, Scaled, Share, Span};
-use crate::relation::Relation;
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RdcmFailures {
@@ -32,14 +22,12 @@ pub(crate) struct RdcmFailures {
     link_dies_above: usize,
     /// Time of the link's failure, as a share of the length.
     link_dies_at: Share,
-    /// Index of the receiver that fails.
     fails: usize,
     /// Time of its failure, as a share of the length.
     fails_at: Share,
     holds: Holds,
 }
 
-/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
@@ -153,6 +141,10 @@ fn figures(outcome: &StreamOutcome) -> Vec<Figure> {
 }
 
 impl Experiment for RdcmFailures {
+    fn figures(&self) -> &[&'static str] {
+        &["rates", "one"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         for quick in [false, true] {
@@ -182,20 +174,14 @@ impl Experiment for RdcmFailures {
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let outcome = outcomes[0].stream();
-        let mut table = Table::new(&COLUMNS);
-        for Bin { at, sent, received, by_tree, by_repair } in &outcome.bins {
-            let rates = [sent, received, by_tree, by_repair].map(|rate| rate / 1e6);
-            table.push([*at].into_iter().chain(rates).map(Into::into).collect());
-        }
+        let table = Rows(&outcome.bins).table(&[
+            ("at_s", |bin| bin.at.into()),
+            ("sent_mbit_per_s", |bin| (bin.sent / 1e6).into()),
+            ("received_mbit_per_s", |bin| (bin.received / 1e6).into()),
+            ("below_dead_link_by_tree_mbit_per_s", |bin| (bin.by_tree / 1e6).into()),
+            ("below_dead_link_by_overlay_mbit_per_s", |bin| (bin.by_repair / 1e6).into()),
+        ]);
         let (figures, relations) = (figures(outcome), self.relations(scale, outcome));
         Findings { table, figures, relations, ..Findings::default() }
     }
 }
-
-const COLUMNS: [&str; 5] = [
-    "at_s",
-    "sent_mbit_per_s",
-    "received_mbit_per_s",
-    "below_dead_link_by_tree_mbit_per_s",
-    "below_dead_link_by_overlay_mbit_per_s",
-];

@@ -4,27 +4,17 @@
 use std::time::Duration;
 
 use carom_proto::loss::Loss;
-use serde::Deserialize;
 
-use super::bed::check_list;
-use super::experiment::Experiment;
+use super::prelude::*;
 use super::rdcm_bed::Bed;
 use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
-use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::{RunScale, Scaled, Share, Span};
-use crate::relation::{Relation, least_first};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RdcmLosses {
     bed: Bed,
     protocols: Vec<Protocol>,
     packets: Scaled<u32>,
-    /// Loss of each link.
     losses: Scaled<Vec<Share>>,
     /// Mean length of a burst of losses, in packets.
     mean_burst: f64,
@@ -48,7 +38,6 @@ enum LooksAt {
     Footprint,
 }
 
-/// Outcome of one run, with its setting.
 struct Point<'a> {
     protocol: Protocol,
     loss: f64,
@@ -141,14 +130,13 @@ fn closest(
         let same = |it: &&Point<'_>| (it.loss, it.found_after) == (one.loss, one.found_after);
         Some((compare(one, of(below).find(same)?), one.place()))
     });
-    pairs.min_by(|a, b| least_first(&a.0, &b.0)).unwrap_or((f64::NAN, String::new()))
+    lowest(pairs)
 }
 
 fn throughput(points: &[Point<'_>], at_least_percent: f64, at_least_times: f64) -> Vec<Relation> {
     let at_once = |it: &Point<'_>| it.found_after.is_zero();
     let of_rdcm = points.iter().filter(|it| it.protocol == Protocol::Rdcm && at_once(it));
-    let worst = of_rdcm.min_by(|a, b| least_first(&a.percent(), &b.percent()));
-    let (least, place) = worst.map_or((f64::NAN, String::new()), |it| (it.percent(), it.place()));
+    let (least, place) = lowest(of_rdcm.map(|it| (it.percent(), it.place())));
     let claim = "RDCM, losses found at once: mean goodput, of the link";
     let mut relations = vec![Relation::at_least(claim, least, at_least_percent, "%").noted(place)];
     let times = |one: &Point<'_>, other: &Point<'_>| one.percent() / other.percent();
@@ -176,6 +164,10 @@ fn footprint(points: &[Point<'_>]) -> Vec<Relation> {
 }
 
 impl Experiment for RdcmLosses {
+    fn figures(&self) -> &[&'static str] {
+        &NAMES
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         for quick in [false, true] {
@@ -204,8 +196,7 @@ impl Experiment for RdcmLosses {
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let points = self.points(scale, outcomes);
-        let mut table = Table::new(&COLUMNS);
-        points.iter().for_each(|point| push(&mut table, point));
+        let table = table(&points);
         let mut relations = match self.looks_at {
             LooksAt::Throughput { at_least_percent, at_least_times_srm } => {
                 throughput(&points, at_least_percent, at_least_times_srm)
@@ -220,27 +211,25 @@ impl Experiment for RdcmLosses {
     }
 }
 
-fn push(table: &mut Table, point: &Point<'_>) {
-    let outcome = point.outcome;
-    let gigabytes = |bytes: u64| bytes as f64 / 1e9;
-    table.push(vec![
-        point.protocol.name().into(),
-        (100.0 * point.loss).into(),
-        (1e3 * point.found_after.as_secs_f64()).into(),
-        u64::from(outcome.receivers).into(),
-        point.percent().into(),
-        (100.0 * outcome.least_share).into(),
-        (outcome.goodput / 1e6).into(),
-        point.gigabytes().into(),
-        gigabytes(outcome.footprint.data).into(),
-        gigabytes(outcome.footprint.repairs).into(),
-        gigabytes(outcome.footprint.control).into(),
-        u64::from(outcome.tree_links).into(),
-        outcome.counts.lost.into(),
-        outcome.delays.mean_ms().into(),
-        outcome.delays.quantile_ms(0.99).into(),
-        u64::from(outcome.incomplete).into(),
-    ]);
+fn table(points: &[Point<'_>]) -> Table {
+    Rows(points).table(&[
+        ("protocol", |it| it.protocol.name().into()),
+        ("loss_percent", |it| (100.0 * it.loss).into()),
+        ("found_after_ms", |it| (1e3 * it.found_after.as_secs_f64()).into()),
+        ("receivers", |it| it.outcome.receivers.into()),
+        ("goodput_link_percent", |it| it.percent().into()),
+        ("last_receiver_link_percent", |it| (100.0 * it.outcome.least_share).into()),
+        ("goodput_mbit_per_s", |it| (it.outcome.goodput / 1e6).into()),
+        ("footprint_gb", |it| it.gigabytes().into()),
+        ("data_gb", |it| (it.outcome.footprint.data as f64 / 1e9).into()),
+        ("repairs_gb", |it| (it.outcome.footprint.repairs as f64 / 1e9).into()),
+        ("control_gb", |it| (it.outcome.footprint.control as f64 / 1e9).into()),
+        ("tree_links", |it| it.outcome.tree_links.into()),
+        ("lost", |it| it.outcome.counts.lost.into()),
+        ("repair_delay_mean_ms", |it| it.outcome.delays.mean_ms().into()),
+        ("repair_delay_p99_ms", |it| it.outcome.delays.quantile_ms(0.99).into()),
+        ("incomplete", |it| it.outcome.incomplete.into()),
+    ])
 }
 
 /// Pairs of protocols. The first must have more goodput than the second, and less traffic.
@@ -253,25 +242,6 @@ const ORDER: [(Protocol, Protocol); 4] = [
 
 /// Names of the figures, in the order of `found_after`.
 pub(super) const NAMES: [&str; 3] = ["found_at_once", "found_later", "found_much_later"];
-
-const COLUMNS: [&str; 16] = [
-    "protocol",
-    "loss_percent",
-    "found_after_ms",
-    "receivers",
-    "goodput_link_percent",
-    "last_receiver_link_percent",
-    "goodput_mbit_per_s",
-    "footprint_gb",
-    "data_gb",
-    "repairs_gb",
-    "control_gb",
-    "tree_links",
-    "lost",
-    "repair_delay_mean_ms",
-    "repair_delay_p99_ms",
-    "incomplete",
-];
 
 const NOTE: &str = "A receiver's goodput is measured from the first packet sent until its \
                     application has the last. The share of the link is counted in whole packets, \

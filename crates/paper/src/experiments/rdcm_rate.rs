@@ -2,21 +2,11 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
-use super::bed::check_list;
-use super::experiment::Experiment;
+use super::prelude::*;
 use super::rdcm_bed::Bed;
 use super::rdcm_losses::NAMES;
 use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
-use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::{RunScale, Scaled, Share, Span};
-use crate::relation::{Relation, greatest_last};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RdcmRate {
@@ -43,7 +33,6 @@ struct Flow {
     until: Share,
 }
 
-/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
@@ -138,9 +127,7 @@ impl RdcmRate {
             let less = |place: usize| mean(place) / mean(0).max(mean(2));
             let claim =
                 format!("found after {found_after:?}: rate with a flow, relative to without");
-            let both = [(less(3), "second flow"), (less(1), "first flow")];
-            let worst = both.into_iter().max_by(|a, b| greatest_last(&a.0, &b.0));
-            let (worst, which) = worst.expect("there are two");
+            let (worst, which) = highest([(less(3), "second flow"), (less(1), "first flow")]);
             relations.push(Relation::at_most(claim, worst, 1.0, "times").noted(which));
             let lacking = (outcome.lacking + outcome.lost) as f64;
             let claim = format!("found after {found_after:?}: messages not delivered");
@@ -165,12 +152,15 @@ fn sent(bin: &Bin) -> f64 {
 }
 
 impl Experiment for RdcmRate {
+    fn figures(&self) -> &[&'static str] {
+        &["rate"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
-        for quick in [false, true] {
-            check_list("length", &[self.length.at(quick).0], LEAST_LENGTH, MOST_LENGTH)?;
-            check_list("bins", &[*self.bins.at(quick)], 8, 10_000)?;
-        }
+        let lengths = [self.length.at(false).0, self.length.at(true).0];
+        check_list("length", &lengths, LEAST_LENGTH, MOST_LENGTH)?;
+        self.bins.check_value("bins", 8, 10_000)?;
         let found_after: Vec<Duration> = self.found_after.iter().map(|span| span.0).collect();
         check_list("found_after", &found_after, Duration::ZERO, Duration::from_secs(1))?;
         check_list("the length of found_after", &[found_after.len()], 1, NAMES.len())?;
@@ -193,18 +183,14 @@ impl Experiment for RdcmRate {
         let lines =
             lines.map(|(span, outcome)| Line { found_after: span.0, outcome: outcome.stream() });
         let lines: Vec<Line<'_>> = lines.collect();
-        let mut table =
-            Table::new(&["found_after_ms", "at_s", "sent_mbit_per_s", "received_mbit_per_s"]);
-        for Line { found_after, outcome } in &lines {
-            for bin in &outcome.bins {
-                table.push(vec![
-                    (1e3 * found_after.as_secs_f64()).into(),
-                    bin.at.into(),
-                    (bin.sent / 1e6).into(),
-                    (bin.received / 1e6).into(),
-                ]);
-            }
-        }
+        let bins =
+            lines.iter().flat_map(|line| line.outcome.bins.iter().map(move |bin| (line, bin)));
+        let table = Rows(&bins.collect::<Vec<_>>()).table(&[
+            ("found_after_ms", |(line, _)| (1e3 * line.found_after.as_secs_f64()).into()),
+            ("at_s", |(_, bin)| bin.at.into()),
+            ("sent_mbit_per_s", |(_, bin)| (bin.sent / 1e6).into()),
+            ("received_mbit_per_s", |(_, bin)| (bin.received / 1e6).into()),
+        ]);
         let (figures, relations) =
             (vec![self.figure(scale, &lines)], self.relations(scale, &lines));
         Findings { table, figures, relations, ..Findings::default() }

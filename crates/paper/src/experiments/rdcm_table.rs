@@ -2,20 +2,11 @@
 //! delay of five protocols.
 
 use carom_proto::loss::Loss;
-use serde::Deserialize;
 
-use super::bed::check_list;
-use super::experiment::Experiment;
+use super::prelude::*;
 use super::rdcm_bed::Bed;
 use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
-use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::{RunScale, Scaled, Share, Span};
-use crate::relation::{Relation, greatest_last};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RdcmTable {
@@ -28,7 +19,6 @@ pub(crate) struct RdcmTable {
     holds: Holds,
 }
 
-/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
@@ -85,8 +75,7 @@ fn relations(rows: &[Row<'_>], holds: &Holds) -> Vec<Relation> {
     };
     // The NaN of a protocol that was not run counts as the maximum, so that the relation fails.
     let most = |among: &[Protocol], of: fn(&Row<'_>) -> f64| {
-        let values = among.iter().map(|protocol| (value(*protocol, of), protocol.name()));
-        values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, ""))
+        highest(among.iter().map(|protocol| (value(*protocol, of), protocol.name())))
     };
     let over = |claim: &str, protocol, others: &[Protocol], of: fn(&Row<'_>) -> f64| {
         let (other, which) = most(others, of);
@@ -149,11 +138,13 @@ fn figure(rows: &[Row<'_>]) -> Figure {
 }
 
 impl Experiment for RdcmTable {
+    fn figures(&self) -> &[&'static str] {
+        &["latency"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
-        for quick in [false, true] {
-            check_list("packets", &[*self.packets.at(quick)], 1, 1 << 16)?;
-        }
+        self.packets.check_value("packets", 1, 1 << 16)?;
         check_list("loss", &[self.loss.0], 1e-6, 0.5)?;
         check_list("mean_burst", &[self.mean_burst], 1.0, 1000.0)?;
         check_list("protocols", &self.protocols, Protocol::Srm, Protocol::Rdcm)
@@ -174,45 +165,25 @@ impl Experiment for RdcmTable {
         let rows = self.protocols.iter().zip(outcomes);
         let rows = rows.map(|(it, outcome)| Row { protocol: *it, outcome: outcome.bulk() });
         let rows: Vec<Row<'_>> = rows.collect();
-        let mut table = Table::new(&COLUMNS);
-        for row in &rows {
-            let (outcome, counts) = (row.outcome, &row.outcome.counts);
-            table.push(vec![
-                row.protocol.name().into(),
-                counts.lost.into(),
-                counts.repairs.into(),
-                astray(row).into(),
-                again(row).into(),
-                counts.most_requests.into(),
-                counts.most_control.into(),
-                copies(row).into(),
-                counts.most_copies.into(),
-                traffic(row).into(),
-                outcome.delays.mean_ms().into(),
-                outcome.delays.quantile_ms(0.99).into(),
-                outcome.delays.quantile_ms(1.0).into(),
-            ]);
-        }
+        let table = Rows(&rows).table(&[
+            ("protocol", |row| row.protocol.name().into()),
+            ("lost", |row| row.outcome.counts.lost.into()),
+            ("repairs_received", |row| row.outcome.counts.repairs.into()),
+            ("repairs_to_who_had_it_percent", |row| astray(row).into()),
+            ("repairs_again_percent_of_losses", |row| again(row).into()),
+            ("most_requests_for_a_packet_at_a_node", |row| row.outcome.counts.most_requests.into()),
+            ("most_control_datagrams_at_a_node", |row| row.outcome.counts.most_control.into()),
+            ("repairs_of_a_packet_by_a_node_mean", |row| copies(row).into()),
+            ("repairs_of_a_packet_by_a_node_most", |row| row.outcome.counts.most_copies.into()),
+            ("repairs_percent_of_data_on_links", |row| traffic(row).into()),
+            ("repair_delay_mean_ms", |row| row.outcome.delays.mean_ms().into()),
+            ("repair_delay_p99_ms", |row| row.outcome.delays.quantile_ms(0.99).into()),
+            ("repair_delay_max_ms", |row| row.outcome.delays.quantile_ms(1.0).into()),
+        ]);
         let (figures, relations) = (vec![figure(&rows)], relations(&rows, &self.holds));
         Findings { table, figures, relations, notes: vec![NOTE.to_owned()], ..Findings::default() }
     }
 }
-
-const COLUMNS: [&str; 13] = [
-    "protocol",
-    "lost",
-    "repairs_received",
-    "repairs_to_who_had_it_percent",
-    "repairs_again_percent_of_losses",
-    "most_requests_for_a_packet_at_a_node",
-    "most_control_datagrams_at_a_node",
-    "repairs_of_a_packet_by_a_node_mean",
-    "repairs_of_a_packet_by_a_node_most",
-    "repairs_percent_of_data_on_links",
-    "repair_delay_mean_ms",
-    "repair_delay_p99_ms",
-    "repair_delay_max_ms",
-];
 
 const NOTE: &str = "A packet is lost at a receiver that its multicast does not reach. A repair is \
                     misdirected if its receiver had not lost the packet. All values are counted \

@@ -1,19 +1,9 @@
 //! `ricochet-13`: processor time per data packet, and its parts.
 
-use serde::Deserialize;
-
-use super::bed::check_list;
-use super::experiment::Experiment;
+use super::prelude::*;
 use crate::cost::{CostOutcome, CostRun};
-use crate::figure::{Axis, Figure};
 use crate::lateral::Membership;
-use crate::plan::{Fire, RunScale, Scaled};
-use crate::relation::{Better, Relation};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetCost {
@@ -22,7 +12,6 @@ pub(crate) struct RicochetCost {
     mean_size: u32,
     groups_per_node: Scaled<Vec<u32>>,
     payload_bytes: usize,
-    /// Number of packets in each round.
     packets: Scaled<u32>,
     /// Number of rounds. The fastest one counts.
     rounds: Scaled<u32>,
@@ -37,6 +26,12 @@ pub(crate) struct RicochetCost {
     papers_us: f64,
 }
 
+struct Point<'a> {
+    d: u32,
+    cost: &'a CostOutcome,
+    waiting_ns: f64,
+}
+
 impl RicochetCost {
     /// Returns the time that a datagram waits while others are processed. With random arrivals and
     /// a constant service time, it is the load times the service time, divided by twice the free
@@ -48,10 +43,12 @@ impl RicochetCost {
 }
 
 impl Experiment for RicochetCost {
+    fn figures(&self) -> &[&'static str] {
+        &["cost"]
+    }
+
     fn check(&self) -> Result<(), String> {
-        for quick in [false, true] {
-            check_list("groups_per_node", self.groups_per_node.at(quick), 1, 1 << 12)?;
-        }
+        self.groups_per_node.check("groups_per_node", 1, 1 << 12)?;
         check_list("nodes", &[self.nodes], 2, 4096)?;
         check_list("mean_size", &[self.mean_size], 2, self.nodes)?;
         check_list("payload_bytes", &[self.payload_bytes], 8, 1024)
@@ -74,53 +71,36 @@ impl Experiment for RicochetCost {
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let swept = self.groups_per_node.at(scale.quick).iter().zip(outcomes);
-        let points: Vec<(u32, &CostOutcome)> =
-            swept.map(|(d, outcome)| (*d, outcome.cost())).collect();
-        let mut table = Table::new(&[
-            "groups_per_node",
-            "bins",
-            "shared_groups",
-            "repairs_per_packet",
-            "xors_per_packet",
+        let points = swept.map(|(d, outcome)| {
+            let cost = outcome.cost();
+            Point { d: *d, cost, waiting_ns: self.waiting_ns(cost.ns.all) }
+        });
+        let points: Vec<Point<'_>> = points.collect();
+        let table = Rows(&points).table(&[
+            ("groups_per_node", |it| it.d.into()),
+            ("bins", |it| it.cost.bins.into()),
+            ("shared_groups", |it| it.cost.shared_groups.into()),
+            ("repairs_per_packet", |it| it.cost.repairs_per_packet.into()),
+            ("xors_per_packet", |it| it.cost.xors_per_packet.into()),
         ]);
-        let mut measured = Table::new(&[
-            "groups_per_node",
-            "all_ns",
-            "accounting_ns",
-            "bins_ns",
-            "xor_ns",
-            "waiting_ns",
+        let measured = Rows(&points).table(&[
+            ("groups_per_node", |it| it.d.into()),
+            ("all_ns", |it| it.cost.ns.all.into()),
+            ("accounting_ns", |it| it.cost.ns.accounting.into()),
+            ("bins_ns", |it| it.cost.ns.bins.into()),
+            ("xor_ns", |it| it.cost.ns.xor.into()),
+            ("waiting_ns", |it| it.waiting_ns.into()),
         ]);
-        for (d, cost) in &points {
-            table.push(vec![
-                u64::from(*d).into(),
-                cost.bins.into(),
-                cost.shared_groups.into(),
-                cost.repairs_per_packet.into(),
-                cost.xors_per_packet.into(),
-            ]);
-            measured.push(vec![
-                u64::from(*d).into(),
-                cost.ns.all.into(),
-                cost.ns.accounting.into(),
-                cost.ns.bins.into(),
-                cost.ns.xor.into(),
-                self.waiting_ns(cost.ns.all).into(),
-            ]);
-        }
+        let better = points.last().and_then(|it| {
+            let what = format!("CPU time per data packet at d = {}", it.d);
+            Better::if_lower(what, it.cost.ns.all / 1e3, self.papers_us, "us")
+        });
         Findings {
             table,
             measured: Some(measured),
-            figures: vec![self.figure(&points)],
+            figures: vec![figure(&points)],
             relations: self.relations(&points),
-            better: points
-                .last()
-                .and_then(|(d, cost)| {
-                    let what = format!("CPU time per data packet at d = {d}");
-                    Better::if_lower(what, cost.ns.all / 1e3, self.papers_us, "us")
-                })
-                .into_iter()
-                .collect(),
+            better: better.into_iter().collect(),
             notes: vec![
                 "CPU time is measured on this machine and differs from run to run. The points are \
                  counts of work and do not differ."
@@ -133,35 +113,35 @@ impl Experiment for RicochetCost {
     }
 }
 
-impl RicochetCost {
-    fn figure(&self, points: &[(u32, &CostOutcome)]) -> Figure {
-        let line = |value: &dyn Fn(&CostOutcome) -> f64| {
-            points.iter().map(|(d, cost)| (f64::from(*d), value(cost))).collect::<Vec<_>>()
-        };
-        let x = Axis::log("groups per node", 2.0);
-        let y = Axis::linear("ns per data packet");
-        Figure::new("cost", "CPU time per data packet received", x, y)
-            .ours("total", line(&|cost| cost.ns.all))
-            .ours("accounting", line(&|cost| cost.ns.accounting))
-            .ours("bins", line(&|cost| cost.ns.bins))
-            .ours("XOR", line(&|cost| cost.ns.xor))
-            .ours("waiting, computed", line(&|cost| self.waiting_ns(cost.ns.all)))
-    }
+fn figure(points: &[Point<'_>]) -> Figure {
+    let line = |value: fn(&Point<'_>) -> f64| {
+        points.iter().map(|it| (f64::from(it.d), value(it))).collect::<Vec<_>>()
+    };
+    let x = Axis::log("groups per node", 2.0);
+    let y = Axis::linear("ns per data packet");
+    Figure::new("cost", "CPU time per data packet received", x, y)
+        .ours("total", line(|it| it.cost.ns.all))
+        .ours("accounting", line(|it| it.cost.ns.accounting))
+        .ours("bins", line(|it| it.cost.ns.bins))
+        .ours("XOR", line(|it| it.cost.ns.xor))
+        .ours("waiting, computed", line(|it| it.waiting_ns))
+}
 
-    fn relations(&self, points: &[(u32, &CostOutcome)]) -> Vec<Relation> {
-        let (Some((few, first)), Some((many, last))) = (points.first(), points.last()) else {
+impl RicochetCost {
+    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        let (Some(few), Some(many)) = (points.first(), points.last()) else {
             return Vec::new();
         };
-        let claim = format!("CPU time at d = {many}, relative to d = {few}");
-        let parts = |cost: &CostOutcome| {
-            let ns = cost.ns;
+        let claim = format!("CPU time at d = {}, relative to d = {}", many.d, few.d);
+        let parts = |it: &Point<'_>| {
+            let ns = it.cost.ns;
             let parts = format!("{:.0} + {:.0} + {:.0}", ns.accounting, ns.bins, ns.xor);
             format!("{:.0} ns (accounting, bins, XOR: {parts})", ns.all)
         };
-        let note = format!("{} relative to {}", parts(last), parts(first));
+        let note = format!("{} relative to {}", parts(many), parts(few));
         let why_not = format!("{note}; {}", self.why_not);
-        let times = last.ns.all / first.ns.all;
-        let most = points.iter().map(|(_, cost)| cost.bins as f64 / cost.shared_groups as f64);
+        let times = many.cost.ns.all / few.cost.ns.all;
+        let most = points.iter().map(|it| it.cost.bins as f64 / it.cost.shared_groups as f64);
         let most = most.fold(f64::NEG_INFINITY, f64::max);
         vec![
             Relation::at_most(claim, times, self.at_most_times, "times")

@@ -1,19 +1,10 @@
 //! `ricochet-9`, `-10`, `-11` and `-14`: four evaluations of one sweep over the number of groups
 //! per node.
 
-use serde::Deserialize;
-
-use super::bed::{Bed, check_list};
-use super::experiment::Experiment;
-use crate::figure::{Axis, Figure, Shape};
+use super::bed::Bed;
+use super::prelude::*;
 use crate::lateral::{LateralOutcome, Membership};
-use crate::plan::{Fire, RunScale, Scaled};
-use crate::relation::{Better, Relation, greatest_last, least_first};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetGroups {
@@ -24,18 +15,25 @@ pub(crate) struct RicochetGroups {
     looks_at: LooksAt,
 }
 
-/// Evaluated quantity, with the limits of its relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum LooksAt {
-    /// Share of losses recovered from repairs.
-    Recovered { at_least_percent: f64, spread_points: f64, papers_percent: f64 },
-    /// Mean recovery delay.
-    Delay { at_most_ms: f64 },
+    Recovered {
+        at_least_percent: f64,
+        spread_points: f64,
+        papers_percent: f64,
+    },
+    Delay {
+        at_most_ms: f64,
+    },
     /// Histogram of all recovery delays, with bars of this width.
-    Histogram { p99_at_most_ms: f64, bar_ms: f64 },
-    /// Number of XORs per data packet received.
-    Xors { at_most: f64 },
+    Histogram {
+        p99_at_most_ms: f64,
+        bar_ms: f64,
+    },
+    Xors {
+        at_most: f64,
+    },
 }
 
 struct Point<'a> {
@@ -86,14 +84,11 @@ impl RicochetGroups {
 
     fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
         let worst = |value: &dyn Fn(&Point<'_>) -> f64| {
-            let values = points.iter().map(|point| (value(point), point.d));
-            values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, 0))
+            highest(points.iter().map(|point| (value(point), point.d)))
         };
         match self.looks_at {
             LooksAt::Recovered { at_least_percent, spread_points, .. } => {
-                let shares = points.iter().map(|point| (point.recovered_percent(), point.d));
-                let low = shares.min_by(|a, b| least_first(&a.0, &b.0));
-                let (low, at) = low.unwrap_or((f64::NAN, 0));
+                let (low, at) = lowest(points.iter().map(|it| (it.recovered_percent(), it.d)));
                 let (high, _) = worst(&|point| point.recovered_percent());
                 let claim = "share recovered by FEC at every d";
                 vec![
@@ -160,25 +155,26 @@ fn histogram(points: &[Point<'_>], bar_ms: f64) -> Figure {
     );
     for point in points {
         let delays = &point.outcome.all().fec;
-        let bars = (delays.quantile_ms(1.0) / bar_ms).ceil().max(0.0) as usize;
-        let share = |bar: usize| {
-            let (from, to) = (bar as f64 * bar_ms, (bar + 1) as f64 * bar_ms);
-            let count = delays.up_to_ms(to) - delays.up_to_ms(from);
-            (from, 100.0 * count as f64 / delays.len() as f64)
-        };
         let label = format!("Carom, d = {}", point.d);
-        let bars = (0..bars).map(share).collect();
-        figure = figure.with(label, crate::figure::Kind::Ours, Shape::Bars(bar_ms), bars);
+        let bars = delays.bars(bar_ms, delays.len() as u64).collect();
+        figure = figure.with(label, Kind::Ours, Shape::Bars(bar_ms), bars);
     }
     figure
 }
 
 impl Experiment for RicochetGroups {
+    fn figures(&self) -> &[&'static str] {
+        match self.looks_at {
+            LooksAt::Recovered { .. } => &["recovered"],
+            LooksAt::Delay { .. } => &["delay"],
+            LooksAt::Histogram { .. } => &["histogram"],
+            LooksAt::Xors { .. } => &["xors"],
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
-        for quick in [false, true] {
-            check_list("groups_per_node", self.groups_per_node.at(quick), 1, 1 << 14)?;
-        }
+        self.groups_per_node.check("groups_per_node", 1, 1 << 14)?;
         check_list("mean_size", &[self.mean_size], 2, self.bed.network.hosts())
     }
 
@@ -193,35 +189,19 @@ impl Experiment for RicochetGroups {
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let points = self.points(scale, outcomes);
-        let mut table = Table::new(&[
-            "groups_per_node",
-            "losses",
-            "recovered_percent",
-            "mean_delay_ms",
-            "p50_delay_ms",
-            "p90_delay_ms",
-            "p99_delay_ms",
-            "max_delay_ms",
-            "overhead_percent",
-            "xors_per_packet",
-            "bins_per_node",
+        let table = Rows(&points).table(&[
+            ("groups_per_node", |it| it.d.into()),
+            ("losses", |it| it.outcome.all().lost.into()),
+            ("recovered_percent", |it| it.recovered_percent().into()),
+            ("mean_delay_ms", |it| it.delay_ms().into()),
+            ("p50_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.5).into()),
+            ("p90_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.9).into()),
+            ("p99_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.99).into()),
+            ("max_delay_ms", |it| it.outcome.all().fec.quantile_ms(1.0).into()),
+            ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
+            ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
+            ("bins_per_node", |it| it.outcome.bins.into()),
         ]);
-        for point in &points {
-            let all = point.outcome.all();
-            table.push(vec![
-                u64::from(point.d).into(),
-                all.lost.into(),
-                point.recovered_percent().into(),
-                point.delay_ms().into(),
-                all.fec.quantile_ms(0.5).into(),
-                all.fec.quantile_ms(0.9).into(),
-                all.fec.quantile_ms(0.99).into(),
-                all.fec.quantile_ms(1.0).into(),
-                (100.0 * point.outcome.overhead).into(),
-                point.outcome.xors_per_packet.into(),
-                point.outcome.bins.into(),
-            ]);
-        }
         Findings {
             table,
             figures: vec![self.figure(&points)],

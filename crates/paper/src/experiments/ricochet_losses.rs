@@ -4,19 +4,12 @@
 use std::fmt;
 
 use carom_proto::loss::Loss;
-use serde::Deserialize;
 
-use super::bed::{Bed, check_list};
-use super::experiment::Experiment;
-use crate::figure::{Axis, Figure, Kind, Shape};
+use super::bed::Bed;
+use super::prelude::*;
 use crate::lateral::{GroupOutcome, LateralRun, Membership, Variant};
-use crate::plan::{Fire, RunScale, Scaled, Share, Span};
-use crate::relation::{Better, Relation};
-use crate::report::Findings;
-use crate::table::{Table, significant};
-use crate::work::{Job, Outcome};
+use crate::table::significant;
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetLosses {
@@ -24,7 +17,6 @@ pub(crate) struct RicochetLosses {
     rate_of_fire: Fire,
     mean_size: u32,
     groups_per_node: u32,
-    /// Rates of loss.
     rates: Scaled<Vec<Share>>,
     models: Scaled<Vec<Model>>,
     staggers: Scaled<Vec<u8>>,
@@ -40,16 +32,13 @@ pub(crate) struct RicochetLosses {
     holds: Vec<Holds>,
 }
 
-/// Settings of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nodes {
     variant: Variant,
-    /// Interval between two messages of a node.
     interval: Span,
 }
 
-/// Distribution of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 enum Model {
@@ -70,7 +59,6 @@ enum Sweeps {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum Holds {
-    /// Everything is delivered in every run with NAKs.
     EverythingDelivered,
     /// At one point, the share recovered by FEC and the mean delay reach the given values.
     Reached {
@@ -140,6 +128,10 @@ struct Point<'a> {
 impl Point<'_> {
     fn recovered_percent(&self) -> f64 {
         100.0 * self.fec.recovered_share()
+    }
+
+    fn with_naks(&self, value: fn(&GroupOutcome) -> f64) -> f64 {
+        self.with_naks.map_or(f64::NAN, value)
     }
 }
 
@@ -321,6 +313,14 @@ fn distribution(points: &[Point<'_>]) -> Figure {
 }
 
 impl Experiment for RicochetLosses {
+    fn figures(&self) -> &[&'static str] {
+        if self.distribution {
+            &["recovered", "delay", "distribution"]
+        } else {
+            &["recovered", "delay"]
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         for quick in [false, true] {
@@ -361,8 +361,7 @@ impl Experiment for RicochetLosses {
             Point { place, fec: fec.lateral().all(), with_naks }
         });
         let points: Vec<Point<'_>> = points.collect();
-        let mut table = Table::new(&COLUMNS);
-        points.iter().for_each(|point| push(&mut table, point));
+        let table = table(&points);
         Findings {
             table,
             figures: self.figures(&points),
@@ -373,42 +372,26 @@ impl Experiment for RicochetLosses {
     }
 }
 
-fn push(table: &mut Table, point: &Point<'_>) {
-    let Point { place, fec, with_naks } = point;
-    let with = |value: fn(&GroupOutcome) -> f64| with_naks.map_or(f64::NAN, value);
-    table.push(vec![
-        place.model.name().as_str().into(),
-        place.nodes.to_string().as_str().into(),
-        (100.0 * place.rate).into(),
-        u64::from(place.stagger).into(),
-        fec.lost.into(),
-        point.recovered_percent().into(),
-        fec.fec.mean_ms().into(),
-        fec.fec.quantile_ms(0.5).into(),
-        fec.fec.quantile_ms(0.9).into(),
-        fec.fec.quantile_ms(0.99).into(),
-        with(|all| 100.0 * all.recovered_share()).into(),
-        with(|all| 100.0 * all.fec.up_to_ms(50.0) as f64 / all.lost as f64).into(),
-        with(|all| all.nak.mean_ms()).into(),
-        with(|all| all.nak.quantile_ms(1.0)).into(),
-        with(|all| 100.0 * all.delivered_share()).into(),
-    ]);
+fn table(points: &[Point<'_>]) -> Table {
+    Rows(points).table(&[
+        ("loss", |it| it.place.model.name().into()),
+        ("nodes", |it| it.place.nodes.to_string().into()),
+        ("loss_percent", |it| (100.0 * it.place.rate).into()),
+        ("stagger", |it| u64::from(it.place.stagger).into()),
+        ("losses", |it| it.fec.lost.into()),
+        ("recovered_percent", |it| it.recovered_percent().into()),
+        ("mean_delay_ms", |it| it.fec.fec.mean_ms().into()),
+        ("p50_delay_ms", |it| it.fec.fec.quantile_ms(0.5).into()),
+        ("p90_delay_ms", |it| it.fec.fec.quantile_ms(0.9).into()),
+        ("p99_delay_ms", |it| it.fec.fec.quantile_ms(0.99).into()),
+        ("with_naks_fec_percent", |it| it.with_naks(|all| 100.0 * all.recovered_share()).into()),
+        ("with_naks_fec_within_50_ms_percent", |it| {
+            it.with_naks(|all| 100.0 * all.fec.up_to_ms(50.0) as f64 / all.lost as f64).into()
+        }),
+        ("with_naks_nak_mean_delay_ms", |it| it.with_naks(|all| all.nak.mean_ms()).into()),
+        ("with_naks_nak_max_delay_ms", |it| it.with_naks(|all| all.nak.quantile_ms(1.0)).into()),
+        ("with_naks_delivered_percent", |it| {
+            it.with_naks(|all| 100.0 * all.delivered_share()).into()
+        }),
+    ])
 }
-
-const COLUMNS: [&str; 15] = [
-    "loss",
-    "nodes",
-    "loss_percent",
-    "stagger",
-    "losses",
-    "recovered_percent",
-    "mean_delay_ms",
-    "p50_delay_ms",
-    "p90_delay_ms",
-    "p99_delay_ms",
-    "with_naks_fec_percent",
-    "with_naks_fec_within_50_ms_percent",
-    "with_naks_nak_mean_delay_ms",
-    "with_naks_nak_max_delay_ms",
-    "with_naks_delivered_percent",
-];

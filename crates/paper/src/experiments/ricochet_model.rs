@@ -1,18 +1,9 @@
 //! `ricochet-model`: comparison with an independent model of the protocol in the same setting.
 
-use serde::Deserialize;
-
 use super::bed::Bed;
-use super::experiment::Experiment;
-use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::lateral::{LateralRun, Membership, Variant};
-use crate::plan::{Fire, RunScale};
-use crate::relation::Relation;
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
+use super::prelude::*;
+use crate::lateral::{LateralOutcome, LateralRun, Membership, Variant};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetModel {
@@ -32,7 +23,6 @@ pub(crate) struct RicochetModel {
 struct Expected {
     groups_per_node: u32,
     recovered_percent: f64,
-    /// Range of the mean delay.
     mean_delay_ms: (f64, f64),
     /// Settings of the engine that match the model's assumptions, as far as they are known.
     variant: Variant,
@@ -53,7 +43,50 @@ fn percent_outside(value: f64, (low, high): (f64, f64)) -> f64 {
     }
 }
 
+struct Point<'a> {
+    expected: &'a Expected,
+    outcome: &'a LateralOutcome,
+    recovered_percent: f64,
+    delay_ms: f64,
+}
+
+impl<'a> Point<'a> {
+    fn new(expected: &'a Expected, outcome: &'a LateralOutcome) -> Self {
+        let all = outcome.all();
+        let (recovered_percent, delay_ms) = (100.0 * all.recovered_share(), all.fec.mean_ms());
+        Self { expected, outcome, recovered_percent, delay_ms }
+    }
+}
+
+impl RicochetModel {
+    fn relations(&self, point: &Point<'_>) -> Vec<Relation> {
+        let Point { expected, outcome, recovered_percent: recovered, delay_ms: delay } = *point;
+        let (d, (low, high)) = (expected.groups_per_node, expected.mean_delay_ms);
+        let off = (recovered - expected.recovered_percent).abs();
+        let within = self.recovered_within_points;
+        let note = format!("{recovered:.2} %, model {} %", expected.recovered_percent);
+        let claim = format!("d = {d}: distance of the recovered share from the model");
+        let mut relations = vec![Relation::at_most(claim, off, within, "points").noted(note)];
+        let mut close = |what: &str, value: f64, range: (f64, f64), note: String| {
+            let (off, within) = (percent_outside(value, range), self.within_percent);
+            let claim = format!("d = {d}: distance of {what}");
+            relations.push(Relation::at_most(claim, off, within, "%").noted(note));
+        };
+        let note = format!("{delay:.2} ms, model {low} to {high} ms");
+        close("the mean delay from the model's range", delay, (low, high), note);
+        if let Some(xors) = expected.xors_per_packet {
+            let note = format!("{:.3}, model {xors}", outcome.xors_per_packet);
+            close("XORs per packet from the model", outcome.xors_per_packet, (xors, xors), note);
+        }
+        relations
+    }
+}
+
 impl Experiment for RicochetModel {
+    fn figures(&self) -> &[&'static str] {
+        &["delay"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         if self.model.is_empty() {
@@ -74,66 +107,38 @@ impl Experiment for RicochetModel {
     }
 
     fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
-        let mut table = Table::new(&[
-            "groups_per_node",
-            "nothing_pending",
-            "losses",
-            "recovered_percent",
-            "model_recovered_percent",
-            "mean_delay_ms",
-            "model_mean_delay_at_least_ms",
-            "model_mean_delay_at_most_ms",
-            "xors_per_packet",
-            "overtaken",
+        let points = self.model.iter().zip(outcomes);
+        let points = points.map(|(expected, outcome)| Point::new(expected, outcome.lateral()));
+        let points: Vec<Point<'_>> = points.collect();
+        let table = Rows(&points).table(&[
+            ("groups_per_node", |it| it.expected.groups_per_node.into()),
+            ("nothing_pending", |it| {
+                u64::from(it.expected.variant == Variant::NothingPending).into()
+            }),
+            ("losses", |it| it.outcome.all().lost.into()),
+            ("recovered_percent", |it| it.recovered_percent.into()),
+            ("model_recovered_percent", |it| it.expected.recovered_percent.into()),
+            ("mean_delay_ms", |it| it.delay_ms.into()),
+            ("model_mean_delay_at_least_ms", |it| it.expected.mean_delay_ms.0.into()),
+            ("model_mean_delay_at_most_ms", |it| it.expected.mean_delay_ms.1.into()),
+            ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
+            ("overtaken", |it| it.outcome.all().overtaken.into()),
         ]);
-        let mut relations = Vec::new();
-        let mut lines = (Vec::new(), Vec::new());
-        for (expected, outcome) in self.model.iter().zip(outcomes) {
-            let (outcome, all) = (outcome.lateral(), outcome.lateral().all());
-            let d = expected.groups_per_node;
-            let recovered = 100.0 * all.recovered_share();
-            let delay = all.fec.mean_ms();
-            let (low, high) = expected.mean_delay_ms;
-            table.push(vec![
-                u64::from(d).into(),
-                u64::from(expected.variant == Variant::NothingPending).into(),
-                all.lost.into(),
-                recovered.into(),
-                expected.recovered_percent.into(),
-                delay.into(),
-                low.into(),
-                high.into(),
-                outcome.xors_per_packet.into(),
-                all.overtaken.into(),
-            ]);
-            if expected.must_hold {
-                lines.0.push((f64::from(d), delay));
-                lines.1.push((f64::from(d), (low + high) / 2.0));
-            }
-            if !expected.must_hold {
-                continue;
-            }
-            let off = (recovered - expected.recovered_percent).abs();
-            let within = self.recovered_within_points;
-            let note = format!("{recovered:.2} %, model {} %", expected.recovered_percent);
-            let claim = format!("d = {d}: distance of the recovered share from the model");
-            relations.push(Relation::at_most(claim, off, within, "points").noted(note));
-            let off = percent_outside(delay, expected.mean_delay_ms);
-            let note = format!("{delay:.2} ms, model {low} to {high} ms");
-            let claim = format!("d = {d}: distance of the mean delay from the model's range");
-            relations.push(Relation::at_most(claim, off, self.within_percent, "%").noted(note));
-            if let Some(xors) = expected.xors_per_packet {
-                let off = percent_outside(outcome.xors_per_packet, (xors, xors));
-                let note = format!("{:.3}, model {xors}", outcome.xors_per_packet);
-                let claim = format!("d = {d}: distance of XORs per packet from the model");
-                relations.push(Relation::at_most(claim, off, self.within_percent, "%").noted(note));
-            }
-        }
+        let must_hold = || points.iter().filter(|it| it.expected.must_hold);
+        let relations = must_hold().flat_map(|it| self.relations(it)).collect();
+        let line = |value: fn(&Point<'_>) -> f64| {
+            must_hold().map(|it| (f64::from(it.expected.groups_per_node), value(it))).collect()
+        };
         let y = Axis::linear("mean recovery delay, ms").spanning(0.0, 10.0);
         let x = Axis::log("groups per node", 2.0);
         let figure = Figure::new("delay", "Delay from the multicast to the recovery", x, y)
-            .with("independent model", Kind::Bound, Shape::Line, lines.1)
-            .ours("Carom", lines.0);
+            .with(
+                "independent model",
+                Kind::Bound,
+                Shape::Line,
+                line(|it| (it.expected.mean_delay_ms.0 + it.expected.mean_delay_ms.1) / 2.0),
+            )
+            .ours("Carom", line(|it| it.delay_ms));
         Findings { table, figures: vec![figure], relations, ..Findings::default() }
     }
 }

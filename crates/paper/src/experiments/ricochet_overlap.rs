@@ -1,25 +1,15 @@
 //! `ricochet-8`: two groups with different rates-of-fire, and a growing number of nodes in both.
 
-use serde::Deserialize;
-
-use super::bed::{Bed, check_list};
-use super::experiment::Experiment;
-use crate::figure::{Axis, Figure};
+use super::bed::Bed;
+use super::prelude::*;
 use crate::lateral::{GroupOutcome, Membership};
-use crate::plan::{Fire, RunScale, Scaled};
-use crate::relation::{Better, Relation, least_first};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetOverlap {
     bed: Bed,
     group_a: Fire,
     group_b: Fire,
-    /// Numbers of nodes in both groups.
     in_both: Scaled<Vec<u32>>,
     /// Maximum variation of a group's overhead, in points.
     overhead_within_points: f64,
@@ -99,6 +89,10 @@ impl RicochetOverlap {
 }
 
 impl Experiment for RicochetOverlap {
+    fn figures(&self) -> &[&'static str] {
+        &["ratios", "delay"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         let (hosts, a, b) = (self.bed.network.hosts(), self.group_a.0, self.group_b.0);
@@ -133,28 +127,17 @@ impl Experiment for RicochetOverlap {
             groups: &outcome.lateral().groups,
         });
         let points: Vec<Point<'_>> = points.collect();
-        let mut table = Table::new(&[
-            "nodes_in_both",
-            "group",
-            "losses",
-            "recovered_percent",
-            "overhead_percent",
-            "mean_delay_ms",
-            "p99_delay_ms",
+        let rows: Vec<(usize, &Point<'_>)> =
+            points.iter().flat_map(|point| [(0, point), (1, point)]).collect();
+        let table = Rows(&rows).table(&[
+            ("nodes_in_both", |(_, it)| it.both.into()),
+            ("group", |(group, _)| NAMES[*group].into()),
+            ("losses", |(group, it)| it.groups[*group].lost.into()),
+            ("recovered_percent", |(group, it)| it.recovered_percent(*group).into()),
+            ("overhead_percent", |(group, it)| it.overhead_percent(*group).into()),
+            ("mean_delay_ms", |(group, it)| it.delay_ms(*group).into()),
+            ("p99_delay_ms", |(group, it)| it.groups[*group].fec.quantile_ms(0.99).into()),
         ]);
-        for point in &points {
-            for (group, name) in NAMES.iter().enumerate() {
-                table.push(vec![
-                    point.both.into(),
-                    (*name).into(),
-                    point.groups[group].lost.into(),
-                    point.recovered_percent(group).into(),
-                    point.overhead_percent(group).into(),
-                    point.delay_ms(group).into(),
-                    point.groups[group].fec.quantile_ms(0.99).into(),
-                ]);
-            }
-        }
         let papers = self.papers_recovered_percent;
         let better = points.first().and_then(|point| {
             let ours = point.recovered_percent(0);

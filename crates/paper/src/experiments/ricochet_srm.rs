@@ -1,18 +1,9 @@
 //! `ricochet-12`: SRM in a growing number of groups, compared with Ricochet.
 
-use serde::Deserialize;
-
-use super::bed::{Bed, check_list};
-use super::experiment::Experiment;
-use crate::figure::{Axis, Figure};
+use super::bed::Bed;
+use super::prelude::*;
 use crate::lateral::{LateralOutcome, Membership, Preset, SrmOutcome, SrmRun};
-use crate::plan::{Fire, RunScale, Scaled, Span};
-use crate::relation::{Better, Relation};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetSrm {
@@ -40,11 +31,13 @@ impl Point<'_> {
 }
 
 impl Experiment for RicochetSrm {
+    fn figures(&self) -> &[&'static str] {
+        &["delay"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
-        for quick in [false, true] {
-            check_list("groups_per_node", self.groups_per_node.at(quick), 1, 1 << 12)?;
-        }
+        self.groups_per_node.check("groups_per_node", 1, 1 << 12)?;
         Ok(())
     }
 
@@ -67,28 +60,16 @@ impl Experiment for RicochetSrm {
         let points =
             pairs.map(|(d, pair)| Point { d: *d, srm: pair[0].srm(), ricochet: pair[1].lateral() });
         let points: Vec<Point<'_>> = points.collect();
-        let mut table = Table::new(&[
-            "groups_per_node",
-            "srm_losses",
-            "srm_missing",
-            "srm_mean_discovery_ms",
-            "srm_mean_recovery_ms",
-            "srm_overhead_percent",
-            "ricochet_mean_recovery_ms",
-            "times",
+        let table = Rows(&points).table(&[
+            ("groups_per_node", |it| it.d.into()),
+            ("srm_losses", |it| it.srm.lost.into()),
+            ("srm_missing", |it| it.srm.missing.into()),
+            ("srm_mean_discovery_ms", |it| it.srm.discovery.mean_ms().into()),
+            ("srm_mean_recovery_ms", |it| it.srm.recovery.mean_ms().into()),
+            ("srm_overhead_percent", |it| (100.0 * it.srm.overhead).into()),
+            ("ricochet_mean_recovery_ms", |it| it.ricochet.all().fec.mean_ms().into()),
+            ("times", |it| it.times().into()),
         ]);
-        for point in &points {
-            table.push(vec![
-                u64::from(point.d).into(),
-                point.srm.lost.into(),
-                point.srm.missing.into(),
-                point.srm.discovery.mean_ms().into(),
-                point.srm.recovery.mean_ms().into(),
-                (100.0 * point.srm.overhead).into(),
-                point.ricochet.all().fec.mean_ms().into(),
-                point.times().into(),
-            ]);
-        }
         let line = |value: &dyn Fn(&Point<'_>) -> f64| {
             points.iter().map(|point| (f64::from(point.d), value(point))).collect::<Vec<_>>()
         };

@@ -1,21 +1,12 @@
 //! `ricochet-15`: windows of inconsistency of a small replicated service on the public API.
 
 use carom::lateral;
-use serde::Deserialize;
 
-use super::bed::check_list;
-use super::experiment::Experiment;
-use crate::figure::{Axis, Figure, Kind, Shape};
+use super::prelude::*;
 use crate::lateral::Membership;
 use crate::network::Wiring;
-use crate::plan::{Fire, RunScale, Scaled, Share, Span};
-use crate::relation::{Better, Relation};
-use crate::report::Findings;
 use crate::service::ServiceRun;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RicochetWindows {
@@ -23,7 +14,6 @@ pub(crate) struct RicochetWindows {
     rate_of_fire: Fire,
     mean_size: u32,
     groups_per_node: u32,
-    /// Interval between two updates of a node.
     interval: Span,
     loss: Share,
     engine: Engine,
@@ -53,6 +43,13 @@ struct Percentile {
     ms: f64,
 }
 
+struct Row {
+    percent: f64,
+    papers_ms: f64,
+    window_ms: f64,
+    within_percent: f64,
+}
+
 impl RicochetWindows {
     fn config(&self) -> lateral::Config {
         let nak = lateral::NakConfig { after: self.engine.nak_after.0, ..Default::default() };
@@ -66,6 +63,10 @@ impl RicochetWindows {
 }
 
 impl Experiment for RicochetWindows {
+    fn figures(&self) -> &[&'static str] {
+        &["windows"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.network.check()?;
         self.config().validate().map_err(|error| error.to_string())?;
@@ -92,33 +93,36 @@ impl Experiment for RicochetWindows {
         let outcome = outcomes[0].service();
         let windows = &outcome.windows;
         let updates = windows.len() as u64 + outcome.incomplete;
-        let mut table =
-            Table::new(&["percent", "papers_ms", "window_ms", "updates_within_percent"]);
+        let rows = self.papers.iter().map(|it| Row {
+            percent: it.percent,
+            papers_ms: it.ms,
+            window_ms: windows.quantile_ms(it.percent / 100.0),
+            within_percent: 100.0 * windows.up_to_ms(it.ms) as f64 / updates as f64,
+        });
+        let rows: Vec<Row> = rows.collect();
+        let table = Rows(&rows).table(&[
+            ("percent", |row| row.percent.into()),
+            ("papers_ms", |row| row.papers_ms.into()),
+            ("window_ms", |row| row.window_ms.into()),
+            ("updates_within_percent", |row| row.within_percent.into()),
+        ]);
         let mut relations = Vec::new();
         let mut better = Vec::new();
-        for Percentile { percent, ms } in &self.papers {
-            let window = windows.quantile_ms(percent / 100.0);
-            let within = 100.0 * windows.up_to_ms(*ms) as f64 / updates as f64;
-            table.push(vec![(*percent).into(), (*ms).into(), window.into(), within.into()]);
+        for Row { percent, papers_ms, window_ms, within_percent } in rows {
             let claim = format!("time until {percent} % of updates are at all replicas");
-            let note = format!("{within:.3} % within {ms} ms");
-            relations.push(Relation::at_most(claim, window, *ms, "ms").noted(note));
+            let note = format!("{within_percent:.3} % within {papers_ms} ms");
+            relations.push(Relation::at_most(claim, window_ms, papers_ms, "ms").noted(note));
             let what = format!("window of {percent} % of updates");
-            better.extend(Better::if_lower(what, window, *ms, "ms"));
+            better.extend(Better::if_lower(what, window_ms, papers_ms, "ms"));
         }
         let claim = "updates not applied by every replica";
         relations.push(Relation::at_most(claim, outcome.incomplete as f64, 0.0, "updates"));
         let claim = "groups with different final values at replicas";
         relations.push(Relation::at_most(claim, outcome.disagreeing as f64, 0.0, "groups"));
-        let bars = (windows.quantile_ms(1.0) / self.bar_ms).ceil().max(0.0) as usize;
-        let share = |bar: usize| {
-            let (from, to) = (bar as f64 * self.bar_ms, (bar + 1) as f64 * self.bar_ms);
-            let count = windows.up_to_ms(to) - windows.up_to_ms(from);
-            (from, 100.0 * count as f64 / updates as f64)
-        };
         let x = Axis::linear("ms from the first to the last replica");
         let y = Axis::log("updates, %", 10.0).spanning(0.001, 150.0);
-        let bars = (0..bars).map(share).filter(|(_, percent)| *percent > 0.0).collect();
+        let bars =
+            windows.bars(self.bar_ms, updates).filter(|(_, percent)| *percent > 0.0).collect();
         let figure = Figure::new("windows", "Windows of inconsistency", x, y).with(
             "Carom",
             Kind::Ours,

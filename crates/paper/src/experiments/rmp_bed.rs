@@ -15,7 +15,6 @@ use crate::plan::{RunScale, Size, Span};
 pub(crate) struct Bed {
     megabits_per_second: u32,
     propagation: Span,
-    /// Size of the queue of each host's interface.
     interface: Size,
     /// Time that a host spends on each datagram that it receives.
     cpu_per_datagram: Span,

@@ -1,20 +1,12 @@
 //! `rmp-5.3`: latency of one message from application to application, at each level of service.
 
 use carom_proto::rmp::Qos;
-use serde::Deserialize;
 
-use super::bed::check_list;
-use super::experiment::Experiment;
+use super::prelude::*;
 use super::rmp_bed::{Bed, Level};
-use crate::figure::{Axis, Figure};
 use crate::ordered::{LEAST_BYTES, PingPongOutcome, PingPongRun};
-use crate::plan::{RunScale, Scaled, Size, Span};
-use crate::relation::{Relation, greatest_last, least_first};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
+use crate::plan::Size;
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RmpLatency {
@@ -28,7 +20,6 @@ pub(crate) struct RmpLatency {
     holds: Holds,
 }
 
-/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
@@ -93,10 +84,9 @@ impl RmpLatency {
                     |it: &&Point<'_>| it.qos == lower && it.destinations == total.destinations;
                 Some((total.ms() / points.iter().find(same)?.ms(), total.destinations))
             });
-            let worst = ratios.max_by(|a, b| greatest_last(&a.0, &b.0));
+            let (measured, note) =
+                highest(ratios.map(|(ratio, at)| (ratio, format!("{at} destination(s)"))));
             let claim = format!("latency of totally ordered messages, relative to {lower}");
-            let measured = worst.map_or(f64::NAN, |(ratio, _)| ratio);
-            let note = worst.map_or(String::new(), |(_, at)| format!("{at} destination(s)"));
             let limit = holds.total_at_most_times;
             relations.push(Relation::at_most(claim, measured, limit, "times").noted(note));
         }
@@ -117,10 +107,10 @@ impl RmpLatency {
             let high = line().map(Point::ms).max_by(greatest_last)?;
             Some((100.0 * (high - low) / low, level.0))
         };
-        let worst = self.levels.iter().filter_map(spread).max_by(|a, b| greatest_last(&a.0, &b.0));
+        let spreads = self.levels.iter().filter_map(spread);
+        let (measured, note) =
+            highest(spreads.map(|(spread, qos)| (spread, format!("maximum: {qos}"))));
         let claim = "variation of the latency over the number of destinations";
-        let measured = worst.map_or(f64::NAN, |(spread, _)| spread);
-        let note = worst.map_or(String::new(), |(_, qos)| format!("maximum: {qos}"));
         Relation::at_most(claim, measured, self.holds.flat_within_percent, "%").noted(note)
     }
 }
@@ -144,12 +134,14 @@ fn resilience(points: &[Point<'_>]) -> Vec<(f64, f64)> {
 }
 
 impl Experiment for RmpLatency {
+    fn figures(&self) -> &[&'static str] {
+        &["latency", "resilience"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
-        for quick in [false, true] {
-            check_list("destinations", self.destinations.at(quick), 1, MAX_DESTINATIONS)?;
-            check_list("exchanges", &[*self.exchanges.at(quick)], 1, 1 << 20)?;
-        }
+        self.destinations.check("destinations", 1, MAX_DESTINATIONS)?;
+        self.exchanges.check_value("exchanges", 1, 1 << 20)?;
         check_list("message", &[self.message.0], LEAST_BYTES, 1024)?;
         let needed = [Qos::Unordered, Qos::SourceOrdered, Qos::TotallyOrdered, Qos::Resilient(1)];
         match needed.into_iter().find(|qos| !self.levels.iter().any(|level| level.0 == *qos)) {
@@ -170,8 +162,7 @@ impl Experiment for RmpLatency {
             outcome: outcome.ping_pong(),
         });
         let points: Vec<Point<'_>> = points.collect();
-        let mut table = Table::new(&COLUMNS);
-        points.iter().for_each(|point| push(&mut table, point));
+        let table = table(&points);
         let x = Axis::linear("destinations");
         let y = Axis::linear("from application to application, ms");
         let mut latency = Figure::new("latency", "Latency of a message", x, y);
@@ -194,30 +185,18 @@ impl Experiment for RmpLatency {
     }
 }
 
-fn push(table: &mut Table, point: &Point<'_>) {
-    let counts = &point.outcome.counts;
-    table.push(vec![
-        point.qos.to_string().as_str().into(),
-        u64::from(point.destinations).into(),
-        point.ms().into(),
-        (point.outcome.longest.as_secs_f64() * 1e3).into(),
-        counts.data.into(),
-        counts.data_again.into(),
-        counts.rounds.into(),
-        counts.nulls.into(),
-    ]);
+fn table(points: &[Point<'_>]) -> Table {
+    Rows(points).table(&[
+        ("level", |it| it.qos.to_string().into()),
+        ("destinations", |it| it.destinations.into()),
+        ("mean_ms", |it| it.ms().into()),
+        ("longest_ms", |it| (it.outcome.longest.as_secs_f64() * 1e3).into()),
+        ("data_packets", |it| it.outcome.counts.data.into()),
+        ("data_sent_again", |it| it.outcome.counts.data_again.into()),
+        ("acks", |it| it.outcome.counts.rounds.into()),
+        ("null_acks", |it| it.outcome.counts.nulls.into()),
+    ])
 }
-
-const COLUMNS: [&str; 8] = [
-    "level",
-    "destinations",
-    "mean_ms",
-    "longest_ms",
-    "data_packets",
-    "data_sent_again",
-    "acks",
-    "null_acks",
-];
 
 const NOTE: &str = "With majority and total resilience, the latency grows with the number of \
                     members by design. K resilience is compared where there are more than K \

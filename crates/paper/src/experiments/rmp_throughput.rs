@@ -2,20 +2,12 @@
 //! of sources and destinations.
 
 use carom_proto::rmp::packet::DATA_BYTES;
-use serde::Deserialize;
 
-use super::bed::check_list;
-use super::experiment::Experiment;
+use super::prelude::*;
 use super::rmp_bed::Bed;
-use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::ordered::{TransferOutcome, TransferRun};
-use crate::plan::{RunScale, Scaled, Size};
-use crate::relation::{Better, Relation, greatest_last, least_first};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
+use crate::plan::Size;
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RmpThroughput {
@@ -31,7 +23,6 @@ pub(crate) struct RmpThroughput {
     papers: Papers,
 }
 
-/// Limits of the relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
@@ -60,7 +51,6 @@ struct Papers {
 struct Point<'a> {
     run: TransferRun,
     outcome: &'a TransferOutcome,
-    /// Raw rate of the cable, in bytes per second.
     raw_rate: f64,
 }
 
@@ -91,7 +81,6 @@ impl Point<'_> {
 }
 
 impl RmpThroughput {
-    /// Returns the runs, in the order of the numbers of sources.
     fn runs(&self, scale: RunScale) -> Vec<TransferRun> {
         let (sources, destinations) =
             (self.sources.at(scale.quick), self.destinations.at(scale.quick));
@@ -139,10 +128,10 @@ impl RmpThroughput {
         if let Some(limit) = self.holds.aggregate_at_least_times_the_link {
             let most = points.iter().map(|point| point.outcome.destinations).max().unwrap_or(0);
             let last = points.iter().filter(|point| point.outcome.destinations == most);
-            let worst = last.min_by(|a, b| least_first(&a.times_the_link(), &b.times_the_link()));
+            let (measured, note) = lowest(
+                last.map(|it| (it.times_the_link(), format!("{} source(s)", it.run.sources))),
+            );
             let claim = format!("{most} destinations together, any number of sources: throughput");
-            let measured = worst.map_or(f64::NAN, Point::times_the_link);
-            let note = worst.map_or(String::new(), |it| format!("{} source(s)", it.run.sources));
             let unit = "times the link";
             relations.push(Relation::at_least(claim, measured, limit, unit).noted(note));
         }
@@ -168,14 +157,16 @@ impl RmpThroughput {
 }
 
 impl Experiment for RmpThroughput {
+    fn figures(&self) -> &[&'static str] {
+        &["aggregate", "each"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
-        for quick in [false, true] {
-            check_list("sources", self.sources.at(quick), 1, MAX_HOSTS)?;
-            check_list("destinations", self.destinations.at(quick), 1, MAX_HOSTS)?;
-            check_list("repeats", &[*self.repeats.at(quick)], 1, 1000)?;
-            check_list("file", &[self.file.at(quick).0], 1, MAX_FILE_BYTES)?;
-        }
+        self.sources.check("sources", 1, MAX_HOSTS)?;
+        self.destinations.check("destinations", 1, MAX_HOSTS)?;
+        self.repeats.check_value("repeats", 1, 1000)?;
+        check_list("file", &[self.file.at(false).0, self.file.at(true).0], 1, MAX_FILE_BYTES)?;
         check_list("message", &[self.message.0], 1, MAX_FILE_BYTES)
     }
 
@@ -189,8 +180,7 @@ impl Experiment for RmpThroughput {
         let points =
             points.map(|(run, outcome)| Point { run, outcome: outcome.transfer(), raw_rate });
         let points: Vec<Point<'_>> = points.collect();
-        let mut table = Table::new(&COLUMNS);
-        points.iter().for_each(|point| push(&mut table, point));
+        let table = table(&points);
         let Papers { destinations, aggregate_kb_per_s: papers } = self.papers;
         let same =
             points.iter().find(|it| it.run.sources == 1 && it.outcome.destinations == destinations);
@@ -209,46 +199,26 @@ impl Experiment for RmpThroughput {
     }
 }
 
-fn push(table: &mut Table, point: &Point<'_>) {
-    let counts = &point.outcome.counts;
-    table.push(vec![
-        u64::from(point.run.sources).into(),
-        u64::from(point.outcome.destinations).into(),
-        (point.outcome.rate() / 1e3).into(),
-        (point.aggregate() / 1e3).into(),
-        point.times_the_link().into(),
-        point.link_percent().into(),
-        point.payload_percent().into(),
-        (100.0 * point.outcome.spread()).into(),
-        counts.data.into(),
-        counts.data_again.into(),
-        counts.rounds.into(),
-        counts.nulls.into(),
-        counts.rounds_again.into(),
-        counts.nacks.into(),
-        counts.queue_full.into(),
-        counts.reformations.into(),
-    ]);
+fn table(points: &[Point<'_>]) -> Table {
+    Rows(points).table(&[
+        ("sources", |it| it.run.sources.into()),
+        ("destinations", |it| it.outcome.destinations.into()),
+        ("throughput_kb_per_s", |it| (it.outcome.rate() / 1e3).into()),
+        ("aggregate_kb_per_s", |it| (it.aggregate() / 1e3).into()),
+        ("aggregate_times_link", |it| it.times_the_link().into()),
+        ("link_percent", |it| it.link_percent().into()),
+        ("payload_of_data_packets_percent", |it| it.payload_percent().into()),
+        ("spread_of_repeats_percent", |it| (100.0 * it.outcome.spread()).into()),
+        ("data_packets", |it| it.outcome.counts.data.into()),
+        ("data_sent_again", |it| it.outcome.counts.data_again.into()),
+        ("acks", |it| it.outcome.counts.rounds.into()),
+        ("null_acks", |it| it.outcome.counts.nulls.into()),
+        ("acks_sent_again", |it| it.outcome.counts.rounds_again.into()),
+        ("nacks", |it| it.outcome.counts.nacks.into()),
+        ("dropped_at_interfaces", |it| it.outcome.counts.queue_full.into()),
+        ("reformations", |it| it.outcome.counts.reformations.into()),
+    ])
 }
-
-const COLUMNS: [&str; 16] = [
-    "sources",
-    "destinations",
-    "throughput_kb_per_s",
-    "aggregate_kb_per_s",
-    "aggregate_times_link",
-    "link_percent",
-    "payload_of_data_packets_percent",
-    "spread_of_repeats_percent",
-    "data_packets",
-    "data_sent_again",
-    "acks",
-    "null_acks",
-    "acks_sent_again",
-    "nacks",
-    "dropped_at_interfaces",
-    "reformations",
-];
 
 const NOTE: &str = "Throughput counts the bytes of the files without headers, until the last \
                     destination has all of them. 1 KB is 1000 bytes. As in the paper, the link is \

@@ -2,19 +2,12 @@
 
 use carom_proto::RateOfFire;
 use carom_proto::lateral::model::Setting;
-use serde::Deserialize;
 
 use super::bed::Bed;
-use super::experiment::{Experiment, Modelled};
-use crate::figure::{Axis, Figure, Kind, Shape};
+use super::experiment::Modelled;
+use super::prelude::*;
 use crate::lateral::{LateralOutcome, Membership};
-use crate::plan::RunScale;
-use crate::relation::{Better, Relation, greatest_last, least_first};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotFire {
@@ -35,7 +28,6 @@ enum Sweeps {
     R,
 }
 
-/// Outcome at one rate-of-fire.
 struct Point<'a> {
     r: u8,
     c: f64,
@@ -123,9 +115,8 @@ impl SlingshotFire {
         let off = modelled.iter().map(|(point, _, overhead)| {
             (100.0 * (point.outcome.overhead / overhead - 1.0).abs(), point.c)
         });
-        let (above, at_above) = least(above);
-        let (below, at_below) = least(below);
-        let (off, at_off) = off.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, 0.0));
+        let ((above, at_above), (below, at_below)) = (lowest(above), lowest(below));
+        let (off, at_off) = highest(off);
         vec![
             Relation::at_least("share recovered above the lower bound", above, 0.0, "points")
                 .noted(format!("minimum at c = {at_above}")),
@@ -142,14 +133,9 @@ impl SlingshotFire {
     }
 }
 
-/// Returns the pair with the smallest first value. The second value is its position.
-fn least(values: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
-    values.min_by(|a, b| least_first(&a.0, &b.0)).unwrap_or((f64::NAN, 0.0))
-}
-
 fn monotone(points: &[Point<'_>]) -> Vec<Relation> {
     let steps = |value: &dyn Fn(&Point<'_>) -> f64| {
-        least(
+        lowest(
             points.windows(2).map(|pair| (value(&pair[1]) - value(&pair[0]), f64::from(pair[1].r))),
         )
     };
@@ -168,6 +154,10 @@ fn monotone(points: &[Point<'_>]) -> Vec<Relation> {
 }
 
 impl Experiment for SlingshotFire {
+    fn figures(&self) -> &[&'static str] {
+        &["recovered", "delay", "overhead"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         for (r, twice_c) in &self.rates {
@@ -177,7 +167,7 @@ impl Experiment for SlingshotFire {
                 return Err(format!("c = {twice_c}/2 is too large: expected less than {hosts}"));
             }
         }
-        super::bed::check_list("rates", &self.rates, (1, 1), (RateOfFire::MAX_R, u8::MAX))
+        check_list("rates", &self.rates, (1, 1), (RateOfFire::MAX_R, u8::MAX))
     }
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
@@ -192,31 +182,17 @@ impl Experiment for SlingshotFire {
 
     fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let points = self.points(outcomes);
-        let mut table = Table::new(&[
-            "r",
-            "c",
-            "losses",
-            "recovered_percent",
-            "mean_delay_ms",
-            "p50_delay_ms",
-            "p99_delay_ms",
-            "overhead_percent",
-            "xors_per_packet",
+        let table = Rows(&points).table(&[
+            ("r", |it| u64::from(it.r).into()),
+            ("c", |it| it.c.into()),
+            ("losses", |it| it.outcome.all().lost.into()),
+            ("recovered_percent", |it| it.recovered_percent().into()),
+            ("mean_delay_ms", |it| it.delay_ms().into()),
+            ("p50_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.5).into()),
+            ("p99_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.99).into()),
+            ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
+            ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
         ]);
-        for point in &points {
-            let all = point.outcome.all();
-            table.push(vec![
-                u64::from(point.r).into(),
-                point.c.into(),
-                all.lost.into(),
-                point.recovered_percent().into(),
-                point.delay_ms().into(),
-                all.fec.quantile_ms(0.5).into(),
-                all.fec.quantile_ms(0.99).into(),
-                (100.0 * point.outcome.overhead).into(),
-                point.outcome.xors_per_packet.into(),
-            ]);
-        }
         let usual = points.iter().find(|point| (point.r, point.c) == (8, 5.0));
         let better = usual.and_then(|point| {
             let papers = self.papers_recovered_percent;

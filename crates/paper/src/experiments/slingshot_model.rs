@@ -3,17 +3,10 @@
 
 use carom_proto::RateOfFire;
 use carom_proto::lateral::model::{Bounds, Setting};
-use serde::Deserialize;
 
-use super::experiment::{Experiment, Loaded, Modelled};
-use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::plan::{RunScale, Share};
-use crate::relation::{Relation, greatest_last};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
+use super::experiment::{Loaded, Modelled};
+use super::prelude::*;
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotModel {
@@ -62,12 +55,6 @@ impl SlingshotModel {
         swept.chain(golden.map(|(c, ..)| self.setting(*c, self.golden.loss))).collect()
     }
 
-    /// Adds the experiments whose points are evaluated. `find` returns the one of a name.
-    pub(crate) fn with_experiments(mut self, find: impl Fn(&str) -> Option<Loaded>) -> Self {
-        self.others = self.simulated.iter().filter_map(|name| find(name)).collect();
-        self
-    }
-
     /// Returns the points of the simulated experiments.
     fn simulated(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
         let mut rest = outcomes;
@@ -85,6 +72,14 @@ impl SlingshotModel {
 }
 
 impl Experiment for SlingshotModel {
+    fn link(&mut self, find: fn(&str) -> Option<Loaded>) {
+        self.others = self.simulated.iter().filter_map(|name| find(name)).collect();
+    }
+
+    fn figures(&self) -> &[&'static str] {
+        &["bounds"]
+    }
+
     fn check(&self) -> Result<(), String> {
         let is_known =
             |name: &str| self.others.iter().any(|other| other.heading.experiment == name);
@@ -106,16 +101,18 @@ impl Experiment for SlingshotModel {
         let points: Vec<(Setting, Bounds)> = self.settings().into_iter().map(bounds).collect();
         let (swept, golden) = points.split_at(self.losses.len() * self.c.len());
         let simulated = self.simulated(scale, outcomes);
-        let mut table = Table::new(&COLUMNS);
-        for (setting, bounds) in swept {
-            push(&mut table, "analysis", setting, bounds, None);
-        }
-        for point in &simulated {
-            let bounds = bounds(point.setting).1;
-            push(&mut table, &point.label, &point.setting, &bounds, Some(point));
-        }
+        let row = |label, (setting, bounds): (Setting, Bounds), simulated| Row {
+            label,
+            setting,
+            bounds,
+            simulated,
+        };
+        let swept_rows = swept.iter().map(|point| row("analysis", *point, None));
+        let simulated_rows =
+            simulated.iter().map(|it| row(it.label.as_str(), bounds(it.setting), Some(it)));
+        let rows: Vec<Row<'_>> = swept_rows.chain(simulated_rows).collect();
         Findings {
-            table,
+            table: table(&rows),
             figures: vec![self.figure(swept)],
             relations: vec![self.golden.relation(golden), self.inside(&simulated)],
             ..Findings::default()
@@ -151,8 +148,7 @@ impl SlingshotModel {
             let outside = (bounds.lower - point.recovered).max(point.recovered - bounds.upper);
             (outside / point.sigma, point.label.clone())
         };
-        let worst = points.iter().map(outside).max_by(|a, b| greatest_last(&a.0, &b.0));
-        let (outside, label) = worst.unwrap_or((f64::NAN, String::new()));
+        let (outside, label) = highest(points.iter().map(outside));
         let claim = "distance of the worst simulated point outside the bounds";
         Relation::at_most(claim, outside, self.sigmas, "standard deviations")
             .noted(format!("worst of {} points: {label}", points.len()))
@@ -170,37 +166,28 @@ impl Golden {
     }
 }
 
-fn push(
-    table: &mut Table,
-    what: &str,
-    setting: &Setting,
-    bounds: &Bounds,
-    simulated: Option<&Modelled>,
-) {
-    let percent = |value: Option<f64>| value.map_or(f64::NAN, |share| share * 100.0);
-    table.push(vec![
-        what.into(),
-        u64::from(setting.group_size).into(),
-        u64::from(setting.view_size).into(),
-        u64::from(setting.rate.r).into(),
-        u64::from(setting.rate.c).into(),
-        (setting.loss * 100.0).into(),
-        (bounds.lower * 100.0).into(),
-        (bounds.upper * 100.0).into(),
-        percent(simulated.map(|point| point.recovered)).into(),
-        percent(simulated.map(|point| point.sigma)).into(),
-    ]);
+struct Row<'a> {
+    label: &'a str,
+    setting: Setting,
+    bounds: Bounds,
+    simulated: Option<&'a Modelled>,
 }
 
-const COLUMNS: [&str; 10] = [
-    "what",
-    "group_size",
-    "view_size",
-    "r",
-    "c",
-    "loss_percent",
-    "recovered_at_least_percent",
-    "recovered_at_most_percent",
-    "simulated_percent",
-    "simulated_sigma_points",
-];
+fn table(rows: &[Row<'_>]) -> Table {
+    Rows(rows).table(&[
+        ("what", |it| it.label.into()),
+        ("group_size", |it| it.setting.group_size.into()),
+        ("view_size", |it| it.setting.view_size.into()),
+        ("r", |it| u64::from(it.setting.rate.r).into()),
+        ("c", |it| u64::from(it.setting.rate.c).into()),
+        ("loss_percent", |it| (100.0 * it.setting.loss).into()),
+        ("recovered_at_least_percent", |it| (100.0 * it.bounds.lower).into()),
+        ("recovered_at_most_percent", |it| (100.0 * it.bounds.upper).into()),
+        ("simulated_percent", |it| {
+            it.simulated.map_or(f64::NAN, |point| 100.0 * point.recovered).into()
+        }),
+        ("simulated_sigma_points", |it| {
+            it.simulated.map_or(f64::NAN, |point| 100.0 * point.sigma).into()
+        }),
+    ])
+}

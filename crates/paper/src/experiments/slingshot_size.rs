@@ -1,19 +1,12 @@
 //! `slingshot-4` and `slingshot-5`: groups and partial views of different sizes among 400 hosts.
 
-use carom_proto::lateral::model::Setting;
-use serde::Deserialize;
+use carom_proto::lateral::model::{Bounds, Setting};
 
-use super::bed::{Bed, check_list};
-use super::experiment::{Experiment, Modelled};
-use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::lateral::Membership;
-use crate::plan::{Fire, RunScale, Scaled};
-use crate::relation::{Better, Relation, least_first};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
+use super::bed::Bed;
+use super::experiment::Modelled;
+use super::prelude::*;
+use crate::lateral::{LateralOutcome, Membership};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotSize {
@@ -52,7 +45,15 @@ impl SlingshotSize {
     }
 }
 
+fn recovered_percent(outcome: &LateralOutcome) -> f64 {
+    100.0 * outcome.all().recovered_share()
+}
+
 impl Experiment for SlingshotSize {
+    fn figures(&self) -> &[&'static str] {
+        &["recovered"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         for quick in [false, true] {
@@ -82,45 +83,36 @@ impl Experiment for SlingshotSize {
     }
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
-        let mut table = Table::new(&[
-            "group_size",
-            "view_size",
-            "losses",
-            "recovered_percent",
-            "mean_delay_ms",
-            "overhead_percent",
+        let settings = self.settings(scale.quick);
+        let points: Vec<(&Setting, &LateralOutcome)> =
+            settings.iter().zip(outcomes).map(|(setting, it)| (setting, it.lateral())).collect();
+        let table = Rows(&points).table(&[
+            ("group_size", |(setting, _)| setting.group_size.into()),
+            ("view_size", |(setting, _)| setting.view_size.into()),
+            ("losses", |(_, outcome)| outcome.all().lost.into()),
+            ("recovered_percent", |(_, outcome)| recovered_percent(outcome).into()),
+            ("mean_delay_ms", |(_, outcome)| outcome.all().fec.mean_ms().into()),
+            ("overhead_percent", |(_, outcome)| (100.0 * outcome.overhead).into()),
         ]);
-        let mut points = Vec::new();
-        let mut bounds = (Vec::new(), Vec::new());
-        for (setting, outcome) in self.settings(scale.quick).iter().zip(outcomes) {
-            let (outcome, all) = (outcome.lateral(), outcome.lateral().all());
-            let recovered = 100.0 * all.recovered_share();
-            table.push(vec![
-                u64::from(setting.group_size).into(),
-                u64::from(setting.view_size).into(),
-                all.lost.into(),
-                recovered.into(),
-                all.fec.mean_ms().into(),
-                (100.0 * outcome.overhead).into(),
-            ]);
-            points.push((f64::from(setting.view_size), recovered));
-            if let Ok(analysis) = setting.recovered() {
-                bounds.0.push((f64::from(setting.view_size), 100.0 * analysis.lower));
-                bounds.1.push((f64::from(setting.view_size), 100.0 * analysis.upper));
-            }
-        }
-        let values = || points.iter().map(|(_, recovered)| *recovered);
+        let bound = |which: fn(&Bounds) -> f64| {
+            let analysis = settings.iter().filter_map(|it| Some((it, it.recovered().ok()?)));
+            let line =
+                analysis.map(|(it, bounds)| (f64::from(it.view_size), 100.0 * which(&bounds)));
+            line.collect::<Vec<_>>()
+        };
+        let values = || points.iter().map(|(_, outcome)| recovered_percent(outcome));
         let low = values().min_by(least_first).unwrap_or(f64::NAN);
         let high = values().fold(f64::NEG_INFINITY, f64::max);
+        let line = settings.iter().map(|it| f64::from(it.view_size)).zip(values());
         let x = match self.sweeps {
             Sweeps::GroupSize => "group size",
             Sweeps::ViewSize => "size of partial views",
         };
         let y = Axis::linear("lost packets recovered, %").spanning(84.0, 100.0);
         let figure = Figure::new("recovered", "Recovered by repairs", Axis::linear(x), y)
-            .with("analysis, upper bound", Kind::Bound, Shape::Line, bounds.1)
-            .with("analysis, lower bound", Kind::Bound, Shape::Line, bounds.0)
-            .ours("Carom", points.clone());
+            .with("analysis, upper bound", Kind::Bound, Shape::Line, bound(|it| it.upper))
+            .with("analysis, lower bound", Kind::Bound, Shape::Line, bound(|it| it.lower))
+            .ours("Carom", line.collect());
         let claim = "difference between the largest and the smallest share recovered";
         let papers = self.papers_recovered_percent;
         let better = Better::if_higher("share recovered at the worst size", low, papers, "%");

@@ -1,19 +1,10 @@
 //! `slingshot-3`: distribution of recovery delays of Slingshot and SRM.
 
-use serde::Deserialize;
-
 use super::bed::Bed;
-use super::experiment::Experiment;
+use super::prelude::*;
 use crate::delays::Delays;
-use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::lateral::{Membership, Preset, SrmRun};
-use crate::plan::{Fire, RunScale, Scaled, Span};
-use crate::relation::{Better, Relation};
-use crate::report::Findings;
-use crate::table::Table;
-use crate::work::{Job, Outcome};
 
-/// Settings in the plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotSrm {
@@ -28,7 +19,6 @@ pub(crate) struct SlingshotSrm {
     papers: Papers,
 }
 
-/// Values that the paper reports.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Papers {
@@ -36,7 +26,6 @@ struct Papers {
     overhead_percent: f64,
 }
 
-/// One of the distributions.
 struct Curve<'a> {
     label: &'static str,
     delays: &'a Delays,
@@ -93,6 +82,10 @@ fn distribution(curves: &[Curve<'_>]) -> Figure {
 }
 
 impl Experiment for SlingshotSrm {
+    fn figures(&self) -> &[&'static str] {
+        &["distribution"]
+    }
+
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         self.rate_of_fire.0.validate().map_err(|error| error.to_string())
@@ -108,28 +101,16 @@ impl Experiment for SlingshotSrm {
 
     fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let curves = curves(outcomes);
-        let mut table = Table::new(&[
-            "what",
-            "losses",
-            "share_percent",
-            "p50_ms",
-            "p90_ms",
-            "p99_ms",
-            "max_ms",
-            "overhead_percent",
+        let table = Rows(&curves).table(&[
+            ("what", |it| it.label.into()),
+            ("losses", |it| it.lost.into()),
+            ("share_percent", |it| (100.0 * it.delays.len() as f64 / it.lost as f64).into()),
+            ("p50_ms", |it| it.delays.quantile_ms(0.5).into()),
+            ("p90_ms", |it| it.delays.quantile_ms(0.9).into()),
+            ("p99_ms", |it| it.delays.quantile_ms(0.99).into()),
+            ("max_ms", |it| it.delays.quantile_ms(1.0).into()),
+            ("overhead_percent", |it| (100.0 * it.overhead).into()),
         ]);
-        for curve in &curves {
-            table.push(vec![
-                curve.label.into(),
-                curve.lost.into(),
-                (100.0 * curve.delays.len() as f64 / curve.lost as f64).into(),
-                curve.delays.quantile_ms(0.5).into(),
-                curve.delays.quantile_ms(0.9).into(),
-                curve.delays.quantile_ms(0.99).into(),
-                curve.delays.quantile_ms(1.0).into(),
-                (100.0 * curve.overhead).into(),
-            ]);
-        }
         let median = |curve: &Curve<'_>| curve.delays.quantile_ms(0.5);
         let [slingshot, discovery, srm, tuned] = &curves;
         let times = median(srm) / median(slingshot);
