@@ -2,7 +2,7 @@
 
 use super::bed::Bed;
 use super::prelude::*;
-use crate::lateral::{Churn, LateralOutcome, LateralRun, Membership, Views};
+use crate::lateral::{Churn, GroupOutcome, LateralOutcome, LateralRun, Membership, Views};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,15 +47,12 @@ struct Place {
 struct Point<'a> {
     place: Place,
     outcome: &'a LateralOutcome,
+    all: &'a GroupOutcome,
 }
 
 impl Point<'_> {
     fn replaced_percent(&self) -> f64 {
         100.0 * self.place.churn.replaced_per_minute
-    }
-
-    fn recovered_percent(&self) -> f64 {
-        100.0 * self.outcome.all().recovered_share()
     }
 
     fn to_gone_percent(&self) -> f64 {
@@ -105,8 +102,8 @@ impl UnderChurn {
                 line.map(|point| (point.replaced_percent(), value(point))).collect::<Vec<_>>()
             };
             let label = format!("views {views}");
-            recovered = recovered.ours(label.clone(), of(|point| point.recovered_percent()));
-            delay = delay.ours(label, of(|point| point.outcome.all().fec.mean_ms()));
+            recovered = recovered.ours(label.clone(), of(|point| point.all.recovered_percent()));
+            delay = delay.ours(label, of(|point| point.all.fec.mean_ms()));
         }
         vec![recovered, delay]
     }
@@ -117,7 +114,7 @@ impl UnderChurn {
             let recovered = |share: f64| {
                 let mut line = without_naks(points, *views);
                 let point = line.find(|point| point.place.churn.replaced_per_minute == share);
-                point.map_or(f64::NAN, Point::recovered_percent)
+                point.map_or(f64::NAN, |it| it.all.recovered_percent())
             };
             let percent = 100.0 * at;
             let claim = format!(
@@ -170,7 +167,10 @@ impl Experiment for UnderChurn {
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let points = self.places(scale.quick).into_iter().zip(outcomes);
-        let points = points.map(|(place, outcome)| Point { place, outcome: outcome.lateral() });
+        let points = points.map(|(place, outcome)| {
+            let outcome = outcome.lateral();
+            Point { place, outcome, all: outcome.all() }
+        });
         let points: Vec<Point<'_>> = points.collect();
         let table = table(&points);
         Findings {
@@ -189,15 +189,15 @@ fn table(points: &[Point<'_>]) -> Table {
         ("with_naks", |it| u64::from(it.place.nak).into()),
         ("replaced_per_minute_percent", |it| it.replaced_percent().into()),
         ("nodes_replaced", |it| it.outcome.replaced.into()),
-        ("losses", |it| it.outcome.all().lost.into()),
-        ("recovered_percent", |it| it.recovered_percent().into()),
-        ("mean_delay_ms", |it| it.outcome.all().fec.mean_ms().into()),
-        ("p99_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.99).into()),
+        ("losses", |it| it.all.lost.into()),
+        ("recovered_percent", |it| it.all.recovered_percent().into()),
+        ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
+        ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
         ("repairs_to_gone_nodes", |it| it.outcome.repairs_sent.1.into()),
         ("repairs_to_gone_nodes_percent", |it| it.to_gone_percent().into()),
-        ("not_delivered", |it| it.outcome.all().missing.into()),
+        ("not_delivered", |it| it.all.missing.into()),
         ("reported_lost", |it| it.outcome.reported_lost.into()),
-        ("delivered_percent", |it| (100.0 * it.outcome.all().delivered_share()).into()),
+        ("delivered_percent", |it| (100.0 * it.all.delivered_share()).into()),
         ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
         ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
     ])

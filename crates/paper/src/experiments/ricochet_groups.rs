@@ -3,7 +3,7 @@
 
 use super::bed::Bed;
 use super::prelude::*;
-use crate::lateral::{LateralOutcome, Membership};
+use crate::lateral::{GroupOutcome, LateralOutcome, Membership};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,22 +39,17 @@ enum LooksAt {
 struct Point<'a> {
     d: u32,
     outcome: &'a LateralOutcome,
-}
-
-impl Point<'_> {
-    fn recovered_percent(&self) -> f64 {
-        100.0 * self.outcome.all().recovered_share()
-    }
-
-    fn delay_ms(&self) -> f64 {
-        self.outcome.all().fec.mean_ms()
-    }
+    all: &'a GroupOutcome,
 }
 
 impl RicochetGroups {
     fn points<'a>(&self, scale: RunScale, outcomes: &[&'a Outcome]) -> Vec<Point<'a>> {
         let swept = self.groups_per_node.at(scale.quick).iter().zip(outcomes);
-        swept.map(|(d, outcome)| Point { d: *d, outcome: outcome.lateral() }).collect()
+        let point = |(d, outcome): (&u32, &&'a Outcome)| {
+            let outcome = outcome.lateral();
+            Point { d: *d, outcome, all: outcome.all() }
+        };
+        swept.map(point).collect()
     }
 
     fn figure(&self, points: &[Point<'_>]) -> Figure {
@@ -66,12 +61,12 @@ impl RicochetGroups {
             LooksAt::Recovered { .. } => {
                 let y = Axis::linear("lost packets recovered by FEC, %").spanning(90.0, 100.0);
                 Figure::new("recovered", "Recovered by repairs", d(), y)
-                    .ours("Carom", line(&|point| point.recovered_percent()))
+                    .ours("Carom", line(&|point| point.all.recovered_percent()))
             }
             LooksAt::Delay { .. } => {
                 let y = Axis::linear("mean recovery delay, ms").spanning(0.0, 50.0);
                 Figure::new("delay", "Delay from the multicast to the recovery", d(), y)
-                    .ours("Carom", line(&|point| point.delay_ms()))
+                    .ours("Carom", line(&|point| point.all.fec.mean_ms()))
             }
             LooksAt::Xors { at_most } => {
                 let y = Axis::linear("XORs per data packet").spanning(0.0, at_most + 1.0);
@@ -88,8 +83,8 @@ impl RicochetGroups {
         };
         match self.looks_at {
             LooksAt::Recovered { at_least_percent, spread_points, .. } => {
-                let (low, at) = lowest(points.iter().map(|it| (it.recovered_percent(), it.d)));
-                let (high, _) = worst(&|point| point.recovered_percent());
+                let (low, at) = lowest(points.iter().map(|it| (it.all.recovered_percent(), it.d)));
+                let (high, _) = worst(&|point| point.all.recovered_percent());
                 let claim = "share recovered by FEC at every d";
                 vec![
                     Relation::at_least(claim, low, at_least_percent, "%")
@@ -103,14 +98,14 @@ impl RicochetGroups {
                 ]
             }
             LooksAt::Delay { at_most_ms } => {
-                let (delay, at) = worst(&|point| point.delay_ms());
+                let (delay, at) = worst(&|point| point.all.fec.mean_ms());
                 vec![
                     Relation::at_most("mean recovery delay at every d", delay, at_most_ms, "ms")
                         .noted(format!("maximum at d = {at}")),
                 ]
             }
             LooksAt::Histogram { p99_at_most_ms, .. } => {
-                let (p99, at) = worst(&|point| point.outcome.all().fec.quantile_ms(0.99));
+                let (p99, at) = worst(&|point| point.all.fec.quantile_ms(0.99));
                 let claim = "99th percentile of recovery delays";
                 vec![Relation::at_most(claim, p99, p99_at_most_ms, "ms").noted(format!("d = {at}"))]
             }
@@ -131,14 +126,14 @@ impl RicochetGroups {
         match self.looks_at {
             LooksAt::Recovered { papers_percent, .. } => {
                 let what = format!("share recovered by FEC at d = {d}");
-                Better::if_higher(what, last.recovered_percent(), papers_percent, "%")
+                Better::if_higher(what, last.all.recovered_percent(), papers_percent, "%")
             }
             LooksAt::Delay { at_most_ms } => {
                 let what = format!("mean recovery delay at d = {d}");
-                Better::if_lower(what, last.delay_ms(), at_most_ms, "ms")
+                Better::if_lower(what, last.all.fec.mean_ms(), at_most_ms, "ms")
             }
             LooksAt::Histogram { p99_at_most_ms, .. } => {
-                let longest = last.outcome.all().fec.quantile_ms(1.0);
+                let longest = last.all.fec.quantile_ms(1.0);
                 Better::if_lower("maximum recovery delay", longest, p99_at_most_ms, "ms")
             }
             LooksAt::Xors { .. } => None,
@@ -154,7 +149,7 @@ fn histogram(points: &[Point<'_>], bar_ms: f64) -> Figure {
         Axis::linear("recovered packets, %"),
     );
     for point in points {
-        let delays = &point.outcome.all().fec;
+        let delays = &point.all.fec;
         let label = format!("Carom, d = {}", point.d);
         let bars = delays.bars(bar_ms, delays.len() as u64).collect();
         figure = figure.with(label, Kind::Ours, Shape::Bars(bar_ms), bars);
@@ -191,13 +186,13 @@ impl Experiment for RicochetGroups {
         let points = self.points(scale, outcomes);
         let table = Rows(&points).table(&[
             ("groups_per_node", |it| it.d.into()),
-            ("losses", |it| it.outcome.all().lost.into()),
-            ("recovered_percent", |it| it.recovered_percent().into()),
-            ("mean_delay_ms", |it| it.delay_ms().into()),
-            ("p50_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.5).into()),
-            ("p90_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.9).into()),
-            ("p99_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.99).into()),
-            ("max_delay_ms", |it| it.outcome.all().fec.quantile_ms(1.0).into()),
+            ("losses", |it| it.all.lost.into()),
+            ("recovered_percent", |it| it.all.recovered_percent().into()),
+            ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
+            ("p50_delay_ms", |it| it.all.fec.quantile_ms(0.5).into()),
+            ("p90_delay_ms", |it| it.all.fec.quantile_ms(0.9).into()),
+            ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
+            ("max_delay_ms", |it| it.all.fec.quantile_ms(1.0).into()),
             ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
             ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
             ("bins_per_node", |it| it.outcome.bins.into()),

@@ -126,10 +126,6 @@ struct Point<'a> {
 }
 
 impl Point<'_> {
-    fn recovered_percent(&self) -> f64 {
-        100.0 * self.fec.recovered_share()
-    }
-
     fn with_naks(&self, value: fn(&GroupOutcome) -> f64) -> f64 {
         self.with_naks.map_or(f64::NAN, value)
     }
@@ -201,7 +197,7 @@ impl RicochetLosses {
             let of = |value: &dyn Fn(&Point<'_>) -> f64| {
                 line.iter().map(|point| (self.x(point.place), value(point))).collect::<Vec<_>>()
             };
-            recovered = recovered.ours(label.clone(), of(&|point| point.recovered_percent()));
+            recovered = recovered.ours(label.clone(), of(&|point| point.fec.recovered_percent()));
             delay = delay.ours(label, of(&|point| point.fec.fec.mean_ms()));
         }
         let mut figures = vec![recovered, delay];
@@ -249,7 +245,7 @@ impl Holds {
             }
             Self::Reached { burst, stagger, recovered_percent, mean_delay_ms, why_not } => {
                 let point = self.point(points);
-                let recovered = point.map_or(f64::NAN, Point::recovered_percent);
+                let recovered = point.map_or(f64::NAN, |point| point.fec.recovered_percent());
                 let delay = point.map_or(f64::NAN, |point| point.fec.fec.mean_ms());
                 let at = format!("stagger {stagger}, bursts of {burst}");
                 vec![
@@ -276,7 +272,7 @@ impl Holds {
             return Vec::new();
         };
         let Some(point) = self.point(points) else { return Vec::new() };
-        let (recovered, delay) = (point.recovered_percent(), point.fec.fec.mean_ms());
+        let (recovered, delay) = (point.fec.recovered_percent(), point.fec.fec.mean_ms());
         let at = format!("stagger {}, {}", point.place.stagger, point.place.model.name());
         let recovered =
             Better::if_higher(format!("{at}: recovered by FEC"), recovered, recovered_percent, "%");
@@ -379,12 +375,12 @@ fn table(points: &[Point<'_>]) -> Table {
         ("loss_percent", |it| (100.0 * it.place.rate).into()),
         ("stagger", |it| u64::from(it.place.stagger).into()),
         ("losses", |it| it.fec.lost.into()),
-        ("recovered_percent", |it| it.recovered_percent().into()),
+        ("recovered_percent", |it| it.fec.recovered_percent().into()),
         ("mean_delay_ms", |it| it.fec.fec.mean_ms().into()),
         ("p50_delay_ms", |it| it.fec.fec.quantile_ms(0.5).into()),
         ("p90_delay_ms", |it| it.fec.fec.quantile_ms(0.9).into()),
         ("p99_delay_ms", |it| it.fec.fec.quantile_ms(0.99).into()),
-        ("with_naks_fec_percent", |it| it.with_naks(|all| 100.0 * all.recovered_share()).into()),
+        ("with_naks_fec_percent", |it| it.with_naks(|all| all.recovered_percent()).into()),
         ("with_naks_fec_within_50_ms_percent", |it| {
             it.with_naks(|all| 100.0 * all.fec.up_to_ms(50.0) as f64 / all.lost as f64).into()
         }),

@@ -53,7 +53,7 @@ struct Point<'a> {
 impl<'a> Point<'a> {
     fn new(expected: &'a Expected, outcome: &'a LateralOutcome) -> Self {
         let all = outcome.all();
-        let (recovered_percent, delay_ms) = (100.0 * all.recovered_share(), all.fec.mean_ms());
+        let (recovered_percent, delay_ms) = (all.recovered_percent(), all.fec.mean_ms());
         Self { expected, outcome, recovered_percent, delay_ms }
     }
 }

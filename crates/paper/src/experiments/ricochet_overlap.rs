@@ -26,7 +26,7 @@ struct Point<'a> {
 
 impl Point<'_> {
     fn recovered_percent(&self, group: usize) -> f64 {
-        100.0 * self.groups[group].recovered_share()
+        self.groups[group].recovered_percent()
     }
 
     fn overhead_percent(&self, group: usize) -> f64 {

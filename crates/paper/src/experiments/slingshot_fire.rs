@@ -6,7 +6,7 @@ use carom_proto::lateral::model::Setting;
 use super::bed::Bed;
 use super::experiment::Modelled;
 use super::prelude::*;
-use crate::lateral::{LateralOutcome, Membership};
+use crate::lateral::{GroupOutcome, LateralOutcome, Membership};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,16 +33,7 @@ struct Point<'a> {
     c: f64,
     setting: Option<Setting>,
     outcome: &'a LateralOutcome,
-}
-
-impl Point<'_> {
-    fn recovered_percent(&self) -> f64 {
-        100.0 * self.outcome.all().recovered_share()
-    }
-
-    fn delay_ms(&self) -> f64 {
-        self.outcome.all().fec.mean_ms()
-    }
+    all: &'a GroupOutcome,
 }
 
 impl SlingshotFire {
@@ -54,7 +45,7 @@ impl SlingshotFire {
                 Setting { group_size: size, view_size: size, rate, loss: self.bed.loss.0 };
             let (c, is_whole) = (f64::from(*twice_c) / 2.0, twice_c % 2 == 0);
             let outcome = outcome.lateral();
-            Point { r: *r, c, setting: is_whole.then_some(setting), outcome }
+            Point { r: *r, c, setting: is_whole.then_some(setting), outcome, all: outcome.all() }
         };
         self.rates.iter().zip(outcomes).map(point).collect()
     }
@@ -82,10 +73,10 @@ impl SlingshotFire {
         let recovered = Figure::new("recovered", "Recovered by repairs", axis(), percent)
             .with("analysis, upper bound", Kind::Bound, Shape::Line, upper)
             .with("analysis, lower bound", Kind::Bound, Shape::Line, lower)
-            .ours("Carom", line(&|point| point.recovered_percent()));
+            .ours("Carom", line(&|point| point.all.recovered_percent()));
         let y = Axis::linear("mean recovery delay, ms");
         let delay = Figure::new("delay", "Delay from the multicast to the recovery", axis(), y)
-            .ours("Carom", line(&|point| point.delay_ms()));
+            .ours("Carom", line(&|point| point.all.fec.mean_ms()));
         let y = Axis::linear("repairs among all packets, %").spanning(0.0, 60.0);
         let overhead = Figure::new("overhead", "Overhead", axis(), y)
             .ours("Carom", line(&|point| 100.0 * point.outcome.overhead));
@@ -106,12 +97,12 @@ impl SlingshotFire {
             Some((point, bounds, overhead))
         });
         let modelled: Vec<_> = modelled.collect();
-        let above = modelled
-            .iter()
-            .map(|(point, bounds, _)| (point.recovered_percent() - 100.0 * bounds.lower, point.c));
-        let below = modelled
-            .iter()
-            .map(|(point, bounds, _)| (100.0 * bounds.upper - point.recovered_percent(), point.c));
+        let above = modelled.iter().map(|(point, bounds, _)| {
+            (point.all.recovered_percent() - 100.0 * bounds.lower, point.c)
+        });
+        let below = modelled.iter().map(|(point, bounds, _)| {
+            (100.0 * bounds.upper - point.all.recovered_percent(), point.c)
+        });
         let off = modelled.iter().map(|(point, _, overhead)| {
             (100.0 * (point.outcome.overhead / overhead - 1.0).abs(), point.c)
         });
@@ -139,8 +130,8 @@ fn monotone(points: &[Point<'_>]) -> Vec<Relation> {
             points.windows(2).map(|pair| (value(&pair[1]) - value(&pair[0]), f64::from(pair[1].r))),
         )
     };
-    let (recovered, at_recovered) = steps(&|point| point.recovered_percent());
-    let (delay, at_delay) = steps(&|point| point.delay_ms());
+    let (recovered, at_recovered) = steps(&|point| point.all.recovered_percent());
+    let (delay, at_delay) = steps(&|point| point.all.fec.mean_ms());
     let overheads = || points.iter().map(|point| 100.0 * point.outcome.overhead);
     let low = overheads().min_by(least_first).unwrap_or(f64::NAN);
     let high = overheads().fold(f64::NEG_INFINITY, f64::max);
@@ -185,18 +176,23 @@ impl Experiment for SlingshotFire {
         let table = Rows(&points).table(&[
             ("r", |it| u64::from(it.r).into()),
             ("c", |it| it.c.into()),
-            ("losses", |it| it.outcome.all().lost.into()),
-            ("recovered_percent", |it| it.recovered_percent().into()),
-            ("mean_delay_ms", |it| it.delay_ms().into()),
-            ("p50_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.5).into()),
-            ("p99_delay_ms", |it| it.outcome.all().fec.quantile_ms(0.99).into()),
+            ("losses", |it| it.all.lost.into()),
+            ("recovered_percent", |it| it.all.recovered_percent().into()),
+            ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
+            ("p50_delay_ms", |it| it.all.fec.quantile_ms(0.5).into()),
+            ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
             ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
             ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
         ]);
         let usual = points.iter().find(|point| (point.r, point.c) == (8, 5.0));
         let better = usual.and_then(|point| {
             let papers = self.papers_recovered_percent;
-            Better::if_higher("share recovered at (8,5)", point.recovered_percent(), papers, "%")
+            Better::if_higher(
+                "share recovered at (8,5)",
+                point.all.recovered_percent(),
+                papers,
+                "%",
+            )
         });
         Findings {
             table,
@@ -211,7 +207,7 @@ impl Experiment for SlingshotFire {
         let points = self.points(outcomes).into_iter();
         let modelled = points.filter_map(|point| {
             let label = format!("({}, {})", point.r, point.c);
-            Some(Modelled::new(label, point.setting?, point.outcome.all()))
+            Some(Modelled::new(label, point.setting?, point.all))
         });
         modelled.collect()
     }

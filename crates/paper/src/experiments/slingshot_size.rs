@@ -45,10 +45,6 @@ impl SlingshotSize {
     }
 }
 
-fn recovered_percent(outcome: &LateralOutcome) -> f64 {
-    100.0 * outcome.all().recovered_share()
-}
-
 impl Experiment for SlingshotSize {
     fn figures(&self) -> &[&'static str] {
         &["recovered"]
@@ -90,7 +86,7 @@ impl Experiment for SlingshotSize {
             ("group_size", |(setting, _)| setting.group_size.into()),
             ("view_size", |(setting, _)| setting.view_size.into()),
             ("losses", |(_, outcome)| outcome.all().lost.into()),
-            ("recovered_percent", |(_, outcome)| recovered_percent(outcome).into()),
+            ("recovered_percent", |(_, outcome)| outcome.all().recovered_percent().into()),
             ("mean_delay_ms", |(_, outcome)| outcome.all().fec.mean_ms().into()),
             ("overhead_percent", |(_, outcome)| (100.0 * outcome.overhead).into()),
         ]);
@@ -100,7 +96,7 @@ impl Experiment for SlingshotSize {
                 analysis.map(|(it, bounds)| (f64::from(it.view_size), 100.0 * which(&bounds)));
             line.collect::<Vec<_>>()
         };
-        let values = || points.iter().map(|(_, outcome)| recovered_percent(outcome));
+        let values = || points.iter().map(|(_, outcome)| outcome.all().recovered_percent());
         let low = values().min_by(least_first).unwrap_or(f64::NAN);
         let high = values().fold(f64::NEG_INFINITY, f64::max);
         let line = settings.iter().map(|it| f64::from(it.view_size)).zip(values());

@@ -148,6 +148,10 @@ impl GroupOutcome {
         self.fec.len() as f64 / self.lost as f64
     }
 
+    pub(crate) fn recovered_percent(&self) -> f64 {
+        100.0 * self.recovered_share()
+    }
+
     /// Returns one standard deviation of [`GroupOutcome::recovered_share`], assuming that packets
     /// are lost and recovered independently.
     pub(crate) fn sigma(&self) -> f64 {
