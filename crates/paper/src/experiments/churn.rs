@@ -136,7 +136,7 @@ fn without_naks<'a, 'b>(
 }
 
 impl Experiment for UnderChurn {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["recovered", "delay"]
     }
 

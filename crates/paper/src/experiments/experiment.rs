@@ -14,8 +14,7 @@ pub(crate) trait Experiment: fmt::Debug + Send + Sync {
     /// Checks the settings, and returns a description of the first error.
     fn check(&self) -> Result<(), String>;
 
-    /// Returns the names of the figures.
-    fn figures(&self) -> &[&'static str];
+    fn figure_names(&self) -> &[&'static str];
 
     /// Looks up the experiments whose points this one evaluates. `find` returns the one of a name.
     fn link(&mut self, find: fn(&str) -> Option<Loaded>) {

@@ -74,9 +74,9 @@ impl Spec {
         let unknown = heading
             .reported
             .iter()
-            .find(|reported| !experiment.figures().contains(&reported.figure.as_str()));
+            .find(|reported| !experiment.figure_names().contains(&reported.figure.as_str()));
         if let Some(reported) = unknown {
-            let fix = format!("known figures here: {}", experiment.figures().join(", "));
+            let fix = format!("known figures here: {}", experiment.figure_names().join(", "));
             return refused(format!("unknown figure '{}'", reported.figure), fix);
         }
         match experiment.check() {

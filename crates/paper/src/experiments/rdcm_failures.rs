@@ -141,7 +141,7 @@ fn figures(outcome: &StreamOutcome) -> Vec<Figure> {
 }
 
 impl Experiment for RdcmFailures {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["rates", "one"]
     }
 

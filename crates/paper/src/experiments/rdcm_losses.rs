@@ -164,7 +164,7 @@ fn footprint(points: &[Point<'_>]) -> Vec<Relation> {
 }
 
 impl Experiment for RdcmLosses {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &NAMES
     }
 

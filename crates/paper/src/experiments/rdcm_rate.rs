@@ -152,7 +152,7 @@ fn sent(bin: &Bin) -> f64 {
 }
 
 impl Experiment for RdcmRate {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["rate"]
     }
 

@@ -138,7 +138,7 @@ fn figure(rows: &[Row<'_>]) -> Figure {
 }
 
 impl Experiment for RdcmTable {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["latency"]
     }
 

@@ -43,7 +43,7 @@ impl RicochetCost {
 }
 
 impl Experiment for RicochetCost {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["cost"]
     }
 

@@ -158,7 +158,7 @@ fn histogram(points: &[Point<'_>], bar_ms: f64) -> Figure {
 }
 
 impl Experiment for RicochetGroups {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         match self.looks_at {
             LooksAt::Recovered { .. } => &["recovered"],
             LooksAt::Delay { .. } => &["delay"],

@@ -309,7 +309,7 @@ fn distribution(points: &[Point<'_>]) -> Figure {
 }
 
 impl Experiment for RicochetLosses {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         if self.distribution {
             &["recovered", "delay", "distribution"]
         } else {

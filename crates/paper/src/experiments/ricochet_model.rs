@@ -83,7 +83,7 @@ impl RicochetModel {
 }
 
 impl Experiment for RicochetModel {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["delay"]
     }
 

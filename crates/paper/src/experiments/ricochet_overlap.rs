@@ -89,7 +89,7 @@ impl RicochetOverlap {
 }
 
 impl Experiment for RicochetOverlap {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["ratios", "delay"]
     }
 

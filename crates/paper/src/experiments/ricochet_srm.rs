@@ -31,7 +31,7 @@ impl Point<'_> {
 }
 
 impl Experiment for RicochetSrm {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["delay"]
     }
 

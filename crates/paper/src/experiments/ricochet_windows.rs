@@ -63,7 +63,7 @@ impl RicochetWindows {
 }
 
 impl Experiment for RicochetWindows {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["windows"]
     }
 

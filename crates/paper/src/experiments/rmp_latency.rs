@@ -134,7 +134,7 @@ fn resilience(points: &[Point<'_>]) -> Vec<(f64, f64)> {
 }
 
 impl Experiment for RmpLatency {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["latency", "resilience"]
     }
 

@@ -157,7 +157,7 @@ impl RmpThroughput {
 }
 
 impl Experiment for RmpThroughput {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["aggregate", "each"]
     }
 

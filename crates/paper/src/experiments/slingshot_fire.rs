@@ -145,7 +145,7 @@ fn monotone(points: &[Point<'_>]) -> Vec<Relation> {
 }
 
 impl Experiment for SlingshotFire {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["recovered", "delay", "overhead"]
     }
 

@@ -76,7 +76,7 @@ impl Experiment for SlingshotModel {
         self.others = self.simulated.iter().filter_map(|name| find(name)).collect();
     }
 
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["bounds"]
     }
 

@@ -46,7 +46,7 @@ impl SlingshotSize {
 }
 
 impl Experiment for SlingshotSize {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["recovered"]
     }
 

@@ -82,7 +82,7 @@ fn distribution(curves: &[Curve<'_>]) -> Figure {
 }
 
 impl Experiment for SlingshotSrm {
-    fn figures(&self) -> &[&'static str] {
+    fn figure_names(&self) -> &[&'static str] {
         &["distribution"]
     }
 
