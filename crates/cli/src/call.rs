@@ -35,10 +35,6 @@ pub(crate) struct Args {
     node: NodeArgs,
 }
 
-/// Runs `carom call`.
-///
-/// # Errors
-/// Fails if the request cannot be read or sent, or the reply cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
     interrupt::into_outcome(run_until(args, interrupt))

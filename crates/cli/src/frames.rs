@@ -4,32 +4,25 @@
 
 use std::io::{self, BufRead, ErrorKind, Read as _, Write};
 
-/// Framing of the messages in a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// Each message ends with a line feed.
     Lines,
-    /// Each message begins with its length.
     Frames,
 }
 
-/// Result of reading one message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Message(Vec<u8>),
     /// Size in bytes of a message above the limit. The message was not kept.
     TooLarge(u64),
-    /// End of the stream, between two messages.
     End,
 }
 
 impl Framing {
-    /// Returns [`Self::Frames`] if `frames` is `true`, otherwise [`Self::Lines`].
     pub(crate) fn of(frames: bool) -> Self {
         if frames { Self::Frames } else { Self::Lines }
     }
 
-    /// Returns the noun for one message, for error texts.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Lines => "line",
@@ -49,9 +42,6 @@ impl Framing {
     }
 
     /// Writes one message.
-    ///
-    /// # Errors
-    /// Fails if the stream fails, or the length of a frame does not fit in 32 bits.
     pub(crate) fn write(self, message: &[u8], to: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Lines => {

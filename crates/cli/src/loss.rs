@@ -22,7 +22,6 @@ impl LossArgs {
     }
 }
 
-/// Returns the loss model of `--loss` and `--burst`.
 pub(crate) fn injected(rate: f64, burst: Option<u32>) -> Loss {
     match burst {
         _ if rate == 0.0 => Loss::None,

@@ -60,7 +60,6 @@ enum Verb {
 }
 
 impl Verb {
-    /// Returns the group that the subcommand joins or sends a request to.
     fn group(&self) -> Option<&str> {
         match self {
             Self::Pub(args) => Some(&args.group),

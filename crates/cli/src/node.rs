@@ -76,13 +76,10 @@ impl From<Path> for PathChoice {
 }
 
 impl NodeArgs {
-    /// Returns the addresses of the membership service and the expected cluster name, or `None`
-    /// without `--registry`.
     pub(crate) fn service(&self) -> Option<(&[String], &str)> {
         (!self.registries.is_empty()).then_some((&*self.registries, &*self.cluster))
     }
 
-    /// Returns a node builder with these settings.
     pub(crate) fn builder(&self) -> Builder {
         let mut builder = Node::builder().path(self.path.into());
         if let Some(interface) = &self.interface {
@@ -102,9 +99,6 @@ impl NodeArgs {
     }
 
     /// Starts the node, prints its notices, and waits for the seeds.
-    ///
-    /// # Errors
-    /// Fails if the node cannot start, no seed answers, or the user interrupts.
     pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
         let node =
             builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
@@ -156,9 +150,6 @@ fn unanswered(seeds: &[&str]) -> String {
 
 /// Waits until the node is settled, for at most 2 s. Joining a group would wait as well, but could
 /// not be interrupted.
-///
-/// # Errors
-/// Fails if the user interrupts.
 pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
     let give_up = Instant::now() + SETTLE_PATIENCE;
     while Instant::now() < give_up && !node.settled(Duration::from_millis(50)) {
@@ -170,9 +161,6 @@ pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError>
 }
 
 /// Joins `group` with the time-critical profile.
-///
-/// # Errors
-/// Fails if the members of the group have other settings, or the node has ended.
 pub(crate) fn join(node: &Node, group: &str, rate: RateOfFire) -> Result<Group, CliError> {
     let profile = Profile::time_critical().rate_of_fire(rate.r, rate.c);
     node.join(group, profile).map_err(|error| refused(group, &error))
@@ -221,19 +209,16 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Starts with the first notice of the node.
     pub(crate) fn of_start() -> Self {
         Self { seen: Cell::new(0) }
     }
 
-    /// Starts with the next notice of `node`.
     pub(crate) fn from_now(node: &Node) -> Self {
         let news = Self { seen: Cell::new(usize::MAX) };
         news.take(node);
         news
     }
 
-    /// Returns the notices since the last call.
     pub(crate) fn take(&self, node: &Node) -> Vec<Notice> {
         let (notices, all) = node.notices_since(self.seen.get());
         self.seen.set(all);
@@ -257,19 +242,16 @@ fn tell(notice: &Notice) {
     }
 }
 
-/// Returns `true` if a notice is printed. Routine notices belong on a terminal, not in a log.
 fn is_told(is_routine: bool, is_terminal: bool) -> bool {
     is_terminal || !is_routine
 }
 
-/// Returns a hint for a group name that looks like a pattern.
 pub(crate) fn wildcard_hint(group: &str) -> Option<String> {
     group
         .contains(['*', '?', '>', '#'])
         .then(|| format!("group names have no wildcards: {group} is the name of a single group"))
 }
 
-/// Notices of a running node, and the last known state of its membership service.
 #[derive(Debug)]
 pub(crate) struct ServiceWatch {
     is_away: Cell<bool>,
@@ -277,7 +259,6 @@ pub(crate) struct ServiceWatch {
 }
 
 impl ServiceWatch {
-    /// Starts with the next notice, because earlier ones were already printed.
     pub(crate) fn new(node: &Node) -> Self {
         Self { is_away: Cell::default(), news: News::from_now(node) }
     }
@@ -308,7 +289,6 @@ impl ServiceWatch {
     }
 }
 
-/// Appends the default port to an address without a port.
 fn with_port(seed: &str) -> String {
     if seed.contains(':') { seed.to_owned() } else { format!("{seed}:{DEFAULT_PORT}") }
 }

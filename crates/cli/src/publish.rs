@@ -73,10 +73,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs `carom pub`.
-///
-/// # Errors
-/// Fails if the group cannot be joined, or the input cannot be sent.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let qos = args.qos()?;
     // The members may need time to confirm what was sent.
@@ -148,7 +144,6 @@ impl Args {
     }
 }
 
-/// One run, from the first message to the last.
 struct Publisher<'a> {
     args: &'a Args,
     node: &'a Node,
@@ -158,7 +153,6 @@ struct Publisher<'a> {
     bytes: u64,
     started: Instant,
     took: Duration,
-    /// Members that left, or that failed, since the first message.
     left: Cell<usize>,
     failed: Cell<usize>,
     service: ServiceWatch,
@@ -317,9 +311,6 @@ impl<'a> Publisher<'a> {
 
     /// Drops the messages of other publishers, which this node receives as a member. Reports
     /// lagging and failed members, and the state of the membership service.
-    ///
-    /// # Errors
-    /// Fails if the group is closed.
     fn drop_events(&self) -> Result<(), CliError> {
         self.service.look(self.node);
         self.promises.borrow_mut().look();
@@ -352,7 +343,6 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Returns the error of a node that was removed from the ring and does not rejoin.
     fn removed(&self) -> CliError {
         let kept = self.promises.borrow().stand(self.qos.unwrap_or_default(), 0, false);
         let (name, messages) = (&self.args.group, counted(self.messages, "message"));
@@ -425,7 +415,6 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Prints the result on standard error, and as JSON with `--json`.
     fn summary(&self, confirmed: &Confirmation) -> Result<(), CliError> {
         let seconds = self.took.as_secs_f64();
         let rate = if seconds > 0.0 { self.messages as f64 / seconds } else { 0.0 };

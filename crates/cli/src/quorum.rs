@@ -3,10 +3,6 @@
 use carom::Quorum;
 use carom_terminal::units::UnitError;
 
-/// Parses the value of `--quorum`: `majority`, `all`, or a number of members.
-///
-/// # Errors
-/// Fails if the text is something else, or the number is out of range.
 pub(crate) fn parse(text: &str) -> Result<Quorum, UnitError> {
     match text {
         "majority" => Ok(Quorum::Majority),
@@ -24,7 +20,6 @@ pub(crate) fn parse(text: &str) -> Result<Quorum, UnitError> {
     }
 }
 
-/// Returns the flags with which the members of a group joined.
 pub(crate) fn flags(quorum: Quorum) -> String {
     match quorum {
         Quorum::Majority => "--ordered".to_owned(),

@@ -61,10 +61,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs `carom recv`.
-///
-/// # Errors
-/// Fails if the transfer cannot be received.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_with(END_PATIENCE)?;
     interrupt::into_outcome(transfer::told_in_json(args.json, receive(args, interrupt)))
@@ -133,7 +129,6 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     })
 }
 
-/// Receiver of one transfer.
 struct Taker<'a> {
     args: &'a Args,
     group: &'a Group,
@@ -143,7 +138,6 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    /// Waits for an offer that matches `--expect`.
     fn await_offer(&self) -> Result<Offer, CliError> {
         let began = Instant::now();
         let mut passed_over = BTreeSet::new();
@@ -281,7 +275,6 @@ impl Taker<'_> {
     }
 }
 
-/// Output for people and programs.
 struct View<'a> {
     args: &'a Args,
     name: String,
@@ -420,7 +413,6 @@ fn failed(group: &str, error: &ReceiveError) -> CliError {
     CliError::new(format!("group {group}: {error}"), fix)
 }
 
-/// Maximum number of rejected offers that are reported.
 const MOST_PASSED_OVER: usize = 16;
 const LEAST_ID_DIGITS: usize = 8;
 const LOOK: Duration = Duration::from_millis(50);
@@ -429,7 +421,6 @@ const EVENTS: usize = 4096;
 const QUEUE: usize = 1024;
 /// Maximum number of messages kept while the transfer starts.
 const EARLY: usize = 256;
-/// Grace period after Ctrl-C, to save what was received.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLE: &str = "Example:

@@ -85,10 +85,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs `carom send`.
-///
-/// # Errors
-/// Fails if nothing can be sent, or the transfer ended for all receivers.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_with(END_PATIENCE)?;
     interrupt::into_outcome(transfer::told_in_json(args.json, send(args, interrupt)))
@@ -155,7 +151,6 @@ fn allow_connections() {
     }
 }
 
-/// Reads the sources and shows the progress.
 fn open(
     args: &Args,
     options: SendOptions,
@@ -191,14 +186,12 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// View of a running transfer.
 struct Sender<'a> {
     args: &'a Args,
     handle: SendHandle,
     bar: Bar,
     data_bytes: u64,
     node: &'a Node,
-    /// Description of the network (`--topology`).
     described: Option<Described>,
     news: News,
     has_begun: bool,
@@ -209,7 +202,6 @@ struct Sender<'a> {
     ahead: VecDeque<(u32, u64)>,
     /// Pieces of the transfer, pieces that were sent, and bytes that were multicast.
     progress: (u32, u32, u64),
-    /// Receivers that slowed down the others.
     slow: RefCell<BTreeMap<NodeId, SlowReceiver>>,
 }
 
@@ -254,7 +246,6 @@ impl<'a> Sender<'a> {
         CliError::interrupted_after(summary::ended_early(self.has_begun, &unfinished))
     }
 
-    /// Prints the entries, and the mode bits, that are not sent.
     fn tell_findings(&self, findings: &Findings) {
         let named = |named: &[String], count: usize| match count.saturating_sub(named.len()) {
             0 => named.join(", "),
@@ -486,7 +477,6 @@ const OTHER_SENDER: &str = "another member is sending to this group";
 const START_AFTER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 const EVENTS: usize = 4096;
-/// Grace period after Ctrl-C, to notify the receivers.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLE: &str = "Example:

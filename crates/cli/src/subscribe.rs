@@ -48,10 +48,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs `carom sub`.
-///
-/// # Errors
-/// Fails if the group cannot be joined, or standard output cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let profile = args.order.profile(Part::Voter);
     let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
@@ -89,7 +85,6 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     ended.and(told).map(|_| Outcome::of(tally.has_gaps()))
 }
 
-/// Writer of received messages, with their counts.
 struct Receiver {
     out: BufWriter<StdoutLock<'static>>,
     framing: Framing,
@@ -102,7 +97,6 @@ struct Receiver {
     tally: Arc<Tally>,
 }
 
-/// Counts of received and lost messages.
 #[derive(Default)]
 struct Tally {
     direct: AtomicU64,
@@ -124,7 +118,6 @@ struct Tally {
     removals: AtomicU64,
 }
 
-/// Result of an event: more are wanted, or `--count` is reached.
 enum Next {
     More,
     End,
@@ -277,7 +270,6 @@ impl Receiver {
         writeln!(self.out, "{object}")
     }
 
-    /// Prints the summary on standard error, and as the last JSON object.
     fn summary(&mut self, group: &str, losses_injected: u64) -> Result<(), CliError> {
         let injected = match losses_injected {
             0 => String::new(),
@@ -375,7 +367,6 @@ impl Tally {
         self.received() + self.lost.load(Relaxed)
     }
 
-    /// Returns `true` if messages were delivered to other members and not to this node.
     fn has_gaps(&self) -> bool {
         self.lost() > 0 || self.removals.load(Relaxed) > 0
     }

@@ -48,7 +48,6 @@ struct Advice {
     points: Vec<Point>,
 }
 
-/// Effect of one rate-of-fire.
 #[derive(Debug, Serialize)]
 struct Point {
     r: u8,
@@ -64,10 +63,6 @@ struct Recovered {
     upper: f64,
 }
 
-/// Runs `carom tune`.
-///
-/// # Errors
-/// Fails if `--model` is missing, or the model rejects the values.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if !args.model {
         let fix = "add --model to use the analysis of the Slingshot paper";

@@ -14,7 +14,6 @@ use carom::{Event, Group, Node, Profile, StartError};
 use carom_files::{BlockSink, Offer, ReceiveOptions, Receiving, SendOptions, Sending};
 use carom_files::{SinkError, Source};
 
-/// The stream of blocks: messages of a bulk group.
 struct Stream(Group);
 
 impl BlockSink for Stream {

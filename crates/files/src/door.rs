@@ -14,14 +14,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::frame::{self, Opening};
 use crate::peers::{MAX_OPENING_BYTES, set_limits, small_thread};
 
-/// Thread that accepts connections, and a bounded number of threads that serve them.
 pub(crate) struct Door {
     /// Event file descriptor. A value in it ends the thread.
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Connection whose first frame has not arrived completely.
 struct Waiting {
     stream: TcpStream,
     from: SocketAddr,
@@ -30,7 +28,6 @@ struct Waiting {
     bytes: Vec<u8>,
 }
 
-/// Progress of the first frame of a connection.
 enum Heard {
     Part,
     All(Opening),
@@ -76,7 +73,6 @@ impl Drop for Door {
     }
 }
 
-/// State of the accepting thread.
 struct Keeper<S> {
     listener: TcpListener,
     end: Arc<OwnedFd>,
@@ -182,7 +178,6 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
 }
 
 impl Waiting {
-    /// Reads at most up to the end of the first frame.
     fn hear(&mut self) -> Heard {
         loop {
             let whole = match self.bytes.first_chunk() {
@@ -221,7 +216,6 @@ fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec, tv_nsec: time.subsec_nanos().into() }
 }
 
-/// One of the bounded number of served connections. Dropping it frees its place.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {

@@ -327,7 +327,6 @@ impl Entry {
     }
 }
 
-/// Checks entries, one by one, against the rules of a manifest.
 struct Checked {
     piece_bytes: u32,
     first_pieces: Vec<u32>,

@@ -153,7 +153,6 @@ fn claims_without_bytes_behind_them_take_no_memory() {
     assert_eq!(Manifest::decode(&[2, 0, 0]), Err(ManifestError::Version(2)));
 }
 
-/// Generates trees of a few levels, in order.
 fn manifests() -> impl Strategy<Value = Manifest> {
     let meta = (0_u16..0o1000, prop::option::of((any::<i64>(), 0_u32..1_000_000_000)));
     let node = ("[a-d]{1,2}", 0_u8..4, 0_u64..4_000_000, meta);

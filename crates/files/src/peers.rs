@@ -14,17 +14,14 @@ use crate::limits::{PIECE_PAUSE, PIECES_GIVEN_AT_A_TIME, SILENCE, SLOWEST_PIECE,
 
 /// Maximum size of an [`Opening`] or a [`PieceAnswer`] in bytes.
 pub(crate) const MAX_OPENING_BYTES: u32 = 512;
-/// Time limit for connecting to a source.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Source of pieces.
 pub(crate) trait Pieces: Send + Sync + 'static {
     /// Returns the verified bytes of `piece` of the transfer `id`, or `None` if they are not
     /// available.
     fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes>;
 }
 
-/// Starts a thread with a small stack.
 pub(crate) fn small_thread(
     name: &str,
     run: impl FnOnce() + Send + 'static,
@@ -39,18 +36,15 @@ pub(crate) fn set_limits(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SILENCE))
 }
 
-/// Limits the number of requested pieces in memory.
 #[derive(Default)]
 pub(crate) struct Gate {
     inside: Mutex<usize>,
     left: Condvar,
 }
 
-/// Place in a [`Gate`]. Dropping it frees the place.
 struct Inside<'a>(&'a Gate);
 
 impl Gate {
-    /// Waits until a place is free.
     fn enter(&self) -> Inside<'_> {
         let mut inside = self.inside.lock().expect("no panic while the lock is held");
         while *inside >= PIECES_GIVEN_AT_A_TIME {

@@ -38,18 +38,18 @@ pub enum Source {
     },
 }
 
-/// Location of an entry's data.
 enum Origin {
-    /// The entry has no data.
     Nowhere,
     /// File in the file system. A file inside a source directory is opened without following a
     /// symlink that may have replaced it since the scan.
-    Path { path: PathBuf, follow: bool },
+    Path {
+        path: PathBuf,
+        follow: bool,
+    },
     /// Unlinked temporary file.
     Spooled(File),
 }
 
-/// Manifest, with the locations of its data.
 pub(crate) struct Content {
     pub(crate) manifest: Manifest,
     origins: Vec<Origin>,
@@ -165,7 +165,6 @@ pub(crate) fn read_place(entry: &Entry, place: Place, file: &File) -> io::Result
     Ok(bytes)
 }
 
-/// Source, with the name under which it is sent.
 struct Root {
     name: EntryPath,
     origin: Origin,
@@ -211,7 +210,6 @@ impl Root {
     }
 }
 
-/// Scan results so far, in the order of the manifest.
 #[derive(Default)]
 struct Found {
     entries: Vec<Entry>,

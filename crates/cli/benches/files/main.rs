@@ -129,7 +129,6 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Limits the link of the first host to `mbit` Mbit/s.
 fn hold(lab: &Lab, mbit: u32) {
     let rate = format!("{mbit}mbit");
     let words = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
@@ -138,7 +137,6 @@ fn hold(lab: &Lab, mbit: u32) {
     assert!(status.expect("tc is part of iproute2").success(), "tbf cannot be had here");
 }
 
-/// Prints one line for each run when it ends.
 fn tell_runs(runs: impl Iterator<Item = Outcome>) {
     let mut with_stragglers = 0;
     let mut count = 0;

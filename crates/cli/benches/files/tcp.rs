@@ -10,21 +10,20 @@ use std::time::{Duration, Instant};
 use super::lab::{Lab, Running};
 use super::transfer::{Outcome, Stragglers, noise};
 
-/// Role of a process of this benchmark in its namespace.
 pub(crate) enum Role {
     /// Reads a stream and discards it.
     Receiver,
-    /// Sends this number of bytes to each address.
-    Sender { bytes: u64, to: Vec<String> },
+    Sender {
+        bytes: u64,
+        to: Vec<String>,
+    },
 }
 
 const ROLE: &str = "CAROM_BENCH_TCP";
 const PORT: u16 = 7799;
-/// Bytes of one write to a stream.
 const CHUNK: usize = 1 << 20;
 
 impl Role {
-    /// Returns the role of this process, or `None` for the benchmark itself.
     pub(crate) fn of_this_process() -> Option<Self> {
         let role = env::var(ROLE).ok()?;
         let mut words = role.split_whitespace();

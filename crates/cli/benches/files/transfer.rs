@@ -12,13 +12,11 @@ use serde_json::Value;
 
 use super::lab::{Lab, Running};
 
-/// Data to send, and disturbances during the transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer<'a> {
     pub(crate) lab: &'a Lab,
     pub(crate) dir: &'a Path,
     pub(crate) file: &'a Path,
-    /// Share of datagrams that each receiver loses.
     pub(crate) loss: f64,
     /// Copies of each packet that the sender and the receivers relay, for a transfer without
     /// multicast.
@@ -26,7 +24,6 @@ pub(crate) struct Transfer<'a> {
     pub(crate) disturbance: Option<Disturbance>,
 }
 
-/// Disturbance of receivers during a transfer.
 #[derive(Clone, Copy)]
 pub(crate) enum Disturbance {
     /// Once `after_mib` MiB have been multicast, the last receiver but two is killed, the last but
@@ -36,11 +33,8 @@ pub(crate) enum Disturbance {
     Slow,
 }
 
-/// Result of a transfer.
 pub(crate) struct Outcome {
-    /// Rates of the undisturbed receivers, in bytes per second.
     pub(crate) rates: Vec<f64>,
-    /// Peak memory of the largest process, in bytes.
     pub(crate) most_memory: Option<u64>,
     pub(crate) stragglers: Stragglers,
 }
@@ -48,7 +42,6 @@ pub(crate) struct Outcome {
 /// Counts that show whether all receivers kept up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stragglers {
-    /// Number of times that the sender evicted a receiver.
     pub(crate) left_behind: usize,
     /// Bytes that receivers fetched from others and from the sender over TCP.
     pub(crate) fetched_bytes: u64,
@@ -57,7 +50,6 @@ pub(crate) struct Stragglers {
 }
 
 impl Outcome {
-    /// Returns the rate of the slowest receiver, in bytes per second.
     pub(crate) fn slowest(&self) -> f64 {
         self.rates.iter().copied().fold(f64::INFINITY, f64::min)
     }
@@ -110,7 +102,6 @@ impl Transfer<'_> {
         })
     }
 
-    /// Returns the time until each undisturbed receiver had everything.
     fn follow(
         &self,
         sender: &mut Running,
@@ -181,7 +172,6 @@ impl Transfer<'_> {
         receivers[number - 2].signal(Signal::SIGCONT);
     }
 
-    /// Waits until all processes have ended, and checks that all receivers have the file.
     fn end(&self, mut sender: Running, mut receivers: Vec<Running>) -> Stragglers {
         let killed = match self.disturbance {
             Some(it @ Disturbance::Several { .. }) => Some(receivers.len() - it.count()),
@@ -254,7 +244,6 @@ fn blake3_of(file: &Path) -> blake3::Hash {
     read.unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// Returns `count` bytes that do not repeat.
 pub(crate) fn noise(count: u64) -> Vec<u8> {
     let mut bytes = vec![0; count as usize];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);

@@ -75,7 +75,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Returns the choice of `--path` or `--unicast`.
     pub(crate) fn path(&self) -> PathChoice {
         if self.unicast { PathChoice::Unicast } else { self.path.into() }
     }

@@ -5,21 +5,16 @@ use std::time::Duration;
 use carom::{How, Message};
 use hdrhistogram::Histogram;
 
-/// Counts and delays of all receivers together.
 pub(crate) struct Figures {
     /// Expected deliveries: each message counts once for each member that should receive it.
     pub(crate) expected: u64,
-    /// Messages delivered, without duplicates.
     pub(crate) delivered: u64,
-    /// Deliveries of a message that was delivered before.
     pub(crate) duplicates: u64,
     /// Delivered messages that no node sent in this form.
     pub(crate) corrupted: u64,
-    /// Messages reported as lost.
     pub(crate) reported_lost: u64,
     /// Messages recovered by a repair, including those that were only overtaken.
     pub(crate) fec: u64,
-    /// Messages retransmitted on request.
     pub(crate) nak: u64,
     /// Age at delivery of recovered and retransmitted messages.
     pub(crate) recovery: Delays,
@@ -42,7 +37,6 @@ impl Figures {
         }
     }
 
-    /// Counts a message that was delivered for the first time.
     pub(crate) fn deliver(&mut self, message: &Message) {
         self.delivered += 1;
         match message.how {
@@ -79,12 +73,10 @@ impl Delays {
         self.0.saturating_record(nanos.max(1));
     }
 
-    /// Returns the given quantile in milliseconds, or 0 without delays.
     pub(crate) fn quantile_ms(&self, quantile: f64) -> f64 {
         millis(self.0.value_at_quantile(quantile))
     }
 
-    /// Returns the largest delay in milliseconds, or 0 without delays.
     pub(crate) fn max_ms(&self) -> f64 {
         millis(self.0.max())
     }

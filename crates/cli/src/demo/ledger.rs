@@ -12,9 +12,7 @@ use std::collections::BTreeMap;
 /// | 8 | 4 | counter of the publisher in the group |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// Number of the node that sent the message.
     pub(crate) publisher: u32,
-    /// Number of the group.
     pub(crate) group: u32,
     /// Number of messages that the publisher had sent to the group before.
     pub(crate) counter: u32,
@@ -24,7 +22,6 @@ impl Label {
     /// Size of a label in bytes, and thus of the smallest message.
     pub(crate) const BYTES: usize = 12;
 
-    /// Returns a message of `bytes` bytes with this label.
     pub(crate) fn message(self, bytes: usize) -> Vec<u8> {
         let mut message = Vec::with_capacity(bytes.max(Self::BYTES));
         for field in [self.publisher, self.group, self.counter] {
@@ -65,7 +62,6 @@ pub(crate) struct Ledger {
 struct Seen(Vec<u64>);
 
 impl Ledger {
-    /// Records a message. Returns `false` if it was recorded before.
     pub(crate) fn note(&mut self, publisher: u32, counter: u32) -> bool {
         self.seen.entry(publisher).or_default().insert(counter)
     }

@@ -17,10 +17,6 @@ use carom::PathChoice;
 use run::Run;
 use world::World;
 
-/// Runs `carom demo`.
-///
-/// # Errors
-/// Fails if the nodes cannot start, or do not find each other.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
     let plan = plan::Plan::new(args)?;

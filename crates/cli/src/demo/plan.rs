@@ -5,22 +5,15 @@ use carom_terminal::{CliError, counted};
 
 use super::args::Args;
 
-/// Groups and their members, by number.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Members of each group, in ascending order.
     pub(crate) members: Vec<Vec<usize>>,
-    /// Groups of each node, in ascending order.
     pub(crate) groups_of: Vec<Vec<usize>>,
-    /// Source of all other random choices.
     pub(crate) rng: Rng,
 }
 
 impl Plan {
     /// Draws the members of all groups, the same number for each.
-    ///
-    /// # Errors
-    /// Fails if a group would have more members than there are nodes.
     pub(crate) fn new(args: &Args) -> Result<Self, CliError> {
         let nodes = args.nodes;
         let size = args.group_size.unwrap_or_else(|| default_size(nodes));
@@ -42,7 +35,6 @@ impl Plan {
         Ok(Self { members, groups_of, rng })
     }
 
-    /// Describes the run in one line.
     pub(crate) fn describe(&self, args: &Args) -> String {
         let all = size_of_all(args.nodes, args.groups);
         let size = self.members.first().map_or(0, Vec::len);

@@ -41,7 +41,6 @@ pub(crate) struct Recovered {
     pub(crate) overtaken: u64,
 }
 
-/// Age at delivery of recovered and retransmitted messages, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct RecoveryMs {
     p50: f64,
@@ -49,7 +48,6 @@ pub(crate) struct RecoveryMs {
     max: f64,
 }
 
-/// Age at delivery of all messages, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct DeliveryMs {
     p50: f64,
@@ -58,17 +56,14 @@ pub(crate) struct DeliveryMs {
     max: f64,
 }
 
-/// Counters of all nodes together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Datagrams dropped on purpose.
     pub(crate) losses_injected: u64,
     /// Packets recovered from repairs before their own multicast arrived.
     pub(crate) overtaken: u64,
     pub(crate) repairs_sent: u64,
     /// Data packets that entered bins: received packets and own packets.
     pub(crate) packets_binned: u64,
-    /// Packets added to bins.
     pub(crate) xors: u64,
 }
 
@@ -87,7 +82,6 @@ impl Work {
         Recovered { fec: figures.fec - overtaken, nak: figures.nak, overtaken }
     }
 
-    /// Returns the number of XOR operations per data packet.
     pub(crate) fn xors_per_packet(self) -> f64 {
         share(self.xors, self.packets_binned)
     }
@@ -121,7 +115,6 @@ pub(crate) fn lost_and_outstanding(figures: &Figures, interrupted: bool) -> (u64
 }
 
 impl Report {
-    /// Returns the table at the end of the run.
     pub(crate) fn for_people(&self) -> String {
         let recovered = self.recovered.fec + self.recovered.nak;
         let share_of = |count| format!("{:.1} %", share(count, recovered) * 100.0);

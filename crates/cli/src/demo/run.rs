@@ -33,16 +33,12 @@ pub(crate) struct Run<'a> {
     table: Option<LiveTable>,
 }
 
-/// Counts of messages that a node has sent.
 struct Sender {
-    /// Messages in all groups.
     sent: u64,
-    /// Messages in each group of the node.
     counters: Vec<u32>,
 }
 
 impl<'a> Run<'a> {
-    /// Creates a run that starts now.
     pub(crate) fn new(
         args: &'a Args,
         plan: &'a Plan,
@@ -91,7 +87,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the report of the run.
     pub(crate) fn report(&self) -> Report {
         let (figures, work) = (&self.figures, self.world.work());
         let interrupted = self.interrupt.is_asked();
@@ -157,7 +152,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles the pending events of all members of all groups.
     fn receive(&mut self) {
         let world = self.world;
         for (node, groups) in world.groups.iter().enumerate() {
@@ -264,7 +258,6 @@ impl<'a> Run<'a> {
 const TICK: Duration = Duration::from_millis(1);
 /// Maximum number of messages per node and tick, for catching up after a pause of the process.
 const MOST_AT_ONCE: u64 = 64;
-/// Maximum wait without progress at the end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time for which an interrupted run still receives messages in flight.
 const LAST_LOOK: Duration = Duration::from_millis(200);

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use carom_terminal::output;
 
-/// Cumulative counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) sent: u64,
@@ -26,7 +25,6 @@ pub(crate) struct LiveTable {
 }
 
 impl LiveTable {
-    /// Prints the header.
     pub(crate) fn begin(now: Instant) -> Self {
         output::say(format_args!("{HEADER}"));
         let is_terminal = std::io::stderr().is_terminal();
@@ -34,7 +32,6 @@ impl LiveTable {
         Self { is_terminal, started: now, next_draw, row: 1, before: Totals::default() }
     }
 
-    /// Returns `true` if it is time to draw.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now >= self.next_draw
     }
@@ -55,7 +52,6 @@ impl LiveTable {
         over
     }
 
-    /// Ends the current row.
     pub(crate) fn end(&mut self, totals: Totals, p99_ms: Option<f64>) {
         self.print(&row(self.row, self.before, totals, p99_ms), true);
     }

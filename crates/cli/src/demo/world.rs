@@ -14,7 +14,6 @@ use super::report::Work;
 use crate::loss::injected;
 use crate::node as node_start;
 
-/// All nodes, on one driver thread, and their groups.
 pub(crate) struct World {
     nodes: Vec<Node>,
     /// Groups of each node, in the order of the plan.
@@ -24,9 +23,6 @@ pub(crate) struct World {
 
 impl World {
     /// Starts the nodes, joins the groups, and waits until every view is complete.
-    ///
-    /// # Errors
-    /// Fails if a node cannot start or join, or the nodes do not find each other in time.
     pub(crate) fn start(args: &Args, plan: &Plan, interrupt: &Interrupt) -> Result<Self, CliError> {
         let driver =
             Driver::new().map_err(|error| CliError::io("cannot start the driver", &error))?;
@@ -50,9 +46,6 @@ impl World {
     }
 
     /// Returns the message size: `--payload`, or 1024 bytes, or less if that does not fit.
-    ///
-    /// # Errors
-    /// Fails if `--payload` does not fit.
     pub(crate) fn payload_bytes(&self, args: &Args) -> Result<usize, CliError> {
         let limits = self.groups.iter().flatten().map(Group::payload_limit);
         let limit = limits.min().unwrap_or(DEFAULT_PAYLOAD);
@@ -65,7 +58,6 @@ impl World {
         Err(CliError::new(cause, format!("use --payload {limit} or less")))
     }
 
-    /// Returns the sum of the counters of all nodes.
     pub(crate) fn work(&self) -> Work {
         let mut work = Work::default();
         for node in &self.nodes {
@@ -93,7 +85,6 @@ impl World {
         }
     }
 
-    /// Leaves all groups and closes all nodes.
     pub(crate) fn close(self) {
         for group in self.groups.into_iter().flatten() {
             group.leave();
@@ -136,7 +127,6 @@ impl World {
     }
 }
 
-/// Returns the error text for members that are not known to all others in time.
 fn unseen(missing: usize) -> String {
     format!("{} of groups not yet known to all others", counted(missing, "member"))
 }

@@ -5,33 +5,23 @@ use std::fmt;
 use carom_terminal::{CliError, output};
 use serde::Serialize;
 
-/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// No problem.
     Ok,
-    /// Worth knowing, but Carom works.
     Warn,
-    /// A problem for Carom.
     Bad,
 }
 
-/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// Name of the check, such as `multicast`.
     pub(crate) check: &'static str,
-    /// Interface that the check is about, if any.
     pub(crate) interface: Option<String>,
     pub(crate) level: Level,
-    /// Result in one line.
     pub(crate) cause: String,
-    /// Remedy in one line, if there is a problem.
     pub(crate) fix: Option<String>,
 }
 
-/// All findings, in the order of the checks.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Findings {
     findings: Vec<Finding>,
@@ -39,12 +29,10 @@ pub(crate) struct Findings {
 }
 
 impl Finding {
-    /// Creates a finding without a problem.
     pub(crate) fn ok(check: &'static str, cause: impl Into<String>) -> Self {
         Self { check, interface: None, level: Level::Ok, cause: cause.into(), fix: None }
     }
 
-    /// Creates a finding on something that works, but could be better.
     pub(crate) fn warn(
         check: &'static str,
         cause: impl Into<String>,
@@ -53,7 +41,6 @@ impl Finding {
         Self { level: Level::Warn, fix: Some(fix.into()), ..Self::ok(check, cause) }
     }
 
-    /// Creates a finding on a problem.
     pub(crate) fn bad(
         check: &'static str,
         cause: impl Into<String>,
@@ -76,15 +63,10 @@ impl Findings {
         self.findings.push(finding);
     }
 
-    /// Returns `true` if any finding is [`Level::Bad`].
     pub(crate) fn will_hurt(&self) -> bool {
         self.worst == Some(Level::Bad)
     }
 
-    /// Prints the findings.
-    ///
-    /// # Errors
-    /// Fails if standard output cannot be written.
     pub(crate) fn show(&self, json: bool) -> Result<(), CliError> {
         if json {
             return output::json(self);

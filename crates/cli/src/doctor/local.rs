@@ -9,9 +9,6 @@ use super::finding::{Finding, Findings};
 use super::probe::{self, Buffer};
 
 /// Checks the interfaces, or only `wanted`, and the limits of the system.
-///
-/// # Errors
-/// Fails if there is no such interface.
 pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
     let all = interfaces(wanted)?;
     let first = all.iter().find(|it| it.is_up && it.is_multicast && !it.is_loopback);
@@ -39,9 +36,6 @@ pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
 }
 
 /// Returns all interfaces with an IPv4 address, or only those with the name or address `wanted`.
-///
-/// # Errors
-/// Fails if there is no such interface.
 pub(crate) fn interfaces(wanted: Option<&str>) -> Result<Vec<Interface>, CliError> {
     let all = Interface::list().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
     let Some(wanted) = wanted else { return Ok(all) };
@@ -205,7 +199,6 @@ fn of_timer() -> Finding {
     Finding::warn(check, format!("{cause}: repairs and pacing will be late"), fix)
 }
 
-/// Returns the text of a file, or an empty string if it cannot be read.
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }

@@ -31,10 +31,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs `carom doctor`.
-///
-/// # Errors
-/// Fails if the interface or the host is unknown, or the port is taken.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
     let interface = args.interface.as_deref();

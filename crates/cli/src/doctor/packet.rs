@@ -11,7 +11,6 @@
 //! All numbers are big-endian. The rest is padding up to `size`. An answer is never larger than its
 //! query, so that a listener cannot amplify traffic.
 
-/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -31,13 +30,10 @@ pub(crate) enum Kind {
     SizeBack = 7,
 }
 
-/// Decoded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) kind: Kind,
-    /// Token of the query that the packet belongs to.
     pub(crate) token: u64,
-    /// Size of the whole datagram in bytes.
     pub(crate) size: usize,
 }
 
@@ -45,7 +41,6 @@ impl Packet {
     /// Size of a packet without padding, in bytes.
     pub(crate) const BYTES: usize = 24;
 
-    /// Creates a packet without padding.
     pub(crate) fn new(kind: Kind, token: u64) -> Self {
         Self { kind, token, size: Self::BYTES }
     }
@@ -60,7 +55,6 @@ impl Packet {
         bytes
     }
 
-    /// Decodes a datagram. Returns `None` if it is not a packet of a doctor.
     pub(crate) fn decode(datagram: &[u8]) -> Option<Self> {
         let rest = datagram.strip_prefix(MAGIC)?;
         let (head, rest) = rest.split_first_chunk::<4>()?;

@@ -18,9 +18,6 @@ use super::probe::is_timeout;
 
 /// Answers queries until the user interrupts. Prints the source of each query, and the path by
 /// which it arrived.
-///
-/// # Errors
-/// Fails if the port is taken, or the interface is unknown.
 pub(crate) fn listen(
     port: u16,
     wanted: Option<&str>,
@@ -62,9 +59,6 @@ pub(crate) fn listen(
 
 /// Sends queries to the listener at `host`, and returns findings on what arrives. Takes about 5 s
 /// at most.
-///
-/// # Errors
-/// Fails if the host or the interface is unknown.
 pub(crate) fn examine(
     host: &str,
     default_port: u16,
@@ -95,7 +89,6 @@ pub(crate) fn examine(
     Ok(judge(&listener, &asker.heard, size))
 }
 
-/// Querying side.
 struct Asker {
     socket: UdpSocket,
     listener: SocketAddrV4,
@@ -319,7 +312,6 @@ fn token() -> u64 {
 
 /// Group of the queries. It is outside the pool of group addresses, so that no node receives them.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 253);
-/// Largest UDP payload over IPv4.
 const MAX_BYTES: usize = 65_507;
 const IP_UDP_BYTES: usize = 28;
 /// Sizes of Ethernet and jumbo frames, each with the next larger one, and the two largest sizes.

@@ -8,9 +8,6 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Sends a few datagrams to `group` on the interface. Returns `true` if one of them comes back.
-///
-/// # Errors
-/// Fails if the system refuses to join or to send.
 pub(crate) fn multicast_to_oneself(interface: Ipv4Addr, group: Ipv4Addr) -> io::Result<bool> {
     let receiver = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     receiver.join_multicast_v4(&group, &interface)?;
@@ -23,9 +20,6 @@ pub(crate) fn multicast_to_oneself(interface: Ipv4Addr, group: Ipv4Addr) -> io::
 }
 
 /// Sends a few datagrams to the interface's own address. Returns `true` if one of them comes back.
-///
-/// # Errors
-/// Fails if the system refuses to send.
 pub(crate) fn unicast_to_oneself(interface: Ipv4Addr) -> io::Result<bool> {
     let receiver = UdpSocket::bind((interface, 0))?;
     let sender = UdpSocket::bind((interface, 0))?;
@@ -51,20 +45,14 @@ fn comes_back(sender: &UdpSocket, receiver: &UdpSocket, to: SocketAddr) -> io::R
     Ok(false)
 }
 
-/// Buffer of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Buffer {
-    /// `SO_RCVBUF`.
     Receive,
-    /// `SO_SNDBUF`.
     Send,
 }
 
 /// Returns the buffer size that the system grants for a request of `bytes`. The request is that of
 /// a node: beyond the system's limit where this is permitted.
-///
-/// # Errors
-/// Fails if no socket can be created.
 pub(crate) fn granted(buffer: Buffer, bytes: usize) -> io::Result<usize> {
     let socket = udp()?;
     // Linux doubles the requested size, and reports the doubled one.
@@ -98,7 +86,6 @@ pub(crate) fn timer_overshoot() -> (Duration, Duration) {
     (overshoots[TIMER_TRIES / 2], overshoots[TIMER_TRIES - 1])
 }
 
-/// Returns `true` if the error is a receive timeout.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

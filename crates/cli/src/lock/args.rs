@@ -54,7 +54,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Prints the reason why the lock could not be acquired.
     pub(super) fn say_not_had(&self, why: &str) {
         let Self { group, name, .. } = self;
         output::say(format_args!("could not acquire lock {name} of {group}: {why}"));

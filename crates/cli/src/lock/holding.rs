@@ -15,7 +15,6 @@ use super::args::Args;
 use crate::ring::{self, RingWatch};
 use crate::serve::code;
 
-/// Held lock, and the run of its command.
 pub(super) struct Holding<'a> {
     args: &'a Args,
     lock: Lock<'a>,
@@ -23,9 +22,7 @@ pub(super) struct Holding<'a> {
     interrupt: &'a Interrupt,
     /// Number of interrupt requests that were passed on to the command.
     asked: u32,
-    /// `true` if the loss of the lock was already handled.
     is_lost: bool,
-    /// Time at which the command is killed.
     kill_at: Option<Instant>,
 }
 
@@ -39,10 +36,6 @@ impl<'a> Holding<'a> {
         Self { args, lock, ring, interrupt, asked: 0, is_lost: false, kill_at: None }
     }
 
-    /// Runs the command to its end.
-    ///
-    /// # Errors
-    /// Fails if the command cannot be run.
     pub(super) fn run(mut self, group: &Group) -> Result<Outcome, CliError> {
         let mut child = self.start()?;
         loop {

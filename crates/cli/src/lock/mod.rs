@@ -15,10 +15,6 @@ use crate::waiting;
 pub(crate) use args::Args;
 use holding::Holding;
 
-/// Runs `carom lock`.
-///
-/// # Errors
-/// Fails if the group cannot be joined, or the command cannot be run.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_to_all()?;
     interrupt::into_outcome(run_until(args, interrupt))
@@ -49,7 +45,6 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     ended
 }
 
-/// Acquisition of the lock.
 struct Asking<'a> {
     args: &'a Args,
     group: &'a Group,
@@ -58,7 +53,6 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// Waits for the lock. Returns `None`, after a message, if it could not be acquired.
     fn get(&mut self, limit: Limit) -> Result<Option<Lock<'a>>, CliError> {
         let now = Instant::now();
         let give_up = if self.args.does_not_wait { Some(now + TRY) } else { limit.of_rest(now) };
@@ -104,7 +98,6 @@ impl<'a> Asking<'a> {
         None
     }
 
-    /// Handles pending events. Returns an error if there is no reason to wait any longer.
     fn goes_on(&mut self) -> Result<(), CliError> {
         if self.interrupt.is_asked() {
             return Err(CliError::interrupted());

@@ -42,7 +42,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Known nodes, as printed in JSON.
 #[derive(Serialize)]
 struct Report {
     id: String,
@@ -59,10 +58,6 @@ struct Member {
     path: String,
 }
 
-/// Runs `carom members`.
-///
-/// # Errors
-/// Fails if the node cannot start, or a seed or the service does not answer.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let Args { node, locks, watch, json, .. } = args;
     let (timeout, watch, json) = (args.timeout, *watch, *json);
@@ -151,7 +146,6 @@ fn show(report: &Report, json: bool) -> Result<(), CliError> {
     output::lines(&table.trim_fmt())
 }
 
-/// Returns a line for each member that appeared, departed, or is reached differently.
 fn changes(before: &Report, after: &Report) -> String {
     let by_node = |report: &Report| -> BTreeMap<String, Member> {
         report.members.iter().map(|member| (member.node.clone(), member.clone())).collect()

@@ -17,7 +17,6 @@ use crate::{ring, waiting};
 pub(super) struct Look<'a> {
     pub(super) node: &'a NodeArgs,
     pub(super) name: &'a str,
-    /// Names of locks, to show them by name.
     pub(super) locks: &'a [String],
     pub(super) timeout: Duration,
     pub(super) watch: bool,
@@ -26,9 +25,6 @@ pub(super) struct Look<'a> {
 
 impl Look<'_> {
     /// Shows the rings once, or with `--watch` until Ctrl-C.
-    ///
-    /// # Errors
-    /// Fails if the node cannot start, or ends.
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         let node = self.node.start(self.node.builder(), interrupt)?;
         let mut shown = self.look(&node, interrupt)?.ok_or_else(CliError::interrupted)?;
@@ -44,7 +40,6 @@ impl Look<'_> {
         Ok(Outcome::of(shown.is_empty() && !self.watch))
     }
 
-    /// Queries the rings. Returns `None` if the user interrupts.
     fn look(
         &self,
         node: &Node,

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::registry::address;
 
-/// Query to the service.
 pub(super) struct Question<'a> {
     pub(super) registries: &'a [String],
     pub(super) cluster: &'a str,
@@ -20,7 +19,6 @@ pub(super) struct Question<'a> {
     pub(super) json: bool,
 }
 
-/// Known members, as printed in JSON.
 #[derive(Serialize)]
 struct Report<'a> {
     group: Option<&'a str>,
@@ -49,10 +47,6 @@ struct Change {
 }
 
 impl Question<'_> {
-    /// Shows the members, and with `--watch` every change.
-    ///
-    /// # Errors
-    /// Fails if the service does not answer, or rejects the query.
     pub(super) fn answer(&self) -> Result<Outcome, CliError> {
         let interrupt = interrupt::listen()?;
         let mut options = ObserverOptions::new(address::resolve(self.registries)?);
@@ -128,7 +122,6 @@ impl Question<'_> {
         output::lines(&table.trim_fmt())
     }
 
-    /// Prints the changes since the previous output.
     fn tell(
         &self,
         now: &Observation,

@@ -5,19 +5,14 @@ use carom_terminal::counted;
 
 use super::promises::Kept;
 
-/// Confirmation by the members at the end.
 pub(super) enum Confirmation {
     Confirmed(Confirmed),
     ConfirmError(ConfirmError),
     /// State of an ordered group, in which each message has its own guarantee.
     Ordered(Kept),
-    /// Not confirmed: all members left before they confirmed.
     AllLeft,
-    /// Not confirmed: all members failed.
     AllFailed,
-    /// Not confirmed: there was no other member.
     Alone,
-    /// Not confirmed: the user interrupted the wait.
     NotAwaited,
 }
 
@@ -112,7 +107,6 @@ mod tests {
         assert!(Confirmation::Alone.words().starts_with("not safe"), "nobody has anything");
     }
 
-    /// `--wait-for 0` permits a run without members.
     #[test]
     fn publisher_alone_is_not_safe_and_no_finding() {
         let alone = Confirmation::Alone;

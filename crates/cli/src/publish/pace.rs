@@ -12,12 +12,10 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Creates a limit of `rate` messages per second, or none.
     pub(crate) fn new(rate: Option<f64>, now: Instant) -> Self {
         Self { rate, credit: 1.0, last: now }
     }
 
-    /// Returns the number of messages that may be sent now.
     pub(crate) fn due(&mut self, now: Instant) -> usize {
         let Some(rate) = self.rate else { return UNLIMITED_BATCH };
         let passed = now.saturating_duration_since(self.last);
@@ -27,7 +25,6 @@ impl Pace {
         self.credit as usize
     }
 
-    /// Deducts one sent message.
     pub(crate) fn took_one(&mut self) {
         self.credit -= 1.0;
     }

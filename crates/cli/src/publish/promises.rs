@@ -8,7 +8,6 @@ use carom::{DeliveryError, Published, Qos};
 use carom_terminal::counted;
 use carom_terminal::units::UnitError;
 
-/// Messages without an outcome, and counts of the others.
 #[derive(Default)]
 pub(super) struct Promises<'a> {
     /// In the order sent. Outcomes arrive in this order, except those of the last messages.
@@ -17,23 +16,15 @@ pub(super) struct Promises<'a> {
     in_doubt: u64,
 }
 
-/// Future outcome of one message.
 struct Promise<'a>(Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + 'a>>);
 
-/// State of the guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Guarantee of each message.
     pub(super) qos: Qos,
-    /// Messages whose guarantee is met.
     pub(super) kept: u64,
-    /// Messages that the ring may or may not hold, because it continued without this node.
     pub(super) in_doubt: u64,
-    /// Messages without an outcome.
     pub(super) open: u64,
-    /// Number of other members at the end.
     pub(super) members: usize,
-    /// `true` if the user interrupted the wait.
     pub(super) is_interrupted: bool,
 }
 
@@ -53,17 +44,14 @@ pub(crate) enum Resilience {
     Of(u8),
     /// Fewer than half. The order is final.
     Majority,
-    /// All but one.
     All,
 }
 
 impl<'a> Promises<'a> {
-    /// Adds an accepted message.
     pub(super) fn add(&mut self, published: Published<'a>) {
         self.waiting.push_back(Promise(Box::pin(published.delivered())));
     }
 
-    /// Counts the outcomes that have arrived. Returns the number of messages without one.
     pub(super) fn look(&mut self) -> usize {
         let mut context = Context::from_waker(Waker::noop());
         while let Some(Promise(first)) = self.waiting.front_mut() {
@@ -77,7 +65,6 @@ impl<'a> Promises<'a> {
         self.waiting.len()
     }
 
-    /// Returns the current state.
     pub(super) fn stand(&self, qos: Qos, members: usize, is_interrupted: bool) -> Kept {
         let (kept, in_doubt, open) = (self.kept, self.in_doubt, self.waiting.len() as u64);
         Kept { qos, kept, in_doubt, open, members, is_interrupted }
@@ -85,12 +72,10 @@ impl<'a> Promises<'a> {
 }
 
 impl Kept {
-    /// Returns `true` if all guarantees are met.
     pub(super) fn is_whole(&self) -> bool {
         self.in_doubt == 0 && self.open == 0
     }
 
-    /// Returns `true` if a guarantee is in doubt, or was not met in time.
     pub(super) fn is_finding(&self) -> bool {
         self.in_doubt > 0 || (self.open > 0 && !self.is_interrupted)
     }
@@ -114,7 +99,6 @@ impl Kept {
     }
 }
 
-/// Returns the guarantee that the flags request.
 pub(super) fn qos(order: Option<Order>, resilience: Option<Resilience>) -> Qos {
     match (order, resilience) {
         (Some(Order::Source), _) => Qos::SourceOrdered,
@@ -125,10 +109,6 @@ pub(super) fn qos(order: Option<Order>, resilience: Option<Resilience>) -> Qos {
     }
 }
 
-/// Parses `--resilience`.
-///
-/// # Errors
-/// Fails if the text is not `majority`, `all`, or a number from 1 to 255.
 pub(super) fn resilience(text: &str) -> Result<Resilience, UnitError> {
     match text {
         "majority" => Ok(Resilience::Majority),

@@ -11,23 +11,18 @@ use carom_terminal::{CliError, plain};
 
 use crate::frames::{Found, Framing};
 
-/// Next item of the input.
 pub(crate) enum Item {
     Message(Vec<u8>),
-    /// End of the input.
     End,
-    /// Input that cannot be sent.
     Broken(CliError),
 }
 
-/// Receiving side of the reader thread.
 pub(crate) struct Source {
     batches: Receiver<Vec<Item>>,
     ahead: RefCell<VecDeque<Item>>,
 }
 
 impl Source {
-    /// Starts to read standard input.
     pub(crate) fn stdin(framing: Framing, limit: usize) -> Self {
         Self::reading(BufReader::with_capacity(BUFFER_BYTES, std::io::stdin()), framing, limit)
     }
@@ -43,7 +38,6 @@ impl Source {
         Self { batches, ahead: RefCell::default() }
     }
 
-    /// Returns the next item, or `None` if none has arrived yet.
     pub(crate) fn next(&self) -> Option<Item> {
         if self.is_empty() {
             match self.batches.try_recv() {
@@ -55,12 +49,10 @@ impl Source {
         self.ahead.borrow_mut().pop_front()
     }
 
-    /// Returns `true` if no item is buffered in this thread.
     pub(crate) fn is_empty(&self) -> bool {
         self.ahead.borrow().is_empty()
     }
 
-    /// Waits until an item arrives, for at most `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) {
         match self.batches.recv_timeout(timeout) {
             Ok(batch) => self.ahead.borrow_mut().extend(batch),

@@ -6,9 +6,6 @@ use carom_registry::{DEFAULT_HTTP_PORT, DEFAULT_PORT};
 use carom_terminal::{CliError, plain};
 
 /// Resolves `names`, each HOST or HOST:PORT, to IPv4 addresses without duplicates.
-///
-/// # Errors
-/// Fails if a name cannot be resolved, or no name has an IPv4 address.
 pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
     let mut all = Vec::new();
     for name in names {
@@ -32,7 +29,6 @@ pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
     Ok(all)
 }
 
-/// Returns the default address of status and metrics.
 pub(super) fn default_http() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DEFAULT_HTTP_PORT)
 }

@@ -39,10 +39,6 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Runs the detector until Ctrl-C.
-///
-/// # Errors
-/// Fails if the detector cannot start, or the service rejects it before it was linked.
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     check_name("--rack", &args.rack)?;
     check_name("--cluster", &args.cluster)?;
@@ -106,7 +102,6 @@ fn is_other(before: &DetectorStatus, now: &DetectorStatus) -> bool {
         || reports(before) != reports(now)
 }
 
-/// Returns a line for each change.
 fn changes(before: &DetectorStatus, now: &DetectorStatus) -> Vec<String> {
     let mut lines = Vec::new();
     for process in &now.processes {

@@ -5,9 +5,6 @@ use std::time::Duration;
 use carom_terminal::CliError;
 
 /// Rejects detection times below 100 ms.
-///
-/// # Errors
-/// Fails if `time` is too short. `flag` is the flag that set it.
 pub(super) fn check_detection(flag: &str, time: Duration) -> Result<(), CliError> {
     if time >= LEAST_DETECTION {
         return Ok(());
@@ -16,10 +13,6 @@ pub(super) fn check_detection(flag: &str, time: Duration) -> Result<(), CliError
     Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")))
 }
 
-/// Rejects names that do not fit in a frame.
-///
-/// # Errors
-/// Fails if `name` has more than 255 bytes. `flag` is the flag that set it.
 pub(super) fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
     if name.len() <= LONGEST_NAME {
         return Ok(());

@@ -32,10 +32,6 @@ enum What {
     Members(show::Members),
 }
 
-/// Runs `carom registry`.
-///
-/// # Errors
-/// Fails if the service cannot start, or does not answer.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.what {
         None => run::run(&args.serve),

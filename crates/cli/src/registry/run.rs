@@ -13,7 +13,6 @@ use super::address::default_http;
 use super::limits::{check_detection, check_name};
 use crate::waiting;
 
-/// Returns the default listening address, for the help text.
 fn default_listen() -> SocketAddr {
     Options::new("").listen
 }
@@ -102,7 +101,6 @@ struct Etcd {
     etcd_key: Option<PathBuf>,
 }
 
-/// Addresses of the running service, as printed in JSON.
 #[derive(Serialize)]
 struct Serving {
     address: String,
@@ -110,10 +108,6 @@ struct Serving {
     store: String,
 }
 
-/// Runs the service until Ctrl-C.
-///
-/// # Errors
-/// Fails if the service cannot start, or fails while it runs.
 pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
     check_detection("--detection", args.detection)?;
     args.ring_time.map_or(Ok(()), |time| check_detection("--ring-time", time))?;
@@ -184,7 +178,6 @@ impl Serve {
         Ok(options)
     }
 
-    /// Returns the location of the state.
     fn place(&self) -> String {
         match self.etcd.etcd.is_empty() {
             true => self.store.display().to_string(),

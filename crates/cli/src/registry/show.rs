@@ -40,10 +40,6 @@ struct Service {
 }
 
 impl Status {
-    /// Prints the status of the service.
-    ///
-    /// # Errors
-    /// Fails if no service answers.
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let Some(status) = self.service.get::<Report>("status", None)? else {
             return Err(CliError::new("the service has no status page", NOT_A_SERVICE));
@@ -58,9 +54,6 @@ impl Status {
 
 impl Members {
     /// Prints the members of the group. A group without members is a finding.
-    ///
-    /// # Errors
-    /// Fails if no service answers.
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let group = self.service.get::<GroupStatus>("members", Some(&self.group))?;
         let Some(group) = group else {
@@ -82,7 +75,6 @@ impl Members {
 }
 
 impl Service {
-    /// Sends a query to the service. Returns `None` if the service has no such object.
     fn get<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -116,7 +108,6 @@ impl Service {
 }
 
 impl Service {
-    /// Returns the error of a response that was not received completely, or not understood.
     fn unread(&self, error: &ureq::Error) -> CliError {
         match error {
             ureq::Error::Json(error) if error.is_syntax() || error.is_data() => {

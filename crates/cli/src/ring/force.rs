@@ -46,11 +46,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs `carom ring force-quorum`.
-    ///
-    /// # Errors
-    /// Fails if the node cannot start, no member answers, the view has changed, or the ring does
-    /// not continue.
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let interrupt = interrupt::listen()?;
         let node = self.node.start(self.node.builder(), interrupt)?;
@@ -162,7 +157,6 @@ fn names(nodes: &[NodeId]) -> Vec<String> {
     nodes.iter().map(ToString::to_string).collect()
 }
 
-/// Formats a view as `--view` accepts it.
 fn view_id(epoch: Epoch) -> String {
     let Epoch { version, creator } = epoch;
     format!("{version}@{}.{:x}", creator.node, creator.life)

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// Time that the user allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     started: Instant,

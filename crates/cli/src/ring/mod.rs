@@ -48,7 +48,6 @@ pub(crate) struct RingArgs {
     client: bool,
 }
 
-/// Default role of a member in an electorate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The member stays in the ring, and counts toward the quorum.
@@ -58,7 +57,6 @@ pub(crate) enum Part {
 }
 
 impl OrderedArgs {
-    /// Returns the profile of the group, or `None` if it is not an ordered one.
     pub(crate) fn profile(&self, part: Part) -> Option<Profile> {
         let has_quorum = self.ring.quorum.is_some() || self.ring.quorum_of.is_some();
         let is_ordered = self.ordered || has_quorum || self.no_rejoin;
@@ -70,7 +68,6 @@ impl OrderedArgs {
         self.ring.profile(part).rejoin(!self.no_rejoin)
     }
 
-    /// Returns `true` if messages can be guaranteed to be held by a majority.
     pub(crate) fn has_majorities(&self) -> bool {
         !matches!(self.ring.quorum, Some(Quorum::AtLeast(_)))
     }
@@ -82,7 +79,6 @@ impl OrderedArgs {
 }
 
 impl RingArgs {
-    /// Returns the profile of the group.
     pub(crate) fn profile(&self, part: Part) -> Profile {
         let quorum = match self.quorum_of {
             Some(voters) => Quorum::QuorumOf(voters),
@@ -105,18 +101,11 @@ impl RingArgs {
 
 /// Starts to count interrupt requests. The grace period is 4 s, because an orderly leave from a
 /// ring takes time.
-///
-/// # Errors
-/// Fails if the signal handler cannot be installed.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
     interrupt::listen_with(LEAVE_WITHIN)
 }
 
 /// Joins `group` as an ordered group, and waits until its ring has admitted this node.
-///
-/// # Errors
-/// Fails if the members of the group have other settings, the node has ended, or the user
-/// interrupts.
 pub(crate) fn join(
     node: &Node,
     group: &str,
@@ -129,9 +118,6 @@ pub(crate) fn join(
 
 /// Like [`join`], but waits no longer than `limit`. Returns the reason if no ring has admitted this
 /// node.
-///
-/// # Errors
-/// Fails like [`join`].
 pub(crate) fn join_within(
     node: &Node,
     group: &str,
@@ -166,7 +152,6 @@ pub(crate) fn join_within(
     }
 }
 
-/// Describes the state while no ring has admitted this node.
 fn waiting(group: &str, others: usize, quorum: Option<usize>) -> String {
     let Some(needed) = quorum else {
         return format!(

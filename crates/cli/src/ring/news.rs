@@ -5,26 +5,21 @@ use carom::{NodeId, Removal, RingNews, SeqNo};
 use carom_terminal::{counted, output};
 use serde_json::{Value, json};
 
-/// Reports and counts the changes of a ring.
 #[derive(Debug)]
 pub(crate) struct RingWatch {
     own: NodeId,
     /// `true` if members that join or leave are reported.
     tells_all: bool,
-    /// Number of membership changes that this node has seen.
     pub(crate) views: u64,
     /// Number of times that the ring continued without this node.
     pub(crate) removals: u64,
-    /// `true` if this partition may not continue.
     pub(crate) is_minority: bool,
-    /// `true` if an operator has forced the current view.
     is_forced: bool,
     /// `true` if this node was removed from the ring and does not rejoin.
     pub(crate) is_out: bool,
 }
 
 impl RingWatch {
-    /// Creates a watch for the node with this id.
     pub(crate) fn new(own: NodeId) -> Self {
         Self {
             own,
@@ -43,14 +38,12 @@ impl RingWatch {
         Self { tells_all: false, ..Self::new(own) }
     }
 
-    /// Prints a change on standard error.
     pub(crate) fn tell(&mut self, news: &RingNews) {
         if let Some(words) = self.words(news) {
             output::say(format_args!("{words}"));
         }
     }
 
-    /// Returns the line for a change, or `None` if it is not reported as text.
     fn words(&mut self, news: &RingNews) -> Option<String> {
         match news {
             RingNews::View(event) => self.on_view(event),
@@ -133,7 +126,6 @@ impl RingWatch {
     }
 }
 
-/// Returns a change as a JSON object, or `None` if it is not reported here.
 pub(crate) fn object(news: &RingNews) -> Option<Value> {
     match news {
         RingNews::View(event) => {
@@ -178,13 +170,11 @@ pub(crate) fn object(news: &RingNews) -> Option<Value> {
     }
 }
 
-/// Returns a place in the order as JSON: the ring that assigned it, and the position.
 pub(crate) fn place(place: Place) -> Value {
     let Place { ring, at } = place;
     json!({ "epoch": ring.version, "creator": ring.creator.node.to_string(), "at": at.0 })
 }
 
-/// Returns a view as JSON: its name, its members in token order, and its locks.
 pub(crate) fn view(view: &RingView) -> Value {
     let members: Vec<Process> = view.processes().collect();
     let locks: Vec<Value> = view
@@ -215,7 +205,6 @@ pub(crate) fn needed(view: &RingView) -> usize {
     view.required_voters().unwrap_or_else(|| view.least())
 }
 
-/// Describes a ring with too few voters.
 pub(crate) fn waiting_for_quorum(voters: usize, needed: usize) -> String {
     format!("waiting for quorum: {voters} of {needed}")
 }

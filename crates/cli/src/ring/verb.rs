@@ -18,10 +18,6 @@ enum Action {
     ForceQuorum(force::Args),
 }
 
-/// Runs `carom ring`.
-///
-/// # Errors
-/// Fails if the node cannot start, or the ring is not the specified one.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.action {
         Action::ForceQuorum(args) => args.run(),

@@ -10,7 +10,6 @@ use super::Sender;
 use super::summary::SlowReceiver;
 
 impl Sender<'_> {
-    /// Reports a receiver that slows down the others.
     pub(super) fn on_limiting(&self, limiting: &Limiting) {
         let (node, percent) = (limiting.node, limiting.percent_of_others());
         let who = self.called(node);
@@ -87,7 +86,6 @@ fn called<'a>(
     }
 }
 
-/// Maximum number of slow receivers kept for the summary.
 const MOST_SLOW: usize = 2048;
 
 #[cfg(test)]

@@ -11,16 +11,12 @@ use serde_json::json;
 
 use crate::transfer::{self, counted, human_bytes, human_rate};
 
-/// Receiver that slowed down the others.
 #[derive(Debug)]
 pub(super) struct SlowReceiver {
-    /// Name of the receiver, if known.
     pub(super) receiver: Option<String>,
-    /// Name in texts.
     pub(super) called: String,
     /// Lowest rate of the others because of this receiver, in percent of their possible rate.
     pub(super) percent_of_others: u8,
-    /// `true` if the receiver was evicted.
     pub(super) is_left_behind: bool,
 }
 
@@ -43,10 +39,6 @@ impl SlowReceiver {
     }
 }
 
-/// Prints the result of a transfer.
-///
-/// # Errors
-/// Fails if standard output cannot be written.
 pub(super) fn tell(
     is_json: bool,
     summary: &Summary,
@@ -133,12 +125,10 @@ fn outcome(summary: &Summary, seconds: f64) -> String {
     }
 }
 
-/// Formats the progress of a receiver.
 pub(super) fn how_far(name: &str, pieces: u32, of: u32) -> String {
     format!("{name} ({pieces} of {})", counted(of.into(), "piece", "pieces"))
 }
 
-/// Describes the end of a transfer that the user interrupted.
 pub(super) fn ended_early(has_begun: bool, unfinished: &[String]) -> String {
     let mut text = match has_begun {
         true => ENDED.to_owned(),
@@ -177,7 +167,6 @@ fn row_of(row: &ReceiverRow) -> serde_json::Value {
 
 const ENDED: &str = "interrupted before all receivers had finished: they keep verified data, and \
                      resume when the same is sent again";
-/// Maximum number of receivers named in one line.
 const NAMED: usize = 8;
 
 #[cfg(test)]

@@ -15,17 +15,13 @@ use nix::errno::Errno;
 
 use super::reply::Reply;
 
-/// Command that is run for each request.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) group: String,
-    /// Program and its arguments, at least one element.
     pub(super) command: Vec<OsString>,
-    /// Maximum size of the output in bytes.
     pub(super) limit: usize,
 }
 
-/// Run that has ended.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) request: RequestId,
@@ -34,9 +30,6 @@ pub(super) struct Done {
 
 impl Program {
     /// Checks that the command can be started, as far as its file shows.
-    ///
-    /// # Errors
-    /// Fails if there is no such file, or it is not executable.
     pub(super) fn check(command: &[OsString]) -> Result<(), CliError> {
         let program = command.first().expect("clap requires one at least");
         let found = match program.to_string_lossy().contains('/') {
@@ -51,7 +44,6 @@ impl Program {
         found.map_err(|error| Self::cannot_run(program, &error))
     }
 
-    /// Returns the error of a command that cannot be started.
     pub(super) fn cannot_run(program: &OsStr, error: &io::Error) -> CliError {
         let what = match error.kind() {
             ErrorKind::NotFound => "program not found".to_owned(),
@@ -68,9 +60,6 @@ impl Program {
     }
 
     /// Starts the command. Its reply is sent to `done`. Returns the process id.
-    ///
-    /// # Errors
-    /// Fails if the system cannot start the command.
     pub(super) fn start(&self, request: &Request, done: Sender<Done>) -> io::Result<u32> {
         let (program, rest) = self.command.split_first().expect("clap requires one at least");
         let mut command = Command::new(program);
@@ -120,7 +109,6 @@ fn is_executable(program: &Path) -> io::Result<()> {
     }
 }
 
-/// Waits for the output and the end of the command.
 fn outcome(mut child: Child, limit: usize) -> Reply {
     let mut output = Vec::new();
     let stdout = child.stdout.take().expect("it is piped");
@@ -144,7 +132,6 @@ pub(crate) fn code(status: ExitStatus) -> u8 {
 }
 
 const BY_SIGNAL: i32 = 128;
-/// Exit code of a reply that is not from the command.
 pub(super) const FAILED: u8 = 125;
 
 #[cfg(test)]

@@ -52,10 +52,6 @@ pub(crate) struct Args {
     node: NodeArgs,
 }
 
-/// Runs `carom serve`.
-///
-/// # Errors
-/// Fails if the command cannot be run, or the group cannot be joined.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Program::check(&args.command)?;
     let interrupt = interrupt::listen_to_all()?;
@@ -73,7 +69,6 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     ended.map(|()| Outcome::Fine)
 }
 
-/// Server of one handler.
 struct Server<'a> {
     args: &'a Args,
     node: &'a Node,
@@ -84,17 +79,14 @@ struct Server<'a> {
     lock: Right<'a>,
     waiting: VecDeque<Request>,
     running: BTreeMap<RequestId, Running>,
-    /// Replies that the group has not accepted yet.
     replies: VecDeque<(RequestId, Vec<u8>)>,
     to: Sender<Done>,
     done: Receiver<Done>,
     counts: Counts,
 }
 
-/// Running command.
 #[derive(Debug)]
 struct Running {
-    /// Id of the process, and of its process group.
     process: u32,
     /// Time of SIGTERM or, after that, of SIGKILL.
     end_at: Option<Instant>,
@@ -102,7 +94,6 @@ struct Running {
     is_late: bool,
 }
 
-/// Lock of the handler. Its holder replies.
 enum Right<'a> {
     Asked(Pin<Box<dyn Future<Output = Result<Lock<'a>, LockError>> + 'a>>),
     Held(Lock<'a>),
@@ -116,7 +107,6 @@ struct Counts {
     ended: u64,
     /// Replies that came too late: another server had replied, or the caller no longer waited.
     late: u64,
-    /// Requests rejected because too many were waiting.
     refused: u64,
 }
 
@@ -300,7 +290,6 @@ impl<'a> Server<'a> {
         self.replies.push_back((request, reply.into_bytes()));
     }
 
-    /// Sends replies until the queue of the group is full.
     fn send_replies(&mut self) {
         while let Some((request, payload)) = self.replies.pop_front() {
             match self.group.reply_blocking(request, payload.clone()) {
@@ -330,14 +319,12 @@ impl<'a> Server<'a> {
 }
 
 impl Drop for Server<'_> {
-    /// Ends the commands whose replies are no longer needed.
     fn drop(&mut self) {
         self.running.values().for_each(|running| running.signal(Signal::SIGTERM));
     }
 }
 
 impl Running {
-    /// Sends a signal to the command and to all processes that it has started.
     fn signal(&self, signal: Signal) {
         if let Ok(process) = i32::try_from(self.process) {
             // The command may have ended already.
@@ -353,7 +340,6 @@ impl<'a> Right<'a> {
 }
 
 const STEP: Duration = Duration::from_millis(5);
-/// Maximum number of waiting requests.
 const MOST_WAITING: usize = 1024;
 /// Time between SIGTERM and SIGKILL for a command that exceeds `--timeout`.
 const GRACE: Duration = Duration::from_secs(2);

@@ -3,12 +3,9 @@
 use carom::rmp::Handler;
 use carom_terminal::units::UnitError;
 
-/// Reply of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    /// Exit code, as a shell reports it.
     pub(crate) code: u8,
-    /// Standard output.
     pub(crate) output: Vec<u8>,
 }
 
@@ -18,24 +15,18 @@ impl Reply {
         Self { code, output: format!("{why}\n").into_bytes() }
     }
 
-    /// Returns the payload of the reply.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         let mut bytes = self.output;
         bytes.insert(0, self.code);
         bytes
     }
 
-    /// Parses a payload. Returns `None` if it is not a reply of `carom serve`.
     pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
         let (code, output) = payload.split_first()?;
         Some(Self { code: *code, output: output.to_vec() })
     }
 }
 
-/// Parses the number of a handler.
-///
-/// # Errors
-/// Fails if there is no such handler.
 pub(crate) fn handler(text: &str) -> Result<Handler, UnitError> {
     let last = Handler::COUNT - 1;
     text.parse().ok().and_then(Handler::new).ok_or_else(|| UnitError {

@@ -8,7 +8,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::human_bytes;
 
-/// Progress of one transfer.
 pub(crate) struct Bar {
     bar: ProgressBar,
     /// Line every 5 s, if standard error is not a terminal.
@@ -37,7 +36,6 @@ impl Bar {
         Self { bar, lines }
     }
 
-    /// Sets the progress to `bytes` of `of`.
     pub(crate) fn set(&mut self, bytes: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.set_position(bytes);
@@ -54,17 +52,14 @@ impl Bar {
         }
     }
 
-    /// Sets the text next to the bar.
     pub(crate) fn say(&self, message: String) {
         self.bar.set_message(message);
     }
 
-    /// Prints a line above the bar.
     pub(crate) fn line(&self, line: &str) {
         self.bar.suspend(|| output::say(line));
     }
 
-    /// Removes the bar.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }

@@ -11,10 +11,6 @@ use carom_terminal::{CliError, Outcome, output};
 
 use crate::node;
 
-/// Joins the bulk group.
-///
-/// # Errors
-/// Fails if its members have other settings, or the node has ended.
 pub(crate) fn join(node: &Node, group: &str) -> Result<Group, CliError> {
     node.join(group, Profile::bulk()).map_err(|error| node::refused(group, &error))
 }
@@ -55,7 +51,6 @@ pub(crate) fn counters(node: &Node, path_mtu: Option<u16>) -> serde_json::Value 
         .into()
 }
 
-/// Prints an error as JSON as well, for programs that read only standard output.
 pub(crate) fn told_in_json(
     is_json: bool,
     ended: Result<Outcome, CliError>,
@@ -72,12 +67,10 @@ pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// Formats a number of bytes with a unit.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-/// Formats a rate in bytes per second with a unit.
 pub(crate) fn human_rate(bytes: u64, seconds: f64) -> String {
     format!("{}/s", human_bytes((bytes as f64 / seconds.max(1e-3)) as u64))
 }

@@ -13,7 +13,6 @@ use carom_terminal::interrupt::Interrupt;
 
 use crate::waiting;
 
-/// Sending side of the stream.
 pub(crate) struct Stream<'a> {
     group: &'a Group,
     interrupt: &'a Interrupt,
@@ -21,7 +20,6 @@ pub(crate) struct Stream<'a> {
     offered_at: Mutex<Option<Instant>>,
     /// `true` if another member sends in the group, so that this one cannot.
     is_refused: AtomicBool,
-    /// Messages that the engine has accepted.
     ahead: Mutex<Ahead>,
     /// Bytes of a message that fit in a packet, at the current path MTU.
     fragment_bytes: AtomicUsize,
@@ -34,7 +32,6 @@ struct Ahead {
     /// Packets and file bytes up to the end of each message that is not sent yet.
     messages: VecDeque<(u64, u64)>,
     given: (u64, u64),
-    /// File bytes in the messages that were sent.
     sent_bytes: u64,
 }
 
@@ -80,7 +77,6 @@ impl<'a> Stream<'a> {
         self.is_refused.store(true, Relaxed);
     }
 
-    /// Returns `true` if another member sends in the group.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused.load(Relaxed)
     }

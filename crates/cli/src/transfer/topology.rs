@@ -16,17 +16,12 @@ pub(crate) struct TopologyArgs {
     topology: Option<PathBuf>,
 }
 
-/// Description of the network, with the name of its file.
 pub(crate) struct Described {
     file: String,
     hosts: Hosts,
 }
 
 impl TopologyArgs {
-    /// Reads the file, if one is given, into the settings of the engine.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read, or is invalid.
     pub(crate) fn read(&self, bulk: &mut rdcm::Config) -> Result<Option<Described>, CliError> {
         let Some(path) = &self.topology else { return Ok(None) };
         bulk.network = read(path)?;
@@ -39,10 +34,6 @@ impl TopologyArgs {
     }
 }
 
-/// Reads a description of a network.
-///
-/// # Errors
-/// Fails if the file cannot be read, or is invalid. The error names the line.
 pub(crate) fn read(path: &Path) -> Result<Network, CliError> {
     topology::read(path).map_err(|error| {
         let file = path.display();

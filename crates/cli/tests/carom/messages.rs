@@ -81,7 +81,6 @@ fn frames_carry_any_bytes() {
     assert!(publisher.end().success(), "{:#?}", publisher.seen);
 }
 
-/// Starts a subscriber that has received a message, and its publisher, whose input stays open.
 fn greeted(group: &str, port: u16) -> (Running, Running, ChildStdin) {
     let ports = alone(port);
     let mut sub = Running::start(&["sub", group], &ports, Stdio::null());

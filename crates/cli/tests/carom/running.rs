@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn carom(args: &[&str]) -> Command {
@@ -22,7 +21,6 @@ pub(crate) fn run(args: &[&str]) -> Output {
     run_with(args, &[])
 }
 
-/// Runs the binary to its end, for at most [`PATIENCE`].
 pub(crate) fn run_with(args: &[&str], more: &[String]) -> Output {
     let mut running = Running::start(args, more, Stdio::null());
     let stdout = running.stdout();
@@ -33,7 +31,6 @@ pub(crate) fn run_with(args: &[&str], more: &[String]) -> Output {
     Output { status, stdout, stderr: lines.join("\n").into_bytes() }
 }
 
-/// Flags that keep a test apart from others.
 pub(crate) fn alone(multicast_port: u16) -> [String; 4] {
     let port = multicast_port.to_string();
     ["--interface".into(), "127.0.0.1".into(), "--multicast-port".into(), port]
@@ -44,7 +41,6 @@ pub(crate) fn alone(multicast_port: u16) -> [String; 4] {
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) lines: Receiver<String>,
-    /// Lines that were already read from `lines`.
     pub(crate) seen: Vec<String>,
 }
 
@@ -69,7 +65,6 @@ impl Running {
         Self { child, lines, seen: Vec::new() }
     }
 
-    /// Waits for a line on standard error that contains `text`.
     pub(crate) fn await_line(&mut self, text: &str) -> String {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -93,7 +88,6 @@ impl Running {
         kill(Pid::from_raw(id), signal).expect("our own child can be signalled");
     }
 
-    /// Reads standard output to its end on a separate thread.
     pub(crate) fn stdout(&mut self) -> thread::JoinHandle<String> {
         let mut stdout = self.child.stdout.take().expect("it is piped and taken once");
         thread::spawn(move || {
@@ -103,7 +97,6 @@ impl Running {
         })
     }
 
-    /// Waits for the end of the process, for at most [`PATIENCE`].
     pub(crate) fn end(&mut self) -> ExitStatus {
         let give_up = Instant::now() + PATIENCE;
         while Instant::now() < give_up {

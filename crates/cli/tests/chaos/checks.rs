@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::payload::Payload;
 use crate::record::{Delivery, Entry, Place, Process, Record, Records, Streams};
 
-/// Description of a broken rule.
 pub(crate) type Violation = String;
 
 /// Checks rules that hold at any time: nothing is damaged, invented, delivered twice, or both
@@ -184,7 +183,6 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
     found
 }
 
-/// Returns the places that a member received, in one list per stay in the ring.
 fn stays(record: &Record) -> Vec<Vec<Place>> {
     let mut stays = vec![Vec::new()];
     for entry in &record.entries {
@@ -199,7 +197,6 @@ fn stays(record: &Record) -> Vec<Vec<Place>> {
     stays
 }
 
-/// Losses reported to one process.
 struct Losses(Vec<Loss>);
 
 /// Sequence numbers of a host's stream that were reported lost.
@@ -231,7 +228,6 @@ impl Losses {
         Self(losses)
     }
 
-    /// Returns losses that can refer to messages of this process.
     fn of_sender(&self, sender: Process) -> impl Iterator<Item = &Loss> {
         let is_of = move |it: &&Loss| it.host == sender.host && it.starts.contains(&sender.start);
         self.0.iter().filter(is_of)
@@ -272,7 +268,6 @@ impl Loss {
     }
 }
 
-/// Returns the process of `host` that sent the first delivery of this host among `entries`.
 fn start_of<'a>(host: u32, mut entries: impl Iterator<Item = &'a Entry>) -> Option<u32> {
     entries.find_map(|entry| match entry {
         Entry::Delivered(delivery) if delivery.message.host == host => Some(delivery.message.start),
@@ -280,7 +275,6 @@ fn start_of<'a>(host: u32, mut entries: impl Iterator<Item = &'a Entry>) -> Opti
     })
 }
 
-/// Formats consecutive numbers as ranges.
 fn ranges(numbers: impl Iterator<Item = u64>) -> Vec<String> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for number in numbers {

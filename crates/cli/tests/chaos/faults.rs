@@ -10,30 +10,24 @@ use crate::site::Site;
 /// Random number generator (splitmix64).
 pub(crate) struct Draw(u64);
 
-/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// `kill -9`, then a new process under the same node id.
     Kill,
     /// The process leaves and ends, then a new one starts under the same node id.
     Leave,
-    /// SIGSTOP, then SIGCONT.
     Stop,
     /// The hosts are divided into two halves without any traffic between them.
     Partition,
-    /// One host receives nothing from another one.
     OneWay,
     /// The host's port of the switch is down.
     Unplugged,
-    /// The host's own interface is down.
     InterfaceDown,
-    /// Datagrams are lost at random.
     Loss,
     /// All datagrams are lost for a moment, several times.
     Bursts,
 }
 
-/// Active fault that must be undone.
 pub(crate) struct Ongoing {
     pub(crate) until: Instant,
     fault: Fault,
@@ -153,7 +147,6 @@ impl Ongoing {
         None
     }
 
-    /// Undoes the fault permanently.
     pub(crate) fn heal(self, draw: &mut Draw, sites: &mut [Site<'_>]) {
         let healed = Self { left: 0, ..self };
         assert!(healed.end(draw, sites).is_none(), "nothing is left of it");
@@ -182,7 +175,6 @@ fn change_over(draw: &mut Draw, sites: &mut [Site<'_>]) {
     sites[next].make_sender();
 }
 
-/// Cuts the chosen sites off from all others, in both directions.
 fn partition(sites: &mut [Site<'_>], chosen: &[usize]) {
     let addresses: Vec<_> = sites.iter().map(Site::address).collect();
     for (at, site) in sites.iter_mut().enumerate() {

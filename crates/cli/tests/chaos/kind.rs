@@ -4,7 +4,6 @@ use carom::Profile;
 
 use crate::run::MEMBERS;
 
-/// Kind of group under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lateral,
@@ -35,7 +34,6 @@ impl Kind {
         }
     }
 
-    /// Returns `true` if only one member publishes at a time.
     pub(crate) fn has_one_sender(self) -> bool {
         self == Self::Bulk
     }

@@ -17,11 +17,9 @@ use crate::kind::Kind;
 use crate::payload::Payload;
 use crate::record::Place;
 
-/// Command-line arguments of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) kind: Kind,
-    /// Number of the host, from 1.
     pub(crate) host: u32,
     /// Number of the process on this host, from 1. Each restart increments it.
     pub(crate) start: u32,
@@ -35,7 +33,6 @@ pub(crate) struct Member {
 /// Record of one process. Each line is one write, so that `kill -9` loses none.
 struct Record(Mutex<File>);
 
-/// Orders of the harness, one line each on standard input.
 struct Orders {
     quiet: AtomicBool,
     over: AtomicBool,
@@ -52,7 +49,6 @@ impl Member {
         args
     }
 
-    /// Parses a command line. Returns `None` if it is not that of a member.
     pub(crate) fn parse(args: &[String]) -> Option<Self> {
         let [word, kind, host, start, address, rate, record] = args else { return None };
         (word == WORD).then_some(())?;
@@ -66,7 +62,6 @@ impl Member {
         })
     }
 
-    /// Runs until standard input ends.
     pub(crate) fn run(&self) {
         let file = OpenOptions::new().create(true).append(true).open(&self.record);
         let record = Record(Mutex::new(file.expect("the harness made the folder")));
@@ -222,7 +217,6 @@ impl Record {
     }
 }
 
-/// First word of a member's command line.
 const WORD: &str = "member";
 /// Maximum number of messages whose delivery is awaited at once.
 const AWAITED: usize = 65_536;

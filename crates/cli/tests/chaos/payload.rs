@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::record::Process;
 
-/// Name of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Payload {
     pub(crate) host: u32,
@@ -13,7 +12,6 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
-    /// Returns the process that published the message.
     pub(crate) fn sender(self) -> Process {
         Process { host: self.host, start: self.start }
     }

@@ -17,7 +17,6 @@ pub(crate) struct Place {
     at: u64,
 }
 
-/// One process of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Process {
     pub(crate) host: u32,
@@ -47,11 +46,9 @@ pub(crate) enum Entry {
     Closed,
 }
 
-/// Record of one process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) entries: Vec<Entry>,
-    /// Highest number published.
     pub(crate) published: u64,
     pub(crate) acknowledged: Vec<u64>,
     /// Messages that were reported to their sender as not delivered to all members.
@@ -61,10 +58,8 @@ pub(crate) struct Record {
     pub(crate) view: BTreeSet<u32>,
 }
 
-/// Records of a run.
 pub(crate) type Records = BTreeMap<Process, Record>;
 
-/// Sequence number of every message that any member received, for each sender.
 pub(crate) struct Streams(BTreeMap<Process, BTreeMap<u64, u32>>);
 
 impl Record {
@@ -137,7 +132,6 @@ impl Streams {
         Self(streams)
     }
 
-    /// Returns `true` if any member received a message of this sender.
     pub(crate) fn has(&self, sender: Process) -> bool {
         self.0.contains_key(&sender)
     }

@@ -12,12 +12,10 @@ use crate::lab::Lab;
 use crate::record::{Process, Record, Records};
 use crate::site::Site;
 
-/// Settings of a run.
 pub(crate) struct Run {
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     pub(crate) members: usize,
-    /// Messages per second of each member.
     pub(crate) rate: u32,
     /// Possible faults, or `None` for all of them.
     pub(crate) faults: Option<Vec<Fault>>,
@@ -70,7 +68,6 @@ impl Run {
         found.is_empty()
     }
 
-    /// Begins and ends faults. Returns the number of faults.
     fn disturb(&self, kind: Kind, sites: &mut [Site<'_>]) -> usize {
         let mut draw = Draw::new(self.seed);
         let faults = self.faults.clone().unwrap_or_else(|| Fault::of(kind));
@@ -191,15 +188,10 @@ fn read(sites: &[Site<'_>]) -> Records {
     files.map(|(process, path)| (process, Record::read(&path))).collect()
 }
 
-/// Members of a group, and voters of an ordered one.
 pub(crate) const MEMBERS: u16 = 8;
-/// Time for the members to find each other.
 const FORMING: Duration = Duration::from_secs(4);
-/// Maximum wait, after healing, until the members have received what they are owed.
 const SETTLING: Duration = Duration::from_secs(60);
-/// Time before the first fault, in which the single sender starts its stream.
 const HEAD: Duration = Duration::from_secs(1);
-/// Time for which all senders publish again after the faults.
 const TAIL: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(50);
 const MOST_AT_ONCE: usize = 3;

@@ -14,11 +14,9 @@ use crate::lab::{Host, Running};
 use crate::member::Member;
 use crate::record::Process;
 
-/// Host of the lab.
 pub(crate) struct Site<'a> {
     pub(crate) host: &'a Host,
     pub(crate) has_fault: bool,
-    /// `true` if its process publishes.
     pub(crate) is_sender: bool,
     pub(crate) kind: Kind,
     number: u32,
@@ -27,11 +25,9 @@ pub(crate) struct Site<'a> {
     filter: Filter,
     starts: u32,
     running: Option<(Running, ChildStdin)>,
-    /// Process that was ordered to leave.
     leaving: Option<Running>,
 }
 
-/// Traffic that the host's firewall drops on receipt.
 #[derive(Default)]
 pub(crate) struct Filter {
     pub(crate) deaf_to: BTreeSet<Ipv4Addr>,
@@ -90,7 +86,6 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Lets the process leave its group and end.
     pub(crate) fn leave(&mut self) {
         self.leaving = self.running.take().map(|(running, _)| running);
     }
@@ -101,30 +96,25 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Sends an order to the process.
     pub(crate) fn order(&mut self, order: &str) {
         if let Some((_, stdin)) = &mut self.running {
             writeln!(stdin, "{order}").expect("the process reads its orders");
         }
     }
 
-    /// Returns `true` if the site has a running process.
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Returns `true` if no process of the site has ended yet.
     pub(crate) fn is_first_start(&self) -> bool {
         self.starts == 1 && self.is_running()
     }
 
-    /// Makes the process the one that publishes.
     pub(crate) fn make_sender(&mut self) {
         self.is_sender = true;
         self.order("publish");
     }
 
-    /// Changes the rules of the host's firewall.
     pub(crate) fn filter(&mut self, change: impl FnOnce(&mut Filter)) {
         change(&mut self.filter);
         let drops = self.filter.deaf_to.iter().map(|address| format!("ip saddr {address} drop"));
@@ -142,12 +132,10 @@ impl<'a> Site<'a> {
         self.host.firewall(&format!("{base}{rules}")).expect("it was tried out");
     }
 
-    /// Returns the name of the current process.
     pub(crate) fn process(&self) -> Process {
         Process { host: self.number, start: self.starts }
     }
 
-    /// Returns the records of all processes of the site.
     pub(crate) fn records(&self) -> impl Iterator<Item = (Process, PathBuf)> {
         (1..=self.starts).map(|start| (Process { host: self.number, start }, self.record(start)))
     }

@@ -42,7 +42,6 @@ fn group(number: usize) -> String {
     format!("group{number}")
 }
 
-/// Starts a node in a process of its own, which can be killed.
 fn mortal(registries: [&str; 2], number: usize) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
     command.args(["sub", &group(number), "--interface", "127.0.0.1", "--port", "0"]);

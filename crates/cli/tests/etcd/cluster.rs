@@ -16,15 +16,12 @@ use crate::skipping::lacking;
 /// Held by the test that uses etcd. Only one test does so at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Members of one etcd, on free ports of loopback.
 pub(crate) struct Etcd {
     /// Leases would expire in a test whose etcd has to compete with that of another test.
     _turn: MutexGuard<'static, ()>,
     folder: TempDir,
     members: Vec<Member>,
-    /// Certificates, if clients must use TLS.
     certificates: Option<Certificates>,
-    /// Limit of the database in bytes, or `None` for the default of etcd.
     quota: Option<usize>,
 }
 
@@ -51,12 +48,10 @@ impl Etcd {
         Self::start_with(test, members, None, None)
     }
 
-    /// Starts an etcd with one member whose database is limited to `quota` bytes.
     pub(crate) fn start_small(test: &str, quota: usize) -> Option<Self> {
         Self::start_with(test, 1, None, Some(quota))
     }
 
-    /// Starts an etcd with one member that requires client certificates.
     pub(crate) fn start_secure(test: &str, certificates: Certificates) -> Option<Self> {
         Self::start_with(test, 1, Some(certificates), None)
     }
@@ -90,7 +85,6 @@ impl Etcd {
         Self { _turn, folder, members, certificates, quota }
     }
 
-    /// Returns the client addresses.
     pub(crate) fn urls(&self) -> String {
         let urls = self.members.iter().map(|member| self.client_url(member));
         urls.collect::<Vec<_>>().join(",")
@@ -101,7 +95,6 @@ impl Etcd {
         format!("{scheme}://127.0.0.1:{}", member.client_port)
     }
 
-    /// Starts a member, for the first time or again.
     pub(crate) fn launch(&mut self, place: usize) {
         let peers: Vec<String> = (0..).zip(&self.members).map(peer).collect();
         let Member { peer_port, health_port, .. } = self.members[place];
@@ -133,7 +126,6 @@ impl Etcd {
         self.members[place].child = Some(child);
     }
 
-    /// Waits until the member has a leader and answers.
     pub(crate) fn await_health(&self, place: usize) {
         let url = format!("{}/health", url(self.members[place].health_port));
         let agent: ureq::Agent =
@@ -164,7 +156,6 @@ impl Etcd {
         serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
     }
 
-    /// Kills a member at once.
     pub(crate) fn kill(&mut self, place: usize) {
         if let Some(mut child) = self.members[place].child.take() {
             child.kill().expect("it is our child");

@@ -12,15 +12,11 @@ use super::process::Running;
 use super::raw::{RawNode, group_name};
 use super::service::Registry;
 
-/// Limit of the database in bytes.
 const QUOTA: usize = 4 << 20;
-/// Bytes of each write that fills the database.
 const PIECE: usize = 1 << 18;
-/// Number of groups that are joined while there is room.
 const GROUPS: u32 = 100;
 
 impl Etcd {
-    /// Writes until the database is full.
     fn fill(&self) {
         // Key and value are base64.
         let filler = json!({ "key": "ZmlsbGVy", "value": "A".repeat(PIECE) });
@@ -45,7 +41,6 @@ impl Etcd {
     }
 }
 
-/// Returns the answer to a join of this group.
 fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
     node.join(number);
     loop {

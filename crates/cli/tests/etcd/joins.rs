@@ -14,16 +14,13 @@ use super::raw::{RawNode, group_name};
 use super::service::Registry;
 use super::{PARTITIONS, wait_until};
 
-/// Maximum number of joins of one node in flight.
 const WINDOW: usize = 16;
 /// Pause before a request to a process that could not serve is repeated.
 const PAUSE: Duration = Duration::from_millis(2);
 const NODES: [NodeId; 2] = [NodeId(0xA11), NodeId(0xB0B)];
 
-/// State shared by the streams of joins and the test.
 #[derive(Default)]
 struct Streams {
-    /// Acknowledged joins of each node.
     acknowledged: [AtomicUsize; 2],
     is_over: AtomicBool,
 }

@@ -30,12 +30,9 @@ use crate::process::Running;
 use crate::relay::Relay;
 use crate::service::{Registry, command};
 
-/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Default number of partitions.
 const PARTITIONS: usize = 16;
 
-/// Waits until `is_so` returns `true`.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !is_so() {

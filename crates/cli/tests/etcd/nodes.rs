@@ -7,14 +7,12 @@ use carom::{Group, MulticastPool, Node, PathChoice, Profile};
 use super::service::Registry;
 use super::wait_until;
 
-/// Node with the groups that it has joined and not left.
 pub(crate) struct Host {
     node: Node,
     groups: BTreeMap<String, Group>,
 }
 
 impl Host {
-    /// Starts a node with these registry processes.
     pub(crate) fn start(registries: &[&str]) -> Self {
         let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
         let builder = builder.pool(MulticastPool::default()).registry(registries.iter().copied());
@@ -40,12 +38,10 @@ impl Host {
         self.groups.remove(name).expect("it is a member").leave();
     }
 
-    /// Returns the names of the node's groups.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &String> {
         self.groups.keys()
     }
 
-    /// Leaves all groups and stops the node.
     pub(crate) fn close(self) {
         self.node.close();
     }
@@ -60,7 +56,6 @@ impl Host {
     }
 }
 
-/// Returns the members of each group, as acknowledged to the nodes.
 fn acknowledged(hosts: &[Host]) -> BTreeMap<String, BTreeSet<String>> {
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for host in hosts {

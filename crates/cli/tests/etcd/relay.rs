@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Relays the traffic of a member until it hangs.
 pub(crate) struct Relay {
     address: SocketAddr,
     hangs: Arc<AtomicBool>,
 }
 
 impl Relay {
-    /// Starts a relay on a free port of loopback, to the client address of a member.
     pub(crate) fn start(url: &str) -> Self {
         let to = url.strip_prefix("http://").expect("it speaks no TLS").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -35,12 +33,10 @@ impl Relay {
         Self { address, hangs }
     }
 
-    /// Returns the address for clients of the member.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Stops relaying. No connection ends.
     pub(crate) fn hang(&self) {
         self.hangs.store(true, Ordering::SeqCst);
     }

@@ -9,10 +9,8 @@ use serde_json::Value;
 use super::process::Running;
 use super::wait_until;
 
-/// Registry process.
 pub(crate) struct Registry {
     pub(crate) running: Running,
-    /// Address for nodes.
     pub(crate) address: String,
     http: String,
 }
@@ -30,12 +28,10 @@ fn command_with(urls: &str, [lease, detection]: [&str; 2], more: &[&str]) -> Com
 }
 
 impl Registry {
-    /// Starts a process and waits until it serves.
     pub(crate) fn start(urls: &str) -> Self {
         Self::start_with(urls, &[])
     }
 
-    /// Starts a process with more flags and waits until it serves.
     pub(crate) fn start_with(urls: &str, more: &[&str]) -> Self {
         Self::serve(command(urls, more))
     }
@@ -64,32 +60,27 @@ impl Registry {
         Self { running, address: text("address"), http: text("http") }
     }
 
-    /// Returns the status, or `None` if the process does not answer.
     pub(crate) fn status(&self) -> Option<Value> {
         self.get("status")
     }
 
-    /// Returns the value of a counter.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let status = self.status().expect("it answers");
         status["counters"][name].as_u64().expect("it is counted")
     }
 
-    /// Returns the number of partitions that the process owns.
     pub(crate) fn owned(&self) -> usize {
         let status = self.status().unwrap_or_default();
         let partitions = status["partitions"].as_array().map_or(&[][..], |list| list);
         partitions.iter().filter(|partition| partition["owned"] == true).count()
     }
 
-    /// Returns the nodes in a group, as this process knows them.
     pub(crate) fn members(&self, group: &str) -> BTreeSet<String> {
         let group = self.get(&format!("members?group={group}")).unwrap_or_default();
         let members = group["members"].as_array().map_or(&[][..], |list| list);
         members.iter().filter_map(|member| member["node"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Waits until the process owns `count` partitions.
     pub(crate) fn await_owned(&self, count: usize) {
         wait_until(&format!("{count} partitions at {}", self.address), || self.owned() == count);
     }

@@ -17,13 +17,11 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Network of processes, and a directory for the files.
 struct Net {
     port: u16,
     dir: TempDir,
 }
 
-/// Process that is killed if a test ends early.
 struct Running(Option<Child>);
 
 impl Net {
@@ -70,7 +68,6 @@ impl Net {
         }
     }
 
-    /// Waits until a receiver has journaled pieces in `name`.
     fn await_pieces(&self, name: &str) {
         let began = Instant::now();
         while !has_journal(&self.path(name)) {
@@ -80,7 +77,6 @@ impl Net {
     }
 }
 
-/// Returns `true` if the directory has a journal with pieces.
 fn has_journal(dir: &Path) -> bool {
     let Ok(entries) = fs::read_dir(dir) else { return false };
     entries.flatten().any(|entry| {
@@ -119,13 +115,11 @@ impl Drop for Running {
     }
 }
 
-/// Returns the summary on standard output, of which there must be one.
 fn summary(output: &Output) -> Value {
     let [summary] = &objects(output, "summary")[..] else { panic!("{output:?}") };
     summary.clone()
 }
 
-/// Returns the objects with this event on standard output.
 fn objects(output: &Output, event: &str) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
     let objects = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
@@ -141,12 +135,10 @@ fn assert_says(output: &Output, what: &str) {
     assert!(text.contains(what), "{what:?} is not in {text}");
 }
 
-/// Returns `count` bytes that do not repeat.
 fn noise(count: usize, seed: u64) -> Vec<u8> {
     let mut rng = carom_proto::Rng::new(seed);
     (0..count.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(count).collect()
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Size in bytes of a journal without pieces.
 const JOURNAL_HEADER: u64 = 56;

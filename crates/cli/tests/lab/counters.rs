@@ -24,22 +24,18 @@ impl Counters {
         Self(counters)
     }
 
-    /// Returns the counter with this name, such as `IpFragCreates`.
     pub(crate) fn of(&self, name: &str) -> u64 {
         *self.0.get(name).unwrap_or_else(|| panic!("the kernel does not count {name}"))
     }
 
-    /// Returns the increase of the counter since `before`.
     pub(crate) fn since(&self, before: &Self, name: &str) -> u64 {
         self.of(name) - before.of(name)
     }
 
-    /// Returns the bytes received since `before` other than by multicast.
     pub(crate) fn unicast_in(&self, before: &Self) -> u64 {
         self.since(before, "IpExtInOctets") - self.since(before, "IpExtInMcastOctets")
     }
 
-    /// Returns the bytes sent since `before` other than by multicast.
     pub(crate) fn unicast_out(&self, before: &Self) -> u64 {
         self.since(before, "IpExtOutOctets") - self.since(before, "IpExtOutMcastOctets")
     }

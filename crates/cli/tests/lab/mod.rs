@@ -23,13 +23,11 @@ pub(crate) struct Lab {
     hosts: Vec<Host>,
 }
 
-/// Host of a lab.
 pub(crate) struct Host {
     namespace: String,
     /// Port of the switch, in the namespace of the switch.
     port: String,
     switch: String,
-    /// IPv4 address.
     pub(crate) address: String,
 }
 
@@ -54,7 +52,6 @@ impl Lab {
         Some(lab)
     }
 
-    /// Returns the host with this number, from 1.
     pub(crate) fn at(&self, number: usize) -> &Host {
         &self.hosts[number - 1]
     }
@@ -63,7 +60,6 @@ impl Lab {
         &self.hosts
     }
 
-    /// Returns an address in this network that no host has.
     pub(crate) fn nobody(&self) -> String {
         format!("10.77.{}.250", self.net)
     }
@@ -156,17 +152,14 @@ impl Host {
         batch(&self.namespace, "link set dev eth0 gso_max_segs 1");
     }
 
-    /// Sets the MTU of the interface.
     pub(crate) fn set_mtu(&self, mtu: u32) {
         batch(&self.namespace, &format!("link set dev eth0 mtu {mtu}"));
     }
 
-    /// Blocks all traffic from and to this host.
     pub(crate) fn unplug(&self) {
         batch(&self.switch, &format!("link set dev {} down", self.port));
     }
 
-    /// Reconnects the host to the switch.
     pub(crate) fn plug(&self) {
         batch(&self.switch, &format!("link set dev {} up", self.port));
     }
@@ -202,24 +195,20 @@ impl Host {
         }
     }
 
-    /// Sets the host's own interface down.
     pub(crate) fn interface_down(&self) {
         batch(&self.namespace, "link set eth0 down");
     }
 
-    /// Sets the host's own interface up again, and restores its route.
     pub(crate) fn interface_up(&self) {
         batch(&self.namespace, "link set eth0 up\nroute add default dev eth0");
     }
 
-    /// Returns the command for a program on this host.
     pub(crate) fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace, program]).args(args).stdin(Stdio::null());
         command
     }
 
-    /// Starts carom on this host.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::start(self.command(env!("CARGO_BIN_EXE_carom"), args))
     }
@@ -238,7 +227,6 @@ impl Host {
         Running::start(self.command("setpriv", &[&without[..], args].concat()))
     }
 
-    /// Starts carom on this host, with `lines` on its standard input, followed by its end.
     pub(crate) fn pipe(
         &self,
         lines: impl Iterator<Item = String> + Send + 'static,
@@ -251,7 +239,6 @@ impl Host {
         running
     }
 
-    /// Returns the kernel counters of this host.
     pub(crate) fn counters(&self) -> Counters {
         let files = ["/proc/net/snmp", "/proc/net/netstat"];
         Counters::parse(&succeed(&mut self.command("cat", &files)))
@@ -287,7 +274,6 @@ fn must(args: &[&str]) -> String {
     ip(args).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Runs several lines of `ip` commands in one call.
 fn batch(namespace: &str, lines: &str) {
     let mut child = Command::new("ip")
         .args(["-n", namespace, "-batch", "-"])
@@ -311,5 +297,4 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(&stdout).into_owned()
 }
 
-/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);

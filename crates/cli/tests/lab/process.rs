@@ -15,21 +15,17 @@ use super::PATIENCE;
 /// program that it runs, so the child is that program.
 pub(crate) struct Running {
     child: Child,
-    /// Standard error.
     pub(crate) said: Lines,
-    /// Standard output.
     pub(crate) wrote: Lines,
 }
 
 /// Lines of a stream, read as they arrive.
 pub(crate) struct Lines {
     from: Receiver<String>,
-    /// Lines that were already read.
     pub(crate) seen: Vec<String>,
 }
 
 impl Running {
-    /// Starts `command` with its outputs piped.
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -41,7 +37,6 @@ impl Running {
         Self { child, said, wrote }
     }
 
-    /// Takes the standard input, which must be piped.
     pub(crate) fn stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("it is piped and taken once")
     }
@@ -60,12 +55,10 @@ impl Running {
         });
     }
 
-    /// Sends SIGINT, like Ctrl-C.
     pub(crate) fn interrupt(&self) {
         self.signal(Signal::SIGINT);
     }
 
-    /// Kills the process at once.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
         self.child.wait().expect("it is our child");
@@ -95,7 +88,6 @@ impl Running {
         kill(self.id(), signal).expect("our own child can be signalled");
     }
 
-    /// Returns the process id.
     pub(crate) fn id(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a process id is small"))
     }
@@ -122,13 +114,11 @@ impl Lines {
         Self { from, seen: Vec::new() }
     }
 
-    /// Waits for a line that contains `text`.
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         let what = format!("a line with {text:?}");
         self.wait_until(&what, |line| line.contains(text))
     }
 
-    /// Waits for a line for which `is_it` returns `true`.
     pub(crate) fn wait_until(&mut self, what: &str, mut is_it: impl FnMut(&str) -> bool) -> String {
         let give_up = Instant::now() + PATIENCE;
         while let Some(line) = self.next(give_up, what) {

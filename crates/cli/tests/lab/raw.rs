@@ -16,14 +16,12 @@ pub(crate) struct RawNode {
 }
 
 impl RawNode {
-    /// Opens a link without sending anything. Returns `None` if the address does not listen.
     pub(crate) fn connect(address: &str, id: NodeId) -> Option<Self> {
         let stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
         Some(Self { id, stream, reader: FrameReader::default() })
     }
 
-    /// Opens a link, and waits for the welcome.
     pub(crate) fn open(address: &str, id: NodeId) -> Self {
         Self::try_open(address, id).expect("the service listens and answers")
     }
@@ -42,7 +40,6 @@ impl RawNode {
         Some(node)
     }
 
-    /// Requests to join the group with this number.
     pub(crate) fn join(&mut self, number: u32) {
         let name = group_name(number);
         let settings = GroupSettings::new(&name, Profile::TimeCritical(RateOfFire::default()));
@@ -60,7 +57,6 @@ impl RawNode {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Returns the next frame, or `None` if the link has ended.
     pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut buffer = [0; 4096];
         loop {
@@ -77,7 +73,6 @@ impl RawNode {
     }
 }
 
-/// Returns the name of the group with this number.
 pub(crate) fn group_name(number: u32) -> String {
     format!("group-{number}")
 }

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 
-/// Reports that `test`, or a part of it, did not run.
 pub(crate) fn skipped(test: &str, why: &str) {
     // The test harness hides what macros print in passing tests. A single write keeps the line
     // together. A closed standard error is ignored.

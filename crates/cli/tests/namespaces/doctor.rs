@@ -30,8 +30,6 @@ fn two_doctors_tell_which_way_multicast_does_not_go() {
     assert_eq!(examine(asking, asked, 1), [("unicast".to_owned(), "bad".to_owned())].into());
 }
 
-/// Returns the level of each check of `carom doctor HOST`. Each finding that is not ok must have a
-/// fix.
 fn examine(host: &Host, other: &Host, code: i32) -> BTreeMap<String, String> {
     let mut doctor = host.start(&["doctor", &other.address, "--json"]);
     doctor.end_with(code);

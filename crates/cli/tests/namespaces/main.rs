@@ -18,10 +18,8 @@ mod subscribers;
 use lab::{Counters, Host, Lab, Running};
 
 const MTU: u32 = 1500;
-/// Payload size in bytes, for tests that count the bytes on a path.
 const PAYLOAD: usize = 500;
 
-/// Returns lines of `bytes` bytes that begin with 1, 2, and so on.
 fn numbered(bytes: usize) -> impl Iterator<Item = String> + Send {
     (1..).map(move |number: u64| format!("{:x<bytes$}", format!("{number} ")))
 }
@@ -31,7 +29,6 @@ fn number(line: &str) -> u64 {
     first.parse().unwrap_or_else(|_| panic!("no number begins {line:?}"))
 }
 
-/// Starts `carom sub numbers` on each host, one after the other, and waits until it has joined.
 fn subscribe(hosts: &[Host], args: &[&str]) -> Vec<Running> {
     let args = [&["sub", "numbers"], args].concat();
     let started = hosts.iter().map(|host| {

@@ -44,7 +44,6 @@ fn host_with_a_changed_address_is_met_through_the_service() {
     assert_goes_on_elsewhere(&lab, &["--registry", &lab.at(1).address]);
 }
 
-/// Changes the address of the lab's second host while it publishes and subscribes.
 fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
     let [still, moving] = lab.hosts() else { panic!("there are two") };
     let mut subs = [still, moving].map(|host| {
@@ -107,7 +106,6 @@ fn members_behind_a_multicast_firewall_get_copies() {
     assert_eq!(told, 1, "{said:#?}");
 }
 
-/// Asserts that all members are reached by unicast. Returns the publisher's standard error.
 fn assert_all_by_unicast(lab: &Lab) -> Vec<String> {
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
     let seed = ["--seed", &lab.at(1).address];
@@ -151,7 +149,6 @@ fn only_the_member_without_multicast_gets_copies() {
     }
 }
 
-/// Returns the paths from `host` to the others, by their addresses, as shown by `carom members`.
 fn paths(host: &Host, args: &[&str]) -> BTreeMap<String, String> {
     let mut members = host.start(&[&["members", "--json"], args].concat());
     members.end_with(0);
@@ -165,12 +162,10 @@ fn paths(host: &Host, args: &[&str]) -> BTreeMap<String, String> {
     members.iter().map(path).collect()
 }
 
-/// Returns the expected paths, given as pairs of host and path.
 fn expected(hosts: &[(&Host, &str)]) -> BTreeMap<String, String> {
     hosts.iter().map(|(host, path)| (host.address.clone(), (*path).to_owned())).collect()
 }
 
-/// Returns the number of payload bytes that the publisher sent.
 fn bytes(publisher: &Running) -> u64 {
     publisher.json()["bytes"].as_u64().expect("it is a count")
 }

@@ -24,7 +24,6 @@ fn silent_seeds_and_missing_interfaces_are_refused() {
     cases.into_iter().for_each(|(running, seed)| assert_refused(running, seed));
 }
 
-/// Asserts that the last two lines are a cause that contains `cause` and a fix, with code 2.
 fn assert_refused(mut running: Running, cause: &str) {
     running.end_with(2);
     let [.., error, fix] = &running.said.seen[..] else { panic!("{:#?}", running.said.seen) };

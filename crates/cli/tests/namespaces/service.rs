@@ -82,7 +82,6 @@ fn partial_views_repair_losses_and_are_refreshed() {
     assert_partial(&witness.wrote.seen, 5);
 }
 
-/// Runs the membership service on this host, where nodes find it at the default port.
 fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = folder.path().to_str().expect("it has a plain name");

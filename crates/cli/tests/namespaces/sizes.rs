@@ -92,5 +92,4 @@ fn small_receive_buffer_is_reported_once_with_the_sysctl() {
     assert!(said.get(told + 1).is_some_and(|line| line.starts_with(&fix)), "{said:#?}");
 }
 
-/// Buffer size that a node requests.
 const RECEIVE_BYTES: usize = 4 << 20;

@@ -15,7 +15,6 @@ use std::time::Duration;
 use process::Running;
 use serde_json::Value;
 
-/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nodes of one test, isolated by their multicast port.
@@ -60,7 +59,6 @@ impl Lan {
         Running::start(command)
     }
 
-    /// Starts a subscriber, and waits until it is in the ring.
     fn sub(&self, args: &[&str]) -> Running {
         let mut sub = self.start(&[&["sub", "accounts", "--ordered"], args].concat());
         sub.said.wait_for("joined accounts");
@@ -81,7 +79,6 @@ impl Lan {
         }
     }
 
-    /// Returns the only ring, as shown by `carom members`.
     fn ring(&self, args: &[&str]) -> Value {
         let mut look = self.start(&[&["members", "accounts", "--json"], args].concat());
         look.end_with(0);
@@ -102,7 +99,6 @@ impl Lan {
     }
 }
 
-/// Returns the standard output of a process, and asserts its exit code.
 fn output(mut ended: Running, code: i32) -> Vec<String> {
     ended.end_with(code);
     std::mem::take(&mut ended.wrote.seen)

@@ -15,7 +15,6 @@ use crate::raw::{RawNode, group_name};
 use crate::service::{Service, assert_refused};
 use crate::skipping::lacking;
 
-/// File system of 6 MiB.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -29,7 +28,6 @@ impl SmallDisk {
         }
     }
 
-    /// Writes until not a single byte fits any more.
     fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
         let mut file = File::create(&path).expect("a file has room for its name");

@@ -15,7 +15,6 @@ use crate::process::Running;
 use crate::raw::{RawNode, group_name};
 use crate::service::{Service, carom};
 
-/// Maximum number of requests in flight.
 const WINDOW: u32 = 256;
 /// HTTP connections that the service keeps open with a limit of 256 descriptors.
 const SERVED: usize = 32;

@@ -19,5 +19,4 @@ mod versions;
 
 use std::time::Duration;
 
-/// Maximum wait for any event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,7 +10,6 @@ use tempfile::TempDir;
 use crate::process::Running;
 use crate::service::{Service, assert_refused, carom};
 
-/// Processes that send and receive files, with one registry process.
 struct Field {
     service: Service,
     folder: TempDir,

@@ -14,7 +14,6 @@ use crate::PATIENCE;
 use crate::ports::free_port;
 use crate::process::Running;
 
-/// Running `carom registry`.
 pub(crate) struct Service {
     pub(crate) running: Running,
     pub(crate) address: String,
@@ -24,7 +23,6 @@ pub(crate) struct Service {
     _folder: Option<TempDir>,
 }
 
-/// Running `carom sub GROUP --json`.
 pub(crate) struct Node {
     pub(crate) running: Running,
     pub(crate) id: String,
@@ -40,7 +38,6 @@ pub(crate) fn start(args: &[&str]) -> Running {
     Running::start(carom(args))
 }
 
-/// Runs a command to its end, and asserts its exit code.
 pub(crate) fn run(args: &[&str], code: i32) -> Running {
     let mut running = start(args);
     running.end_with(code);
@@ -56,14 +53,12 @@ pub(crate) fn assert_refused(args: &[&str], cause: &str) {
 }
 
 impl Service {
-    /// Starts a service with its own store, at free ports.
     pub(crate) fn start(more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let service = Self::start_in(folder.path(), more);
         Self { _folder: Some(folder), ..service }
     }
 
-    /// Starts a service with the given store, at free ports.
     pub(crate) fn start_in(store: &Path, more: &[&str]) -> Self {
         Self::start_as(carom(&[]), store, more)
     }
@@ -78,7 +73,6 @@ impl Service {
         Self { _folder: Some(folder), ..service }
     }
 
-    /// Starts a service by this command, at free ports.
     fn start_as(command: Command, store: &Path, more: &[&str]) -> Self {
         let listen = format!("127.0.0.1:{}", free_port());
         let (running, address, http) = serve(command, store, &listen, more);
@@ -97,7 +91,6 @@ impl Service {
         (self.running, self.address, self.http) = serve(carom(&[]), &self.store, &address, more);
     }
 
-    /// Returns the output of `carom registry status --json`.
     pub(crate) fn status(&self) -> Value {
         run(&["registry", "status", "--json", "--http", &self.http], 0).json()
     }
@@ -131,7 +124,6 @@ impl Service {
         text
     }
 
-    /// Starts a node in `group`.
     pub(crate) fn node(&self, group: &str, more: &[&str]) -> Node {
         let flags = ["--registry", &self.address, "--interface", "127.0.0.1"];
         let running = start(&[&["sub", group, "--json"], &flags[..], more].concat());
@@ -140,7 +132,6 @@ impl Service {
 }
 
 impl Node {
-    /// Waits until the node has joined.
     fn joined(mut running: Running, service: &Service) -> Self {
         let joined = running.said.wait_for("joined ");
         let after = joined.split(" at ").nth(1).expect("it says where it is");
@@ -160,7 +151,6 @@ impl Node {
     }
 }
 
-/// Starts the service. Returns the process, its address, and its HTTP address.
 fn serve(
     mut command: Command,
     store: &Path,

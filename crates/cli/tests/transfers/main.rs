@@ -22,7 +22,6 @@ fn parsed(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// Creates a lab whose first host sends at most `mbit` Mbit/s.
 fn lab(test: &str, hosts: usize, mbit: u32) -> Option<Lab> {
     let lab = Lab::new(test, hosts, 1500)?;
     let rate = format!("{mbit}mbit");
@@ -37,7 +36,6 @@ fn lab(test: &str, hosts: usize, mbit: u32) -> Option<Lab> {
     }
 }
 
-/// Starts the receiver on a host. It writes to a directory with its own name.
 fn receiver(lab: &Lab, dir: &TempDir, number: usize, more: &[&str]) -> Running {
     let name = format!("r{number}");
     let target = dir.path().join(&name);
@@ -47,7 +45,6 @@ fn receiver(lab: &Lab, dir: &TempDir, number: usize, more: &[&str]) -> Running {
     lab.at(number + 1).start(&[&args, more].concat())
 }
 
-/// Waits until `bytes` bytes were multicast.
 fn await_bytes(sender: &mut Running, bytes: usize) {
     sender.wrote.wait_until("progress", |line| {
         let line = parsed(line);

@@ -8,8 +8,6 @@ use tempfile::TempDir;
 use crate::lab::{Lab, Running};
 use crate::{MIB, noise, parsed, receiver};
 
-/// Sends a file from the first host to all others. Returns the summaries of the sender and the
-/// receivers, and the sender's standard error.
 fn sent(lab: &Lab, bytes: usize, more: &[&str]) -> (Value, Vec<Value>, Vec<String>) {
     let dir = TempDir::new().expect("a directory");
     let (file, bytes) = (dir.path().join("image"), noise(bytes));

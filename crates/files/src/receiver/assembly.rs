@@ -14,7 +14,6 @@ use crate::limits::MAX_BLOCKS_APART;
 use crate::piece::PieceSet;
 use crate::receiver::direct::ALIGNMENT;
 
-/// Incomplete pieces.
 pub(crate) struct Assembly {
     partial: BTreeMap<u32, Partial>,
     most: usize,
@@ -30,7 +29,6 @@ struct Partial {
     touched: u64,
 }
 
-/// Result of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     /// The block was kept. If a piece was given up at the same time, this is its number.
@@ -39,9 +37,7 @@ pub(crate) enum Put {
     Duplicate,
     /// The piece has been given up.
     Dropped,
-    /// The block does not lie within the piece.
     Nonsense,
-    /// The piece is complete.
     Complete(Bytes),
 }
 
@@ -53,7 +49,6 @@ impl Assembly {
         Self { partial: BTreeMap::new(), most, given_up, blocks: 0, spare: None }
     }
 
-    /// Adds a block to `piece`, which has `length` bytes.
     pub(crate) fn put(&mut self, piece: u32, length: u32, offset: u32, data: &Bytes) -> Put {
         let end = u32::try_from(data.len()).ok().and_then(|bytes| offset.checked_add(bytes));
         let Some(end) = end.filter(|end| *end <= length) else { return Put::Nonsense };
@@ -85,7 +80,6 @@ impl Assembly {
         Put::Kept(evicted)
     }
 
-    /// Takes back the buffer of a completed piece, for reuse.
     pub(crate) fn take_back(&mut self, complete: Bytes) {
         // Fails if the buffer is still shared.
         self.spare = complete.try_into_mut().ok();
@@ -97,12 +91,10 @@ impl Assembly {
         self.partial.remove(&piece);
     }
 
-    /// Drops the blocks of a piece that was obtained by another path.
     pub(crate) fn forget(&mut self, piece: u32) {
         self.partial.remove(&piece);
     }
 
-    /// Resets all state for a new stream.
     pub(crate) fn restart(&mut self) {
         self.given_up = PieceSet::none_of(self.given_up.pieces());
         self.partial.clear();

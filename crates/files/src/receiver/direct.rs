@@ -20,14 +20,12 @@ pub(crate) const ALIGNMENT: usize = 4096;
 /// Minimum size in bytes of a direct write. Smaller ones do not pay off.
 const LEAST: usize = 64 << 10;
 
-/// Switch between direct writes and writes through the page cache.
 #[derive(Debug)]
 pub(crate) struct Direct {
     is_wanted: AtomicBool,
 }
 
 impl Direct {
-    /// Enables direct writes if `is_wanted`, until the file system rejects one.
     pub(crate) fn new(is_wanted: bool) -> Self {
         Self { is_wanted: AtomicBool::new(is_wanted) }
     }

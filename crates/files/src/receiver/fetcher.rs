@@ -9,9 +9,7 @@ use crate::progress::Event;
 use crate::receiver::fetches::Fetch;
 use crate::receiver::shared::Shared;
 
-/// Number of threads that fetch.
 pub(crate) const FETCHERS: usize = 4;
-/// Fetches pieces until the receiver ends.
 pub(crate) fn fetch_all(shared: &Arc<Shared>) {
     let mut asking = Asking::default();
     while let Some((fetch, sender)) = shared.next_fetch() {

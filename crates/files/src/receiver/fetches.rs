@@ -8,7 +8,6 @@ use crate::limits::FETCHES_PER_RECEIVER;
 /// Maximum number of peers remembered for sending wrong data.
 const MAX_DISTRUSTED: usize = 4096;
 
-/// Assigned fetch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
     pub(crate) piece: u32,
@@ -18,7 +17,6 @@ pub(crate) struct Fetch {
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// Queue of assigned fetches, and peers that are not used any more.
 #[derive(Default)]
 pub(crate) struct Fetches {
     waiting: VecDeque<Fetch>,
@@ -44,14 +42,12 @@ impl Fetches {
         self.waiting.clear();
     }
 
-    /// Stops to use a peer.
     pub(crate) fn distrust(&mut self, address: SocketAddr) {
         if self.distrusted.len() < MAX_DISTRUSTED {
             self.distrusted.insert(address);
         }
     }
 
-    /// Returns `true` if the peer is not used any more.
     pub(crate) fn is_distrusted(&self, address: &SocketAddr) -> bool {
         self.distrusted.contains(address)
     }

@@ -14,11 +14,9 @@ use crate::limits::MAX_COMPONENTS;
 use crate::manifest::{Entry, Modified};
 use crate::names::EntryPath;
 
-/// Open directory.
 #[derive(Debug)]
 pub(crate) struct Folder(OwnedFd);
 
-/// Kind of the object with a given name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -44,7 +42,6 @@ impl Folder {
         Ok(Self(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
     }
 
-    /// Opens a subdirectory.
     pub(crate) fn folder(&self, name: &OsStr) -> io::Result<Self> {
         Ok(Self(rustix::fs::openat(&self.0, name, DIRECTORY, Mode::empty())?))
     }
@@ -57,7 +54,6 @@ impl Folder {
         }
     }
 
-    /// Opens the directory at the relative path `path`.
     pub(crate) fn walk<'a>(&self, path: impl Iterator<Item = &'a OsStr>) -> io::Result<Self> {
         let mut at = Self(self.0.try_clone()?);
         for component in path {
@@ -66,7 +62,6 @@ impl Folder {
         Ok(at)
     }
 
-    /// Opens the directory that contains an entry.
     pub(crate) fn parent_of(&self, path: &EntryPath) -> io::Result<Self> {
         let mut components = path.components();
         components.next_back();
@@ -87,7 +82,6 @@ impl Folder {
         }
     }
 
-    /// Opens a regular file for reading.
     pub(crate) fn read(&self, name: &OsStr) -> io::Result<File> {
         let file = rustix::fs::openat(&self.0, name, FILE | OFlags::RDONLY, Mode::empty())?;
         regular(file)
@@ -123,7 +117,6 @@ impl Folder {
         }
     }
 
-    /// Returns the target of a symlink.
     pub(crate) fn link(&self, name: &OsStr) -> io::Result<Vec<u8>> {
         Ok(rustix::fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
     }
@@ -222,12 +215,10 @@ impl Folder {
         self.remove_empty(name)
     }
 
-    /// Removes an empty directory.
     pub(crate) fn remove_empty(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Returns the names in the directory.
     fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0)? {
@@ -292,7 +283,6 @@ impl Folder {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Returns `true` if the directory belongs to this user.
     pub(crate) fn is_ours(&self) -> io::Result<bool> {
         Ok(rustix::fs::fstat(&self.0)?.st_uid == rustix::process::geteuid().as_raw())
     }

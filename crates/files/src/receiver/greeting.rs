@@ -16,7 +16,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Maximum size of a frame that is accepted from the sender, in bytes.
 pub(crate) const MAX_FROM_SENDER: u32 = 2048;
 
-/// Connection to a sender that has accepted the hello.
 pub(crate) struct Greeted {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,

@@ -16,7 +16,6 @@ use crate::piece::PieceSet;
 
 const MAGIC: [u8; 8] = *b"CFJRNL1\n";
 
-/// Open and locked journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
@@ -59,17 +58,14 @@ impl Journal {
         Ok((Self { file, key: *key }, Some(noted)))
     }
 
-    /// Returns the key by which the sender recognizes this receiver.
     pub(crate) fn key(&self) -> [u8; 16] {
         self.key
     }
 
-    /// Records a piece that was verified and written.
     pub(crate) fn note(&mut self, piece: u32) -> io::Result<()> {
         self.file.write_all(&piece.to_be_bytes())
     }
 
-    /// Writes the journal to the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }

@@ -12,14 +12,12 @@ use crate::receiver::fetches::Fetches;
 use crate::receiver::outbox::Outbox;
 use crate::summary::Received;
 
-/// State shared by the threads of a receiver.
 pub(crate) struct Life {
     /// Pieces that are received and reported to the sender, or queued for reporting.
     pub(crate) known: PieceSet,
     pub(crate) outbox: Outbox,
     pub(crate) fetches: Fetches,
     pub(crate) received: Received,
-    /// Connection to the sender, and the sender's address.
     pub(crate) link: Option<(Arc<TcpStream>, SocketAddr)>,
     /// Addresses for reconnecting to the sender.
     pub(crate) addresses: Vec<SocketAddr>,
@@ -62,7 +60,6 @@ impl Life {
         self.ending.is_some() || self.ended.is_some()
     }
 
-    /// Counts a piece that was written for the first time.
     pub(crate) fn accept(&mut self, way: Way, piece: u32, bytes: u64) {
         if !self.known.insert(piece) {
             return;
@@ -144,7 +141,6 @@ impl Life {
         self.close();
     }
 
-    /// Makes the result final, if there is one.
     pub(crate) fn close(&mut self) {
         if self.ended.is_none() {
             self.ended = self.ending.clone();

@@ -82,7 +82,6 @@ fn find_again(shared: &Arc<Shared>) -> Option<TcpStream> {
     None
 }
 
-/// Sends reports and keepalives to the sender until the receiver ends.
 pub(crate) fn report_all(shared: &Arc<Shared>) {
     let mut reported_at = Instant::now();
     while let Some(report) = shared.next_report(reported_at) {

@@ -162,7 +162,6 @@ impl Drop for Receiving {
     }
 }
 
-/// Checks the manifest and opens the existing data of the transfer.
 fn open_store(
     greeted: &Greeted,
     id: TransferId,

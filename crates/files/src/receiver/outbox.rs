@@ -47,7 +47,6 @@ impl Outbox {
             && self.fetches_failed.is_empty()
     }
 
-    /// Returns all pending reports as frames, and clears them.
     pub(crate) fn take(&mut self) -> Vec<FromReceiver> {
         let Self { have, missed, mut wrong, fetches_failed, .. } = std::mem::take(self);
         let mut frames = Vec::new();

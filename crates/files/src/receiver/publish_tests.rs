@@ -11,14 +11,12 @@ use crate::progress::Reporter;
 use crate::receiver::recover::recover;
 use crate::scan::{Content, Source};
 
-/// Sources and target of a transfer.
 pub(in crate::receiver) struct Sent {
     pub(in crate::receiver) folder: tempfile::TempDir,
     pub(in crate::receiver) content: Content,
 }
 
 impl Sent {
-    /// Creates a source directory with one entry of each kind.
     pub(in crate::receiver) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let root = folder.path().join("from/tree");
@@ -51,7 +49,6 @@ impl Sent {
         self.folder.path().join("to")
     }
 
-    /// Returns the path of the staging directory.
     pub(in crate::receiver) fn stage(&self) -> std::path::PathBuf {
         self.to().join(format!("{BESIDE}{}", self.content.manifest.id().short()))
     }
@@ -61,7 +58,6 @@ impl Sent {
         Store::open(self.to(), manifest, overwrite, &mut || {})
     }
 
-    /// Opens a store and writes all pieces to it.
     pub(in crate::receiver) fn complete(&self, overwrite: bool) -> Store {
         let store = self.store(overwrite).expect("it can be received");
         assert_eq!(self.give_what_lacks(&store), self.content.manifest.pieces());

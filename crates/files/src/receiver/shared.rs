@@ -26,7 +26,6 @@ use crate::summary::Received;
 /// Interval between checks for the end of the stream's last blocks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// State shared by all threads of a receiver.
 pub(super) struct Shared {
     store: Store,
     options: ReceiveOptions,
@@ -37,7 +36,6 @@ pub(super) struct Shared {
     changed: Condvar,
 }
 
-/// Frames that are due, and the connection to send them over, if there is one.
 pub(super) struct Report {
     pub(super) link: Option<Arc<TcpStream>>,
     pub(super) frames: Vec<FromReceiver>,
@@ -83,7 +81,6 @@ impl Shared {
         self.life.lock().expect("no panic while the lock is held")
     }
 
-    /// Returns `true` if the piece is verified and written.
     pub(super) fn has(&self, piece: u32) -> bool {
         self.store.has(piece)
     }
@@ -93,7 +90,6 @@ impl Shared {
         (self.store.have().count(), self.store.verified_bytes())
     }
 
-    /// Closes the files.
     pub(super) fn close(&self) {
         self.store.close();
     }
@@ -139,7 +135,6 @@ impl Shared {
         }
     }
 
-    /// Reports to the sender that the stream will not deliver a piece.
     fn missed(&self, piece: u32, is_wrong: bool) {
         let mut life = self.life();
         life.received.wrong_pieces += u64::from(is_wrong);
@@ -148,7 +143,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Writes a verified piece.
     pub(super) fn accept(&self, way: Way, piece: u32, bytes: &[u8]) {
         match self.store.write(piece, bytes) {
             Ok(_) => {}
@@ -196,7 +190,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Handles the regular end of the transfer.
     pub(super) fn done(&self) {
         let mut life = self.life();
         if !life.is_complete() {
@@ -287,7 +280,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until all pieces are received, and gives the entries their final names.
     pub(super) fn finish(&self) {
         let mut life = self.life();
         while !life.is_ending() && !life.is_complete() {
@@ -322,7 +314,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits for the final result.
     pub(super) fn wait(&self) -> Result<Received, ReceiveError> {
         let mut life = self.life();
         loop {
@@ -359,12 +350,10 @@ impl Shared {
         has_room
     }
 
-    /// Returns `true` if the peer is not used any more.
     pub(super) fn is_distrusted(&self, peer: &SocketAddr) -> bool {
         self.life().fetches.is_distrusted(peer)
     }
 
-    /// Reports to the sender that a fetch has failed.
     pub(super) fn fetch_failed(&self, fetch: Fetch, why: FetchFailure) {
         let mut life = self.life();
         if why == FetchFailure::Wrong {
@@ -378,7 +367,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Serves pieces over a connection of another receiver.
     pub(super) fn serve(&self, stream: &TcpStream, opening: Opening) {
         if let Err(error) = give(stream, self, &self.gate, opening) {
             tracing::trace!(%error, "a connection for pieces has ended");

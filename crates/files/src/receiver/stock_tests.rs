@@ -18,7 +18,6 @@ const BUILDING: usize = 2;
 const NOTED: usize = 4;
 const MOVED: usize = 6;
 
-/// Creates a source file of three pieces.
 pub(in crate::receiver) fn large() -> Sent {
     let folder = tempfile::tempdir().expect("a folder for the test");
     fs::create_dir(folder.path().join("from")).expect("it is new");

@@ -23,7 +23,6 @@ use crate::receiver::folder::Folder;
 use crate::receiver::journal::Journal;
 use crate::scan::read_place;
 
-/// Pieces of one transfer on the disk.
 pub(crate) struct Store {
     pub(super) manifest: Arc<Manifest>,
     pub(super) path: PathBuf,
@@ -104,22 +103,18 @@ impl Store {
         Self { direct: Direct::new(true), ..self }
     }
 
-    /// Returns the key by which the sender recognizes this receiver.
     pub(crate) fn key(&self) -> [u8; 16] {
         self.key
     }
 
-    /// Returns the pieces received so far.
     pub(crate) fn have(&self) -> PieceSet {
         self.state().verified.clone()
     }
 
-    /// Returns `true` if `piece` was received.
     pub(crate) fn has(&self, piece: u32) -> bool {
         self.state().verified.contains(piece)
     }
 
-    /// Returns `true` if all pieces were received.
     pub(crate) fn is_complete(&self) -> bool {
         self.state().verified.is_full()
     }
@@ -203,7 +198,6 @@ impl Store {
         }
     }
 
-    /// Writes the journal to the disk.
     pub(super) fn sync_journal(&self) -> io::Result<()> {
         self.state().journal.as_ref().map_or(Ok(()), Journal::sync)
     }
@@ -220,7 +214,6 @@ impl Store {
         self.state.lock().expect("no panic while the lock is held")
     }
 
-    /// Counts a piece as received.
     pub(super) fn verified(&self, piece: u32) {
         let bytes = self.manifest.place(piece).map_or(0, |place| place.bytes);
         let mut state = self.state();
@@ -229,7 +222,6 @@ impl Store {
         }
     }
 
-    /// Records a verified piece in the journal.
     pub(super) fn note(&self, piece: u32) -> io::Result<()> {
         self.state().journal.as_mut().map_or(Ok(()), |journal| journal.note(piece))
     }
@@ -311,19 +303,16 @@ fn lock_stage(target: &Folder, name: &OsStr) -> io::Result<Stage> {
     Ok(if is_there { Stage::Locked(stage, journal) } else { Stage::Removed })
 }
 
-/// Returns 16 random bytes.
 pub(super) fn random_key() -> io::Result<[u8; 16]> {
     let mut key = [0; 16];
     rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
     Ok(key)
 }
 
-/// Returns the name of the staging directory.
 fn stage_name(manifest: &Manifest) -> OsString {
     format!("{BESIDE}{}", manifest.id().short()).into()
 }
 
-/// Returns the name of the file with the data of an entry.
 pub(super) fn data_name(entry: usize) -> OsString {
     entry.to_string().into()
 }

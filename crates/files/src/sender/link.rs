@@ -23,7 +23,6 @@ use crate::sender::shared::{Phase, Shared};
 use crate::sender::who::Who;
 use crate::summary::State;
 
-/// Serves a connection until it ends.
 pub(crate) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr, opening: Opening) {
     let stream = Arc::new(stream);
     let served = match opening {
@@ -104,7 +103,6 @@ impl Drop for Preparing<'_> {
     }
 }
 
-/// Receiver that has sent a hello.
 struct Hello<'a> {
     shared: &'a Arc<Shared>,
     stream: &'a Arc<TcpStream>,
@@ -193,7 +191,6 @@ impl Hello<'_> {
         ended
     }
 
-    /// Handles the frames of the receiver until the connection ends.
     fn follow(&self, index: Index) -> io::Result<()> {
         let shared = self.shared;
         let manifest = &shared.content.manifest;

@@ -33,7 +33,6 @@ pub(crate) struct Roster {
     pub(crate) from_sender: usize,
 }
 
-/// State of one receiver.
 pub(crate) struct Row {
     pub(crate) told: ReceiverRow,
     /// Hash of its host name and target directory. Together with its host address it distinguishes
@@ -41,7 +40,6 @@ pub(crate) struct Row {
     place: [u8; 16],
     key: [u8; 16],
     link: Option<Link>,
-    /// Pieces that it has verified.
     pub(crate) have: PieceSet,
     /// Pieces that it must fetch: missing, and not to be delivered by the stream any more.
     pub(crate) wanted: PieceSet,
@@ -67,7 +65,6 @@ pub(crate) struct Row {
     pub(crate) cursor: u32,
 }
 
-/// Connection to a receiver.
 pub(crate) struct Link {
     /// Number of the connection, unique within the sender.
     pub(crate) number: u64,
@@ -110,7 +107,6 @@ impl Roster {
         &mut self.rows[index]
     }
 
-    /// Adds a receiver that has sent a hello.
     pub(crate) fn prepare(&mut self, link: u64, who: Who) {
         self.preparing.insert(link, (who, Instant::now()));
     }
@@ -240,7 +236,6 @@ impl Roster {
         })
     }
 
-    /// Counts pieces that a receiver has verified.
     pub(crate) fn has(&mut self, index: Index, way: Way, pieces: &Ranges, manifest: &Manifest) {
         for piece in within(pieces, manifest.pieces()) {
             self.release(index, piece);

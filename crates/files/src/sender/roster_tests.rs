@@ -27,7 +27,6 @@ fn who(number: usize, host: IpAddr) -> Who {
     Who { name: "host".to_owned(), place: [100 + number as u8; 16], host }
 }
 
-/// Connected receivers and the frames sent to them.
 struct Told {
     roster: Roster,
     manifest: Manifest,
@@ -47,7 +46,6 @@ impl Told {
         told
     }
 
-    /// Sends the hello of a receiver over the connection `link`.
     fn prepare(&mut self, link: u64, number: usize) {
         let host = self.listener.local_addr().expect("it listens").ip();
         self.roster.prepare(link, who(number, host));

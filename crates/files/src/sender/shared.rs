@@ -16,21 +16,16 @@ use crate::sender::roster::{Index, Ready, Roster};
 use crate::sender::tracker;
 use crate::summary::State;
 
-/// Phase of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waiting for receivers.
     Waiting,
     /// Streaming; all pieces before this one are done.
     Streaming(u32),
-    /// The stream has ended.
     Over,
 }
 
-/// State shared by all threads of a sender.
 pub(super) struct Shared {
     pub(super) content: Content,
-    /// Encoded manifest.
     pub(super) encoded: Bytes,
     pub(super) options: SendOptions,
     state: Mutex<TransferState>,
@@ -46,13 +41,10 @@ pub(super) struct Shared {
 pub(super) struct TransferState {
     pub(super) roster: Roster,
     pub(super) phase: Phase,
-    /// Error that ends the transfer.
     pub(super) broken: Option<SendError>,
     pub(super) over_at: Option<Instant>,
-    /// Bytes of file data that were multicast.
     pub(super) streamed_bytes: u64,
     pub(super) pieces_skipped: u32,
-    /// Bytes of pieces served over TCP.
     pub(super) served_bytes: u64,
     /// `true` if something has changed since the last pass over all receivers.
     is_dirty: bool,
@@ -113,7 +105,6 @@ impl Shared {
         waited.expect("no panic while the lock is held").0
     }
 
-    /// Wakes up threads that wait for a change.
     pub(super) fn wake(&self) {
         self.state().is_dirty = true;
         self.changed.notify_all();
@@ -127,7 +118,6 @@ impl Shared {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Ends all threads of the sender.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -215,7 +205,6 @@ impl Shared {
         format!("not ready within {:?}", self.disk_patience())
     }
 
-    /// Assigns fetches to receivers until the transfer ends.
     pub(super) fn track(&self) {
         while !self.has_ended() {
             let mut state = self.state();

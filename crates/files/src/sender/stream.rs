@@ -18,7 +18,6 @@ use crate::summary::{State, Summary};
 /// Interval between reports of the receivers that the sender waits for.
 const WAITING_TOLD_EVERY: Duration = Duration::from_secs(3);
 
-/// Decision about a piece.
 enum Next {
     Send,
     Skip,
@@ -232,7 +231,6 @@ impl Shared {
     }
 }
 
-/// Returns the error that ended the transfer, if there is one.
 fn check(state: &mut TransferState) -> Result<(), SendError> {
     state.broken.take().map_or(Ok(()), Err)
 }

@@ -15,7 +15,6 @@ use crate::kit::{
     with_receivers,
 };
 
-/// File system of 6 MiB. Dropping it unmounts it.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {

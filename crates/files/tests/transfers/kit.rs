@@ -17,10 +17,8 @@ use carom_files::{
 /// arguments are the number of the listener, the number of the block, and the block.
 pub(crate) type Fault = Box<dyn FnMut(usize, u64, &Bytes) -> Vec<Bytes> + Send>;
 
-/// Receivers of the stream, in the order in which they joined.
 pub(crate) type Listeners = Arc<Mutex<Vec<Option<Arc<Receiving>>>>>;
 
-/// Stream that delivers blocks at once.
 pub(crate) struct Wire {
     pub(crate) listeners: Listeners,
     fault: Fault,
@@ -30,7 +28,6 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Creates a stream without faults.
     pub(crate) fn whole() -> Self {
         Self::with(|_, _, block| vec![block.clone()])
     }
@@ -81,7 +78,6 @@ impl BlockSink for Wire {
     }
 }
 
-/// Directories to send from and to receive into.
 pub(crate) struct Places {
     _folder: tempfile::TempDir,
     pub(crate) from: PathBuf,
@@ -97,14 +93,12 @@ impl Places {
         Self { _folder: folder, from, to }
     }
 
-    /// Creates a file of `bytes` pseudorandom bytes.
     pub(crate) fn file(&self, name: &str, bytes: usize) -> PathBuf {
         let path = self.from.join(name);
         fs::write(&path, noise(name, bytes)).expect("it can be written");
         path
     }
 
-    /// Returns the target directory of a receiver.
     pub(crate) fn folder(&self, receiver: usize) -> PathBuf {
         self.to.join(receiver.to_string())
     }
@@ -116,7 +110,6 @@ pub(crate) fn noise(seed: &str, bytes: usize) -> Vec<u8> {
     noise
 }
 
-/// Returns options of a sender on loopback that starts with this number of receivers.
 pub(crate) fn with_receivers(receivers: usize) -> SendOptions {
     SendOptions {
         listen: "127.0.0.1:0".parse().expect("an address"),
@@ -142,7 +135,6 @@ pub(crate) fn into(places: &Places, receiver: usize) -> ReceiveOptions {
     }
 }
 
-/// Starts a receiver of the stream.
 pub(crate) fn receive(
     offer: &Offer,
     listeners: &Listeners,
@@ -153,12 +145,10 @@ pub(crate) fn receive(
     receiving
 }
 
-/// Runs the sender in a thread.
 pub(crate) fn run(sending: Sending, mut wire: Wire) -> JoinHandle<Result<Summary, SendError>> {
     std::thread::spawn(move || sending.run(&mut wire))
 }
 
-/// Starts `receivers` receivers, sends, and waits for all of them.
 pub(crate) fn send_to(places: &Places, paths: &[&Path], wire: Wire, receivers: usize) -> Summary {
     let sending = open(paths, with_receivers(receivers));
     let offer = sending.offer().clone();
@@ -173,14 +163,12 @@ pub(crate) fn send_to(places: &Places, paths: &[&Path], wire: Wire, receivers: u
     summary
 }
 
-/// Starts another receiver, and sends to it and to the existing ones.
 pub(crate) fn send_also_to(sending: Sending, options: ReceiveOptions) -> Summary {
     let wire = Wire::whole();
     receive(sending.offer(), &wire.listeners, options);
     run(sending, wire).join().expect("no panic").expect("it is sent")
 }
 
-/// Returns the reason for which the receiver named `name` failed.
 pub(crate) fn failure<'a>(summary: &'a Summary, name: &str) -> &'a str {
     let State::Failed(reason) = &row(summary, name).state else { panic!("{summary:?}") };
     reason
@@ -201,7 +189,6 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// Returns the sorted names in a directory, including staging directories.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let names = fs::read_dir(directory).into_iter().flatten();
     let names = names.map(|entry| entry.expect("it can be read").file_name());

@@ -13,7 +13,6 @@ use crate::kit::{
 };
 
 const BYTES: usize = 8 << 20;
-/// Number of blocks per piece, of at most 60,000 bytes each.
 const BLOCKS: u64 = 18;
 
 fn assert_received(places: &Places, receiver: usize) {

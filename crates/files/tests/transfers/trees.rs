@@ -15,7 +15,6 @@ use crate::kit::{
     Places, Wire, into, names, noise, open, row, send_also_to, send_to, with_receivers,
 };
 
-/// Creates a tree with entries of all kinds.
 fn tree(places: &Places) -> PathBuf {
     let root = places.from.join("tree");
     for directory in ["", "empty", "sub", "sub/deep", "locked"] {
@@ -48,7 +47,6 @@ fn tree(places: &Places) -> PathBuf {
     root
 }
 
-/// Describes the attributes of a tree that are transferred.
 fn described(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![root.to_owned()];

@@ -76,7 +76,6 @@ struct Arrow {
     imports: &'static [&'static str],
 }
 
-/// Checks the manifests of the workspace.
 pub(crate) fn between_manifests(tree: &Tree) -> Vec<String> {
     tree.manifests.iter().flat_map(|manifest| check(manifest, &tree.workspace)).collect()
 }
@@ -95,7 +94,6 @@ pub(crate) fn in_source(source: &Source) -> Vec<String> {
     lines.flat_map(|(index, line)| wrong_paths(&source.path, index + 1, line, arrow)).collect()
 }
 
-/// Checks that every crate inherits its lints from the workspace.
 pub(crate) fn missing_lints(tree: &Tree) -> Vec<String> {
     let takes_them = |manifest: &Manifest| {
         let lints = manifest.toml.get("lints").and_then(|lints| lints.get("workspace"));
@@ -134,7 +132,6 @@ fn check(manifest: &Manifest, workspace: &Table) -> Vec<String> {
     found
 }
 
-/// Returns the tables of these names, including those for specific targets.
 fn tables<'a>(manifest: &'a Table, names: &[&str]) -> Vec<&'a Table> {
     let for_targets = manifest.get("target").and_then(Value::as_table);
     let for_targets = for_targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);

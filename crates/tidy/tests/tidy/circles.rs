@@ -10,7 +10,6 @@ use crate::tree::Source;
 const KNOWN: [(&str, &str); 1] =
     [("crates/proto/src", "engine error outbox rdcm rmp settings view")];
 
-/// Finds circles that are not in `KNOWN`, and entries of `KNOWN` that are not circles.
 pub(crate) fn circles(sources: &[Source]) -> Vec<String> {
     compare(&Crate::all(sources), &KNOWN)
 }
@@ -53,7 +52,6 @@ fn in_crate(of: &Crate) -> Vec<((String, String), String)> {
     circles
 }
 
-/// Returns the folders in `src` that contain the file, directly or not.
 fn folders(file: &str) -> impl Iterator<Item = &str> {
     let ends = file.match_indices('/').map(|(at, _)| &file[..at]);
     ends.filter(|folder| folder.split('/').count() > 2)

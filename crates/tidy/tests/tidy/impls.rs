@@ -7,7 +7,6 @@ use crate::tree::Source;
 
 const MAX_FILES: usize = 3;
 
-/// Finds types whose inherent `impl` blocks are in too many files.
 pub(crate) fn slices(sources: &[Source]) -> Vec<String> {
     let folder = |file: &str| file[..file.rfind('/').unwrap_or_default()].to_string();
     let crates = Crate::all(sources);

@@ -20,7 +20,6 @@ const HOMEMADE: [(&str, &str); 9] = [
     ("goes on", "continues"),
 ];
 
-/// Finds doc comments whose summary line begins with a relative clause.
 pub(crate) fn summaries(source: &Source) -> Vec<String> {
     let comments: Vec<&str> = source.masked.comments.lines().collect();
     let begins_badly = |index: &usize| {
@@ -34,7 +33,6 @@ pub(crate) fn summaries(source: &Source) -> Vec<String> {
     found.map(|index| finding(source, index + 1, rule, &comments[index].trim())).collect()
 }
 
-/// Finds words in comments that the glossary replaces.
 pub(crate) fn homemade_words(source: &Source) -> Vec<String> {
     let mut is_code = false;
     let mut found = Vec::new();
@@ -50,7 +48,6 @@ pub(crate) fn homemade_words(source: &Source) -> Vec<String> {
     found
 }
 
-/// Returns the text of a line that is a doc comment.
 fn doc(line: &str) -> Option<&str> {
     let line = line.trim_start();
     line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))

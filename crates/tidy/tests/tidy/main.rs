@@ -16,12 +16,10 @@ mod tree;
 
 use tree::Tree;
 
-/// Fails with all `findings`, one per line.
 fn assert_none(findings: &[String]) {
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
 }
 
-/// Returns the findings of `rule` in all sources of the tree.
 fn findings(rule: impl Fn(&tree::Source) -> Vec<String>) -> Vec<String> {
     Tree::read().sources.iter().flat_map(rule).collect()
 }

@@ -4,9 +4,7 @@
 /// and columns do not move.
 #[derive(Debug)]
 pub(crate) struct Masked {
-    /// Source without comments, strings and character literals.
     pub(crate) code: String,
-    /// Comments only.
     pub(crate) comments: String,
 }
 
@@ -55,7 +53,6 @@ impl Scanner {
         }
     }
 
-    /// Takes a block comment, which can contain others.
     fn block_comment(&mut self) {
         let mut depth = 0;
         while self.peek(0).is_some() {
@@ -96,7 +93,6 @@ impl Scanner {
         }
     }
 
-    /// Takes a character literal, or the quote of a lifetime or label.
     fn quote(&mut self) {
         match (self.peek(1), self.peek(2)) {
             (Some('\\'), _) => {
@@ -140,7 +136,6 @@ impl Scanner {
     }
 }
 
-/// Returns `true` if `char` can be part of an identifier, keyword or number.
 pub(crate) fn is_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
@@ -149,7 +144,6 @@ pub(crate) fn is_word(char: char) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the code of `source`, with each run of whitespace replaced by one space.
     fn code(source: &str) -> String {
         Masked::new(source).code.split_whitespace().collect::<Vec<_>>().join(" ")
     }

@@ -28,23 +28,18 @@ struct Module {
     imports: Vec<Import>,
     /// Paths in the code, except imports.
     paths: Vec<Vec<String>>,
-    /// Paths to the types of inherent `impl` blocks.
     impls: Vec<Vec<String>>,
-    /// Names of modules in files of their own.
     declared: Vec<String>,
 }
 
 struct Import {
     path: Vec<String>,
-    /// Name in this module, or `*`.
     name: String,
 }
 
-/// Meaning of a path.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Module(&'a [String]),
-    /// Item in this file.
     Item(&'a str),
 }
 
@@ -83,7 +78,6 @@ impl Crate {
         Self { modules }
     }
 
-    /// Returns all files of the crate.
     pub(crate) fn files(&self) -> BTreeSet<&str> {
         self.modules.values().map(|module| module.file.as_str()).collect()
     }
@@ -190,7 +184,6 @@ fn file_of_module(root: &str, module: &[String], files: &BTreeMap<&str, &Source>
 
 /// Collects the modules of a file.
 struct Reader {
-    /// Module that is being read.
     path: Vec<String>,
     modules: BTreeMap<Vec<String>, Module>,
 }
@@ -200,7 +193,6 @@ impl Reader {
         self.modules.entry(self.path.clone()).or_default()
     }
 
-    /// Adds the imports of a tree of names below `path`.
     fn import(&mut self, tree: &UseTree, mut path: Vec<String>) {
         let name = match tree {
             UseTree::Group(group) => {
@@ -226,7 +218,6 @@ impl Reader {
         self.module().imports.push(Import { path, name });
     }
 
-    /// Adds the paths in the arguments of a macro.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;

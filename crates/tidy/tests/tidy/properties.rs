@@ -4,8 +4,6 @@
 use crate::rules::finding;
 use crate::tree::Source;
 
-/// Finds property tests in `tests/` whose target is missing in `long`, the text of `.ci/long`.
-/// Property tests in `src` run with the library.
 pub(crate) fn left_out(long: &str, source: &Source) -> Vec<String> {
     let parts: Vec<&str> = source.path.split('/').collect();
     let ["crates", _, "tests", target, ..] = parts[..] else { return Vec::new() };
@@ -16,7 +14,6 @@ pub(crate) fn left_out(long: &str, source: &Source) -> Vec<String> {
     vec![finding(source, 1, "`.ci/long` must run all property tests", &format!("no `{option}`"))]
 }
 
-/// Finds numbers of cases that override the environment.
 pub(crate) fn fixed_cases(source: &Source) -> Vec<String> {
     let sets = ["with_cases(", "ProptestConfig { cases"];
     let set = sets.iter().find(|set| source.masked.code.contains(**set));

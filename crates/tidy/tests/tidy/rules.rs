@@ -11,7 +11,6 @@ const MAX_TEST_NAME: usize = 60;
 /// Names of files and folders that do not describe the content.
 const EMPTY_NAMES: [&str; 5] = ["common", "util", "utils", "helpers", "core"];
 
-/// Macros that must not be in code.
 const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
 /// Words that must be neither in code nor in comments.
 const MARKS: [&str; 2] = ["FIXME", "XXX"];
@@ -96,7 +95,6 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
     found
 }
 
-/// Formats a finding as `path:line: rule (here: is)`.
 pub(crate) fn finding(
     source: &Source,
     line: usize,

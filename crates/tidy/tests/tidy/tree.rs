@@ -5,32 +5,26 @@ use std::path::{Path, PathBuf};
 
 use crate::mask::Masked;
 
-/// Input of the rules.
 pub(crate) struct Tree {
     pub(crate) workspace: toml::Table,
     pub(crate) manifests: Vec<Manifest>,
     pub(crate) sources: Vec<Source>,
-    /// Text of `.ci/long`.
     pub(crate) long: String,
 }
 
-/// Manifest of a member of the workspace.
 pub(crate) struct Manifest {
     /// Path from the root of the tree, with `/`.
     pub(crate) path: String,
     pub(crate) toml: toml::Table,
 }
 
-/// Rust source file.
 pub(crate) struct Source {
-    /// Path from the root of the tree, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
     pub(crate) masked: Masked,
 }
 
 impl Tree {
-    /// Reads the tree that contains this crate.
     pub(crate) fn read() -> Self {
         // Read at run time: checkouts with a common target folder share test binaries, so that the
         // path at build time can be that of another checkout.
@@ -62,7 +56,6 @@ impl Manifest {
         Self { path, toml: parse(text) }
     }
 
-    /// Returns the name of the package.
     pub(crate) fn name(&self) -> &str {
         self.toml["package"]["name"].as_str().expect("cargo has checked that names are strings")
     }
