@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::frame::{self, Opening};
-use crate::peers::{MAX_OPENING_BYTES, set_limits, small_thread};
+use crate::peers::{Counted, MAX_OPENING_BYTES, set_limits, small_thread};
 
 pub(crate) struct Door {
     /// Event file descriptor. A value in it ends the thread.
@@ -165,7 +165,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
         if stream.set_nonblocking(false).and_then(|()| set_limits(&stream)).is_err() {
             return;
         }
-        let (serve, place) = (Arc::clone(&self.serve), Place::taken(&self.open));
+        let (serve, place) = (Arc::clone(&self.serve), Counted::new(&self.open));
         let serving = move || {
             serve(stream, from, opening);
             drop(place);
@@ -214,21 +214,6 @@ impl Waiting {
 fn timespec(time: Duration) -> Timespec {
     let tv_sec = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec, tv_nsec: time.subsec_nanos().into() }
-}
-
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn taken(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Relaxed);
-        Self(Arc::clone(open))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 /// Maximum number of connections without a complete first frame. Each has up to

@@ -10,6 +10,7 @@ use crate::receiver::fetches::Fetch;
 use crate::receiver::shared::Shared;
 
 pub(crate) const FETCHERS: usize = 4;
+
 pub(crate) fn fetch_all(shared: &Arc<Shared>) {
     let mut asking = Asking::default();
     while let Some((fetch, sender)) = shared.next_fetch() {
@@ -21,11 +22,11 @@ fn fetch_one(shared: &Shared, asking: &mut Asking, fetch: Fetch, sender: SocketA
     let Fetch { piece, address, .. } = fetch;
     // A piece obtained by another path meanwhile is reported like any other piece.
     let Some(place) = shared.manifest().place(piece) else { return };
-    if shared.has(piece) {
+    if shared.store.has(piece) {
         return;
     }
     let from = address.unwrap_or(sender);
-    let is_distrusted = address.is_some_and(|peer| shared.is_distrusted(&peer));
+    let is_distrusted = address.is_some_and(|peer| shared.life().fetches.is_distrusted(&peer));
     let asked = match is_distrusted {
         true => Err(FetchFailure::Unreachable),
         false => asking.ask(from, shared.manifest().id(), piece, place.bytes),

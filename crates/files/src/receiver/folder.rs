@@ -83,30 +83,37 @@ impl Folder {
     }
 
     pub(crate) fn read(&self, name: &OsStr) -> io::Result<File> {
-        let file = rustix::fs::openat(&self.0, name, FILE | OFlags::RDONLY, Mode::empty())?;
-        regular(file)
+        self.file(name, OFlags::RDONLY)
     }
 
     /// Opens a regular file for reading and writing, and creates it if it is missing.
     pub(crate) fn write(&self, name: &OsStr) -> io::Result<File> {
-        let flags = FILE | OFlags::RDWR | OFlags::CREATE;
-        regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
+        self.file(name, OFlags::RDWR | OFlags::CREATE)
     }
 
     /// Opens an existing regular file for reading and writing.
     pub(crate) fn rewrite(&self, name: &OsStr) -> io::Result<File> {
-        regular(rustix::fs::openat(&self.0, name, FILE | OFlags::RDWR, Mode::empty())?)
+        self.file(name, OFlags::RDWR)
     }
 
     /// Like [`Folder::rewrite`], but for writes that bypass the page cache.
     pub(crate) fn rewrite_direct(&self, name: &OsStr) -> io::Result<File> {
-        regular(rustix::fs::openat(&self.0, name, FILE | OFlags::RDWR | DIRECT, Mode::empty())?)
+        self.file(name, OFlags::RDWR | DIRECT)
     }
 
     /// Opens a regular file for reading and appending, and creates it if it is missing.
     pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
-        let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::APPEND;
-        regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
+        self.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::APPEND)
+    }
+
+    fn file(&self, name: &OsStr, how: OFlags) -> io::Result<File> {
+        // The mode is that of a file that is created.
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = File::from(rustix::fs::openat(&self.0, name, FILE | how, mode)?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::other("not a regular file")),
+        }
     }
 
     /// Creates a symlink, unless `name` already exists.
@@ -312,9 +319,4 @@ fn timestamps(modified: Modified) -> Timestamps {
             tv_nsec: modified.nanoseconds.into(),
         },
     }
-}
-
-fn regular(file: OwnedFd) -> io::Result<File> {
-    let file = File::from(file);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }

@@ -1,5 +1,6 @@
 //! Incomplete transfers in a directory, and a check that the directory is writable.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -22,10 +23,7 @@ pub struct Kept {
 /// Both interrupted transfers and those that another process is receiving are included. A transfer
 /// that is never resumed uses its space until its directory is removed.
 pub fn kept(directory: &Path) -> Vec<Kept> {
-    let names = fs::read_dir(directory).into_iter().flatten().flatten();
-    let names = names.map(|entry| entry.file_name());
-    let beside = names.filter(|name| name.as_bytes().starts_with(BESIDE.as_bytes()));
-    let mut kept: Vec<Kept> = beside
+    let mut kept: Vec<Kept> = beside(directory)
         .filter_map(|name| {
             let stage = Folder::named(directory).ok()?.folder(&name).ok()?;
             let data = stage.is_ours().ok()?.then(|| stage.folder(DATA.as_ref()).ok())??;
@@ -34,6 +32,13 @@ pub fn kept(directory: &Path) -> Vec<Kept> {
         .collect();
     kept.sort_by(|one, other| one.directory.cmp(&other.directory));
     kept
+}
+
+/// Returns the names in `directory` that staging directories have.
+pub(super) fn beside(directory: &Path) -> impl Iterator<Item = OsString> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name());
+    names.filter(|name| name.as_bytes().starts_with(BESIDE.as_bytes()))
 }
 
 /// Checks that transfers can be received into `directory`, by creating an empty directory in it and

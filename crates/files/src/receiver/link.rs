@@ -66,10 +66,10 @@ fn read_all(shared: &Shared, stream: &TcpStream) -> io::Error {
 /// `patience`.
 fn find_again(shared: &Arc<Shared>) -> Option<TcpStream> {
     let lost_at = Instant::now();
-    while lost_at.elapsed() < shared.options().patience {
+    while lost_at.elapsed() < shared.options.patience {
         let addresses = shared.addresses()?;
         let id = shared.manifest().id();
-        match greet(&addresses, id, shared.options(), true) {
+        match greet(&addresses, id, &shared.options, true) {
             Ok(greeted) => match shared.link(&greeted) {
                 Ok(()) => return Some(greeted.stream),
                 Err(error) => tracing::debug!(%error, "lost the connection to the sender again"),

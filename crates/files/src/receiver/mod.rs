@@ -131,7 +131,7 @@ impl Receiving {
 
     /// Returns the number of pieces that are verified and written, and their total size in bytes.
     pub fn progress(&self) -> (u32, u64) {
-        self.shared.progress()
+        (self.shared.store.have().count(), self.shared.store.verified_bytes())
     }
 
     /// Waits until all entries have their final names and the sender has ended the transfer, or
@@ -158,7 +158,7 @@ impl Drop for Receiving {
             // A panic of the thread is a bug, and was already reported.
             let _ = finishing.join();
         }
-        self.shared.close();
+        self.shared.store.close();
     }
 }
 

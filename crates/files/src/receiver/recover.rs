@@ -1,9 +1,7 @@
 //! Completion of transfers that were interrupted in their final steps.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io::Read as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,8 +9,8 @@ use crate::error::ReceiveError;
 use crate::id::TransferId;
 use crate::limits::MAX_MANIFEST_BYTES;
 use crate::manifest::Manifest;
-use crate::names::BESIDE;
 use crate::receiver::folder::{Folder, Found};
+use crate::receiver::kept::beside;
 use crate::receiver::store::{BUILT, MANIFEST, Store};
 
 const DAMAGED: &str =
@@ -28,10 +26,7 @@ const DAMAGED: &str =
 /// Call this before waiting for an offer. `overwrite` is the setting of
 /// [`ReceiveOptions`](crate::ReceiveOptions).
 pub fn recover(directory: &Path, overwrite: bool) -> Vec<(TransferId, Result<(), ReceiveError>)> {
-    let names = fs::read_dir(directory).into_iter().flatten().flatten();
-    let names = names.map(|entry| entry.file_name());
-    let beside = names.filter(|name| name.as_bytes().starts_with(BESIDE.as_bytes()));
-    let manifests = beside.filter_map(|name| built(directory, &name));
+    let manifests = beside(directory).filter_map(|name| built(directory, &name));
     let finish = |manifest: Manifest| {
         let id = manifest.id();
         let path = directory.to_owned();

@@ -27,8 +27,8 @@ use crate::summary::Received;
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) struct Shared {
-    store: Store,
-    options: ReceiveOptions,
+    pub(super) store: Store,
+    pub(super) options: ReceiveOptions,
     piece_port: u16,
     assembly: Mutex<Assembly>,
     gate: Gate,
@@ -69,10 +69,6 @@ impl Shared {
         Self { store, options, piece_port, assembly, gate, life, changed }
     }
 
-    pub(super) fn options(&self) -> &ReceiveOptions {
-        &self.options
-    }
-
     pub(super) fn manifest(&self) -> &Manifest {
         &self.store.manifest
     }
@@ -81,17 +77,19 @@ impl Shared {
         self.life.lock().expect("no panic while the lock is held")
     }
 
-    pub(super) fn has(&self, piece: u32) -> bool {
-        self.store.has(piece)
+    /// Changes the state, and wakes up the threads that wait for a change.
+    fn change<T>(&self, change: impl FnOnce(&mut Life) -> T) -> T {
+        let changed = change(&mut self.life());
+        self.changed.notify_all();
+        changed
     }
 
-    /// Returns the number of pieces that are verified and written, and their total size in bytes.
-    pub(super) fn progress(&self) -> (u32, u64) {
-        (self.store.have().count(), self.store.verified_bytes())
+    fn wait_on<'a>(&self, life: MutexGuard<'a, Life>) -> MutexGuard<'a, Life> {
+        self.changed.wait(life).expect("no panic while the lock is held")
     }
 
-    pub(super) fn close(&self) {
-        self.store.close();
+    fn wait_for<'a>(&self, life: MutexGuard<'a, Life>, time: Duration) -> MutexGuard<'a, Life> {
+        self.changed.wait_timeout(life, time).expect("no panic while the lock is held").0
     }
 
     fn assembly(&self) -> MutexGuard<'_, Assembly> {
@@ -136,17 +134,15 @@ impl Shared {
     }
 
     fn missed(&self, piece: u32, is_wrong: bool) {
-        let mut life = self.life();
-        life.received.wrong_pieces += u64::from(is_wrong);
-        life.outbox.missed(piece, is_wrong);
-        drop(life);
-        self.changed.notify_all();
+        self.change(|life| {
+            life.received.wrong_pieces += u64::from(is_wrong);
+            life.outbox.missed(piece, is_wrong);
+        });
     }
 
     pub(super) fn accept(&self, way: Way, piece: u32, bytes: &[u8]) {
-        match self.store.write(piece, bytes) {
-            Ok(_) => {}
-            Err(error) => return self.fail(error),
+        if let Err(error) = self.store.write(piece, bytes) {
+            return self.fail(error);
         }
         if way != Way::Stream {
             self.assembly().forget(piece);
@@ -159,50 +155,44 @@ impl Shared {
 
     /// Ends the receiver with an error, unless all pieces are received.
     pub(super) fn fail(&self, error: ReceiveError) {
-        let mut life = self.life();
-        if !life.is_complete() {
-            life.end(Err(error));
-            self.store.close();
-        }
-        drop(life);
-        self.changed.notify_all();
+        self.change(|life| {
+            if !life.is_complete() {
+                life.end(Err(error));
+                self.store.close();
+            }
+        });
     }
 
     /// Handles the end of the transfer for all receivers, without success.
     pub(super) fn aborted(&self, reason: String, discard: bool) {
         // The lock is held throughout. The last piece must not arrive in between, and a caller that
         // gets the result may exit at once, before the data is removed.
-        let mut life = self.life();
-        if !life.is_complete() && !life.is_ending() {
-            let error = match discard {
-                true => {
-                    self.store.discard();
-                    ReceiveError::Discarded(reason)
-                }
-                false => {
-                    self.store.close();
-                    ReceiveError::Aborted(reason)
-                }
-            };
-            life.end(Err(error));
-        }
-        drop(life);
-        self.changed.notify_all();
+        self.change(|life| {
+            if life.is_complete() || life.is_ending() {
+                return;
+            }
+            life.end(Err(if discard {
+                self.store.discard();
+                ReceiveError::Discarded(reason)
+            } else {
+                self.store.close();
+                ReceiveError::Aborted(reason)
+            }));
+        });
     }
 
     pub(super) fn done(&self) {
-        let mut life = self.life();
-        if !life.is_complete() {
-            life.end(Err(ReceiveError::Aborted("it did not wait for this receiver".to_owned())));
-        }
-        life.received.sender_knows = life.is_complete();
-        drop(life);
-        self.changed.notify_all();
+        self.change(|life| {
+            if !life.is_complete() {
+                let reason = "it did not wait for this receiver".to_owned();
+                life.end(Err(ReceiveError::Aborted(reason)));
+            }
+            life.received.sender_knows = life.is_complete();
+        });
     }
 
     pub(super) fn stream_is_over(&self) {
-        self.life().over_at = Some(Instant::now());
-        self.changed.notify_all();
+        self.change(|life| life.over_at = Some(Instant::now()));
     }
 
     /// Reports the received pieces as the first frame of a new connection.
@@ -226,15 +216,13 @@ impl Shared {
 
     /// Handles the loss of the connection. Returns `false` if the sender is not needed any more.
     pub(super) fn unlink(&self) -> bool {
-        let mut life = self.life();
-        life.link = None;
-        life.fetches.clear();
-        // The result has been reported, or cannot be.
-        life.close();
-        let goes_on = !life.is_complete() && !life.is_ending();
-        drop(life);
-        self.changed.notify_all();
-        goes_on
+        self.change(|life| {
+            life.link = None;
+            life.fetches.clear();
+            // The result has been reported, or cannot be.
+            life.close();
+            !life.is_complete() && !life.is_ending()
+        })
     }
 
     /// Returns the addresses at which to try the sender, or `None` if it is not needed any more.
@@ -253,8 +241,7 @@ impl Shared {
             if left.is_zero() {
                 return Some(());
             }
-            let waited = self.changed.wait_timeout(life, left);
-            life = waited.expect("no panic while the lock is held").0;
+            life = self.wait_for(life, left);
         }
         None
     }
@@ -271,19 +258,18 @@ impl Shared {
             if let Some(next) = sender.and_then(|sender| Some((life.fetches.pop()?, sender))) {
                 return Some(next);
             }
-            life = self.changed.wait(life).expect("no panic while the lock is held");
+            life = self.wait_on(life);
         }
     }
 
     pub(super) fn last_word(&self, is_told: bool) {
-        self.life().last_word(is_told);
-        self.changed.notify_all();
+        self.change(|life| life.last_word(is_told));
     }
 
     pub(super) fn finish(&self) {
         let mut life = self.life();
         while !life.is_ending() && !life.is_complete() {
-            life = self.changed.wait(life).expect("no panic while the lock is held");
+            life = self.wait_on(life);
         }
         if life.is_ending() {
             // A piece in flight at that moment may have been the last one.
@@ -294,24 +280,22 @@ impl Shared {
         if published.is_ok() {
             self.report(Event::Finished);
         }
-        self.life().end(published);
-        self.changed.notify_all();
+        self.change(|life| life.end(published));
     }
 
     pub(super) fn stop(&self) {
-        let mut life = self.life();
-        if !life.is_complete() {
-            life.end(Err(ReceiveError::Stopped));
-        }
-        // A complete transfer still gets its final names, but this does not wait for other
-        // receivers.
-        life.close();
-        if let Some((link, _)) = &life.link {
-            // An error means that the connection is already closed.
-            let _ = link.shutdown(Shutdown::Both);
-        }
-        drop(life);
-        self.changed.notify_all();
+        self.change(|life| {
+            if !life.is_complete() {
+                life.end(Err(ReceiveError::Stopped));
+            }
+            // A complete transfer still gets its final names, but this does not wait for other
+            // receivers.
+            life.close();
+            if let Some((link, _)) = &life.link {
+                // An error means that the connection is already closed.
+                let _ = link.shutdown(Shutdown::Both);
+            }
+        });
     }
 
     pub(super) fn wait(&self) -> Result<Received, ReceiveError> {
@@ -320,7 +304,7 @@ impl Shared {
             if let Some(ended) = &life.ended {
                 return ended.clone().map(|()| life.received.clone());
             }
-            life = self.changed.wait(life).expect("no panic while the lock is held");
+            life = self.wait_on(life);
         }
     }
 
@@ -333,8 +317,7 @@ impl Shared {
             && !life.has_to_tell(last_at.elapsed(), settle)
             && last_at.elapsed() < SIGN_OF_LIFE
         {
-            let waited = self.changed.wait_timeout(life, LOOK);
-            life = waited.expect("no panic while the lock is held").0;
+            life = self.wait_for(life, LOOK);
         }
         if life.ended.is_some() {
             return None;
@@ -345,26 +328,19 @@ impl Shared {
 
     /// Adds a fetch. Returns `false` if the sender has exceeded its limit.
     pub(super) fn assign(&self, fetch: Fetch) -> bool {
-        let has_room = self.life().fetches.push(fetch);
-        self.changed.notify_all();
-        has_room
-    }
-
-    pub(super) fn is_distrusted(&self, peer: &SocketAddr) -> bool {
-        self.life().fetches.is_distrusted(peer)
+        self.change(|life| life.fetches.push(fetch))
     }
 
     pub(super) fn fetch_failed(&self, fetch: Fetch, why: FetchFailure) {
-        let mut life = self.life();
-        if why == FetchFailure::Wrong {
-            life.received.wrong_pieces += 1;
-            if let Some(peer) = fetch.address {
-                life.fetches.distrust(peer);
+        self.change(|life| {
+            if why == FetchFailure::Wrong {
+                life.received.wrong_pieces += 1;
+                if let Some(peer) = fetch.address {
+                    life.fetches.distrust(peer);
+                }
             }
-        }
-        life.outbox.fetch_failed(fetch.piece, fetch.source, why);
-        drop(life);
-        self.changed.notify_all();
+            life.outbox.fetch_failed(fetch.piece, fetch.source, why);
+        });
     }
 
     pub(super) fn serve(&self, stream: &TcpStream, opening: Opening) {

@@ -3,7 +3,6 @@
 use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Instant;
 
@@ -14,7 +13,7 @@ use crate::frame::{
 };
 use crate::id::TransferId;
 use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, SIGN_OF_LIFE};
-use crate::peers::{Pieces, give, small_thread};
+use crate::peers::{Counted, Pieces, give, small_thread};
 use crate::piece::PieceSet;
 use crate::progress::Event;
 use crate::sender::ranges::is_in_order;
@@ -56,22 +55,6 @@ impl Pieces for Shared {
                 None
             }
         }
-    }
-}
-
-/// Increment of a counter. Dropping it decrements the counter.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    fn in_number(number: &'a AtomicUsize) -> Self {
-        number.fetch_add(1, Ordering::Relaxed);
-        Self(number)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -173,7 +156,7 @@ impl Hello<'_> {
         let number = preparing.link;
         let link = Link { number, frames, stream: Arc::clone(self.stream) };
         let ready = Ready { who: self.who.clone(), key, piece_port, have, link };
-        let open = Counted::in_number(&shared.links_open);
+        let open = Counted::new(&shared.links_open);
         let index = shared.ready(ready);
         let ended = match index {
             Some(index) => {

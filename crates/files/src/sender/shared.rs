@@ -31,7 +31,7 @@ pub(super) struct Shared {
     state: Mutex<TransferState>,
     changed: Condvar,
     links: AtomicU64,
-    pub(super) links_open: AtomicUsize,
+    pub(super) links_open: Arc<AtomicUsize>,
     /// Number of connections closed before they were served.
     pub(super) refused: Arc<AtomicU64>,
     pub(super) gate: Gate,
@@ -85,7 +85,7 @@ impl Shared {
             state: Mutex::new(state),
             changed: Condvar::new(),
             links: AtomicU64::new(0),
-            links_open: AtomicUsize::new(0),
+            links_open: Arc::default(),
             refused: Arc::default(),
             gate: Gate::default(),
             ended: AtomicBool::new(false),
