@@ -11,7 +11,7 @@ use std::sync::Arc;
 use carom_files::{ReceiveError, ReceiveOptions, Receiving, State};
 
 use crate::kit::{
-    Places, Wire, failure, into, lacking, names, open, receive, row, run, send_also_to,
+    Places, Wire, failure, into, lacking, names, offered, open, receive, row, run, send_also_to,
     with_receivers,
 };
 
@@ -98,9 +98,7 @@ fn receiver_with_a_full_disk_is_named_and_can_resume() {
 
 #[test]
 fn unwritable_directory_is_reported_to_the_sender() {
-    let places = Places::new();
-    let file = places.file("data", 100);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(100, with_receivers(1));
     // The directory does not exist, and not even root can create it there.
     let nowhere = Path::new("/proc/carom").to_owned();
     let options = ReceiveOptions { directory: nowhere, ..into(&places, 0) };

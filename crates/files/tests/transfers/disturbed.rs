@@ -5,11 +5,23 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use carom_files::{ReceiveError, ReceiveOptions, SendError, SourceError};
+use carom_files::{ReceiveError, ReceiveOptions, SendError, SourceError, Summary};
 
-use crate::kit::{Places, Wire, into, noise, open, receive, row, run, send_to, with_receivers};
+use crate::kit::{
+    Places, Wire, into, noise, offered, open, receive, row, run, send_to, with_receivers,
+};
 
 const BYTES: usize = 6 << 20;
+
+/// Sends a file over this stream, and asserts that all receivers get it.
+fn sent(wire: Wire, receivers: usize) -> Summary {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let summary = send_to(&places, &[&file], wire, receivers);
+    assert!(summary.is_success(), "{summary:?}");
+    assert_received(&places, receivers);
+    summary
+}
 
 fn assert_received(places: &Places, receivers: usize) {
     for receiver in 0..receivers {
@@ -25,40 +37,28 @@ fn drawn(listener: usize, number: u64) -> u8 {
 
 #[test]
 fn losses_of_the_stream_are_fetched_from_other_receivers() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
     // Each receiver loses one block in 64, so that nearly every piece is complete at some receiver.
     let wire = Wire::with(
         |listener, number, block| {
             if drawn(listener, number) < 4 { vec![] } else { vec![block.clone()] }
         },
     );
-    let summary = send_to(&places, &[&file], wire, 4);
-    assert!(summary.is_success(), "{summary:?}");
-    assert_received(&places, 4);
+    let summary = sent(wire, 4);
     let from_peers: u64 = summary.receivers.iter().map(|row| row.peer_bytes).sum();
     assert!(from_peers > 0, "{summary:?}");
 }
 
 #[test]
 fn losses_of_all_are_fetched_from_the_sender_and_shared() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
     let wire =
         Wire::with(|_, number, block| if number % 36 == 20 { vec![] } else { vec![block.clone()] });
-    let summary = send_to(&places, &[&file], wire, 6);
-    assert!(summary.is_success(), "{summary:?}");
-    assert_received(&places, 6);
+    let summary = sent(wire, 6);
     assert!(summary.sender_bytes > 0, "{summary:?}");
 }
 
 #[test]
 fn nothing_by_the_stream_at_all_is_the_same_only_slower() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let summary = send_to(&places, &[&file], Wire::with(|_, _, _| vec![]), 3);
-    assert!(summary.is_success(), "{summary:?}");
-    assert_received(&places, 3);
+    let summary = sent(Wire::with(|_, _, _| vec![]), 3);
     for row in &summary.receivers {
         assert_eq!((row.stream_bytes, row.peer_bytes + row.sender_bytes), (0, BYTES as u64));
     }
@@ -66,8 +66,6 @@ fn nothing_by_the_stream_at_all_is_the_same_only_slower() {
 
 #[test]
 fn blocks_that_come_twice_or_in_another_order_change_nothing() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
     // Every seventh block is delayed to the end of a group of twelve, and every fifth is
     // duplicated.
     let late: Mutex<Vec<(usize, Bytes)>> = Mutex::new(Vec::new());
@@ -87,15 +85,11 @@ fn blocks_that_come_twice_or_in_another_order_change_nothing() {
         }
         now
     });
-    let summary = send_to(&places, &[&file], wire, 2);
-    assert!(summary.is_success(), "{summary:?}");
-    assert_received(&places, 2);
+    sent(wire, 2);
 }
 
 #[test]
 fn piece_with_a_wrong_block_is_counted_and_fetched_again() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
     let wire = Wire::with(|listener, number, block| {
         let mut bytes = block.to_vec();
         if listener == 0 && number % 18 == 9 {
@@ -104,9 +98,7 @@ fn piece_with_a_wrong_block_is_counted_and_fetched_again() {
         }
         vec![bytes.into()]
     });
-    let summary = send_to(&places, &[&file], wire, 2);
-    assert!(summary.is_success(), "{summary:?}");
-    assert_received(&places, 2);
+    let summary = sent(wire, 2);
     let struck = row(&summary, "receiver 0");
     assert!(struck.wrong_pieces >= 5, "{struck:?}");
     assert_eq!(struck.peer_bytes, struck.wrong_pieces << 20, "{struck:?}");
@@ -240,9 +232,7 @@ fn vanished_source_ends_the_transfer_and_data_is_kept() {
 
 #[test]
 fn closed_stream_ends_the_transfer_and_data_is_kept() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(BYTES, with_receivers(1));
     let wire = Wire::whole().before(|block| match block {
         40 => Err(carom_files::SinkError("no carrier".into())),
         _ => Ok(()),

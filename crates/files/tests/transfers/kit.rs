@@ -119,6 +119,14 @@ pub(crate) fn with_receivers(receivers: usize) -> SendOptions {
     }
 }
 
+/// Returns places with a file of `bytes` bytes, and a sender that offers it.
+pub(crate) fn offered(bytes: usize, options: SendOptions) -> (Places, Sending) {
+    let places = Places::new();
+    let file = places.file("data", bytes);
+    let sending = open(&[&file], options);
+    (places, sending)
+}
+
 pub(crate) fn open(paths: &[&Path], options: SendOptions) -> Sending {
     let sources = paths.iter().map(|path| Source::Path(path.to_path_buf())).collect();
     Sending::open(sources, options).expect("it can be sent")

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use carom_files::{Block, Offer, Receiving, State, Summary};
 
 use crate::kit::{
-    Listeners, Places, Wire, eventually, into, names, noise, open, receive, row, run,
+    Listeners, Places, Wire, eventually, into, names, noise, offered, open, receive, row, run,
     with_receivers,
 };
 
@@ -101,9 +101,7 @@ fn killed_sender_resumes_with_killed_receivers() {
 
 #[test]
 fn killed_receiver_resumes_where_it_stopped() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(2));
+    let (places, sending) = offered(BYTES, with_receivers(2));
     let (offer, handle) = (sending.offer().clone(), sending.handle());
     let wire = Wire::whole();
     let (listeners, again) = (Arc::clone(&wire.listeners), into(&places, 0));
@@ -203,9 +201,7 @@ fn receiver_with_the_finished_file_serves_the_others() {
 
 #[test]
 fn two_do_not_receive_the_same_into_the_same_directory() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(BYTES, with_receivers(1));
     let first = Receiving::start(sending.offer(), into(&places, 0)).expect("it can be received");
     let second = Receiving::start(sending.offer(), into(&places, 0)).map(drop);
     assert_eq!(second, Err(carom_files::ReceiveError::InUse));

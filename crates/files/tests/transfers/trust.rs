@@ -15,8 +15,8 @@ use carom_files::{
 };
 
 use crate::kit::{
-    Places, Wire, eventually, failure, into, names, noise, open, receive, row, run, send_also_to,
-    with_receivers,
+    Places, Wire, eventually, failure, into, names, noise, offered, receive, row, run,
+    send_also_to, with_receivers,
 };
 
 const BYTES: usize = 6 << 20;
@@ -97,9 +97,7 @@ fn read_manifest(mut stream: &TcpStream) -> Manifest {
 
 #[test]
 fn peer_with_wrong_bytes_is_not_asked_again_and_does_no_harm() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(3));
+    let (places, sending) = offered(BYTES, with_receivers(3));
     let offer = sending.offer().clone();
     // Two receivers without a stream must fetch all pieces, and the liar claims to have them.
     let wire = Wire::with(|_, _, _| vec![]);
@@ -209,9 +207,7 @@ fn a_sender_that_promises_a_manifest_without_end_is_refused() {
 
 #[test]
 fn blocks_of_a_forger_are_never_written_under_a_final_name() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(BYTES, with_receivers(1));
     let id = sending.offer().id;
     // A forged block for the same place precedes each genuine block.
     let wire = Wire::with(move |_, _, block| {
@@ -230,9 +226,7 @@ fn blocks_of_a_forger_are_never_written_under_a_final_name() {
 
 #[test]
 fn connections_of_strangers_delay_no_transfer() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(BYTES, with_receivers(1));
     let address = sending.offer().addresses[0];
     let mut strangers: Vec<TcpStream> =
         (0..20).map(|_| TcpStream::connect(address).expect("it listens")).collect();
@@ -261,10 +255,8 @@ impl Idle {
 
 #[test]
 fn receiver_without_progress_fails_after_the_patience() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
-    let sending = open(&[&file], options);
+    let (places, sending) =
+        offered(BYTES, SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) });
     let idle = Idle::join(sending.offer());
     let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
@@ -279,10 +271,8 @@ fn receiver_without_progress_fails_after_the_patience() {
 
 #[test]
 fn complete_receiver_that_never_finishes_is_given_up() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
-    let sending = open(&[&file], options);
+    let (places, sending) =
+        offered(BYTES, SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) });
     let _liar = Liar::join(sending.offer());
     let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
@@ -292,10 +282,8 @@ fn complete_receiver_that_never_finishes_is_given_up() {
 
 #[test]
 fn receiver_that_never_becomes_ready_fails_by_name() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(1) };
-    let sending = open(&[&file], options);
+    let (places, sending) =
+        offered(BYTES, SendOptions { patience: Duration::from_secs(3), ..with_receivers(1) });
     let (reading, _) = greet(sending.offer(), "reading", 4);
     stay_alive(&reading);
     // This one sends no keepalives, but a longer frame byte by byte.
@@ -318,10 +306,8 @@ fn receiver_that_never_becomes_ready_fails_by_name() {
 
 #[test]
 fn receiver_lost_before_it_was_ready_is_named() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let options = SendOptions { patience: Duration::from_secs(1), ..with_receivers(1) };
-    let sending = open(&[&file], options);
+    let (places, sending) =
+        offered(BYTES, SendOptions { patience: Duration::from_secs(1), ..with_receivers(1) });
     let handle = sending.handle();
     drop(greet(sending.offer(), "killed", 4));
     eventually("it is gone", || handle.receivers().iter().any(|row| row.state == State::Gone));
@@ -333,10 +319,8 @@ fn receiver_lost_before_it_was_ready_is_named() {
 
 #[test]
 fn receiver_gone_at_the_end_is_named() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
-    let sending = open(&[&file], options);
+    let (places, sending) =
+        offered(BYTES, SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) });
     let idle = Idle::join(sending.offer());
     let handle = sending.handle();
     let wire = Wire::whole().before(move |block| {
@@ -357,9 +341,7 @@ fn receiver_gone_at_the_end_is_named() {
 
 #[test]
 fn complete_receiver_does_not_wait_for_a_silent_one() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(2));
+    let (places, sending) = offered(BYTES, with_receivers(2));
     let (offer, handle) = (sending.offer().clone(), sending.handle());
     let wire = Wire::whole();
     let (silent, manifest) = greet(&offer, "silent", 3);

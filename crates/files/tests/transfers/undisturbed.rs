@@ -10,8 +10,8 @@ use carom_files::{
 };
 
 use crate::kit::{
-    Places, Wire, eventually, into, names, noise, open, receive, row, run, send_also_to, send_to,
-    with_receivers,
+    Places, Wire, eventually, into, names, noise, offered, open, receive, row, run, send_also_to,
+    send_to, with_receivers,
 };
 
 #[test]
@@ -80,9 +80,7 @@ fn late_joiner_gets_the_rest_by_stream_and_gaps_from_peers() {
 
 #[test]
 fn receiver_after_the_stream_gets_all_from_the_others() {
-    let places = Places::new();
-    let file = places.file("data", 3 << 20);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(3 << 20, with_receivers(1));
     let (offer, handle) = (sending.offer().clone(), sending.handle());
     // The first receiver lacks one block until the second has joined, and does not fetch it.
     let kept = Arc::new(Mutex::new(None));
@@ -148,9 +146,7 @@ fn options_that_cannot_work_are_refused_before_anything_is_read() {
 
 #[test]
 fn offer_without_its_sender_is_an_error() {
-    let places = Places::new();
-    let file = places.file("data", 100);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(100, with_receivers(1));
     let offer = sending.offer().clone();
     let other = Offer { id: carom_files::TransferId([9; 32]), ..offer.clone() };
     let started = Receiving::start(&other, into(&places, 0)).map(drop);
@@ -163,9 +159,7 @@ fn offer_without_its_sender_is_an_error() {
 
 #[test]
 fn canceled_transfer_ends_for_all_and_publishes_nothing() {
-    let places = Places::new();
-    let file = places.file("data", 3 << 20);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(3 << 20, with_receivers(1));
     let handle = sending.handle();
     let wire = Wire::whole().before(move |block| {
         if block == 20 {
