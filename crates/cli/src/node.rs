@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use carom::{
     Builder, Group, JoinError, JoinGroupError, Node, Notice, PathChoice, Profile, RateOfFire,
+    ViewChangeKind,
 };
 use carom_proto::Profile as Engine;
 use carom_terminal::interrupt::Interrupt;
@@ -286,6 +287,15 @@ impl ServiceWatch {
         }
         output::say("the membership service is reachable again: the members are up to date");
         Some("back")
+    }
+}
+
+/// Returns the word for a change of a view, as used in JSON.
+pub(crate) fn change(kind: ViewChangeKind) -> &'static str {
+    match kind {
+        ViewChangeKind::Joined => "joined",
+        ViewChangeKind::Left => "left",
+        ViewChangeKind::Failed => "failed",
     }
 }
 

@@ -123,7 +123,8 @@ impl Args {
             ));
         }
         if self.resilience == Some(Resilience::Majority) {
-            self.ordered.warn_of_majority();
+            let what = "a majority is counted among the members that this ring currently has";
+            self.ordered.ring.warn(what);
         }
         Ok(Some(promises::qos(self.order, self.resilience)))
     }

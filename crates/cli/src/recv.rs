@@ -13,13 +13,13 @@ use carom_files::{
     recover, try_writing,
 };
 use carom_terminal::interrupt::{self, Interrupt};
-use carom_terminal::{CliError, Outcome, output, plain, units};
+use carom_terminal::{CliError, Outcome, counted, output, plain, units};
 use serde_json::json;
 
 use crate::loss::LossArgs;
 use crate::node::{self, News, NodeArgs};
 use crate::transfer::bars::Bar;
-use crate::transfer::{self, counted, human_bytes, human_rate};
+use crate::transfer::{self, human_bytes, human_rate};
 use crate::waiting;
 
 /// Receive files that are sent to a group, and write them to a directory
@@ -212,7 +212,7 @@ impl Taker<'_> {
             name: self.args.name.clone().unwrap_or(defaults.name),
             overwrite: self.args.overwrite,
             cached: self.args.cached,
-            listen: transfer::tcp_address(self.node),
+            listen: (self.node.endpoint().ip(), 0).into(),
             patience: self.args.patience,
             reporter,
             ..defaults
@@ -290,7 +290,7 @@ impl<'a> View<'a> {
         bar.line(&format!(
             "receiving {name} ({}, {}) into {}",
             human_bytes(total_bytes),
-            counted(offer.entries.into(), "entry", "entries"),
+            counted(offer.entries, "entry"),
             args.directory.display()
         ));
         Self { args, name, total_bytes, events, bar }
@@ -312,7 +312,7 @@ impl<'a> View<'a> {
         let object = match event {
             Event::Connected { has, of, bytes } => {
                 if *has > 0 {
-                    let pieces = counted((*of).into(), "piece", "pieces");
+                    let pieces = counted(of, "piece");
                     self.bar.line(&format!("{has} of {pieces} already present"));
                 }
                 json!({ "event": "connected", "pieces": has, "of": of, "bytes": bytes })
@@ -333,10 +333,7 @@ impl<'a> View<'a> {
             }
             _ => return,
         };
-        if self.args.json {
-            // A failed write is reported with the summary.
-            let _ = output::json(&object);
-        }
+        transfer::emit(self.args.json, &object);
     }
 
     fn end(&mut self) {

@@ -18,7 +18,7 @@ use carom_files::{
 };
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::units::{self, Bandwidth, UnitError};
-use carom_terminal::{CliError, Outcome, output};
+use carom_terminal::{CliError, Outcome, counted};
 use clap::value_parser;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ use crate::node::{News, NodeArgs};
 use crate::transfer::bars::Bar;
 use crate::transfer::stream::Stream;
 use crate::transfer::topology::{Described, TopologyArgs};
-use crate::transfer::{self, counted, human_bytes};
+use crate::transfer::{self, human_bytes};
 use crate::waiting;
 
 /// Send files and directories to many receivers at once
@@ -118,7 +118,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         (receivers, after) => StartWhen { receivers: receivers.map(|it| it as usize), after },
     };
     let options = SendOptions {
-        listen: transfer::tcp_address(&node),
+        listen: (node.endpoint().ip(), 0).into(),
         start,
         patience: args.patience,
         skip_unsendable: args.skip_unsendable,
@@ -277,7 +277,7 @@ impl<'a> Sender<'a> {
             "offering {} ({}, {}) to {} as {}",
             offer.name,
             human_bytes(offer.total_bytes),
-            counted(offer.entries.into(), "entry", "entries"),
+            counted(offer.entries, "entry"),
             self.args.group,
             offer.id.short()
         ));
@@ -285,7 +285,7 @@ impl<'a> Sender<'a> {
         if let (Some(count), None) = (self.args.receivers, self.args.start_after) {
             self.bar.line(&format!(
                 "waiting for {} without a time limit; --start-after sets one",
-                counted(count, "receiver", "receivers")
+                counted(count, "receiver")
             ));
         }
         if let Some(described) = &self.described {
@@ -330,18 +330,16 @@ impl<'a> Sender<'a> {
                 }
                 GroupEvent::Slow(slow) => {
                     let (who, behind) = (self.called(slow.node), slow.behind);
-                    let packets = counted(behind.into(), "packet", "packets");
+                    let packets = counted(behind, "packet");
                     self.bar.line(&format!("{who} is evicted: {packets} behind"));
                     self.note_slow(slow.node, |it| it.is_left_behind = true);
-                    if self.args.json {
-                        // A failed write is reported with the summary.
-                        let _ = output::json(&json!({
-                            "event": "left behind",
-                            "receiver": self.name_of(slow.node),
-                            "node": slow.node.to_string(),
-                            "packets": slow.behind,
-                        }));
-                    }
+                    let event = json!({
+                        "event": "left behind",
+                        "receiver": self.name_of(slow.node),
+                        "node": slow.node.to_string(),
+                        "packets": slow.behind,
+                    });
+                    transfer::emit(self.args.json, &event);
                 }
                 GroupEvent::Limiting(limiting) => self.on_limiting(&limiting),
                 GroupEvent::View(change) if change.kind == ViewChangeKind::Joined => {
@@ -389,17 +387,14 @@ impl<'a> Sender<'a> {
         self.progress = (of, pieces, sent);
         let share = u64::from(pieces) as f64 / f64::from(of.max(1));
         self.bar.set((self.data_bytes as f64 * share) as u64, self.data_bytes);
-        if self.args.json {
-            let object = json!({ "event": "progress", "pieces": pieces, "of": of, "bytes": sent });
-            // A failed write is reported with the summary.
-            let _ = output::json(&object);
-        }
+        let event = json!({ "event": "progress", "pieces": pieces, "of": of, "bytes": sent });
+        transfer::emit(self.args.json, &event);
     }
 
     fn on_event(&mut self, event: Event, stream: &Stream<'_>) {
         let object = match &event {
             Event::ReceiverReady { name, has } => {
-                let pieces = counted((*has).into(), "piece", "pieces");
+                let pieces = counted(has, "piece");
                 self.bar.line(&format!("ready: {name}, has {pieces}"));
                 json!({ "event": "ready", "receiver": name, "pieces": has })
             }
@@ -422,7 +417,7 @@ impl<'a> Sender<'a> {
             }
             Event::Began { receivers } => {
                 self.has_begun = true;
-                let to = counted(*receivers as u64, "receiver", "receivers");
+                let to = counted(receivers, "receiver");
                 self.bar.say(format!("to {to}"));
                 json!({ "event": "began", "receivers": receivers })
             }
@@ -439,10 +434,7 @@ impl<'a> Sender<'a> {
             }
             _ => return,
         };
-        if self.args.json {
-            // A failed write is reported with the summary.
-            let _ = output::json(&object);
-        }
+        transfer::emit(self.args.json, &object);
     }
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use carom::{
-    Event, Group, How, LossCause, Lost, Message, Node, RateOfFire, RingNews, Status, ViewChangeKind,
-};
+use carom::{Event, Group, How, LossCause, Lost, Message, Node, RateOfFire, RingNews, Status};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output, units};
 use serde_json::json;
@@ -191,13 +189,8 @@ impl Receiver {
             Event::Message(message) => self.on_message(&message)?,
             Event::Lost(lost) => self.on_lost(&lost)?,
             Event::View(change) => {
-                let what = match change.kind {
-                    ViewChangeKind::Joined => "joined",
-                    ViewChangeKind::Left => "left",
-                    ViewChangeKind::Failed => "failed",
-                };
                 if self.json {
-                    let node = change.node.to_string();
+                    let (node, what) = (change.node.to_string(), node::change(change.kind));
                     self.line(&json!({ "event": "view", "node": node, "change": what }))?;
                 }
             }

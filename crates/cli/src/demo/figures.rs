@@ -5,6 +5,7 @@ use std::time::Duration;
 use carom::{How, Message};
 use hdrhistogram::Histogram;
 
+#[derive(Default)]
 pub(crate) struct Figures {
     /// Expected deliveries: each message counts once for each member that should receive it.
     pub(crate) expected: u64,
@@ -23,20 +24,6 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn new() -> Self {
-        Self {
-            expected: 0,
-            delivered: 0,
-            duplicates: 0,
-            corrupted: 0,
-            reported_lost: 0,
-            fec: 0,
-            nak: 0,
-            recovery: Delays::new(),
-            delivery: Delays::new(),
-        }
-    }
-
     pub(crate) fn deliver(&mut self, message: &Message) {
         self.delivered += 1;
         match message.how {
@@ -61,12 +48,14 @@ impl Figures {
 /// Distribution of delays, with three significant digits.
 pub(crate) struct Delays(Histogram<u64>);
 
-impl Delays {
-    pub(crate) fn new() -> Self {
+impl Default for Delays {
+    fn default() -> Self {
         let histogram = Histogram::new_with_bounds(1, MOST_NANOS, DIGITS);
         Self(histogram.expect("the bounds are constants that it takes"))
     }
+}
 
+impl Delays {
     /// Adds a delay. Delays above one hour count as one hour.
     pub(crate) fn record(&mut self, delay: Duration) {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
@@ -118,7 +107,7 @@ mod tests {
 
     #[test]
     fn recovery_is_the_age_of_what_did_not_come_directly() {
-        let mut figures = Figures::new();
+        let mut figures = Figures::default();
         figures.expected = 5;
         for age in [1, 1] {
             figures.deliver(&message(How::Direct, age));
@@ -134,7 +123,7 @@ mod tests {
 
     #[test]
     fn no_delays_have_quantiles_of_zero() {
-        let delays = Delays::new();
+        let delays = Delays::default();
         assert!(delays.is_empty());
         assert_eq!((delays.quantile_ms(0.99), delays.max_ms()), (0.0, 0.0));
     }

@@ -19,8 +19,8 @@ pub(crate) struct Report {
     pub(crate) outstanding: u64,
     pub(crate) losses_injected: u64,
     pub(crate) recovered: Recovered,
-    pub(crate) recovery_ms: RecoveryMs,
-    pub(crate) delivery_ms: DeliveryMs,
+    pub(crate) recovery_ms: DelayMs,
+    pub(crate) delivery_ms: DelayMs,
     pub(crate) overhead: f64,
     pub(crate) xors_per_packet: f64,
     pub(crate) path: &'static str,
@@ -41,18 +41,13 @@ pub(crate) struct Recovered {
     pub(crate) overtaken: u64,
 }
 
+/// Distribution of an age at delivery, in milliseconds.
 #[derive(Debug, Serialize)]
-pub(crate) struct RecoveryMs {
+pub(crate) struct DelayMs {
     p50: f64,
     p99: f64,
-    max: f64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct DeliveryMs {
-    p50: f64,
-    p99: f64,
-    p999: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p999: Option<f64>,
     max: f64,
 }
 
@@ -87,20 +82,14 @@ impl Work {
     }
 }
 
-impl RecoveryMs {
+impl DelayMs {
     pub(crate) fn of(delays: &Delays) -> Self {
-        Self { p50: delays.quantile_ms(0.5), p99: delays.quantile_ms(0.99), max: delays.max_ms() }
+        let [p50, p99] = [0.5, 0.99].map(|quantile| delays.quantile_ms(quantile));
+        Self { p50, p99, p999: None, max: delays.max_ms() }
     }
-}
 
-impl DeliveryMs {
-    pub(crate) fn of(delays: &Delays) -> Self {
-        Self {
-            p50: delays.quantile_ms(0.5),
-            p99: delays.quantile_ms(0.99),
-            p999: delays.quantile_ms(0.999),
-            max: delays.max_ms(),
-        }
+    pub(crate) fn with_tail(delays: &Delays) -> Self {
+        Self { p999: Some(delays.quantile_ms(0.999)), ..Self::of(delays) }
     }
 }
 
@@ -133,10 +122,11 @@ impl Report {
         row("recovered by FEC", self.recovered.fec.to_string(), share_of(self.recovered.fec));
         row("recovered by NAK", self.recovered.nak.to_string(), share_of(self.recovered.nak));
         row("overtaken", self.recovered.overtaken.to_string(), "by a repair, not lost".to_owned());
-        let RecoveryMs { p50, p99, max } = self.recovery_ms;
+        let DelayMs { p50, p99, max, .. } = self.recovery_ms;
         row("recovery p50", ms(p50), format!("p99 {}, max {}", ms(p99), ms(max)));
-        let DeliveryMs { p50, p99, p999, max } = self.delivery_ms;
-        let tail = format!("p99 {}, p99.9 {}, max {}", ms(p99), ms(p999), ms(max));
+        let DelayMs { p50, p99, p999, max } = self.delivery_ms;
+        let p999 = ms(p999.unwrap_or(max));
+        let tail = format!("p99 {}, p99.9 {p999}, max {}", ms(p99), ms(max));
         row("delivery p50", ms(p50), tail);
         row("overhead", format!("{:.1} %", self.overhead * 100.0), "share of repairs".to_owned());
         row("XORs per packet", format!("{:.2}", self.xors_per_packet), String::new());
@@ -175,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_a_repair_overtook_is_not_recovered() {
-        let mut figures = Figures::new();
+        let mut figures = Figures::default();
         (figures.fec, figures.nak) = (10, 2);
         let recovered = |overtaken| {
             let Recovered { fec, nak, overtaken } =
@@ -189,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_not_here_is_lost_unless_the_user_ended_it() {
-        let mut figures = Figures::new();
+        let mut figures = Figures::default();
         (figures.expected, figures.delivered, figures.reported_lost) = (100, 90, 3);
         assert_eq!(lost_and_outstanding(&figures, false), (10, 0));
         assert_eq!(lost_and_outstanding(&figures, true), (3, 7));
@@ -197,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_json_has_the_fields_that_programs_rely_on() {
-        let figures = Figures::new();
+        let figures = Figures::default();
         let report = Report {
             nodes: 8,
             groups: 32,
@@ -210,8 +200,8 @@ mod tests {
             outstanding: 0,
             losses_injected: 2,
             recovered: Recovered { fec: 1, nak: 1, overtaken: 0 },
-            recovery_ms: RecoveryMs::of(&figures.recovery),
-            delivery_ms: DeliveryMs::of(&figures.delivery),
+            recovery_ms: DelayMs::of(&figures.recovery),
+            delivery_ms: DelayMs::with_tail(&figures.delivery),
             overhead: 0.38,
             xors_per_packet: 5.0,
             path: "multicast",

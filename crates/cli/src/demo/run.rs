@@ -10,7 +10,7 @@ use super::args::Args;
 use super::figures::{Delays, Figures};
 use super::ledger::{Label, Ledger};
 use super::plan::Plan;
-use super::report::{DeliveryMs, RecoveryMs, Report, lost_and_outstanding};
+use super::report::{DelayMs, Report, lost_and_outstanding};
 use super::table::{LiveTable, Totals};
 use super::world::World;
 
@@ -61,8 +61,8 @@ impl<'a> Run<'a> {
             senders: plan.groups_of.iter().map(sender).collect(),
             ledgers: plan.groups_of.iter().map(ledgers).collect(),
             sent: 0,
-            figures: Figures::new(),
-            recovery_of_second: Delays::new(),
+            figures: Figures::default(),
+            recovery_of_second: Delays::default(),
             table: (!args.json).then(|| LiveTable::begin(started)),
         }
     }
@@ -103,8 +103,8 @@ impl<'a> Run<'a> {
             outstanding,
             losses_injected: work.losses_injected,
             recovered: work.recovered(figures),
-            recovery_ms: RecoveryMs::of(&figures.recovery),
-            delivery_ms: DeliveryMs::of(&figures.delivery),
+            recovery_ms: DelayMs::of(&figures.recovery),
+            delivery_ms: DelayMs::with_tail(&figures.delivery),
             overhead: work.overhead(),
             xors_per_packet: work.xors_per_packet(),
             path: self.world.path(),

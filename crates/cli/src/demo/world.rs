@@ -27,7 +27,8 @@ impl World {
         let driver =
             Driver::new().map_err(|error| CliError::io("cannot start the driver", &error))?;
         let nodes = start_nodes(args, plan, &driver)?;
-        tell_notices_once(&nodes);
+        // The notices concern the machine, which all nodes share.
+        nodes.iter().take(1).for_each(|node| node_start::News::of_start().tell(node));
         for node in &nodes {
             node_start::settle(node, interrupt)?;
         }
@@ -180,13 +181,6 @@ fn pool(multicast_port: u16) -> MulticastPool {
         first: Ipv4Addr::new(239, 78 + (high >> 4), high << 4 | low >> 4, low << 4),
         count: POOL_ADDRESSES,
         hello: Ipv4Addr::new(239, 95, high, low),
-    }
-}
-
-/// Prints the notices of one node only, because they concern the machine that all nodes share.
-fn tell_notices_once(nodes: &[Node]) {
-    if let Some(node) = nodes.first() {
-        node_start::News::of_start().tell(node);
     }
 }
 

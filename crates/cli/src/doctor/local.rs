@@ -30,7 +30,7 @@ pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
     }
     findings.add(of_buffer(Buffer::Receive));
     findings.add(of_buffer(Buffer::Send));
-    findings.add(of_memberships(&read(MEMBERSHIPS)));
+    findings.add(of_memberships(&std::fs::read_to_string(MEMBERSHIPS).unwrap_or_default()));
     findings.add(of_timer());
     Ok(findings)
 }
@@ -197,10 +197,6 @@ fn of_timer() -> Finding {
     }
     let fix = "reduce the CPU load, or run it with a higher priority (nice, chrt)";
     Finding::warn(check, format!("{cause}: repairs and pacing will be late"), fix)
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
 }
 
 const MEMBERSHIPS: &str = "/proc/sys/net/ipv4/igmp_max_memberships";

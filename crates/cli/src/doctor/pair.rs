@@ -184,18 +184,19 @@ fn judge(listener: &SocketAddrV4, heard: &BTreeSet<Kind>, largest: usize) -> Fin
     if heard.is_empty() {
         return findings;
     }
-    findings.add(if heard.contains(&Kind::HeardMulticast) {
-        Finding::ok("multicast to", format!("multicast from this machine arrives at {host}"))
-    } else {
-        let cause = format!("multicast from this machine does not arrive at {host}");
-        Finding::bad("multicast to", cause, multicast_fix)
-    });
-    findings.add(if heard.contains(&Kind::AnswerByMulticast) {
-        Finding::ok("multicast from", format!("multicast from {host} arrives at this machine"))
-    } else {
-        let cause = format!("multicast from {host} does not arrive at this machine");
-        Finding::bad("multicast from", cause, multicast_fix)
-    });
+    let (host, here) = (host.to_string(), "this machine".to_owned());
+    for (check, proof, from, to) in [
+        ("multicast to", Kind::HeardMulticast, &here, &host),
+        ("multicast from", Kind::AnswerByMulticast, &host, &here),
+    ] {
+        findings.add(match heard.contains(&proof) {
+            true => Finding::ok(check, format!("multicast from {from} arrives at {to}")),
+            false => {
+                let cause = format!("multicast from {from} does not arrive at {to}");
+                Finding::bad(check, cause, multicast_fix)
+            }
+        });
+    }
     if largest > 0 {
         findings.add(judge_size(largest));
     }

@@ -9,6 +9,7 @@ use carom_terminal::{CliError, Outcome, output};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
+use crate::node;
 use crate::registry::address;
 
 pub(super) struct Question<'a> {
@@ -137,11 +138,9 @@ impl Question<'_> {
             ));
         }
         for change in changes {
-            let (sign, how) = match change.kind.view_change() {
-                ViewChangeKind::Joined => ("+", "joined"),
-                ViewChangeKind::Left => ("-", "left"),
-                ViewChangeKind::Failed => ("-", "failed"),
-            };
+            let kind = change.kind.view_change();
+            let sign = if kind == ViewChangeKind::Joined { "+" } else { "-" };
+            let how = node::change(kind);
             let group = self.name(change.group);
             let ObservedChange { node, endpoint, .. } = change;
             output::lines(&format!("{sign} {node} {endpoint} {how} {group}"))?;
@@ -162,11 +161,7 @@ impl Question<'_> {
             groups: node.groups.iter().map(|group| self.name(*group)).collect(),
         });
         let changes = changes.iter().map(|change| Change {
-            change: match change.kind.view_change() {
-                ViewChangeKind::Joined => "joined",
-                ViewChangeKind::Left => "left",
-                ViewChangeKind::Failed => "failed",
-            },
+            change: node::change(change.kind.view_change()),
             node: change.node.to_string(),
             endpoint: change.endpoint.to_string(),
             incarnation: change.incarnation,

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 enum What {
     /// Show a running service: partitions, nodes, failure detectors, counters
     #[command(after_help = STATUS_EXAMPLE)]
-    Status(show::Status),
+    Status(show::Service),
     /// Run the failure detector of a rack
     #[command(after_help = DETECTOR_EXAMPLE)]
     Detector(detector::Args),

@@ -13,10 +13,6 @@ use super::address::default_http;
 use super::limits::{check_detection, check_name};
 use crate::waiting;
 
-fn default_listen() -> SocketAddr {
-    Options::new("").listen
-}
-
 /// Flags of the membership service.
 #[derive(clap::Args)]
 pub(super) struct Serve {
@@ -29,7 +25,7 @@ pub(super) struct Serve {
     #[command(flatten)]
     etcd: Etcd,
     /// TCP address to which nodes connect
-    #[arg(long, value_name = "ADDR:PORT", default_value_t = default_listen())]
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = Options::new("").listen)]
     listen: SocketAddr,
     /// Address given to the nodes, if it differs from the listening address
     #[arg(long, value_name = "ADDR:PORT")]

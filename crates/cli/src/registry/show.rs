@@ -11,13 +11,6 @@ use serde::de::DeserializeOwned;
 
 use super::address::default_http;
 
-/// Flags of `carom registry status`.
-#[derive(clap::Args)]
-pub(super) struct Status {
-    #[command(flatten)]
-    service: Service,
-}
-
 /// Flags of `carom registry members`.
 #[derive(clap::Args)]
 pub(super) struct Members {
@@ -30,7 +23,7 @@ pub(super) struct Members {
 
 /// Service to query, and output format.
 #[derive(clap::Args)]
-struct Service {
+pub(super) struct Service {
     /// HTTP address of the service's status and metrics
     #[arg(long, value_name = "ADDR:PORT", default_value_t = default_http())]
     http: SocketAddr,
@@ -39,12 +32,12 @@ struct Service {
     json: bool,
 }
 
-impl Status {
+impl Service {
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
-        let Some(status) = self.service.get::<Report>("status", None)? else {
+        let Some(status) = self.get::<Report>("status", None)? else {
             return Err(CliError::new("the service has no status page", NOT_A_SERVICE));
         };
-        if self.service.json {
+        if self.json {
             return output::json(&status).map(|()| Outcome::Fine);
         }
         show(&status)?;

@@ -11,7 +11,6 @@ use serde_json::json;
 
 use super::news;
 use crate::node::NodeArgs;
-use crate::waiting;
 
 /// Let a ring continue after it has lost a majority of its voters permanently; without --yes, only
 /// show which are lost
@@ -99,10 +98,7 @@ impl Args {
     }
 
     fn look(&self, node: &Node, interrupt: &Interrupt) -> Result<Vec<RingStatus>, CliError> {
-        let look = node.look(&self.group, self.timeout);
-        let rings = waiting::until(Box::pin(look), || interrupt.is_asked());
-        let rings = rings.ok_or_else(CliError::interrupted)?;
-        let rings = rings.map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+        let rings = super::look(node, &self.group, self.timeout, interrupt)?;
         if rings.is_empty() {
             let cause = format!("group {} has no members", self.group);
             return Err(CliError::new(

@@ -7,11 +7,11 @@ pub(crate) mod verb;
 
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Node, Profile, Quorum};
+use carom::{Event, Group, Node, Profile, Quorum, RingStatus};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, counted, output};
 
-use crate::{node, quorum};
+use crate::{node, quorum, waiting};
 pub(crate) use limit::Limit;
 pub(crate) use news::RingWatch;
 
@@ -22,7 +22,7 @@ pub(crate) struct OrderedArgs {
     #[arg(long)]
     ordered: bool,
     #[command(flatten)]
-    ring: RingArgs,
+    pub(crate) ring: RingArgs,
     /// Exit after removal from the ring, instead of rejoining it as a new member; implies --ordered
     #[arg(long)]
     no_rejoin: bool,
@@ -70,11 +70,6 @@ impl OrderedArgs {
 
     pub(crate) fn has_majorities(&self) -> bool {
         !matches!(self.ring.quorum, Some(Quorum::AtLeast(_)))
-    }
-
-    /// Prints a warning, without an electorate, about the limits of a majority.
-    pub(crate) fn warn_of_majority(&self) {
-        self.ring.warn("a majority is counted among the members that this ring currently has");
     }
 }
 
@@ -167,6 +162,19 @@ fn waiting(group: &str, others: usize, quorum: Option<usize>) -> String {
             counted(others, "other member")
         ),
     }
+}
+
+/// Queries the rings of `group`.
+pub(crate) fn look(
+    node: &Node,
+    group: &str,
+    patience: Duration,
+    interrupt: &Interrupt,
+) -> Result<Vec<RingStatus>, CliError> {
+    let look = node.look(group, patience);
+    let rings = waiting::until(Box::pin(look), || interrupt.is_asked());
+    let rings = rings.ok_or_else(CliError::interrupted)?;
+    rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
 }
 
 /// Handles all pending events, for a subcommand that needs no messages: a member that does not take

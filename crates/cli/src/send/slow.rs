@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use carom::{Limiting, NodeId};
-use carom_terminal::output;
 use serde_json::json;
 
 use super::Sender;
 use super::summary::SlowReceiver;
+use crate::transfer;
 
 impl Sender<'_> {
     pub(super) fn on_limiting(&self, limiting: &Limiting) {
@@ -25,16 +25,14 @@ impl Sender<'_> {
             it.percent_of_others = it.percent_of_others.min(percent);
             it.is_left_behind |= limiting.is_left_behind;
         });
-        if self.args.json {
-            // A failed write is reported with the summary.
-            let _ = output::json(&json!({
-                "event": "slow",
-                "receiver": self.name_of(node),
-                "node": node.to_string(),
-                "percent_of_others": percent,
-                "left_behind": limiting.is_left_behind,
-            }));
-        }
+        let event = json!({
+            "event": "slow",
+            "receiver": self.name_of(node),
+            "node": node.to_string(),
+            "percent_of_others": percent,
+            "left_behind": limiting.is_left_behind,
+        });
+        transfer::emit(self.args.json, &event);
     }
 
     pub(super) fn note_slow(&self, node: NodeId, note: impl FnOnce(&mut SlowReceiver)) {

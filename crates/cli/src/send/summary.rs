@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use carom::{Node, NodeId};
 use carom_files::{ReceiverRow, State, Summary};
-use carom_terminal::{CliError, output};
+use carom_terminal::{CliError, counted, output};
 use comfy_table::Table;
 use serde_json::json;
 
-use crate::transfer::{self, counted, human_bytes, human_rate};
+use crate::transfer::{self, human_bytes, human_rate};
 
 #[derive(Debug)]
 pub(super) struct SlowReceiver {
@@ -88,7 +88,7 @@ pub(super) fn tell(
     output::say(&table);
     output::say(outcome(summary, seconds));
     if summary.connections_refused > 0 {
-        let refused = counted(summary.connections_refused, "connection", "connections");
+        let refused = counted(summary.connections_refused, "connection");
         output::say(format_args!("{refused} refused: above the limit, or without a valid request"));
     }
     for it in slow.values() {
@@ -106,7 +106,7 @@ fn outcome(summary: &Summary, seconds: f64) -> String {
     let is_finished = |row: &&ReceiverRow| row.state == State::Finished;
     let finished = summary.receivers.iter().filter(is_finished).count();
     let most = summary.receivers.iter().filter(is_finished).map(got).max();
-    let of = counted(summary.receivers.len() as u64, "receiver", "receivers");
+    let of = counted(summary.receivers.len(), "receiver");
     let total = human_bytes(summary.total_bytes);
     match most {
         None => format!("{total} to none of {of} in {seconds:.1} s"),
@@ -126,7 +126,7 @@ fn outcome(summary: &Summary, seconds: f64) -> String {
 }
 
 pub(super) fn how_far(name: &str, pieces: u32, of: u32) -> String {
-    format!("{name} ({pieces} of {})", counted(of.into(), "piece", "pieces"))
+    format!("{name} ({pieces} of {})", counted(of, "piece"))
 }
 
 pub(super) fn ended_early(has_begun: bool, unfinished: &[String]) -> String {

@@ -4,8 +4,6 @@ pub(crate) mod bars;
 pub(crate) mod stream;
 pub(crate) mod topology;
 
-use std::net::{IpAddr, SocketAddr};
-
 use carom::{Group, Node, Profile};
 use carom_terminal::{CliError, Outcome, output};
 
@@ -13,12 +11,6 @@ use crate::node;
 
 pub(crate) fn join(node: &Node, group: &str) -> Result<Group, CliError> {
     node.join(group, Profile::bulk()).map_err(|error| node::refused(group, &error))
-}
-
-/// Returns the TCP address at which this node listens: its own address, any port.
-pub(crate) fn tcp_address(node: &Node) -> SocketAddr {
-    let ip: IpAddr = node.endpoint().ip();
-    SocketAddr::new(ip, 0)
 }
 
 /// Returns the counters of the network and the bulk engine, for the summary.
@@ -51,6 +43,13 @@ pub(crate) fn counters(node: &Node, path_mtu: Option<u16>) -> serde_json::Value 
         .into()
 }
 
+/// Prints an event if `is_json`. A failed write is reported with the summary.
+pub(crate) fn emit(is_json: bool, event: &serde_json::Value) {
+    if is_json {
+        let _ = output::json(event);
+    }
+}
+
 pub(crate) fn told_in_json(
     is_json: bool,
     ended: Result<Outcome, CliError>,
@@ -60,11 +59,6 @@ pub(crate) fn told_in_json(
         let _ = output::json(&error.object());
     }
     ended
-}
-
-/// Formats a count with its noun: `one` if the count is 1, otherwise `several`.
-pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 pub(crate) fn human_bytes(bytes: u64) -> String {
