@@ -96,31 +96,20 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let is_asked = |name: &str| args.only.iter().any(|it| it == name);
-    let mut rows: Vec<(&str, Outcome)> = Vec::new();
-    if is_asked("clean") {
-        rows.push(("carom", clean.run()));
-    }
-    if is_asked("lossy") {
-        rows.push(("carom, 1 % lost at every receiver", Transfer { loss: 0.01, ..clean }.run()));
-    }
-    if is_asked("relayed") {
-        let outcome = Transfer { copies: Some("2"), ..clean }.run();
-        rows.push(("carom without multicast, two copies", outcome));
-    }
-    if is_asked("chain") {
-        let outcome = Transfer { copies: Some("1"), ..clean }.run();
-        rows.push(("carom without multicast, a chain", outcome));
-    }
-    if is_asked("disturbed") {
-        let disturbance = Some(Disturbance::Several { after_mib: args.mib / 3 });
-        let outcome = Transfer { disturbance, ..clean }.run();
-        rows.push(("carom, one killed, one paused, one late", outcome));
-    }
-    if is_asked("slow") {
-        let disturbance = Some(Disturbance::Slow);
-        let outcome = Transfer { disturbance, ..clean }.run();
-        rows.push(("carom, one runs a quarter of the time", outcome));
-    }
+    let several = Disturbance::Several { after_mib: args.mib / 3 };
+    let with_copies = |copies| Transfer { copies: Some(copies), ..clean };
+    let disturbed = |disturbance| Transfer { disturbance: Some(disturbance), ..clean };
+    let transfers = [
+        ("clean", "carom", clean),
+        ("lossy", "carom, 1 % lost at every receiver", Transfer { loss: 0.01, ..clean }),
+        ("relayed", "carom without multicast, two copies", with_copies("2")),
+        ("chain", "carom without multicast, a chain", with_copies("1")),
+        ("disturbed", "carom, one killed, one paused, one late", disturbed(several)),
+        ("slow", "carom, one runs a quarter of the time", disturbed(Disturbance::Slow)),
+    ];
+    let asked = transfers.into_iter().filter(|(name, ..)| is_asked(name));
+    let mut rows: Vec<(&str, Outcome)> =
+        asked.map(|(_, title, transfer)| (title, transfer.run())).collect();
     if is_asked("tcp") {
         let bytes = args.tcp_mib.unwrap_or(args.mib).min(args.mib) << 20;
         rows.push(("TCP, a stream to each", tcp::run(&lab, bytes)));

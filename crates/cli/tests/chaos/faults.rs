@@ -36,40 +36,27 @@ pub(crate) struct Ongoing {
 }
 
 impl Fault {
-    const ALL: [Self; 9] = [
-        Self::Leave,
-        Self::Kill,
-        Self::Stop,
-        Self::Partition,
-        Self::OneWay,
-        Self::Unplugged,
-        Self::InterfaceDown,
-        Self::Loss,
-        Self::Bursts,
+    const ALL: [(Self, &str); 9] = [
+        (Self::Leave, "leave"),
+        (Self::Kill, "kill"),
+        (Self::Stop, "stop"),
+        (Self::Partition, "partition"),
+        (Self::OneWay, "one-way"),
+        (Self::Unplugged, "unplug"),
+        (Self::InterfaceDown, "if-down"),
+        (Self::Loss, "loss"),
+        (Self::Bursts, "bursts"),
     ];
 
     /// Returns the default faults for groups of this kind. Members leave only in a group with a
     /// single sender; another member then takes over.
     pub(crate) fn of(kind: Kind) -> Vec<Self> {
-        Self::ALL.into_iter().filter(|it| *it != Self::Leave || kind.has_one_sender()).collect()
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Leave => "leave",
-            Self::Stop => "stop",
-            Self::Partition => "partition",
-            Self::OneWay => "one-way",
-            Self::Unplugged => "unplug",
-            Self::InterfaceDown => "if-down",
-            Self::Loss => "loss",
-            Self::Bursts => "bursts",
-        }
+        let all = Self::ALL.into_iter().map(|(fault, _)| fault);
+        all.filter(|it| *it != Self::Leave || kind.has_one_sender()).collect()
     }
 
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|fault| fault.name() == name)
+        Self::ALL.into_iter().find(|(_, own)| *own == name).map(|(fault, _)| fault)
     }
 
     /// Begins the fault at sites without a fault, if there are enough of them.

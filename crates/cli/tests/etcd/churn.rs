@@ -1,7 +1,6 @@
 //! Nodes that start, stop, join, and leave while a member of etcd and a registry process are
 //! killed.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -9,7 +8,7 @@ use carom_proto::Rng;
 
 use super::cluster::Etcd;
 use super::nodes::{Host, await_service, await_views};
-use super::process::Running;
+use super::process::{Running, start};
 use super::service::Registry;
 use super::wait_until;
 
@@ -43,18 +42,17 @@ fn group(number: usize) -> String {
 }
 
 fn mortal(registries: [&str; 2], number: usize) -> Running {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
-    command.args(["sub", &group(number), "--interface", "127.0.0.1", "--port", "0"]);
-    command.args(["--registry", registries[0], "--registry", registries[1]]);
-    let mut running = Running::start(command);
+    let group = group(number);
+    let sub = ["sub", &group, "--interface", "127.0.0.1", "--port", "0"];
+    let [one, other] = registries;
+    let mut running = start(&[&sub[..], &["--registry", one, "--registry", other]].concat());
     running.said.wait_for("joined");
     running
 }
 
 #[test]
 fn views_match_acknowledged_changes_after_etcd_and_registry_die() {
-    let test = "views_match_acknowledged_changes_after_etcd_and_registry_die";
-    let Some(mut etcd) = Etcd::start(test, 3) else { return };
+    let Some(mut etcd) = Etcd::start(3) else { return };
     let (mut first, second) = (Registry::start(&etcd.urls()), Registry::start(&etcd.urls()));
     super::await_shares(&first, &second);
     let addresses = [first.address.clone(), second.address.clone()];

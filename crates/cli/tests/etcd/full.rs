@@ -8,7 +8,7 @@ use carom_proto::membership::service::frame::{Frame, JoinRefusal};
 
 use super::PARTITIONS;
 use super::cluster::Etcd;
-use super::process::Running;
+use super::process::start;
 use super::raw::{RawNode, group_name};
 use super::service::Registry;
 
@@ -54,8 +54,7 @@ fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
 
 #[test]
 fn full_etcd_refuses_joins_and_keeps_stored_members() {
-    let test = "full_etcd_refuses_joins_and_keeps_stored_members";
-    let Some(etcd) = Etcd::start_small(test, QUOTA) else { return };
+    let Some(etcd) = Etcd::start_small(QUOTA) else { return };
     let mut registry = Registry::start_more_patient(&etcd.urls());
     registry.await_owned(PARTITIONS);
     let mut node = RawNode::open(&registry.address, NodeId(0xA11));
@@ -69,12 +68,8 @@ fn full_etcd_refuses_joins_and_keeps_stored_members() {
     etcd.fill();
     let full = Err(JoinRefusal::Unserved(Unserved::StoreFull));
     assert_eq!(join(&mut node, GROUPS), full);
-    let mut sub = std::process::Command::new(env!("CARGO_BIN_EXE_carom"));
-    sub.args(["sub", "new", "--interface", "127.0.0.1", "--registry", &registry.address]);
-    let mut sub = Running::start(sub);
-    sub.end_with(2);
-    let said = sub.said.seen.join("\n");
-    assert!(said.contains("its store is full") && said.contains("\nfix: "), "{said}");
+    let sub = ["sub", "new", "--interface", "127.0.0.1", "--registry", &registry.address];
+    start(&sub).assert_refused("its store is full", "");
     assert_stored(&registry);
     assert!(registry.members(&group_name(GROUPS)).is_empty());
 

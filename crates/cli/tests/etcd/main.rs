@@ -10,7 +10,6 @@ mod nodes;
 #[path = "../lab/ports.rs"]
 mod ports;
 #[path = "../lab/process.rs"]
-#[allow(dead_code, reason = "the namespace tests share it, and each uses a part")]
 mod process;
 #[path = "../lab/raw.rs"]
 mod raw;
@@ -26,11 +25,10 @@ use serde_json::json;
 
 use crate::cluster::{Certificates, Etcd};
 use crate::nodes::{Host, await_views};
-use crate::process::Running;
+use crate::process::{PATIENCE, Running};
 use crate::relay::Relay;
 use crate::service::{Registry, command};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const PARTITIONS: usize = 16;
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -64,8 +62,7 @@ fn silent_etcd_is_an_error_with_its_addresses_and_code_2() {
 
 #[test]
 fn other_partition_count_is_refused_and_other_name_is_separate() {
-    let test = "other_partition_count_is_refused_and_other_name_is_separate";
-    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let Some(etcd) = Etcd::start(1) else { return };
     let first = Registry::start(&etcd.urls());
     first.await_owned(PARTITIONS);
     let mut contradicting = Running::start(command(&etcd.urls(), &["--partitions", "8"]));
@@ -75,15 +72,13 @@ fn other_partition_count_is_refused_and_other_name_is_separate() {
     let mut other =
         Running::start(command(&etcd.urls(), &["--cluster", "a/b", "--partitions", "8"]));
     other.wrote.wait_for("address");
-    other.interrupt();
-    other.end_with(0);
+    other.stop();
     assert_eq!(first.owned(), PARTITIONS);
 }
 
 #[test]
 fn partitions_move_to_new_and_from_stopped_processes() {
-    let test = "partitions_move_to_new_and_from_stopped_processes";
-    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let Some(etcd) = Etcd::start(1) else { return };
     let first = Registry::start(&etcd.urls());
     first.await_owned(PARTITIONS);
     let mut hosts = [(); 2].map(|()| Host::start(&[&first.address]));
@@ -100,8 +95,7 @@ fn partitions_move_to_new_and_from_stopped_processes() {
     }
     await_views(&hosts);
 
-    second.running.interrupt();
-    second.running.end_with(0);
+    second.running.stop();
     first.await_owned(PARTITIONS);
 
     let mut third = Registry::start(&etcd.urls());
@@ -116,8 +110,7 @@ fn partitions_move_to_new_and_from_stopped_processes() {
 
 #[test]
 fn process_paused_beyond_its_lease_is_deposed_and_returns() {
-    let test = "process_paused_beyond_its_lease_is_deposed_and_returns";
-    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let Some(etcd) = Etcd::start(1) else { return };
     let (first, second) = (Registry::start(&etcd.urls()), Registry::start(&etcd.urls()));
     await_shares(&first, &second);
     let mut hosts = [(); 2].map(|()| Host::start(&[&first.address, &second.address]));
@@ -143,8 +136,7 @@ fn process_paused_beyond_its_lease_is_deposed_and_returns() {
 
 #[test]
 fn views_stay_while_etcd_is_away_and_change_when_it_is_back() {
-    let test = "views_stay_while_etcd_is_away_and_change_when_it_is_back";
-    let Some(mut etcd) = Etcd::start(test, 1) else { return };
+    let Some(mut etcd) = Etcd::start(1) else { return };
     let mut registry = Registry::start(&etcd.urls());
     registry.await_owned(PARTITIONS);
     let mut hosts = [(); 2].map(|()| Host::start(&[&registry.address]));
@@ -163,14 +155,12 @@ fn views_stay_while_etcd_is_away_and_change_when_it_is_back() {
     hosts.iter_mut().for_each(|host| host.join("again"));
     await_views(&hosts);
     nodes::await_service(&registry, &hosts, std::iter::empty());
-    registry.running.interrupt();
-    registry.running.end_with(0);
+    registry.running.stop();
 }
 
 #[test]
 fn damaged_etcd_store_is_reported_and_served_once_repaired() {
-    let test = "damaged_etcd_store_is_reported_and_served_once_repaired";
-    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let Some(etcd) = Etcd::start(1) else { return };
     // Base64 of "/carom/x/commit/0003" and "no record".
     let key = "L2Nhcm9tL3gvY29tbWl0LzAwMDM=";
     etcd.ask("kv/put", &json!({ "key": key, "value": "bm8gcmVjb3Jk" }));
@@ -186,22 +176,19 @@ fn damaged_etcd_store_is_reported_and_served_once_repaired() {
 
 #[test]
 fn process_stopped_at_a_hung_etcd_releases_its_partitions() {
-    let test = "process_stopped_at_a_hung_etcd_releases_its_partitions";
-    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let Some(etcd) = Etcd::start(1) else { return };
     let relay = Relay::start(&etcd.urls());
     let mut first = Registry::start_leased_for_long(&format!("{},{}", relay.url(), etcd.urls()));
     first.await_owned(PARTITIONS);
     relay.hang();
-    first.running.interrupt();
-    first.running.end_with(0);
+    first.running.stop();
     let second = Registry::start(&etcd.urls());
     second.await_owned(PARTITIONS);
 }
 
 #[test]
 fn etcd_password_is_used_and_anonymous_access_is_refused() {
-    let test = "etcd_password_is_used_and_anonymous_access_is_refused";
-    let Some(mut etcd) = Etcd::start(test, 1) else { return };
+    let Some(mut etcd) = Etcd::start(1) else { return };
     let root = json!({ "name": "root", "password": "secret", "user": "root", "role": "root" });
     for what in ["auth/user/add", "auth/role/add", "auth/user/grant", "auth/enable"] {
         let fields: &[&str] = match what {
@@ -229,17 +216,15 @@ fn etcd_password_is_used_and_anonymous_access_is_refused() {
     etcd.await_health(0);
     let other = Registry::start_with(&etcd.urls(), &flags);
     await_shares(&named, &other);
-    named.running.interrupt();
-    named.running.end_with(0);
+    named.running.stop();
 }
 
 #[test]
 fn etcd_over_tls_requires_the_ca_and_client_certificates() {
-    let test = "etcd_over_tls_requires_the_ca_and_client_certificates";
-    let Some(certificates) = Certificates::make(test) else { return };
+    let Some(certificates) = Certificates::make() else { return };
     let Certificates { ca, certificate, key, .. } = &certificates;
     let (ca, certificate, key) = (ca.clone(), certificate.clone(), key.clone());
-    let Some(etcd) = Etcd::start_secure(test, certificates) else { return };
+    let Some(etcd) = Etcd::start_secure(certificates) else { return };
     let mut trusting = Running::start(command(&etcd.urls(), &[]));
     trusting.end_with(2);
     assert!(trusting.said.seen[0].contains("--etcd-ca"), "{:#?}", trusting.said.seen);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::process::Running;
+use super::process::{Running, carom};
 use super::wait_until;
 
 pub(crate) struct Registry {
@@ -21,7 +21,7 @@ pub(crate) fn command(urls: &str, more: &[&str]) -> Command {
 }
 
 fn command_with(urls: &str, [lease, detection]: [&str; 2], more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+    let mut command = carom(&[]);
     command.args(["registry", "--etcd", urls, "--etcd-lease", lease, "--detection", detection]);
     command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]).args(more);
     command

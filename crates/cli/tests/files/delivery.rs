@@ -1,8 +1,7 @@
 //! Transfers that reach all receivers, exactly once.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::Stdio;
+use std::io::Write as _;
 
 use crate::{Net, Running, assert_says, code, noise, summary};
 
@@ -15,10 +14,10 @@ fn file_and_directory_reach_all_receivers_despite_losses() {
     net.write("tree/one", b"1");
     std::os::unix::fs::symlink("one", net.path("tree/link")).expect("a link");
     let receivers = ["a", "b", "c"].map(|name| net.recv(name, &["--loss", "2%"]));
-    let sent = net.start(&["send", "big.bin", "tree", "--to", "g", "--receivers", "3"]).end();
+    let sent = net.start(&["send", "big.bin", "tree", "--to", "g", "--receivers", "3"]).ended();
     assert_eq!(code(&sent), 0, "{sent:?}");
     for (name, receiver) in ["a", "b", "c"].iter().zip(receivers) {
-        let received = receiver.end();
+        let received = receiver.ended();
         assert_eq!(code(&received), 0, "{received:?}");
         assert_eq!(summary(&received)["wrong_pieces"], 0);
         assert!(net.read(&format!("{name}/big.bin")) == big, "{name} has other bytes");
@@ -34,14 +33,11 @@ fn file_and_directory_reach_all_receivers_despite_losses() {
 fn standard_input_is_sent_as_a_file() {
     let net = Net::new(23_102);
     let receiver = net.recv("a", &[]);
-    let mut sender =
-        net.command(&["send", "-", "--name", "words", "--to", "g", "--receivers", "1"]);
-    let mut sender = sender.stdin(Stdio::piped()).spawn().expect("it starts");
-    let mut input = sender.stdin.take().expect("it is piped");
-    input.write_all(b"some words").expect("it reads");
-    drop(input);
-    assert_eq!(code(&Running(Some(sender)).end()), 0);
-    assert_eq!(code(&receiver.end()), 0);
+    let send = ["send", "-", "--name", "words", "--to", "g", "--receivers", "1"];
+    let mut sender = Running::start_piped(net.command(&send));
+    sender.stdin().write_all(b"some words").expect("it reads");
+    sender.end_with(0);
+    assert_eq!(code(&receiver.ended()), 0);
     assert_eq!(net.read("a/words"), b"some words");
 }
 
@@ -53,13 +49,13 @@ fn repeated_transfer_costs_its_holders_nothing() {
     net.write("d/data", &data);
     let first = net.recv("a", &[]);
     let args = ["send", "d", "--to", "g", "--receivers"];
-    assert_eq!(code(&net.start(&[&args[..], &["1"]].concat()).end()), 0);
-    assert_eq!(code(&first.end()), 0);
+    assert_eq!(code(&net.start(&[&args[..], &["1"]].concat()).ended()), 0);
+    assert_eq!(code(&first.ended()), 0);
     let receivers = ["a", "b"].map(|name| net.recv(name, &[]));
-    let sent = net.start(&[&args[..], &["2"]].concat()).end();
+    let sent = net.start(&[&args[..], &["2"]].concat()).ended();
     assert_eq!(code(&sent), 0, "{sent:?}");
     for (name, receiver) in ["a", "b"].iter().zip(receivers) {
-        let received = receiver.end();
+        let received = receiver.ended();
         assert_eq!(code(&received), 0, "{received:?}");
         assert!(net.read(&format!("{name}/d/data")) == data, "{name} has other bytes");
         assert_eq!(fs::read_dir(net.path(name)).expect("it is there").count(), 1, "no leftovers");
@@ -79,13 +75,13 @@ fn transfer_uses_the_topology_file_and_names_unlisted_hosts() {
         named.map(|(name, port)| net.recv(name, &["--port", port, "--loss", "1%"])).collect();
     receivers.push(net.recv("c", &["--port", "23134"]));
     let args = ["send", "data", "--to", "g", "--receivers", "3", "--port", "23131"];
-    let sent = net.start(&[&args[..], &["--topology", "net.toml"]].concat()).end();
+    let sent = net.start(&[&args[..], &["--topology", "net.toml"]].concat()).ended();
     assert_eq!(code(&sent), 0, "{sent:?}");
     for (name, receiver) in ["a", "b", "c"].iter().zip(receivers) {
-        assert_eq!(code(&receiver.end()), 0);
+        assert_eq!(code(&receiver.ended()), 0);
         assert!(net.read(&format!("{name}/data")) == data, "{name} has other bytes");
     }
-    let told = String::from_utf8_lossy(&sent.stderr);
+    let told = sent.said.seen.join("\n");
     assert!(told.contains("a receiver at 127.0.0.1:23134 is not in net.toml"), "{told}");
     assert_eq!(told.matches("is not in net.toml").count(), 1, "{told}");
 }
@@ -95,24 +91,21 @@ fn only_the_expected_id_is_received() {
     let net = Net::new(23_155);
     net.write("data", b"some");
     let mut sender = net.start(&["send", "data", "--to", "g", "--receivers", "1"]);
-    let child = sender.0.as_mut().expect("it runs");
-    let mut told = BufReader::new(child.stderr.take().expect("it is piped")).lines();
-    let offering = told.by_ref().map_while(Result::ok).find(|line| line.starts_with("offering "));
-    let offering = offering.expect("it says what it offers");
+    let offering = sender.said.wait_for("offering ");
     let id = offering.rsplit(' ').next().expect("the id is the last word");
     let wrong: String = id.chars().map(|digit| if digit == '0' { '1' } else { '0' }).collect();
     // On a busy machine, the offer may arrive late.
-    let refused = ["3s", "20s", "60s"].iter().map(|timeout| {
+    let refused = ["3s", "20s", "50s"].iter().map(|timeout| {
         let args = ["recv", "--from", "g", "a", "--expect", &wrong, "--timeout", timeout];
-        let refused = net.start(&args).end();
+        let refused = net.start(&args).ended();
         assert_eq!(code(&refused), 2, "{refused:?}");
         assert_says(&refused, &format!("{wrong} was not sent to group g"));
         assert!(!net.path("a").exists(), "something was written");
-        String::from_utf8_lossy(&refused.stderr).into_owned()
+        refused.said.seen.join("\n")
     });
     let passed_over = format!("skipped: data ({id}) is not {wrong}");
     assert!(refused.into_iter().any(|told| told.contains(&passed_over)), "it was not offered");
-    assert_eq!(code(&net.recv("b", &["--expect", id]).end()), 0);
+    assert_eq!(code(&net.recv("b", &["--expect", id]).ended()), 0);
     assert_eq!(net.read("b/data"), b"some");
-    assert_eq!(code(&sender.end()), 0);
+    assert_eq!(code(&sender.ended()), 0);
 }

@@ -1,6 +1,5 @@
 //! Senders and receivers that are killed or interrupted during a transfer.
 
-use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -13,17 +12,17 @@ fn killed_sender_and_receiver_resume_where_they_stopped() {
     net.write("big.bin", &big);
     let receivers = ["a", "b"].map(|name| net.recv(name, &[]));
     let args = ["send", "big.bin", "--to", "g", "--receivers", "2", "--rate", "60Mbit"];
-    let sender = net.start(&args);
+    let mut sender = net.start(&args);
     net.await_pieces("a");
     net.await_pieces("b");
     sender.kill();
-    let [first, second] = receivers;
+    let [mut first, second] = receivers;
     first.kill();
     let first = net.recv("a", &[]);
-    let sent = net.start(&["send", "big.bin", "--to", "g", "--receivers", "2"]).end();
+    let sent = net.start(&["send", "big.bin", "--to", "g", "--receivers", "2"]).ended();
     assert_eq!(code(&sent), 0, "{sent:?}");
     for (name, receiver) in [("a", first), ("b", second)] {
-        let received = receiver.end();
+        let received = receiver.ended();
         assert_eq!(code(&received), 0, "{received:?}");
         assert!(net.read(&format!("{name}/big.bin")) == big, "{name} has other bytes");
     }
@@ -43,7 +42,7 @@ fn ctrl_c_ends_a_waiting_receiver_and_an_unheard_sender() {
         let running = net.start(args);
         thread::sleep(Duration::from_secs(1));
         running.interrupt();
-        let ended = running.end();
+        let ended = running.ended();
         assert_eq!(code(&ended), 130, "{ended:?}");
     }
 }
@@ -51,14 +50,12 @@ fn ctrl_c_ends_a_waiting_receiver_and_an_unheard_sender() {
 #[test]
 fn ctrl_c_ends_a_sender_that_reads_its_sources() {
     let net = Net::new(23_158);
-    let mut command = net.command(&["send", "-", "--to", "g"]);
-    let mut child = command.stdin(Stdio::piped()).spawn().expect("the binary was built for this");
+    let mut running = Running::start_piped(net.command(&["send", "-", "--to", "g"]));
     // The input stays open.
-    let _stdin = child.stdin.take();
-    let running = Running(Some(child));
+    let _stdin = running.stdin();
     thread::sleep(Duration::from_secs(1));
     running.interrupt();
-    let ended = running.end();
+    let ended = running.ended();
     assert_eq!(code(&ended), 130, "{ended:?}");
     assert_says(&ended, "interrupted before anything was sent");
     assert_eq!(objects(&ended, "interrupted").len(), 1);
@@ -73,7 +70,7 @@ fn interrupted_receiver_reports_kept_data_and_how_to_resume() {
     let _sender = net.start(&[&args[..], &["--patience", "1s"]].concat());
     net.await_pieces("a");
     receiver.interrupt();
-    let ended = receiver.end();
+    let ended = receiver.ended();
     assert_eq!(code(&ended), 130, "{ended:?}");
     assert_says(&ended, "verified data is kept in a, and the same command resumes the transfer");
     assert_eq!(objects(&ended, "interrupted").len(), 1);

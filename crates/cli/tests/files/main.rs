@@ -4,25 +4,25 @@
 mod delivery;
 mod failures;
 mod interrupted;
+#[path = "../lab/process.rs"]
+mod process;
 mod telling;
 mod usage;
 
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::process::{PATIENCE, Running, carom};
 
 struct Net {
     port: u16,
     dir: TempDir,
 }
-
-struct Running(Option<Child>);
 
 impl Net {
     fn new(port: u16) -> Self {
@@ -30,16 +30,15 @@ impl Net {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+        let mut command = carom(args);
         let port = self.port.to_string();
-        command.args(args).args(["--interface", "127.0.0.1", "--multicast-port", &port, "--json"]);
-        command.current_dir(self.dir.path()).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(["--interface", "127.0.0.1", "--multicast-port", &port, "--json"]);
+        command.current_dir(self.dir.path());
         command
     }
 
     fn start(&self, args: &[&str]) -> Running {
-        Running(Some(self.command(args).spawn().expect("the binary was built for this test")))
+        Running::start(self.command(args))
     }
 
     fn recv(&self, name: &str, more: &[&str]) -> Running {
@@ -59,21 +58,17 @@ impl Net {
         self.dir.path().join(name)
     }
 
-    /// Waits until a receiver has begun to write into `name`.
-    fn await_file(&self, name: &str) {
+    /// Waits until a directory is as `is_so` tells.
+    fn await_folder(&self, name: &str, is_so: impl Fn(&Path) -> bool) {
         let began = Instant::now();
-        while fs::read_dir(self.path(name)).map_or(0, Iterator::count) == 0 {
-            assert!(began.elapsed() < PATIENCE, "{name} stays empty");
+        while !is_so(&self.path(name)) {
+            assert!(began.elapsed() < PATIENCE, "{name} gets nothing");
             thread::sleep(Duration::from_millis(5));
         }
     }
 
     fn await_pieces(&self, name: &str) {
-        let began = Instant::now();
-        while !has_journal(&self.path(name)) {
-            assert!(began.elapsed() < PATIENCE, "{name} gets nothing");
-            thread::sleep(Duration::from_millis(5));
-        }
+        self.await_folder(name, has_journal);
     }
 }
 
@@ -87,51 +82,27 @@ fn has_journal(dir: &Path) -> bool {
     })
 }
 
-impl Running {
-    fn end(mut self) -> Output {
-        let child = self.0.take().expect("it runs");
-        child.wait_with_output().expect("it ends")
-    }
-
-    fn interrupt(&self) {
-        let child = self.0.as_ref().expect("it runs");
-        let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
-        kill(pid, Signal::SIGINT).expect("it can be signalled");
-    }
-
-    fn kill(mut self) {
-        let mut child = self.0.take().expect("it runs");
-        child.kill().expect("it can be killed");
-        child.wait().expect("it ends");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn summary(output: &Output) -> Value {
-    let [summary] = &objects(output, "summary")[..] else { panic!("{output:?}") };
+/// Returns the summary on standard output, of which there must be one.
+fn summary(ended: &Running) -> Value {
+    let [summary] = &objects(ended, "summary")[..] else { panic!("{ended:?}") };
     summary.clone()
 }
 
-fn objects(output: &Output, event: &str) -> Vec<Value> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let objects = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    objects.filter(|it| it["event"] == event).collect()
+/// Returns the objects with this event on standard output.
+fn objects(ended: &Running, event: &str) -> Vec<Value> {
+    ended.wrote.seen.iter().map(|line| parsed(line)).filter(|it| it["event"] == event).collect()
 }
 
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap_or_else(|| panic!("{output:?}"))
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-fn assert_says(output: &Output, what: &str) {
-    let text = String::from_utf8_lossy(&output.stderr);
+fn code(ended: &Running) -> i32 {
+    ended.code.unwrap_or_else(|| panic!("{ended:?}"))
+}
+
+fn assert_says(ended: &Running, what: &str) {
+    let text = ended.said.seen.join("\n");
     assert!(text.contains(what), "{what:?} is not in {text}");
 }
 
@@ -140,5 +111,4 @@ fn noise(count: usize, seed: u64) -> Vec<u8> {
     (0..count.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(count).collect()
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const JOURNAL_HEADER: u64 = 56;

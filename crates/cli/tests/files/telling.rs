@@ -1,13 +1,12 @@
 //! Output of a transfer while it waits or runs.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::{Net, Running, assert_says, code, noise};
+use crate::{Net, Running, assert_says, code, noise, parsed};
 
 #[test]
 fn waiting_sender_reports_how_many_receivers_are_ready() {
@@ -15,24 +14,22 @@ fn waiting_sender_reports_how_many_receivers_are_ready() {
     net.write("data", &noise(300_000, 11));
     let first = net.recv("a", &[]);
     let mut sender = net.start(&["send", "data", "--to", "g", "--receivers", "2"]);
-    let child = sender.0.as_mut().expect("it runs");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let waiting = lines
-        .by_ref()
-        .map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"))
-        .find(|it| it["event"] == "waiting" && it["ready"] == 1);
-    let waiting = waiting.expect("it says so");
+    let waiting = sender.wrote.wait_until("that one is ready", |line| {
+        let it = parsed(line);
+        it["event"] == "waiting" && it["ready"] == 1
+    });
+    let waiting = parsed(&waiting);
+    let before = sender.wrote.seen.len();
     assert_eq!((&waiting["of"], &waiting["failed"]), (&2.into(), &0.into()));
     let second = net.recv("b", &[]);
-    let rest: Vec<Value> =
-        lines.map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).collect();
+    let sent = sender.ended();
+    let rest: Vec<Value> = sent.wrote.seen[before..].iter().map(|line| parsed(line)).collect();
     let began = rest.iter().find(|it| it["event"] == "began").expect("it began");
     assert_eq!(began["receivers"], 2, "{began}");
     assert_eq!(rest.last().expect("a line")["event"], "summary");
-    let sent = sender.end();
     assert_eq!(code(&sent), 0, "{sent:?}");
     assert_says(&sent, "waiting: 1 of 2 ready, 0 failed");
-    assert_eq!((code(&first.end()), code(&second.end())), (0, 0));
+    assert_eq!((code(&first.ended()), code(&second.ended())), (0, 0));
 }
 
 #[test]
@@ -43,23 +40,21 @@ fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
     let began = Instant::now();
     let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
     let mut sender = net.start(&args);
-    let child = sender.0.as_mut().expect("it runs");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let progress = lines
-        .by_ref()
-        .map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"))
-        .find(|it| it["event"] == "progress" && it["bytes"].as_u64() > Some(0));
-    let bytes = progress.expect("it goes on")["bytes"].as_u64().expect("a number");
+    let progress = sender.wrote.wait_until("progress", |line| {
+        let it = parsed(line);
+        it["event"] == "progress" && it["bytes"].as_u64() > Some(0)
+    });
+    let bytes = parsed(&progress)["bytes"].as_u64().expect("a number");
     // One megabyte per second, plus the initial burst. A slow machine needs longer.
     let most = began.elapsed().as_secs() * 1_000_000 + 2_000_000;
     assert!(bytes <= most, "{bytes} bytes cannot have left, but {most}");
     sender.interrupt();
-    let ended = lines.map_while(Result::ok).last().expect("a line");
+    let sent = sender.ended();
+    let ended = sent.wrote.seen.last().expect("a line");
     assert!(ended.contains("interrupted"), "{ended}");
-    let sent = sender.end();
     assert_eq!(code(&sent), 130, "{sent:?}");
     assert_says(&sent, "they keep verified data");
-    let received = receiver.end();
+    let received = receiver.ended();
     assert_eq!(code(&received), 2);
     assert_says(&received, "the sender ended the transfer: canceled");
     assert_says(&received, "it resumes from the kept data");
@@ -69,15 +64,11 @@ fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
 fn transfer_continues_with_a_full_standard_error() {
     let net = Net::new(23_141);
     net.write("data", &noise(300_000, 8));
-    let unheard = |args: &[&str]| {
-        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
-        let child = net.command(args).stderr(full).spawn();
-        Running(Some(child.expect("the binary was built for this test")))
-    };
+    let unheard = |args: &[&str]| Running::start_unheard(&net.command(args));
     let receiver = unheard(&["recv", "--from", "g", "a", "--timeout", "60s"]);
-    let sent = unheard(&["send", "data", "--to", "g", "--receivers", "1"]).end();
+    let sent = unheard(&["send", "data", "--to", "g", "--receivers", "1"]).ended();
     assert_eq!(code(&sent), 0, "{sent:?}");
-    assert_eq!(code(&receiver.end()), 0);
+    assert_eq!(code(&receiver.ended()), 0);
     assert_eq!(net.read("a/data"), net.read("data"));
 }
 
@@ -87,14 +78,14 @@ fn unsendable_entries_are_refused_or_skipped_by_name() {
     fs::create_dir(net.path("d")).expect("a directory");
     net.write("d/data", b"some");
     symlink("/etc/passwd", net.path("d/leaving")).expect("a symlink");
-    let refused = net.start(&["send", "d", "--to", "g", "--start-after", "1s"]).end();
+    let refused = net.start(&["send", "d", "--to", "g", "--start-after", "1s"]).ended();
     assert_eq!(code(&refused), 2, "{refused:?}");
     assert_says(&refused, "d/leaving");
     assert_says(&refused, "fix: remove them, or leave them out with --skip-unsendable");
     let receiver = net.recv("a", &[]);
     let args = ["send", "d", "--to", "g", "--receivers", "1", "--skip-unsendable"];
-    let sent = net.start(&args).end();
-    assert_eq!((code(&sent), code(&receiver.end())), (0, 0), "{sent:?}");
+    let sent = net.start(&args).ended();
+    assert_eq!((code(&sent), code(&receiver.ended())), (0, 0), "{sent:?}");
     assert_says(&sent, "note: not sent: d/leaving (");
     assert_eq!(net.read("a/d/data"), b"some");
     assert!(!net.path("a/d/leaving").is_symlink(), "it was to be left out");
@@ -106,8 +97,8 @@ fn a_setuid_bit_is_not_sent_and_its_file_is_named() {
     net.write("program", b"some");
     fs::set_permissions(net.path("program"), Permissions::from_mode(0o4755)).expect("it is ours");
     let receiver = net.recv("a", &[]);
-    let sent = net.start(&["send", "program", "--to", "g", "--receivers", "1"]).end();
-    assert_eq!((code(&sent), code(&receiver.end())), (0, 0), "{sent:?}");
+    let sent = net.start(&["send", "program", "--to", "g", "--receivers", "1"]).ended();
+    assert_eq!((code(&sent), code(&receiver.ended())), (0, 0), "{sent:?}");
     assert_says(&sent, "note: receivers do not set the setuid, setgid or sticky bit of program");
     let received = fs::metadata(net.path("a/program")).expect("it is there");
     assert_eq!(received.permissions().mode() & 0o7777, 0o755);

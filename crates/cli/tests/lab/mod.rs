@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use counters::Counters;
+use process::PATIENCE;
 pub(crate) use process::Running;
 pub(crate) use skipping::{lacking, skipped};
 
@@ -232,9 +233,7 @@ impl Host {
         lines: impl Iterator<Item = String> + Send + 'static,
         args: &[&str],
     ) -> Running {
-        let mut command = self.command(env!("CARGO_BIN_EXE_carom"), args);
-        command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = Running::start_piped(self.command(env!("CARGO_BIN_EXE_carom"), args));
         running.feed(lines);
         running
     }
@@ -296,5 +295,3 @@ fn succeed(command: &mut Command) -> String {
     assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8_lossy(&stdout).into_owned()
 }
-
-const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,40 +1,86 @@
 //! Program that runs while a test reads its output.
 
-use std::io::{BufRead as _, BufReader, BufWriter, Read, Write as _};
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::PATIENCE;
+/// Maximum wait for any event before a test fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Child process that is killed if a test ends early. `ip netns exec` replaces itself by the
 /// program that it runs, so the child is that program.
+#[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
+    /// Exit code after [`Running::end`]; `None` if a signal ended the process.
+    pub(crate) code: Option<i32>,
     pub(crate) said: Lines,
     pub(crate) wrote: Lines,
 }
 
 /// Lines of a stream, read as they arrive.
+#[derive(Debug)]
 pub(crate) struct Lines {
     from: Receiver<String>,
     pub(crate) seen: Vec<String>,
 }
 
+pub(crate) fn carom(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn start(args: &[&str]) -> Running {
+    Running::start(carom(args))
+}
+
+/// Runs a command to its end, and asserts its exit code.
+pub(crate) fn run(args: &[&str], code: i32) -> Running {
+    let mut running = start(args);
+    running.end_with(code);
+    running
+}
+
 impl Running {
-    pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("ip was there when it was tried out");
+    pub(crate) fn start(command: Command) -> Self {
+        Self::start_into(command, Stdio::piped())
+    }
+
+    /// Starts `command` with a standard input that the test writes to.
+    pub(crate) fn start_piped(mut command: Command) -> Self {
+        command.stdin(Stdio::piped());
+        Self::start(command)
+    }
+
+    /// Starts the program of `told`, with a standard error that cannot be written.
+    pub(crate) fn start_unheard(told: &Command) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" 2> /dev/full"]).arg(told.get_program());
+        command.args(told.get_args());
+        if let Some(folder) = told.get_current_dir() {
+            command.current_dir(folder);
+        }
+        Self::start_piped(command)
+    }
+
+    /// Starts `command` with another standard output, which [`Running::wrote`] then lacks.
+    pub(crate) fn start_into(mut command: Command, stdout: Stdio) -> Self {
+        let child = command.stdout(stdout).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("ip was there when it was tried out");
         let said = Lines::of(child.stderr.take().expect("it is piped"));
-        let wrote = Lines::of(child.stdout.take().expect("it is piped"));
-        Self { child, said, wrote }
+        let wrote = match child.stdout.take() {
+            Some(stdout) => Lines::of(stdout),
+            None => Lines::of(io::empty()),
+        };
+        Self { child, code: None, said, wrote }
     }
 
     pub(crate) fn stdin(&mut self) -> ChildStdin {
@@ -68,7 +114,33 @@ impl Running {
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.said.read_all("standard error");
         self.wrote.read_all("standard output");
-        self.child.wait().expect("it is our child")
+        let status = self.child.wait().expect("it is our child");
+        self.code = status.code();
+        status
+    }
+
+    pub(crate) fn ended(mut self) -> Self {
+        self.end();
+        self
+    }
+
+    /// Interrupts the process, and asserts that it ends with code 0.
+    pub(crate) fn stop(&mut self) {
+        self.interrupt();
+        self.end_with(0);
+    }
+
+    /// Asserts that the process ends with code 2, and that the last two lines of its standard error
+    /// are an error with this cause and a fix with this text. Returns standard error.
+    pub(crate) fn assert_refused(mut self, cause: &str, fix: &str) -> Vec<String> {
+        self.end_with(2);
+        let said = std::mem::take(&mut self.said.seen);
+        let begin = said.iter().position(|line| line.starts_with("error: ")).unwrap_or_default();
+        let [error, remedy] = &said[begin..] else { panic!("not two lines: {said:#?}") };
+        assert!(error.starts_with("error: ") && error.contains(cause), "{cause}: {said:#?}");
+        assert!(remedy.starts_with("fix: ") && remedy.len() > 10, "{said:#?}");
+        assert!(remedy.contains(fix), "{fix}: {said:#?}");
+        said
     }
 
     /// Waits until the process has ended, and asserts its exit code.

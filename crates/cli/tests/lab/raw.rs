@@ -7,7 +7,7 @@ use carom_proto::membership::service::frame::Frame;
 use carom_proto::membership::service::{FrameReader, Hello, Member, Role};
 use carom_proto::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Profile, RateOfFire};
 
-use crate::PATIENCE;
+use crate::process::PATIENCE;
 
 pub(crate) struct RawNode {
     pub(crate) id: NodeId,

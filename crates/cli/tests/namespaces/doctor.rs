@@ -23,8 +23,7 @@ fn two_doctors_tell_which_way_multicast_does_not_go() {
     asking.deafen();
     let none = levels([size, unicast, ("multicast to", "bad"), ("multicast from", "bad")]);
     assert_eq!(examine(asking, asked, 1), none);
-    listener.interrupt();
-    listener.end_with(0);
+    listener.stop();
     assert!(listener.wrote.seen.iter().any(|line| line.contains(": unicast received")));
     // The listener has ended.
     assert_eq!(examine(asking, asked, 1), [("unicast".to_owned(), "bad".to_owned())].into());

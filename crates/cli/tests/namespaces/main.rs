@@ -15,6 +15,9 @@ mod service;
 mod sizes;
 mod subscribers;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use lab::{Counters, Host, Lab, Running};
 
 const MTU: u32 = 1500;
@@ -22,6 +25,14 @@ const PAYLOAD: usize = 500;
 
 fn numbered(bytes: usize) -> impl Iterator<Item = String> + Send {
     (1..).map(move |number: u64| format!("{:x<bytes$}", format!("{number} ")))
+}
+
+/// Returns lines of [`PAYLOAD`] bytes that end once the flag is `true`.
+fn lines_until_enough() -> (impl Iterator<Item = String> + Send, Arc<AtomicBool>) {
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let enough = Arc::clone(&is_enough);
+    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    (lines, is_enough)
 }
 
 fn number(line: &str) -> u64 {

@@ -1,19 +1,19 @@
 //! Discovery of members, and members that are reached by multicast or by copies.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::lab::{Host, Lab, Running, lacking};
-use crate::{MTU, PAYLOAD, all_counters, assert_wrote, number, numbered, publish, subscribe};
+use crate::{
+    MTU, all_counters, assert_wrote, lines_until_enough, number, numbered, publish, subscribe,
+};
 
 #[test]
 fn hosts_meet_by_multicast_and_lose_nothing_at_5_percent() {
-    let test = "hosts find each other by multicast";
-    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    let Some(lab) = Lab::new("hosts find each other by multicast", 4, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
     let mut subs = subscribe(receivers, &["--count", "5000", "--loss", "5%"]);
     let multicast: Vec<_> = receivers.iter().map(|host| (host, "multicast")).collect();
@@ -51,9 +51,7 @@ fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
         sub.said.wait_for("joined numbers");
         sub
     });
-    let is_enough = Arc::new(AtomicBool::new(false));
-    let enough = Arc::clone(&is_enough);
-    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    let (lines, is_enough) = lines_until_enough();
     let args = ["pub", "numbers", "--wait-for", "2", "--rate", "500/s"];
     let mut publisher = moving.pipe(lines, &[&args[..], network].concat());
     let begun = |sub: &mut Running| sub.wrote.wait_until("the first lines", |it| number(it) > 100);
@@ -87,8 +85,7 @@ fn on_one_host_nothing_has_to_be_configured() {
 
 #[test]
 fn where_multicast_vanishes_members_found_by_a_seed_get_copies() {
-    let test = "members found by a seed get copies";
-    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    let Some(lab) = Lab::new("members found by a seed get copies", 4, MTU) else { return };
     lab.hosts().iter().for_each(Host::deafen);
     assert_all_by_unicast(&lab);
 }
@@ -125,8 +122,7 @@ fn assert_all_by_unicast(lab: &Lab) -> Vec<String> {
 
 #[test]
 fn only_the_member_without_multicast_gets_copies() {
-    let test = "only the deaf member gets copies";
-    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    let Some(lab) = Lab::new("only the deaf member gets copies", 4, MTU) else { return };
     let [deaf, hearing @ .., sender] = lab.hosts() else { panic!("there are four") };
     deaf.deafen();
     let mut subs = subscribe(&lab.hosts()[..3], &["--count", "5000"]);

@@ -17,8 +17,7 @@ fn lock(host: &Host) -> Running {
 
 #[test]
 fn machines_started_apart_order_and_lock_only_after_meeting() {
-    let test = "machines start apart";
-    let Some(lab) = Lab::new(test, 2, MTU) else { return };
+    let Some(lab) = Lab::new("machines start apart", 2, MTU) else { return };
     lab.at(2).unplug();
     let mut subs: Vec<Running> =
         lab.hosts().iter().map(|host| start(host, &["sub", "sr"])).collect();
@@ -54,10 +53,7 @@ fn machines_started_apart_order_and_lock_only_after_meeting() {
         lock.end_with(0);
         assert_eq!(lock.wrote.seen, ["locked"]);
     }
-    for sub in &mut subs {
-        sub.interrupt();
-        sub.end_with(0);
-    }
+    subs.iter_mut().for_each(Running::stop);
 }
 
 #[test]

@@ -1,28 +1,24 @@
 //! Nodes that find each other through the membership service.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::lab::{Host, Lab, Running};
-use crate::{MTU, PAYLOAD, assert_wrote, number, numbered, read_to_the_last, subscribe};
+use crate::{MTU, assert_wrote, lines_until_enough, number, read_to_the_last, subscribe};
 
 #[test]
 fn traffic_continues_while_the_service_is_cut_off() {
-    let test = "the host of the service is cut off";
-    let Some(lab) = Lab::new(test, 3, MTU) else { return };
+    let Some(lab) = Lab::new("the host of the service is cut off", 3, MTU) else { return };
     let [serving, receiver, sender] = lab.hosts() else { panic!("there are three") };
     let (_service, _folder) = serve(serving, &[]);
     let flags = ["--registry", &serving.address, "--path", "unicast"];
     let args = [&["sub", "numbers", "--loss", "5%"], &flags[..]].concat();
     let mut sub = receiver.start(&args);
     sub.said.wait_for("joined numbers");
-    let is_enough = Arc::new(AtomicBool::new(false));
-    let enough = Arc::clone(&is_enough);
-    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    let (lines, is_enough) = lines_until_enough();
     let args = [&["pub", "numbers", "--rate", "1000/s", "--json"], &flags[..]].concat();
     let mut publisher = sender.pipe(lines, &args);
     sub.wrote.wait_until("some hundred", |line| number(line) >= 500);
@@ -56,10 +52,8 @@ fn partial_views_repair_losses_and_are_refreshed() {
     let mut witness = serving.start(&[&["sub", "numbers", "--json"], &flags[..]].concat());
     witness.said.wait_for("joined numbers");
     let mut subs = subscribe(receivers, &[&["--json", "--loss", "5%"], &flags[..]].concat());
-    let is_enough = Arc::new(AtomicBool::new(false));
-    let enough = Arc::clone(&is_enough);
     // A member that is not in the publisher's view detects a loss by the messages after it.
-    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    let (lines, is_enough) = lines_until_enough();
     let args = [&["pub", "numbers", "--rate", "1000/s", "--wait-for", "5"], &flags[..]].concat();
     let mut publisher = sender.pipe(lines, &args);
     let (mut repaired, mut lost) = (0, 0);
@@ -77,8 +71,7 @@ fn partial_views_repair_losses_and_are_refreshed() {
     // Everything that no repair recovered was requested from the publisher, whether it was in the
     // view or not.
     assert!(lost == 0 && repaired > 300, "{repaired} repaired, {lost} lost");
-    witness.interrupt();
-    witness.end_with(0);
+    witness.stop();
     assert_partial(&witness.wrote.seen, 5);
 }
 

@@ -1,15 +1,13 @@
 //! Subscribers that are killed, or that join late.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::lab::Lab;
-use crate::{MTU, PAYLOAD, assert_wrote, number, numbered, read_to_the_last, subscribe};
+use crate::{MTU, assert_wrote, lines_until_enough, number, numbered, read_to_the_last, subscribe};
 
 #[test]
 fn killed_subscriber_costs_the_others_nothing() {
-    let test = "a subscriber is killed";
-    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    let Some(lab) = Lab::new("a subscriber is killed", 4, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
     let mut subs = subscribe(receivers, &["--loss", "5%"]);
     let mut victim = subs.remove(0);
@@ -48,15 +46,12 @@ fn messages_to_a_killed_only_subscriber_are_not_safe() {
 
 #[test]
 fn late_subscriber_gets_everything_from_its_join_on() {
-    let test = "a subscriber joins half-way";
-    let Some(lab) = Lab::new(test, 3, MTU) else { return };
+    let Some(lab) = Lab::new("a subscriber joins half-way", 3, MTU) else { return };
     let [early, late, sender] = lab.hosts() else { panic!("there are three") };
     let mut first = subscribe(std::slice::from_ref(early), &["--loss", "5%"]).remove(0);
-    let is_enough = Arc::new(AtomicBool::new(false));
-    let enough = Arc::clone(&is_enough);
     // Lines of this length fill the pipe soon, so that the written lines are not far ahead of the
     // sent ones.
-    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    let (lines, is_enough) = lines_until_enough();
     let args = ["pub", "numbers", "--rate", "4000/s", "--json"];
     let mut publisher = sender.pipe(lines, &args);
     first.wrote.wait_until("the thousandth", |line| number(line) >= 1_000);

@@ -1,5 +1,8 @@
 //! `carom serve` and `carom call`: one reply to each request, whichever server dies.
 
+use std::fs;
+use std::path::Path;
+
 use crate::process::Running;
 use crate::{Lan, output};
 
@@ -82,8 +85,7 @@ fn server_and_caller_continue_with_a_full_standard_error() {
     let mut caller = lan.start_unheard(&["call", "quotes", "--timeout", "50s"]);
     caller.feed(std::iter::once("hello".to_owned()));
     assert_eq!(output(caller, 1), ["hello"]);
-    server.interrupt();
-    server.end_with(0);
+    server.stop();
 }
 
 #[test]
@@ -132,43 +134,39 @@ fn call_to_a_killed_server_admits_possible_execution() {
     caller.end_with(3);
 }
 
-#[test]
-fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
-    let lan = Lan::new("17477");
-    let folder = tempfile::tempdir().expect("a folder for the test");
-    let program = folder.path().join("cat");
-    std::os::unix::fs::symlink("/bin/cat", &program).expect("it is ours");
+/// Asserts that a server ends with this error at its first request, and that the next one replies.
+/// `spoil` is called before the request.
+fn assert_yields(lan: &Lan, program: &Path, spoil: impl FnOnce(), error: &str) {
     let name = program.to_str().expect("it has a plain name");
     let mut first = lan.start(&["serve", "quotes", "--", name]);
     first.said.wait_for("serving handler 0 of quotes");
-    let mut second = serve(&lan, &[], "tr a-z A-Z");
-    std::fs::remove_file(&program).expect("it is ours");
-    let caller = call(&lan, "hello", &["--timeout", "50s"]);
-    first.said.wait_for("program not found");
+    let mut second = serve(lan, &[], "tr a-z A-Z");
+    spoil();
+    let caller = call(lan, "hello", &["--timeout", "50s"]);
+    first.said.wait_for(error);
     first.end_with(2);
     assert_eq!(output(caller, 0), ["HELLO"]);
-    second.interrupt();
-    second.end_with(0);
+    second.stop();
+}
+
+#[test]
+fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let program = folder.path().join("cat");
+    std::os::unix::fs::symlink("/bin/cat", &program).expect("it is ours");
+    let remove = || fs::remove_file(&program).expect("it is ours");
+    assert_yields(&Lan::new("17477"), &program, remove, "program not found");
 }
 
 #[test]
 fn server_with_an_unrunnable_program_yields_to_the_next() {
-    let lan = Lan::new("17482");
     let folder = tempfile::tempdir().expect("a folder for the test");
     let program = folder.path().join("reply");
-    std::fs::write(&program, "cat\n").expect("it is ours");
+    fs::write(&program, "cat\n").expect("it is ours");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, mode).expect("it is ours");
-    let name = program.to_str().expect("it has a plain name");
-    let mut first = lan.start(&["serve", "quotes", "--", name]);
-    first.said.wait_for("serving handler 0 of quotes");
-    let mut second = serve(&lan, &[], "tr a-z A-Z");
-    let caller = call(&lan, "hello", &["--timeout", "50s"]);
-    first.said.wait_for("neither a program for this machine nor a script");
-    first.end_with(2);
-    assert_eq!(output(caller, 0), ["HELLO"]);
-    second.interrupt();
-    second.end_with(0);
+    fs::set_permissions(&program, mode).expect("it is ours");
+    let error = "neither a program for this machine nor a script";
+    assert_yields(&Lan::new("17482"), &program, || {}, error);
 }
 
 #[test]

@@ -57,8 +57,7 @@ fn a_lock_whose_holder_is_killed_is_the_next_ones() {
     assert!(second > first, "{second} after {first}");
     next.end_with(0);
     drop(held);
-    sub.interrupt();
-    sub.end_with(0);
+    sub.stop();
 }
 
 #[test]
@@ -116,10 +115,7 @@ fn command_that_lost_its_lock_ends_unless_kept_running() {
         holder.end_with(code);
         drop(next_held);
         next.end_with(0);
-        for sub in &mut subs {
-            sub.interrupt();
-            sub.end_with(0);
-        }
+        subs.iter_mut().for_each(Running::stop);
     }
 }
 
@@ -140,10 +136,7 @@ fn command_that_lost_its_lock_ends_with_full_standard_error() {
     holder.end_with(143);
     drop((held, next_held));
     next.end_with(0);
-    for sub in &mut subs {
-        sub.interrupt();
-        sub.end_with(0);
-    }
+    subs.iter_mut().for_each(Running::stop);
 }
 
 #[test]

@@ -74,8 +74,7 @@ fn interrupted_member_has_left_and_killed_one_has_failed() {
     second.kill();
     let minority = first.said.wait_for("minority: this partition may not continue");
     assert!(minority.contains("2 of 2 members"), "{minority}");
-    first.interrupt();
-    first.end_with(0);
+    first.stop();
 }
 
 #[test]
@@ -120,8 +119,7 @@ fn removed_subscriber_is_notified_and_rejoins_or_ends() {
     again.end_with(1);
     for sub in [&mut first, &mut second] {
         sub.wrote.wait_for("back again");
-        sub.interrupt();
-        sub.end_with(0);
+        sub.stop();
     }
 }
 
@@ -157,17 +155,13 @@ fn ring_is_shown_in_token_order_without_events_at_members() {
     first.wrote.wait_until("the ring as it was shown", |line| {
         view(line).is_some_and(|view| view["version"] == ring["version"])
     });
-    last.interrupt();
-    last.end_with(0);
+    last.stop();
     let left = first.wrote.wait_until("the next view", |line| view(line).is_some());
     let left = view(&left).expect("it is one");
     assert_eq!(left["left"].as_array().map(Vec::len), Some(1), "{left}");
     let version = ring["version"].as_u64().expect("a number");
     assert_eq!(left["version"], version + 1, "{left}");
-    for sub in &mut subs[..2] {
-        sub.interrupt();
-        sub.end_with(0);
-    }
+    subs[..2].iter_mut().for_each(Running::stop);
 }
 
 #[test]
@@ -208,6 +202,5 @@ fn group_without_members_has_no_ring() {
         said.iter().any(|line| line.starts_with("group nobodys has no members: ")),
         "{said:#?}"
     );
-    sub.interrupt();
-    sub.end_with(0);
+    sub.stop();
 }

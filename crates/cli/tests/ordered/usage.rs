@@ -30,8 +30,7 @@ fn joiner_with_other_settings_is_shown_the_members_flags() {
     lan.assert_refused(&["sub", "accounts", "--ordered"], "ordered (all members)", fix);
     lan.assert_refused(&["pub", "accounts"], "group accounts", fix);
     lan.assert_refused(&["lock", "accounts", "nightly", "--", "true"], "group accounts", fix);
-    sub.interrupt();
-    sub.end_with(0);
+    sub.stop();
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::process::Running;
-use crate::service::{Node, Service, assert_refused, start};
+use crate::process::{Running, start};
+use crate::service::{Node, Service, assert_refused};
 
 const LONG_LEASE: [&str; 2] = ["--detection", "10min"];
 
@@ -104,8 +104,7 @@ fn interrupted_detector_says_goodbye() {
     let service = Service::start(&LONG_LEASE);
     let mut running = detector(&service, "r1", "1s");
     service.await_status("a detector", |status| is(&watched(status), &[("r1", 0)]));
-    running.interrupt();
-    running.end_with(0);
+    running.stop();
     let status = service.await_status("no detector", |status| watched(status).is_empty());
     assert_eq!(counter(&status, "detectors_failed"), 0, "{status:#}");
     assert!(service.told().contains("no failure detectors: "), "{}", service.told());

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -11,9 +10,9 @@ use carom_proto::NodeId;
 use carom_proto::membership::service::frame::Frame;
 use nix::sys::signal::Signal;
 
-use crate::process::Running;
+use crate::process::{Running, carom};
 use crate::raw::{RawNode, group_name};
-use crate::service::{Service, carom};
+use crate::service::Service;
 
 const WINDOW: u32 = 256;
 /// HTTP connections that the service keeps open with a limit of 256 descriptors.
@@ -81,9 +80,7 @@ fn half_open_requests_do_not_keep_nodes_out() {
 
 fn publisher(service: &Service, group: &str) -> (Running, std::process::ChildStdin) {
     let flags = ["pub", group, "--registry", &service.address, "--interface", "127.0.0.1"];
-    let mut command = carom(&[&flags[..], &["--json"]].concat());
-    command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = Running::start_piped(carom(&[&flags[..], &["--json"]].concat()));
     let stdin = running.stdin();
     (running, stdin)
 }

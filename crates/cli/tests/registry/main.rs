@@ -16,7 +16,3 @@ mod service;
 mod skipping;
 mod usage;
 mod versions;
-
-use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(60);

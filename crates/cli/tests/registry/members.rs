@@ -4,8 +4,8 @@ use carom_proto::GroupId;
 use serde_json::Value;
 
 use crate::ports::free_port;
-use crate::process::Running;
-use crate::service::{Node, Service, assert_refused, run, start};
+use crate::process::{Running, run, start};
+use crate::service::{Node, Service, assert_refused};
 
 fn members(service: &Service, more: &[&str]) -> Running {
     run(&[&["members", "--registry", &service.address], more].concat(), 0)
@@ -65,12 +65,10 @@ fn watcher_sees_each_change_and_the_state_of_the_service() {
     service.start_again(&["--detection", "1s"]);
     told.said.wait_for("the membership service is reachable again");
     json.wrote.wait_for("\"away\":false");
-    stays.running.interrupt();
-    stays.running.end_with(0);
+    stays.running.stop();
     let line = told.wrote.wait_for(&stays.id);
     assert!(is_change(&line, "-", &stays, "left"), "{line}");
-    told.interrupt();
-    told.end_with(0);
+    told.stop();
 }
 
 fn is_change(line: &str, sign: &str, node: &Node, how: &str) -> bool {

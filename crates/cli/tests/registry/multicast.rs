@@ -7,8 +7,8 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::Running;
-use crate::service::{Service, assert_refused, carom};
+use crate::process::{Running, carom};
+use crate::service::{Service, assert_refused};
 
 struct Field {
     service: Service,

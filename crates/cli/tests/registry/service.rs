@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::PATIENCE;
 use crate::ports::free_port;
-use crate::process::Running;
+use crate::process::{PATIENCE, Running, carom, run, start};
 
 pub(crate) struct Service {
     pub(crate) running: Running,
@@ -28,28 +27,9 @@ pub(crate) struct Node {
     pub(crate) id: String,
 }
 
-pub(crate) fn carom(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
-    command.args(args).stdin(Stdio::null());
-    command
-}
-
-pub(crate) fn start(args: &[&str]) -> Running {
-    Running::start(carom(args))
-}
-
-pub(crate) fn run(args: &[&str], code: i32) -> Running {
-    let mut running = start(args);
-    running.end_with(code);
-    running
-}
-
 /// Asserts that the command is rejected with a cause that contains `cause` and a fix.
 pub(crate) fn assert_refused(args: &[&str], cause: &str) {
-    let refused = run(args, 2);
-    let [.., error, fix] = &refused.said.seen[..] else { panic!("{:#?}", refused.said.seen) };
-    assert!(error.starts_with("error: ") && error.contains(cause), "{error}");
-    assert!(fix.starts_with("fix: ") && fix.len() > "fix: ".len(), "{fix}");
+    start(args).assert_refused(cause, "");
 }
 
 impl Service {

@@ -2,11 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::Stdio;
 
 use crate::ports::free_port;
-use crate::process::Running;
-use crate::service::{Service, assert_refused, carom, run, start};
+use crate::process::{Running, carom, run, start};
+use crate::service::{Service, assert_refused};
 
 #[test]
 fn the_service_says_where_it_is_and_ends_with_ctrl_c() {
@@ -18,8 +17,7 @@ fn the_service_says_where_it_is_and_ends_with_ctrl_c() {
     assert!(serves.contains("start nodes with --registry 127.0.0.1:"), "{serves}");
     service.said.wait_for("/metrics");
     service.said.wait_for("press Ctrl-C to stop");
-    service.interrupt();
-    service.end_with(0);
+    service.stop();
 }
 
 #[test]
@@ -29,9 +27,8 @@ fn the_address_of_the_service_is_all_that_nodes_need() {
     let args = [&["sub", "numbers", "--count", "2000", "--loss", "5%"], &flags[..]].concat();
     let mut subs = [start(&args), start(&args)];
     subs.iter_mut().for_each(|sub| drop(sub.said.wait_for("joined numbers")));
-    let mut publish = carom(&[&["pub", "numbers", "--wait-for", "2"], &flags[..]].concat());
-    publish.stdin(Stdio::piped());
-    let mut publisher = Running::start(publish);
+    let publish = carom(&[&["pub", "numbers", "--wait-for", "2"], &flags[..]].concat());
+    let mut publisher = Running::start_piped(publish);
     publisher.feed((0..2000).map(|number: u32| number.to_string()));
     publisher.end_with(0);
     for sub in &mut subs {
@@ -105,8 +102,7 @@ fn an_answer_that_breaks_off_is_refused_in_plain_words() {
 #[test]
 fn a_store_keeps_to_its_cluster_and_its_partitions() {
     let mut service = Service::start(&["--cluster", "lab"]);
-    service.running.interrupt();
-    service.running.end_with(0);
+    service.running.stop();
     let listen = ["--listen", "127.0.0.1:0"];
     let with = |more: &[&'static str]| service.on_same_store(&[&listen[..], more].concat());
     assert_refused(&with(&["--cluster", "other"]), "lab");
@@ -116,8 +112,7 @@ fn a_store_keeps_to_its_cluster_and_its_partitions() {
 #[test]
 fn a_store_that_lost_its_data_is_begun_anew_only_by_a_flag() {
     let mut service = Service::start(&[]);
-    service.running.interrupt();
-    service.running.end_with(0);
+    service.running.stop();
     let listen = ["--listen", "127.0.0.1:0"];
     let args = service.on_same_store(&listen);
     let place = args.iter().position(|arg| *arg == "--store").expect("it has a store") + 1;
@@ -132,8 +127,7 @@ fn a_store_that_lost_its_data_is_begun_anew_only_by_a_flag() {
     assert_refused(&args, "is missing");
     let mut anew = start(&[&args[..], &["--new-store"]].concat());
     anew.said.wait_for("serving at");
-    anew.interrupt();
-    anew.end_with(0);
+    anew.stop();
 }
 
 #[test]

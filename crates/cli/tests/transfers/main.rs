@@ -36,13 +36,51 @@ fn lab(test: &str, hosts: usize, mbit: u32) -> Option<Lab> {
     }
 }
 
-fn receiver(lab: &Lab, dir: &TempDir, number: usize, more: &[&str]) -> Running {
-    let name = format!("r{number}");
-    let target = dir.path().join(&name);
-    fs::create_dir_all(&target).expect("a directory");
-    let target = target.to_str().expect("a name of letters");
-    let args = ["recv", "--from", "g", target, "--name", &name, "--interface", "eth0", "--json"];
-    lab.at(number + 1).start(&[&args, more].concat())
+/// File on the first host of a lab, and the directories of the receivers.
+struct Image {
+    dir: TempDir,
+    file: String,
+    bytes: Vec<u8>,
+}
+
+impl Image {
+    fn new(bytes: usize) -> Self {
+        let (dir, mut noise) = (TempDir::new().expect("a directory"), vec![0; bytes]);
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        let file = dir.path().join("image").display().to_string();
+        fs::write(&file, &noise).expect("room");
+        Self { dir, file, bytes: noise }
+    }
+
+    /// Starts the receiver on a host. It writes to a directory with its own name.
+    fn receiver(&self, lab: &Lab, number: usize, more: &[&str]) -> Running {
+        let name = format!("r{number}");
+        let target = self.dir.path().join(&name);
+        fs::create_dir_all(&target).expect("a directory");
+        let target = target.to_str().expect("a name of letters");
+        let args = ["recv", "--from", "g", target, "--name", &name, "--interface", "eth0"];
+        lab.at(number + 1).start(&[&args[..], &["--json"], more].concat())
+    }
+
+    /// Starts the receivers 1 to `count`, and waits until they wait for a transfer.
+    fn receivers(&self, lab: &Lab, count: usize, more: &[&str]) -> Vec<Running> {
+        let mut receivers: Vec<Running> =
+            (1..=count).map(|number| self.receiver(lab, number, more)).collect();
+        receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
+        receivers
+    }
+
+    fn send(&self, lab: &Lab, receivers: &str, more: &[&str]) -> Running {
+        let args = ["send", &self.file, "--to", "g", "--receivers", receivers];
+        lab.at(1).start(&[&args[..], &["--json", "--interface", "eth0"], more].concat())
+    }
+
+    /// Asserts that a receiver ends with code 0, and has the file.
+    fn assert_received(&self, number: usize, receiver: &mut Running) {
+        receiver.end_with(0);
+        let got = fs::read(self.dir.path().join(format!("r{number}/image"))).expect("the file");
+        assert!(got == self.bytes, "r{number}: other bytes");
+    }
 }
 
 fn await_bytes(sender: &mut Running, bytes: usize) {
@@ -52,31 +90,18 @@ fn await_bytes(sender: &mut Running, bytes: usize) {
     });
 }
 
-fn noise(bytes: usize) -> Vec<u8> {
-    let mut noise = vec![0; bytes];
-    blake3::Hasher::new().finalize_xof().fill(&mut noise);
-    noise
-}
-
 #[test]
 fn chain_of_receivers_loads_the_senders_link_with_one_copy() {
     let test = "chain_of_receivers_loads_the_senders_link_with_one_copy";
     let Some(lab) = lab(test, 5, 200) else { return };
     lab.hosts().iter().for_each(|host| host.deafen());
-    let dir = TempDir::new().expect("a directory");
-    let (file, bytes) = (dir.path().join("image"), noise(24 * MIB));
-    fs::write(&file, &bytes).expect("room");
+    let image = Image::new(24 * MIB);
     let seed = ["--seed", &lab.at(2).address];
-    let mut receivers: Vec<Running> = (1..=4).map(|it| receiver(&lab, &dir, it, &seed)).collect();
-    let file = file.to_str().expect("a name of letters");
-    let args = ["send", file, "--to", "g", "--receivers", "4", "--copies", "1", "--json"];
-    let mut sender = lab.at(1).start(&[&args[..], &["--interface", "eth0"], &seed].concat());
-
+    let mut receivers: Vec<Running> = (1..=4).map(|it| image.receiver(&lab, it, &seed)).collect();
+    let mut sender = image.send(&lab, "4", &[&["--copies", "1"], &seed[..]].concat());
     sender.end_with(0);
     for (place, receiver) in receivers.iter_mut().enumerate() {
-        receiver.end_with(0);
-        let got = fs::read(dir.path().join(format!("r{}/image", place + 1))).expect("the file");
-        assert!(got == bytes, "r{}: other bytes", place + 1);
+        image.assert_received(place + 1, receiver);
     }
     let summary = parsed(sender.wrote.seen.last().expect("a summary"));
     let count = |name: &str| summary["network"][name].as_u64().expect("a counter");
@@ -89,20 +114,13 @@ fn chain_of_receivers_loads_the_senders_link_with_one_copy() {
 #[test]
 fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
     let Some(lab) = lab("one_is_killed", 7, 100) else { return };
-    let dir = TempDir::new().expect("a directory");
-    let (file, bytes) = (dir.path().join("image"), noise(48 * MIB));
-    fs::write(&file, &bytes).expect("room");
-    let lossy = ["--loss", "0.01"];
-    let mut receivers: Vec<Running> = (1..=5).map(|it| receiver(&lab, &dir, it, &lossy)).collect();
-    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
-    let file = file.to_str().expect("a name of letters");
-    let args = ["send", file, "--to", "g", "--receivers", "5", "--patience", "8s", "--json"];
-    let mut sender = lab.at(1).start(&[&args[..], &["--interface", "eth0"]].concat());
-
+    let image = Image::new(48 * MIB);
+    let mut receivers = image.receivers(&lab, 5, &["--loss", "0.01"]);
+    let mut sender = image.send(&lab, "5", &["--patience", "8s"]);
     await_bytes(&mut sender, 16 * MIB);
     receivers[3].kill();
     receivers[4].signal(Signal::SIGSTOP);
-    receivers.push(receiver(&lab, &dir, 6, &[]));
+    receivers.push(image.receiver(&lab, 6, &[]));
     thread::sleep(Duration::from_secs(5));
     receivers[4].signal(Signal::SIGCONT);
 
@@ -116,11 +134,9 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
         .collect();
     assert_eq!((rows.len(), &not_finished[..]), (6, &["r4"][..]), "{summary}");
     for (place, receiver) in receivers.iter_mut().enumerate().filter(|(place, _)| *place != 3) {
-        receiver.end_with(0);
-        let got = fs::read(dir.path().join(format!("r{}/image", place + 1))).expect("the file");
-        assert!(got == bytes, "r{}: other bytes", place + 1);
+        image.assert_received(place + 1, receiver);
     }
-    let left = fs::read_dir(dir.path().join("r4")).expect("it was made").flatten();
+    let left = fs::read_dir(image.dir.path().join("r4")).expect("it was made").flatten();
     let whole = left.filter(|entry| entry.file_name() == "image").count();
     assert_eq!(whole, 0, "what is not whole has not its name");
 }
@@ -130,14 +146,9 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
 #[test]
 fn receiver_at_quarter_time_is_named_and_others_continue() {
     let Some(lab) = lab("a quarter of the time", 5, 200) else { return };
-    let dir = TempDir::new().expect("a directory");
-    let (file, bytes) = (dir.path().join("image"), noise(96 * MIB));
-    fs::write(&file, &bytes).expect("room");
-    let mut receivers: Vec<Running> = (1..=4).map(|it| receiver(&lab, &dir, it, &[])).collect();
-    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
-    let file = file.to_str().expect("a name of letters");
-    let args = ["send", file, "--to", "g", "--receivers", "4", "--slowest", "leave-behind"];
-    let mut sender = lab.at(1).start(&[&args[..], &["--json", "--interface", "eth0"]].concat());
+    let image = Image::new(96 * MIB);
+    let mut receivers = image.receivers(&lab, 4, &[]);
+    let mut sender = image.send(&lab, "4", &["--slowest", "leave-behind"]);
     await_bytes(&mut sender, 8 * MIB);
     let slow = receivers[3].id();
     let is_over = AtomicBool::new(false);

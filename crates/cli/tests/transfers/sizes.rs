@@ -1,31 +1,19 @@
 //! Paths that carry smaller packets than the interfaces report, and larger ones than usual.
 
-use std::fs;
-
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::lab::{Lab, Running};
-use crate::{MIB, noise, parsed, receiver};
+use crate::lab::Lab;
+use crate::{Image, MIB, parsed};
 
 fn sent(lab: &Lab, bytes: usize, more: &[&str]) -> (Value, Vec<Value>, Vec<String>) {
-    let dir = TempDir::new().expect("a directory");
-    let (file, bytes) = (dir.path().join("image"), noise(bytes));
-    fs::write(&file, &bytes).expect("room");
+    let image = Image::new(bytes);
     let count = lab.hosts().len() - 1;
-    let mut receivers: Vec<Running> =
-        (1..=count).map(|number| receiver(lab, &dir, number, more)).collect();
-    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
-    let file = file.to_str().expect("a name of letters");
-    let all = count.to_string();
-    let args = ["send", file, "--to", "g", "--receivers", &all, "--json", "--interface", "eth0"];
-    let mut sender = lab.at(1).start(&[&args[..], more].concat());
+    let mut receivers = image.receivers(lab, count, more);
+    let mut sender = image.send(lab, &count.to_string(), more);
     sender.end_with(0);
     let mut told = Vec::new();
     for (place, receiver) in receivers.iter_mut().enumerate() {
-        receiver.end_with(0);
-        let got = fs::read(dir.path().join(format!("r{}/image", place + 1))).expect("the file");
-        assert!(got == bytes, "r{}: other bytes", place + 1);
+        image.assert_received(place + 1, receiver);
         told.push(parsed(receiver.wrote.seen.last().expect("a summary")));
     }
     let summary = parsed(sender.wrote.seen.last().expect("a summary"));
@@ -70,16 +58,13 @@ fn jumbo_frames_are_used_if_they_are_asked_for_and_come_through() {
 #[test]
 fn the_mtu_is_that_of_the_own_interface_whatever_sys_shows() {
     let Some(lab) = Lab::new("a foreign sys", 2, 1000) else { return };
-    let dir = TempDir::new().expect("a directory");
-    let file = dir.path().join("image");
-    fs::write(&file, noise(MIB)).expect("room");
-    let mut receiver = receiver(&lab, &dir, 1, &[]);
-    receiver.said.wait_for("waiting for a transfer");
-    let file = file.to_str().expect("a name of letters");
-    let args = ["send", file, "--to", "g", "--receivers", "1", "--json", "--interface", "eth0"];
+    let image = Image::new(MIB);
+    let mut receivers = image.receivers(&lab, 1, &[]);
+    let args = ["send", &image.file, "--to", "g", "--receivers", "1", "--json"];
+    let args = [&args[..], &["--interface", "eth0"]].concat();
     let mut sender = lab.at(1).start_with_foreign_sys(&args);
     sender.end_with(0);
-    receiver.end_with(0);
+    receivers[0].end_with(0);
     let summary = parsed(sender.wrote.seen.last().expect("a summary"));
     let network = &summary["network"];
     assert_eq!((number(network, "path_mtu"), number(network, "send_too_large")), (1000, 0));
