@@ -9,8 +9,8 @@ use carom_proto::rdcm::packet::Packet;
 use carom_proto::rdcm::{Config, Rdcm};
 use carom_proto::wire::{self, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
 use carom_proto::{
-    Destination, Engine, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange,
-    ViewChangeKind,
+    Destination, Engine, GroupId, GroupSettings, NetworkChange, NodeId, Profile, SendOptions, Time,
+    ViewChange, ViewChangeKind,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -69,7 +69,7 @@ impl Members {
                 let (node, kind) = (id(other), ViewChangeKind::Joined);
                 engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
             }
-            engine.set_unreached(now, [id(1), id(2)].into());
+            engine.handle_network(now, &NetworkChange::Unreached([id(1), id(2)].into()));
             engine
         });
         Self { engines, now, stream: 0 }

@@ -57,15 +57,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use core::fmt;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::rdcm::Limiting;
-use crate::rmp::{Qos, RingEvent};
+use crate::ring::Qos;
 use crate::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Profile, SendError, SeqNo, Time,
+    Endpoint, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, SendError, SeqNo, Time,
     ViewChange,
 };
 
@@ -143,12 +143,43 @@ pub trait Engine: Send {
     /// Returns `None` if no timer is set.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
-    /// Sets the size in bytes of the largest IP packet that reaches all members.
+    /// Applies a change of the driver's network.
+    fn handle_network(&mut self, _now: Time, _change: &NetworkChange) {}
+
+    /// Sets how far the application of `group` lags in taking events: 0 if it keeps up, 1 if it
+    /// lags by a whole event queue.
     ///
-    /// A value above the configured one has no effect on the packets' size. Packets that were built
-    /// for an earlier, larger size may still be sent and retransmitted. The driver must send these
-    /// in parts.
-    fn set_path_mtu(&mut self, _bytes: u16) {}
+    /// An engine that can slows down the senders of the group.
+    fn set_backpressure(&mut self, _now: Time, _group: GroupId, _backlog: f64) {}
+
+    /// Drops `group` at once. The other members have to detect it.
+    fn abandon(&mut self, now: Time, group: GroupId) {
+        self.leave(now, group);
+    }
+
+    /// Returns `true` if the engine communicates with `group` without being a member of it, such as
+    /// to make requests.
+    fn calls(&self, _group: GroupId) -> bool {
+        false
+    }
+
+    /// Returns the members of `group` that are not known to have everything that this node sent.
+    fn unconfirmed(&self, _group: GroupId) -> Vec<NodeId> {
+        Vec::new()
+    }
+
+    /// Returns the next request to the multicast manager in the membership service, encoded.
+    fn poll_manager_request(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Processes news of the multicast manager in the membership service.
+    fn handle_manager(&mut self, _now: Time, _news: &ManagerNews) {}
+
+    /// Returns the next group in which this node sends and has lost the multicast manager.
+    fn poll_manager_lost(&mut self) -> Option<GroupId> {
+        None
+    }
 
     /// Returns the maximum payload of [`Engine::send`] in bytes, for groups of this profile.
     fn payload_limit(&self, profile: Profile) -> usize;
@@ -169,6 +200,39 @@ pub trait Engine: Send {
     fn check(&self);
 }
 
+/// Change of the driver's network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetworkChange {
+    /// The largest IP packet that reaches all members has this size in bytes.
+    ///
+    /// A value above the configured one has no effect on the packets' size. Packets that were built
+    /// for an earlier, larger size may still be sent and retransmitted. The driver must send these
+    /// in parts.
+    PathMtu(u16),
+    /// `true` if the network currently accepts no data.
+    ///
+    /// Bulk data then waits in the engine, where it is bounded, instead of being lost in the
+    /// driver. Other packets are still sent.
+    Blocked(bool),
+    /// The nodes that multicast from this node does not reach. Initially, it reaches all nodes.
+    Unreached(BTreeSet<NodeId>),
+    /// The node can be reached at this endpoint.
+    Met(NodeId, Endpoint),
+    /// The node has failed or stopped.
+    Parted(NodeId),
+}
+
+/// News of the multicast manager in the membership service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ManagerNews {
+    /// The manager can be reached.
+    Reached,
+    /// The manager can no longer be reached. It may or may not have received the last requests.
+    Lost,
+    /// A reply of the manager.
+    Answered(Vec<u8>),
+}
+
 /// Maximum useful number of datagrams per [`Engine::look_ahead`]. The data they need fits the
 /// processor's nearest cache.
 pub const LOOK_AHEAD: usize = 32;
@@ -179,12 +243,12 @@ pub struct SendOptions {
     /// Time for which the message is useful, from its multicast on.
     ///
     /// After it, the message is no longer repaired. Members that did not receive it report it as
-    /// lost. `None` selects the engine's own limit for repairs. Of the engines in this crate, only
-    /// the lateral one uses the deadline.
+    /// lost. `None` selects the engine's own limit for repairs. Only time-critical groups use the
+    /// deadline.
     pub deadline: Option<Duration>,
     /// Delivery guarantee of the message in an ordered group. `None` selects total order.
     ///
-    /// The lateral and the bulk engine refuse every guarantee with [`SendError::Qos`].
+    /// Other groups refuse every guarantee with [`SendError::Qos`].
     pub qos: Option<Qos>,
 }
 
@@ -261,175 +325,4 @@ impl Wakeup {
             (a, b) => a.or(b),
         }
     }
-}
-
-/// An event that an engine reports to the application.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Event {
-    /// A message of the group.
-    ///
-    /// It is delivered at most once, unless it was sent with [`Qos::Unreliable`].
-    Message(Message),
-    /// Messages that this node should have received and will not receive.
-    Lost(Lost),
-    /// A change of the group's view: another member joined, left or failed.
-    View(ViewChange),
-    /// A member that lags so far behind that the sender no longer waits for it.
-    Slow(Slow),
-    /// A receiver of this node's bulk stream that slows down the others.
-    Limiting(Limiting),
-    /// Confirmation of this node's messages, the answer to [`Engine::confirm`].
-    Confirmed(Confirmed),
-    /// A change of an ordered group's ring, reported at its position among the messages.
-    Ring(RingEvent),
-}
-
-impl Event {
-    /// Returns the group that the event concerns.
-    pub fn group(&self) -> GroupId {
-        match self {
-            Self::Message(message) => message.group,
-            Self::Lost(lost) => lost.group,
-            Self::View(change) => change.group,
-            Self::Slow(slow) => slow.group,
-            Self::Limiting(limiting) => limiting.group,
-            Self::Confirmed(confirmed) => confirmed.group,
-            Self::Ring(event) => event.group,
-        }
-    }
-}
-
-/// A delivered message.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Message {
-    /// Group of the message.
-    pub group: GroupId,
-    /// Node that multicast the message.
-    pub sender: NodeId,
-    /// Position among the sender's packets in the group.
-    ///
-    /// A message that does not fit one packet uses one number per packet. This is the first of
-    /// them.
-    pub seqno: SeqNo,
-    /// Content of the message. It may share its allocation with other messages: copy it to keep it
-    /// for a long time.
-    pub payload: Bytes,
-    /// Source of the content: the sender's multicast, repairs or a retransmission.
-    ///
-    /// For a message of several packets, this is the packet that was missing longest before it was
-    /// repaired, if any was.
-    pub how: How,
-    /// Time from the message's multicast to its delivery. `None` if the clocks of the two nodes
-    /// disagree, or if the engine does not measure it.
-    pub age: Option<Duration>,
-    /// Time for which the message was known to be missing. Zero unless it was repaired.
-    ///
-    /// For a message of several packets, this is the longest time of one packet.
-    pub missing_for: Duration,
-    /// Place in the total order.
-    ///
-    /// `None` for messages sent with a weaker guarantee than
-    /// [total order](crate::rmp::Qos::TotallyOrdered), and for those of other engines.
-    pub place: Option<crate::rmp::Place>,
-}
-
-/// Source of a delivered message's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// Received by the sender's multicast.
-    Direct,
-    /// Recovered from repairs. The node sent the last of them.
-    Recovered(NodeId),
-    /// Retransmitted by this node on request.
-    Retransmitted(NodeId),
-}
-
-/// A range of messages that this node will not receive.
-///
-/// The range contains every message whose first packet has a sequence number from `first` to
-/// `last`. Each lost message is reported once, and a delivered message is never reported. If all
-/// messages fit one packet, each number is one message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// Group of the messages.
-    pub group: GroupId,
-    /// Node that multicast the messages.
-    pub sender: NodeId,
-    /// First sequence number.
-    pub first: SeqNo,
-    /// Last sequence number, not before `first`.
-    pub last: SeqNo,
-    /// Reason for the loss.
-    pub cause: LossCause,
-}
-
-impl Lost {
-    /// Returns the number of lost packets. If all messages fit one packet, this is the number of
-    /// messages.
-    pub fn count(&self) -> u32 {
-        self.last.0.wrapping_sub(self.first.0).wrapping_add(1)
-    }
-}
-
-/// Reason why a message was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossCause {
-    /// The message's deadline, or the engine's limit for repairs, passed before it was repaired.
-    DeadlinePassed,
-    /// No node that was queried had the message or answered.
-    AttemptsSpent,
-    /// This node is so far behind the sender that it does not try to catch up.
-    TooFarBehind,
-    /// The message arrived, but the application's event queue was full.
-    QueueFull,
-    /// The message has several packets, and there was no room to reassemble it.
-    NoRoom,
-    /// This node published the message, and another node is the sender of the group.
-    ///
-    /// Messages that were never assigned a sequence number have the number 0.
-    AnotherSender,
-}
-
-impl fmt::Display for LossCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::DeadlinePassed => "deadline passed",
-            Self::AttemptsSpent => "no queried node had it",
-            Self::TooFarBehind => "too far behind the sender",
-            Self::QueueFull => "the application's queue was full",
-            Self::NoRoom => "no room to reassemble it",
-            Self::AnotherSender => "another node sends in the group",
-        })
-    }
-}
-
-/// A member that does not keep up with this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slow {
-    /// Group in which the member lags.
-    pub group: GroupId,
-    /// The lagging member.
-    pub node: NodeId,
-    /// Number of this node's packets that the member has not confirmed.
-    pub behind: u32,
-}
-
-/// Result of [`Engine::confirm`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Confirmed {
-    /// Group of the messages.
-    pub group: GroupId,
-    /// Last confirmed sequence number. All messages of this node up to it are settled at every
-    /// member.
-    pub up_to: SeqNo,
-    /// Number of members that confirmed.
-    ///
-    /// It includes members that left with all messages since the last confirmation. It excludes
-    /// members that joined after the last of these messages. It is 0 if there was no member: see
-    /// [`Confirmed::is_unconfirmed`].
-    pub members: usize,
-    /// Members that lost some of the messages, with the number of packets that each lost. Includes
-    /// members that have left since.
-    pub incomplete: Vec<(NodeId, u32)>,
 }

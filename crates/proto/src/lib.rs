@@ -12,6 +12,7 @@ mod cookie;
 mod counters;
 pub mod engine;
 mod error;
+mod event;
 mod id_map;
 mod ids;
 pub mod inbox;
@@ -23,6 +24,7 @@ pub mod node;
 mod outbox;
 pub mod rdcm;
 mod recent;
+pub mod ring;
 pub mod rmp;
 mod rng;
 pub mod settings;
@@ -33,15 +35,15 @@ mod view;
 pub mod wire;
 
 pub use engine::{
-    Class, Confirmed, Destination, Engine, Event, Hops, How, LOOK_AHEAD, LossCause, Lost, Message,
-    SendOptions, Slow, Transmit, Wakeup,
+    Class, Destination, Engine, Hops, LOOK_AHEAD, ManagerNews, NetworkChange, SendOptions,
+    Transmit, Wakeup,
 };
-pub use error::{JoinError, SendError, Unserved};
+pub use error::{SendError, Unserved};
+pub use event::{Confirmed, Event, How, Limiting, LossCause, Lost, Message, Slow};
 pub use id_map::IdMap;
 pub use ids::{Endpoint, GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo};
-pub use rdcm::Limiting;
 pub use rng::Rng;
-pub use settings::{GroupSettings, Profile, RateOfFire};
+pub use settings::{GroupSettings, JoinError, Profile, RateOfFire};
 pub use time::Time;
 pub use timers::Timers;
 pub use view::{View, ViewChange, ViewChangeKind};

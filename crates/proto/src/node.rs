@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
+use self::engines::Engines;
 use crate::lateral::{self, Lateral};
 use crate::membership::Membership;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
@@ -11,10 +12,11 @@ use crate::rdcm::{self, Rdcm};
 use crate::rmp::{self, Rmp};
 use crate::wire::{Header, Protocol};
 use crate::{
-    Endpoint, Engine, Event, GroupId, Hops, JoinError, NodeId, Origin, Profile, SendError,
+    Endpoint, Engine, Event, GroupId, Hops, JoinError, NetworkChange, NodeId, Origin, SendError,
     SendOptions, SeqNo, Time, Transmit, Wakeup,
 };
 
+mod engines;
 mod groups;
 pub mod starts;
 
@@ -27,10 +29,7 @@ use self::starts::{Start, Starts};
 /// It is driven like an [engine](crate::engine).
 pub struct Node {
     origin: Origin,
-    lateral: Lateral,
-    ordered: Rmp,
-    bulk: Rdcm,
-    guest: Option<Box<dyn Engine>>,
+    engines: Engines,
     membership: Box<dyn Membership>,
     groups: BTreeMap<GroupId, Joined>,
     /// Ordered groups whose other possible members are not known yet.
@@ -84,7 +83,7 @@ pub struct NodeCounters {
     /// address.
     ///
     /// A packet of an ordered group may come from any known node's address, and one of a
-    /// [guest](Profile::Guest) from any address.
+    /// [guest](crate::Profile::Guest) from any address.
     pub datagrams_of_other_starts: u64,
     /// Datagrams that are not Carom's, or have an unknown version or protocol.
     pub datagrams_unknown: u64,
@@ -101,10 +100,7 @@ impl Node {
         let origin = origin.into();
         Self {
             origin,
-            lateral: Lateral::new(origin, config, seed),
-            ordered: Rmp::new(origin, rmp::Config::default(), seed),
-            bulk: Rdcm::new(origin, rdcm::Config::default(), seed),
-            guest: None,
+            engines: Engines::new(origin, config, seed),
             membership,
             groups: BTreeMap::new(),
             seeking: BTreeSet::new(),
@@ -121,7 +117,7 @@ impl Node {
     /// The settings are not [valid](rmp::Config).
     #[must_use]
     pub fn with_ordered(mut self, config: rmp::Config, seed: u64) -> Self {
-        self.ordered = Rmp::new(self.origin, config, seed);
+        self.engines.ordered = Rmp::new(self.origin, config, seed);
         self
     }
 
@@ -131,16 +127,16 @@ impl Node {
     /// The settings are not [valid](rdcm::Config).
     #[must_use]
     pub fn with_bulk(mut self, config: rdcm::Config, seed: u64) -> Self {
-        self.bulk = Rdcm::new(self.origin, config, seed);
+        self.engines.bulk = Rdcm::new(self.origin, config, seed);
         self
     }
 
-    /// Adds an engine of the caller, which carries the groups with [`Profile::Guest`].
+    /// Adds an engine of the caller, which carries the groups with [`Profile::Guest`](crate::Profile::Guest).
     ///
     /// The engine must have been created for this node's id.
     #[must_use]
     pub fn with_guest(mut self, guest: Box<dyn Engine>) -> Self {
-        self.guest = Some(guest);
+        self.engines.guest = Some(guest);
         self
     }
 
@@ -180,17 +176,12 @@ impl Node {
     /// Returns the maximum payload in `group` in bytes, or `None` if the node is not in the group.
     pub fn payload_limit(&self, group: GroupId) -> Option<usize> {
         let profile = self.groups.get(&group)?.settings.profile;
-        match profile {
-            Profile::TimeCritical(_) => Some(self.lateral.payload_limit(profile)),
-            Profile::Ordered(_) => Some(self.ordered.payload_limit(profile)),
-            Profile::Bulk => Some(self.bulk.payload_limit(profile)),
-            Profile::Guest => self.guest.as_ref().map(|guest| guest.payload_limit(profile)),
-        }
+        self.engines.of(profile.protocol()).map(|engine| engine.payload_limit(profile))
     }
 
     /// Announces the datagrams that will be processed next; see [`Engine::look_ahead`].
     pub fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
-        self.lateral.look_ahead(waiting);
+        self.engines.lateral.look_ahead(waiting);
     }
 
     /// Processes a datagram that was received from `source`.
@@ -203,60 +194,42 @@ impl Node {
         source: Endpoint,
         datagram: &[u8],
     ) -> Option<NodeId> {
-        let peek = Header::peek(datagram);
-        if let Some(peek) = peek.filter(|peek| peek.protocol != Protocol::Membership) {
-            match self.starts.look(now, source, peek, datagram) {
-                Start::Known => {}
-                Start::New => self.on_restart(now, peek.sender),
-                Start::Over => {
-                    self.counters.datagrams_of_other_starts += 1;
-                    return None;
-                }
+        let Some(peek) = Header::peek(datagram) else {
+            self.counters.datagrams_unknown += 1;
+            return None;
+        };
+        if peek.protocol == Protocol::Membership {
+            self.counters.datagrams_received += 1;
+            self.membership.handle_datagram(now, source, datagram);
+            self.take_membership_events(now);
+            return None;
+        }
+        match self.starts.look(now, source, peek, datagram) {
+            Start::Known => {}
+            Start::New => self.on_restart(now, peek.sender),
+            Start::Over => {
+                self.counters.datagrams_of_other_starts += 1;
+                return None;
             }
         }
-        match peek.map(|it| (it.protocol, it.group)) {
-            Some((Protocol::Lateral, group)) if self.concerns(group) => {
-                self.counters.datagrams_received += 1;
-                let sender = self.lateral.handle_datagram(now, datagram);
-                self.forget_if_confirmed(now, group);
-                return self.heard_from(now, source, sender);
-            }
-            Some((Protocol::Membership, _)) => {
-                self.counters.datagrams_received += 1;
-                self.membership.handle_datagram(now, source, datagram);
-                self.take_membership_events(now);
-            }
-            Some((Protocol::Guest, group)) if self.guest.is_some() && self.concerns(group) => {
-                self.counters.datagrams_received += 1;
-                let guest = self.guest.as_mut();
-                let sender = guest.and_then(|guest| guest.handle_datagram(now, datagram));
-                return self.heard_from(now, source, sender);
-            }
-            Some((Protocol::Ordered, group))
-                if self.concerns(group) || self.ordered.calls(group) =>
-            {
-                self.counters.datagrams_received += 1;
-                let sender = self.ordered.handle_datagram(now, datagram);
-                self.forget_ended(now);
-                return self.heard_from(now, source, sender);
-            }
-            Some((Protocol::Bulk, group)) if self.concerns(group) => {
-                self.counters.datagrams_received += 1;
-                let sender = self.bulk.handle_datagram(now, datagram);
-                self.forget_if_confirmed(now, group);
-                return self.heard_from(now, source, sender);
-            }
-            Some((Protocol::Lateral | Protocol::Ordered | Protocol::Bulk, _)) => {
-                self.counters.datagrams_foreign += 1;
-            }
-            Some((Protocol::Guest, _)) if self.guest.is_some() => {
-                self.counters.datagrams_foreign += 1;
-            }
-            Some((Protocol::Guest | Protocol::Path, _)) | None => {
-                self.counters.datagrams_unknown += 1;
-            }
+        let (concerns, group) = (self.concerns(peek.group), peek.group);
+        let Some(engine) = self.engines.of_mut(peek.protocol) else {
+            self.counters.datagrams_unknown += 1;
+            return None;
+        };
+        if !concerns && !engine.calls(group) {
+            self.counters.datagrams_foreign += 1;
+            return None;
         }
-        None
+        self.counters.datagrams_received += 1;
+        let sender = engine.handle_datagram(now, datagram);
+        self.forget_ended(now);
+        self.forget_if_confirmed(now, group);
+        // Only an engine can determine the sender: its id is not trusted before the checksum was
+        // verified. An intact datagram is a sign of life.
+        let sender = sender?;
+        self.membership.heard(now, source, sender);
+        Some(sender)
     }
 
     /// Returns `true` if datagrams from `source` in the name of `node` must be dropped.
@@ -284,7 +257,7 @@ impl Node {
 
     /// Returns the next command of the membership for a connection.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
-        while let Some(request) = self.bulk.poll_request() {
+        while let Some(request) = self.engines.find_map(|it| it.poll_manager_request()) {
             self.membership.ask_manager(request);
         }
         self.membership.poll_link()
@@ -292,13 +265,8 @@ impl Node {
 
     /// Processes the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.lateral.handle_timeout(now);
-        self.ordered.handle_timeout(now);
+        self.engines.for_each(|engine| engine.handle_timeout(now));
         self.forget_ended(now);
-        self.bulk.handle_timeout(now);
-        if let Some(guest) = &mut self.guest {
-            guest.handle_timeout(now);
-        }
         self.membership.handle_timeout(now);
         self.take_membership_events(now);
         self.forget_due(now);
@@ -306,12 +274,12 @@ impl Node {
 
     /// Appends the next outgoing datagram to `out` and returns its destination and class.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let Self { lateral, ordered, bulk, guest, membership, .. } = self;
+        let Engines { lateral, ordered, guest, bulk } = &mut self.engines;
         lateral
             .poll_transmit(out)
             .or_else(|| ordered.poll_transmit(out))
             .or_else(|| guest.as_mut().and_then(|guest| guest.poll_transmit(out)))
-            .or_else(|| membership.poll_transmit(out))
+            .or_else(|| self.membership.poll_transmit(out))
             .or_else(|| bulk.poll_transmit(out))
     }
 
@@ -320,21 +288,16 @@ impl Node {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        if let Some(group) = self.bulk.poll_manager_lost() {
+        if let Some(group) = self.engines.find_map(|engine| engine.poll_manager_lost()) {
             return Some(NodeEvent::ManagerLost(group));
         }
-        let Self { lateral, ordered, bulk, guest, .. } = self;
-        let event = lateral.poll_event().or_else(|| ordered.poll_event());
-        let event = event.or_else(|| bulk.poll_event());
-        event.or_else(|| guest.as_mut().and_then(|it| it.poll_event())).map(NodeEvent::Group)
+        self.engines.find_map(|engine| engine.poll_event()).map(NodeEvent::Group)
     }
 
     /// Returns the time of the next call of [`Node::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let guest = self.guest.as_ref().and_then(|guest| guest.poll_timeout());
-        let ours = Wakeup::earlier(self.lateral.poll_timeout(), self.ordered.poll_timeout());
-        let ours = Wakeup::earlier(ours, self.bulk.poll_timeout());
-        let engines = Wakeup::earlier(ours, guest);
+        let engines = self.engines.all().map(|engine| engine.poll_timeout());
+        let engines = engines.fold(None, Wakeup::earlier);
         let left = self.leaving.values().min();
         let left = left.map(|at| Wakeup { at: *at, reason: "leave a group" });
         let engines = Wakeup::earlier(engines, left);
@@ -348,12 +311,12 @@ impl Node {
 
     /// Returns the lateral engine, for its counters.
     pub fn lateral(&self) -> &Lateral {
-        &self.lateral
+        &self.engines.lateral
     }
 
     /// Returns the engine of the ordered groups, for its counters and rings.
     pub fn ordered(&self) -> &Rmp {
-        &self.ordered
+        &self.engines.ordered
     }
 
     /// Returns the engine of the ordered groups, for the methods that only it has: locks and
@@ -361,61 +324,48 @@ impl Node {
     ///
     /// Join and leave groups by the node's own methods.
     pub fn ordered_mut(&mut self) -> &mut Rmp {
-        &mut self.ordered
+        &mut self.engines.ordered
     }
 
     /// Returns the engine of bulk delivery, for its counters, trees and receivers.
     pub fn bulk(&self) -> &Rdcm {
-        &self.bulk
+        &self.engines.bulk
     }
 
-    /// Reports whether the driver's network refuses datagrams at present; see
-    /// [`Rdcm::set_blocked`].
-    pub fn set_blocked(&mut self, is_blocked: bool) {
-        self.bulk.set_blocked(is_blocked);
+    /// Applies a change of the driver's network; see [`Engine::handle_network`].
+    pub fn handle_network(&mut self, now: Time, change: &NetworkChange) {
+        self.engines.for_each(|engine| engine.handle_network(now, change));
     }
 
-    /// Sets the size of the largest IP packet that reaches all members; see
-    /// [`Engine::set_path_mtu`].
-    pub fn set_path_mtu(&mut self, bytes: u16) {
-        self.lateral.set_path_mtu(bytes);
-        self.ordered.set_path_mtu(bytes);
-        self.bulk.set_path_mtu(bytes);
-        if let Some(guest) = &mut self.guest {
-            guest.set_path_mtu(bytes);
+    /// Sets how far the application of `group` lags in taking events; see
+    /// [`Engine::set_backpressure`].
+    pub fn set_backpressure(&mut self, now: Time, group: GroupId, backlog: f64) {
+        if let Some(engine) = self.engine_of(group) {
+            engine.set_backpressure(now, group, backlog);
         }
-    }
-
-    /// Sets the nodes that multicast from this node does not reach; see [`Rdcm::set_unreached`].
-    pub fn set_unreached(&mut self, now: Time, nodes: BTreeSet<NodeId>) {
-        self.bulk.set_unreached(now, nodes);
     }
 
     /// Returns where to send a datagram with the destination [tree](crate::Destination::Tree); see
     /// [`Engine::hops`].
     pub fn hops(&self, group: GroupId) -> Hops<'_> {
-        self.bulk.hops(group)
+        let none = Hops { by_multicast: false, relays: &[] };
+        self.engine(group).map_or(none, |engine| engine.hops(group))
     }
 
-    /// Reports whether the application of a bulk group is not taking messages at present; see
-    /// [`Rdcm::hold`].
-    pub fn hold(&mut self, now: Time, group: GroupId, is_held: bool) {
-        self.bulk.hold(now, group, is_held);
+    /// Returns `true` if an engine communicates with `group` from outside; see [`Engine::calls`].
+    pub fn calls(&self, group: GroupId) -> bool {
+        self.engines.all().any(|engine| engine.calls(group))
     }
 
     /// Returns the caller's own engine, if the node has one.
     pub fn guest(&self) -> Option<&dyn Engine> {
-        self.guest.as_deref()
+        self.engines.guest.as_deref()
     }
 
     /// Returns the members of `group` that have not confirmed everything this node sent, as far as
     /// the group's engine can determine.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        match self.groups.get(&group).map(|joined| joined.settings.profile) {
-            Some(Profile::Ordered(_)) => self.ordered.unconfirmed(group),
-            Some(Profile::Bulk) => self.bulk.unconfirmed(group),
-            _ => self.lateral.unconfirmed(group),
-        }
+        self.engine(group).map_or_else(Vec::new, |engine| engine.unconfirmed(group))
     }
 
     /// Returns the counters of incoming datagrams.
@@ -428,12 +378,7 @@ impl Node {
     /// # Panics
     /// An invariant is broken, which is a bug.
     pub fn check(&self) {
-        self.lateral.check();
-        self.ordered.check();
-        self.bulk.check();
-        if let Some(guest) = &self.guest {
-            guest.check();
-        }
+        self.engines.all().for_each(|engine| engine.check());
         self.membership.check();
     }
 
@@ -441,36 +386,11 @@ impl Node {
         group == GroupId::NONE || self.groups.contains_key(&group)
     }
 
-    /// Reports the sender of an intact datagram to the membership as a sign of life.
-    ///
-    /// Only an engine can determine the sender: its id is not trusted before the checksum was
-    /// verified.
-    fn heard_from(
-        &mut self,
-        now: Time,
-        source: Endpoint,
-        sender: Option<NodeId>,
-    ) -> Option<NodeId> {
-        let sender = sender?;
-        self.membership.heard(now, source, sender);
-        Some(sender)
+    fn engine(&self, group: GroupId) -> Option<&dyn Engine> {
+        self.engines.of(self.groups.get(&group)?.settings.profile.protocol())
     }
 
     fn engine_of(&mut self, group: GroupId) -> Option<&mut dyn Engine> {
-        let profile = self.groups.get(&group)?.settings.profile;
-        self.engine_for(profile)
-    }
-
-    fn engine_for(&mut self, profile: Profile) -> Option<&mut dyn Engine> {
-        match profile {
-            Profile::TimeCritical(_) => Some(&mut self.lateral),
-            Profile::Ordered(_) => Some(&mut self.ordered),
-            Profile::Bulk => Some(&mut self.bulk),
-            // `as_deref_mut` would require a guest without borrows.
-            Profile::Guest => match &mut self.guest {
-                Some(guest) => Some(&mut **guest),
-                None => None,
-            },
-        }
+        self.engines.of_mut(self.groups.get(&group)?.settings.profile.protocol())
     }
 }

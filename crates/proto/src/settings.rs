@@ -5,9 +5,9 @@ use core::fmt;
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::rmp::Quorum;
-use crate::wire::DecodeError;
-use crate::{GroupId, JoinError};
+use crate::ring::Quorum;
+use crate::wire::{DecodeError, Protocol};
+use crate::{GroupId, NodeId, Unserved};
 
 /// Settings of a group, which are sent with every join. A join with other settings is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,80 @@ pub struct RateOfFire {
     pub r: u8,
     /// Mean number of members that receive a repair of each packet. 0 turns repairs off.
     pub c: u8,
+}
+
+/// Reason why a join failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// The name is empty or too long. The field is its length in bytes.
+    #[error(
+        "group name of {0} bytes is invalid: expected 1 to {most} bytes",
+        most = GroupSettings::MAX_NAME_BYTES
+    )]
+    NameLength(usize),
+    /// The name contains a control character. The field is the first one.
+    #[error("group name contains the control character {0:?}")]
+    NameCharacter(char),
+    /// r is out of bounds.
+    #[error("rate-of-fire {given} is invalid: expected r from 1 to {}", RateOfFire::MAX_R)]
+    RateOfFire {
+        /// Requested rate-of-fire.
+        given: RateOfFire,
+    },
+    /// The quorum, or the electorate, is out of bounds.
+    #[error(
+        "quorum {given:?} is invalid: expected 1 to {} members, or 1 to {} voters",
+        Quorum::MAX_AT_LEAST,
+        Quorum::MAX_ELECTORATE
+    )]
+    Quorum {
+        /// Requested quorum.
+        given: Quorum,
+    },
+    /// The node is in the maximum number of groups of its membership provider.
+    #[error("this node is already in {limit} groups, the maximum of its membership")]
+    TooManyGroups {
+        /// Maximum number of groups.
+        limit: usize,
+    },
+    /// Another group of this node has another r.
+    #[error(
+        "rate-of-fire with r = {given} is invalid: other groups of this node have r = {existing}"
+    )]
+    DifferentR {
+        /// Requested r.
+        given: u8,
+        /// The r of the node's groups.
+        existing: u8,
+    },
+    /// The node has no engine for groups of this profile.
+    #[error("this node has no engine for the profile {profile}")]
+    NoEngine {
+        /// Requested profile.
+        profile: Profile,
+    },
+    /// The node is already in the group.
+    #[error("this node is already in the group")]
+    AlreadyJoined,
+    /// A group with another name has the same id.
+    #[error("the group's id is in use by a group with another name")]
+    NameCollision,
+    /// The group's members have other settings.
+    #[error("requested {ours}, but the group is {theirs}")]
+    Contradiction {
+        /// Requested settings.
+        ours: GroupSettings,
+        /// Settings of the group.
+        theirs: GroupSettings,
+        /// A member with these settings.
+        by: NodeId,
+    },
+    /// The membership service did not accept the join.
+    #[error("the membership service refused the join: {why}")]
+    Unserved {
+        /// Reason for it.
+        why: Unserved,
+    },
 }
 
 /// Encoded size of [`GroupSettings`] in bytes.
@@ -85,6 +159,30 @@ impl RateOfFire {
             return Err(JoinError::RateOfFire { given: self });
         }
         Ok(())
+    }
+}
+
+impl Profile {
+    /// Returns the protocol of the engine.
+    pub fn protocol(self) -> Protocol {
+        match self {
+            Self::TimeCritical(_) => Protocol::Lateral,
+            Self::Ordered(_) => Protocol::Ordered,
+            Self::Bulk => Protocol::Bulk,
+            Self::Guest => Protocol::Guest,
+        }
+    }
+
+    /// Checks the bounds of the engine's settings.
+    ///
+    /// # Errors
+    /// [`JoinError::RateOfFire`] or [`JoinError::Quorum`].
+    pub fn validate(self) -> Result<(), JoinError> {
+        match self {
+            Self::TimeCritical(rate) => rate.validate(),
+            Self::Ordered(given) if !given.is_valid() => Err(JoinError::Quorum { given }),
+            Self::Ordered(_) | Self::Bulk | Self::Guest => Ok(()),
+        }
     }
 }
 

@@ -78,15 +78,6 @@ impl FromIterator<NodeId> for View {
     }
 }
 
-impl crate::Confirmed {
-    /// Returns `true` if there was no member that could confirm.
-    ///
-    /// Nothing is pending then, but no member is known to have the messages.
-    pub fn is_unconfirmed(&self) -> bool {
-        self.members == 0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -112,7 +112,7 @@ impl Routes {
         let candidates: Vec<NodeId>;
         let members = match context.node.view(group) {
             Some(view) => view.members(),
-            None if !context.node.ordered().calls(group) => &[],
+            None if !context.node.calls(group) => &[],
             None => {
                 let nodes = context.node.membership().nodes();
                 candidates = nodes.into_iter().map(|(node, _)| node).collect();

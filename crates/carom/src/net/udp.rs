@@ -8,7 +8,8 @@ use carom_proto::loss::Loss;
 use carom_proto::node::Node;
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::{
-    Destination, Endpoint, GroupId, LOOK_AHEAD, NodeId, Origin, Rng, Time, Transmit, Wakeup,
+    Destination, Endpoint, GroupId, LOOK_AHEAD, NetworkChange, NodeId, Origin, Rng, Time, Transmit,
+    Wakeup,
 };
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -66,6 +67,8 @@ pub(crate) struct UdpSettings<'a> {
 struct Watch {
     is_readable: [bool; 2],
     is_writable_awaited: bool,
+    /// `true` if the node was notified that the unicast socket is blocked.
+    is_blocked: bool,
     token: usize,
 }
 
@@ -203,6 +206,14 @@ impl UdpNetwork {
                     self.paths.probe(source, nonce);
                 }
             }
+        }
+    }
+
+    /// Notifies the node if the unicast socket has become blocked or writable.
+    fn report_blocked(&mut self, now: Time, node: &mut Node) {
+        let is_blocked = self.sender.is_blocked();
+        if std::mem::replace(&mut self.watch.is_blocked, is_blocked) != is_blocked {
+            node.handle_network(now, &NetworkChange::Blocked(is_blocked));
         }
     }
 
@@ -441,20 +452,21 @@ impl Network for UdpNetwork {
     fn transmit(&mut self, now: Time, node: &mut Node) {
         if self.paths.take_change() {
             self.routes.forget();
-            node.set_unreached(now, self.routes.unreached(&self.paths));
+            let unreached = self.routes.unreached(&self.paths);
+            node.handle_network(now, &NetworkChange::Unreached(unreached));
         }
-        node.set_blocked(self.sender.is_blocked());
+        self.report_blocked(now, node);
         let max_datagrams = self.sockets.unicast.state().max_gso_segments();
         while let Some(Transmit { destination, .. }) = self.next_datagram(node) {
             if let Some(run) = self.sender.add(destination, max_datagrams) {
                 self.send(now, node, run);
-                node.set_blocked(self.sender.is_blocked());
+                self.report_blocked(now, node);
             }
         }
         if let Some(run) = self.sender.finish() {
             self.send(now, node, run);
         }
-        node.set_blocked(self.sender.is_blocked());
+        self.report_blocked(now, node);
     }
 
     fn count(&self, stats: &mut Stats) {

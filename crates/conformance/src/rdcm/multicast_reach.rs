@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use carom_proto::NodeId;
 use carom_proto::rdcm::Rdcm;
+use carom_proto::{Engine as _, NetworkChange};
 use carom_sim::HostIx;
 
 use super::history::History;
@@ -44,7 +44,7 @@ impl MulticastReach {
         host: HostIx,
     ) {
         let ids = self.known_deaf.iter().flat_map(|host| settings.ids(*host));
-        let unreached: BTreeSet<NodeId> = ids.collect();
-        harness.with(host, |member, now| member.engine_mut().set_unreached(now, unreached));
+        let change = NetworkChange::Unreached(ids.collect());
+        harness.with(host, |member, now| member.engine_mut().handle_network(now, &change));
     }
 }

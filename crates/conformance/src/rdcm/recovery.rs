@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use carom_proto::Engine as _;
 use carom_proto::loss::Loss;
 use carom_sim::HostIx;
 use carom_sim::scenario::Runner as _;

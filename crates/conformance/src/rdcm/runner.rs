@@ -162,7 +162,10 @@ impl BulkRunner {
         if self.harness.is_in(host, self.group) {
             let (node, group) = (self.harness.id(host), self.group);
             self.harness.record.held(node);
-            self.harness.with(host, |member, now| member.engine_mut().hold(now, group, is_held));
+            let backlog = f64::from(u8::from(is_held));
+            self.harness.with(host, |member, now| {
+                member.engine_mut().set_backpressure(now, group, backlog);
+            });
         }
     }
 

@@ -195,7 +195,7 @@ fn sender_waits_within_bounds_for_an_idle_application() {
     let group = net.group;
     net.to_send = 50_000;
     net.run(100);
-    net.with(1, |engine, now| engine.hold(now, group, true));
+    net.with(1, |engine, now| engine.set_backpressure(now, group, 1.0));
     net.run(200);
     let before = net.log(2).got.len();
     net.run(200);
@@ -203,7 +203,7 @@ fn sender_waits_within_bounds_for_an_idle_application() {
     for host in [0, 1, 2] {
         assert!(Engine::held_bytes(net.engine(host)) <= 5 << 20, "host {host}");
     }
-    net.with(1, |engine, now| engine.hold(now, group, false));
+    net.with(1, |engine, now| engine.set_backpressure(now, group, 0.0));
     net.run_until_whole(&[1, 2], 10_000);
     assert_eq!(net.slow, []);
 }

@@ -7,8 +7,8 @@ use carom_conformance::rdcm::cluster;
 use carom_proto::rdcm::topology::{Topology as Cluster, Vertex};
 use carom_proto::rdcm::{Config, Network, Rdcm};
 use carom_proto::{
-    Class, Event, GroupId, GroupSettings, Limiting, LossCause, Lost, Message, NodeId, Profile,
-    SendError, SendOptions, Slow, Time,
+    Class, Engine as _, Event, GroupId, GroupSettings, Limiting, LossCause, Lost, Message,
+    NetworkChange, NodeId, Profile, SendError, SendOptions, Slow, Time,
 };
 use carom_sim::{HostIx, Link, Member, Notice, Place, Roster, World, WorldConfig};
 
@@ -140,7 +140,8 @@ impl Net {
     fn tell_paths(&mut self, host: u32) {
         let unreached: BTreeSet<NodeId> = self.setup.deaf.iter().copied().map(Self::id).collect();
         self.world.with(HostIx(host), |member, now| {
-            member.engine_mut().set_unreached(now, unreached);
+            let change = NetworkChange::Unreached(unreached);
+            member.engine_mut().handle_network(now, &change);
         });
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use carom_conformance::rdcm::BulkSuite;
 use carom_proto::loss::Loss;
-use carom_proto::{Engine as _, NodeId};
+use carom_proto::{Engine as _, NetworkChange, NodeId};
 use carom_sim::scenario::Suite as _;
 use carom_sim::{Fault, HostIx};
 
@@ -228,12 +228,14 @@ fn packets_stuck_at_a_blocked_relay_are_counted_and_repaired() {
     net.to_send = 6000;
     net.run(100);
     let relay = a_relay(&net, &hosts);
-    net.with(relay, |engine, _| engine.set_blocked(true));
+    let blocked = NetworkChange::Blocked(true);
+    net.with(relay, |engine, now| engine.handle_network(now, &blocked));
     net.run(200);
     let counters = net.engine(relay).counters();
     assert!(counters.data_not_relayed > 100, "{counters:?}");
     assert!(net.engine(relay).held_bytes() < 32 << 20);
-    net.with(relay, |engine, _| engine.set_blocked(false));
+    let blocked = NetworkChange::Blocked(false);
+    net.with(relay, |engine, now| engine.handle_network(now, &blocked));
     net.run_until_whole(&hosts[1..], 4000);
     assert!(net.engine(relay).counters().data_relayed > counters.data_relayed, "it goes on");
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use carom_proto::Engine as _;
 use carom_proto::rdcm::topology::Topology as Cluster;
 use carom_sim::{Fault, HostIx};
 
@@ -51,7 +52,7 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
     net.to_send = u64::MAX;
     net.run(100);
     let group = net.group;
-    net.with(1, |engine, now| engine.hold(now, group, true));
+    net.with(1, |engine, now| engine.set_backpressure(now, group, 1.0));
     net.run(1000);
     let before = net.log(2).got.len();
     net.run(10_000);
@@ -59,7 +60,7 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
     let got = (net.log(2).got.len() - before) as u64;
     assert!(got > messages * 8 / 10, "{got} of some {messages}");
     assert_eq!(net.slow.len(), 1, "{:?}", net.slow);
-    net.with(1, |engine, now| engine.hold(now, group, false));
+    net.with(1, |engine, now| engine.set_backpressure(now, group, 0.0));
     net.run(2000);
     let (behind, ahead) = (net.log(1).got.last(), net.log(2).got.last());
     assert!(behind.max(ahead) < behind.map(|it| it + 1000).as_ref(), "it goes on: {behind:?}");

@@ -19,16 +19,16 @@ use super::repair::{Bins, Decoder, Repair};
 use super::sender::{OwnStream, Sender};
 use crate::outbox::Outbox;
 use crate::{
-    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, Origin, PacketId,
-    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
-    ViewChangeKind, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NetworkChange, NodeId,
+    Origin, PacketId, Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit,
+    ViewChange, ViewChangeKind, Wakeup,
 };
 
 /// Lateral engine of one node, for all its groups.
 #[derive(Debug)]
 pub struct Lateral {
     cx: Context,
-    /// Upper bound for [`Config::path_mtu`], which [`Engine::set_path_mtu`] lowers and raises.
+    /// Upper bound for [`Config::path_mtu`], which [`NetworkChange::PathMtu`] lowers and raises.
     max_path_mtu: u16,
     sender: Sender,
     receiver: Receiver,
@@ -90,12 +90,6 @@ impl Lateral {
         counters.repairs_dropped = self.decoder.pending.dropped;
         counters.repairs_over_budget = self.decoder.pending.over_budget;
         counters
-    }
-
-    /// Returns the members of `group` that have not confirmed everything accepted from this node
-    /// there, queued messages included. Empty if this node has not joined the group.
-    pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        self.cx.groups.ix(group).map(|ix| self.sender.unconfirmed(ix)).unwrap_or_default()
     }
 
     /// Returns the number of bytes in the data buffer, at most [`Config::buffer_bytes`].
@@ -436,8 +430,15 @@ impl Engine for Lateral {
         wakeups.min_by_key(|wakeup| wakeup.at)
     }
 
-    fn set_path_mtu(&mut self, bytes: u16) {
-        self.cx.config.path_mtu = bytes.min(self.max_path_mtu).max(MIN_PATH_MTU);
+    fn handle_network(&mut self, _now: Time, change: &NetworkChange) {
+        if let NetworkChange::PathMtu(bytes) = change {
+            self.cx.config.path_mtu = (*bytes).min(self.max_path_mtu).max(MIN_PATH_MTU);
+        }
+    }
+
+    /// Includes members that have not confirmed a queued message.
+    fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        self.cx.groups.ix(group).map(|ix| self.sender.unconfirmed(ix)).unwrap_or_default()
     }
 
     /// Returns 0 for a profile of another engine.

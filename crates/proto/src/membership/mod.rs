@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use self::link::{LinkCommand, LinkEvent, LinkId};
 
-pub use crate::rdcm::manager::messages::ManagerNews;
+pub use crate::engine::ManagerNews;
 use crate::{
     Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Transmit, ViewChange, Wakeup,
 };

@@ -6,10 +6,10 @@ use core::time::Duration;
 
 use super::{Node, NodeEvent};
 use crate::membership::MembershipEvent;
-use crate::rmp::JoinOptions;
+use crate::ring::JoinOptions;
 use crate::{
-    Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Time, View, ViewChange,
-    ViewChangeKind,
+    Engine, Event, GroupId, GroupSettings, JoinError, NetworkChange, NodeId, Profile, Time, View,
+    ViewChange, ViewChangeKind,
 };
 
 /// A group that the node is in.
@@ -68,7 +68,7 @@ impl Node {
             }
             match joined.stage {
                 Stage::Leaving if joined.is_ring() && joined.settings == settings => {
-                    self.ordered.join_with(now, group, settings, options)?;
+                    self.engines.ordered.join_with(now, group, settings, options)?;
                     self.enter(now, group);
                     return Ok(group);
                 }
@@ -101,12 +101,15 @@ impl Node {
     ) -> Result<(), JoinError> {
         let profile = settings.profile;
         let stage = match profile {
-            Profile::Ordered(quorum) => {
-                quorum.validate()?;
+            Profile::Ordered(_) => {
+                profile.validate()?;
                 Stage::Seeking
             }
             Profile::TimeCritical(_) | Profile::Bulk | Profile::Guest => {
-                let engine = self.engine_for(profile).ok_or(JoinError::NoEngine { profile })?;
+                let engine = self
+                    .engines
+                    .of_mut(profile.protocol())
+                    .ok_or(JoinError::NoEngine { profile })?;
                 engine.join(now, group, settings)?;
                 Stage::In
             }
@@ -130,12 +133,6 @@ impl Node {
         Ok(())
     }
 
-    /// Reports that the application of an ordered group does not keep up; see
-    /// [`Rmp::slow_down`](crate::rmp::Rmp::slow_down).
-    pub fn slow_down(&mut self, group: GroupId, by: Duration) {
-        self.ordered.slow_down(group, by);
-    }
-
     /// Leaves the group. [`NodeEvent::Out`] reports the end. Has no effect if the node is not in
     /// the group.
     ///
@@ -149,7 +146,7 @@ impl Node {
         match (is_ring, joined.stage) {
             (true, Stage::In) => {
                 joined.stage = Stage::Leaving;
-                self.ordered.leave(now, group);
+                self.engines.ordered.leave(now, group);
                 self.forget_ended(now);
             }
             (_, Stage::Leaving) => {}
@@ -195,7 +192,8 @@ impl Node {
     /// The membership has accepted it, and an ordered group has a ring.
     pub fn has_joined(&self, group: GroupId) -> bool {
         let needs_ring = self.groups.get(&group).is_some_and(Joined::is_ring);
-        self.membership.has_joined(group) && (!needs_ring || self.ordered.view(group).is_some())
+        self.membership.has_joined(group)
+            && (!needs_ring || self.engines.ordered.view(group).is_some())
     }
 
     /// Returns `true` if the membership has accepted the join of `group`.
@@ -213,7 +211,7 @@ impl Node {
         if !joined.is_ring() {
             return joined.view.members().to_vec();
         }
-        let Some(ring) = self.ordered.view(group) else { return Vec::new() };
+        let Some(ring) = self.engines.ordered.view(group) else { return Vec::new() };
         let mut members: Vec<NodeId> = ring.processes().map(|process| process.node).collect();
         members.retain(|node| *node != self.id());
         members.sort_unstable();
@@ -233,12 +231,12 @@ impl Node {
                 MembershipEvent::View(change) => self.on_view_change(now, change),
                 MembershipEvent::Met(node, endpoint) => {
                     self.starts.meet(node, endpoint);
-                    self.bulk.node_up(node, endpoint);
+                    self.handle_network(now, &NetworkChange::Met(node, endpoint));
                     self.events.push_back(NodeEvent::Met(node, endpoint));
                 }
                 MembershipEvent::Parted(node) => {
                     self.starts.part(now, node);
-                    self.bulk.node_down(node);
+                    self.handle_network(now, &NetworkChange::Parted(node));
                     self.events.push_back(NodeEvent::Parted(node));
                 }
                 MembershipEvent::Settled => {
@@ -264,7 +262,7 @@ impl Node {
             }
         }
         while let Some(news) = self.membership.poll_manager() {
-            self.bulk.handle_manager(now, &news);
+            self.engines.for_each(|engine| engine.handle_manager(now, &news));
         }
         self.begin_rings(now, has_settled);
     }
@@ -336,7 +334,7 @@ impl Node {
         }
         let (settings, options) = (joined.settings, joined.options);
         // The profile fits and the group is new to the engine, so it cannot refuse.
-        if let Err(error) = self.ordered.join_with(now, group, settings, options) {
+        if let Err(error) = self.engines.ordered.join_with(now, group, settings, options) {
             tracing::error!(node = %self.id(), %group, %error, "the ring engine refused the join");
         }
         self.enter(now, group);
@@ -349,18 +347,20 @@ impl Node {
         let version = joined.view.version();
         for node in joined.view.members() {
             let kind = ViewChangeKind::Joined;
-            self.ordered.handle_view(now, &ViewChange { group, node: *node, kind, version });
+            self.engines
+                .ordered
+                .handle_view(now, &ViewChange { group, node: *node, kind, version });
         }
     }
 
     /// Removes the groups that the ring engine has finished leaving.
     pub(super) fn forget_ended(&mut self, now: Time) {
-        while let Some(group) = self.ordered.poll_ended() {
+        while let Some(group) = self.engines.ordered.poll_ended() {
             let is_begun = |it: &Joined| it.is_ring() && it.stage != Stage::Seeking;
             let is_ours = self.groups.get(&group).is_some_and(is_begun);
-            if is_ours && !self.ordered.has(group) {
+            if is_ours && !self.engines.ordered.has(group) {
                 // The ring's last events precede the end.
-                while let Some(event) = self.ordered.poll_event() {
+                while let Some(event) = self.engines.ordered.poll_event() {
                     self.events.push_back(NodeEvent::Group(event));
                 }
                 self.forget(now, group);
@@ -403,14 +403,8 @@ impl Node {
 
     /// Removes the group from its engine.
     fn drop_engine(&mut self, now: Time, group: GroupId) {
-        let Some(joined) = self.groups.get(&group) else { return };
-        match joined.settings.profile {
-            Profile::Ordered(_) => self.ordered.abandon(now, group),
-            profile => {
-                if let Some(engine) = self.engine_for(profile) {
-                    engine.leave(now, group);
-                }
-            }
+        if let Some(engine) = self.engine_of(group) {
+            engine.abandon(now, group);
         }
     }
 }

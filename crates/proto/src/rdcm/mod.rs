@@ -56,8 +56,8 @@
 //!   reduce it.
 //! * Repairs in flight to one successor are bounded, as TCP bounds its packets in flight. The paper
 //!   sends them at once, regardless of the outcome.
-//! * Where multicast does not reach receivers ([`Rdcm::set_unreached`]), data goes to them down a
-//!   tree of unicast copies, from receiver to receiver. Such data counts as received through the
+//! * Where multicast does not reach receivers ([`NetworkChange::Unreached`]), data goes to them down
+//!   a tree of unicast copies, from receiver to receiver. Such data counts as received through the
 //!   multicast tree.
 //! * The sender paces packets within the window over the round trip. A whole window at once would
 //!   overflow its own link.
@@ -67,13 +67,12 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use crate::membership::ManagerNews;
 use crate::outbox::Outbox;
 use crate::wire::Header;
 use crate::{
-    Class, Destination, Endpoint, Engine, Event, GroupId, GroupSettings, Hops, JoinError, NodeId,
-    Origin, Profile, Rng, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange,
-    ViewChangeKind, Wakeup,
+    Class, Destination, Engine, Event, GroupId, GroupSettings, Hops, JoinError, ManagerNews,
+    NetworkChange, NodeId, Origin, Profile, Rng, SendError, SendOptions, SeqNo, Time, Transmit,
+    ViewChange, ViewChangeKind, Wakeup,
 };
 
 mod config;
@@ -109,7 +108,7 @@ use self::packet::{Packet, Place};
 use self::receiver::Receiver;
 pub use self::sender::{ManagedBy, ReceiverState, RelayTree};
 use self::sender::{ManagerEvent, Sender};
-pub use self::slowest::{Limiting, NotSlowest, Slowest};
+pub use self::slowest::{NotSlowest, Slowest};
 
 /// The RDCM engine of one node.
 pub struct Rdcm {
@@ -159,54 +158,18 @@ impl Rdcm {
         }
     }
 
-    /// Sets the nodes that multicast from this node does not reach, as the driver has determined.
-    /// Data goes to them from receiver to receiver. Initially multicast is assumed to reach every
-    /// node.
-    pub fn set_unreached(&mut self, now: Time, nodes: BTreeSet<NodeId>) {
-        if nodes == self.unreached {
-            return;
+    fn set_unreached(&mut self, now: Time, nodes: &BTreeSet<NodeId>) {
+        if *nodes != self.unreached {
+            self.unreached.clone_from(nodes);
+            self.for_each(now, Group::on_reach);
         }
-        self.unreached = nodes;
-        self.for_each(now, Group::on_reach);
     }
 
-    /// Sets whether the driver's network currently accepts no data. Data then waits in the engine,
-    /// where it is bounded, instead of being lost in the driver. Other packets are still sent.
-    pub fn set_blocked(&mut self, is_blocked: bool) {
+    fn set_blocked(&mut self, is_blocked: bool) {
         let was_blocked = core::mem::replace(&mut self.is_blocked, is_blocked);
         if was_blocked && !is_blocked {
             self.due = self.now;
         }
-    }
-
-    /// Records that `node` can be reached at `endpoint`. This determines its host, if the
-    /// [network](Config::network) maps addresses to hosts.
-    pub fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
-        self.manager.endpoints.insert(node, endpoint);
-        self.config.network.node_up(node, endpoint);
-    }
-
-    /// Records that `node` is gone.
-    pub fn node_down(&mut self, node: NodeId) {
-        self.manager.endpoints.remove(&node);
-        self.config.network.node_down(node);
-    }
-
-    /// Handles news of the multicast manager in the membership service. Senders use it while it can
-    /// be reached, and managers of their own otherwise.
-    pub fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
-        let event = match news {
-            ManagerNews::Reached => {
-                self.manager.is_reachable = true;
-                ManagerEvent::Reachable
-            }
-            ManagerNews::Lost => {
-                self.manager.set_unreachable();
-                ManagerEvent::Unreachable
-            }
-            ManagerNews::Answered(bytes) => return self.on_answer(now, bytes),
-        };
-        self.for_each(now, |state, cx| state.on_manager(cx, event.clone()));
     }
 
     fn on_answer(&mut self, now: Time, bytes: &[u8]) {
@@ -217,17 +180,6 @@ impl Rdcm {
         let (group, event) = (answer.group, ManagerEvent::Answer(answer));
         let known = self.with(now, group, |state, cx| state.on_manager(cx, event));
         self.counters.manager_late += u64::from(known.is_none());
-    }
-
-    /// Returns the next request to the multicast manager in the membership service, encoded.
-    pub fn poll_request(&mut self) -> Option<Vec<u8>> {
-        self.manager.queue.pop_front().map(|request| request.encode())
-    }
-
-    /// Returns the next group in which this node sends and has lost the manager in the membership
-    /// service. The node then uses a manager of its own.
-    pub fn poll_manager_lost(&mut self) -> Option<GroupId> {
-        self.manager.lost.pop_first()
     }
 
     /// Returns the location of the manager of this node's stream in a group. Returns `None` if it
@@ -287,21 +239,10 @@ impl Rdcm {
         self.receiver_in(group).map(|receiver| (receiver.by_tree, receiver.by_repair))
     }
 
-    /// Sets whether the application of a group accepts no messages at the moment. Messages that it
-    /// does not accept are kept while there is room. After that the sender waits.
-    pub fn hold(&mut self, now: Time, group: GroupId, is_held: bool) {
-        self.with(now, group, |state, cx| state.hold(cx, is_held));
-    }
-
     /// Returns the sequence number that a confirmation contains if this node has sent nothing in
     /// the group: the one before its first.
     pub fn before_first(&self) -> SeqNo {
         self.config.first_number.minus(1)
-    }
-
-    /// Returns the receivers that are not known to have everything that this node has sent.
-    pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        self.sender_in(group).map_or_else(Vec::new, Sender::unconfirmed)
     }
 
     /// Returns the number of farewells that members have not acknowledged: one per member and per
@@ -469,8 +410,57 @@ impl Engine for Rdcm {
         (self.due < Time::MAX).then_some(Wakeup { at: self.due, reason: "bulk delivery" })
     }
 
-    fn set_path_mtu(&mut self, bytes: u16) {
-        self.config.path_mtu = bytes.min(self.most_mtu).max(MIN_MTU as u16);
+    fn handle_network(&mut self, now: Time, change: &NetworkChange) {
+        match change {
+            NetworkChange::PathMtu(bytes) => {
+                self.config.path_mtu = (*bytes).min(self.most_mtu).max(MIN_MTU as u16);
+            }
+            NetworkChange::Blocked(is_blocked) => self.set_blocked(*is_blocked),
+            NetworkChange::Unreached(nodes) => self.set_unreached(now, nodes),
+            // The endpoint determines the node's host, if the network maps addresses to hosts.
+            NetworkChange::Met(node, endpoint) => {
+                self.manager.endpoints.insert(*node, *endpoint);
+                self.config.network.node_up(*node, *endpoint);
+            }
+            NetworkChange::Parted(node) => {
+                self.manager.endpoints.remove(node);
+                self.config.network.node_down(*node);
+            }
+        }
+    }
+
+    /// Messages that the application does not accept are kept while there is room. After that the
+    /// sender waits.
+    fn set_backpressure(&mut self, now: Time, group: GroupId, backlog: f64) {
+        self.with(now, group, |state, cx| state.hold(cx, backlog > 0.0));
+    }
+
+    fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        self.sender_in(group).map_or_else(Vec::new, Sender::unconfirmed)
+    }
+
+    fn poll_manager_request(&mut self) -> Option<Vec<u8>> {
+        self.manager.queue.pop_front().map(|request| request.encode())
+    }
+
+    /// Senders use the manager while it can be reached, and managers of their own otherwise.
+    fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
+        let event = match news {
+            ManagerNews::Reached => {
+                self.manager.is_reachable = true;
+                ManagerEvent::Reachable
+            }
+            ManagerNews::Lost => {
+                self.manager.set_unreachable();
+                ManagerEvent::Unreachable
+            }
+            ManagerNews::Answered(bytes) => return self.on_answer(now, bytes),
+        };
+        self.for_each(now, |state, cx| state.on_manager(cx, event.clone()));
+    }
+
+    fn poll_manager_lost(&mut self) -> Option<GroupId> {
+        self.manager.lost.pop_first()
     }
 
     fn payload_limit(&self, _profile: Profile) -> usize {

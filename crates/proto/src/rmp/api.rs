@@ -11,17 +11,18 @@ use super::context::{Context, Timer};
 use super::counters::Counters;
 use super::engine::{Rmp, Slot};
 use super::group::Group;
-use super::ids::{Epoch, Place, Process};
-use super::locks::{LockError, LockName};
 use super::member::{Application, LocalMember, Session};
 use super::packet::{FORWARD, NON_MEMBER_BYTES, Packet};
-use super::qos::Qos;
 use super::query::{LookError, LookId, LookOptions, Looked, Query};
-use super::request::{MAX_WAITING, ReplyError, RequestError, RequestId, RequestOptions};
-use super::ring::{ListChange, ListChangeKind, Ring, RingView};
+use super::ring::Ring;
 use super::rpc::{Client, ENVELOPE_BYTES, Guest};
+use super::seen::MAX_WAITING;
 use super::sender::Sender;
-use super::terms::{JoinOptions, Terms};
+use super::terms::Terms;
+use crate::ring::{
+    Epoch, JoinOptions, ListChange, ListChangeKind, LockError, LockName, Place, Process, Qos,
+    ReplyError, RequestError, RequestId, RequestOptions, RingView,
+};
 use crate::{
     Class, Destination, GroupId, GroupSettings, JoinError, NodeId, Profile, Time, Transmit,
 };
@@ -38,30 +39,9 @@ impl Rmp {
         self.member(group).is_some()
     }
 
-    /// Returns `true` if this node calls the group without being a member, or queries its rings. It
-    /// counts as a caller until it forgets the group
-    /// ([`Config::call_forget`](super::Config::call_forget)).
-    pub fn calls(&self, group: GroupId) -> bool {
-        let is_guest = self.groups.contains_key(&group) && !self.has(group);
-        is_guest || self.queries.is_open(group)
-    }
-
-    /// Returns the other members that are not known to have everything that this node has sent in
-    /// the group.
-    pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        let member = self.member(group);
-        let known = member.and_then(|it| Some((it.ring()?, it.application.last_place())));
-        known.map_or_else(Vec::new, |(ring, place)| ring.standings().others_before(place).collect())
-    }
-
     /// Returns the next group that this node no longer has because it left or was removed.
     pub fn poll_ended(&mut self) -> Option<GroupId> {
         self.ended.pop_first()
-    }
-
-    /// Drops the group at once. The other members of its ring have to detect it.
-    pub fn abandon(&mut self, now: Time, group: GroupId) {
-        self.with(now, group, Group::abandon);
     }
 
     /// Returns this node's view of the ring of a group; `None` while it is not in a ring.
@@ -123,7 +103,7 @@ impl Rmp {
         let Profile::Ordered(quorum) = settings.profile else {
             return Err(JoinError::NoEngine { profile: settings.profile });
         };
-        quorum.validate()?;
+        settings.profile.validate()?;
         if self.is_in(group) {
             return Err(JoinError::AlreadyJoined);
         }

@@ -6,13 +6,12 @@ use core::time::Duration;
 
 use super::config::Config;
 use super::counters::Counters;
-use super::event::{RingEvent, RingNews};
-use super::ids::Process;
 use super::packet::fragment;
 use super::packet::{FORWARD, PART_BYTES, Packet};
 use super::reach::Reach;
 use super::timing::Timing;
 use crate::outbox::Outbox;
+use crate::ring::{Process, RingEvent, RingNews};
 use crate::{
     Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time, Timers,
     Transmit,

@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -9,22 +10,21 @@ use super::config::{self, Config};
 use super::context::{Context, Timer};
 use super::counters::Counters;
 use super::group::Group;
-use super::ids::Process;
 use super::member::LocalMember;
 use super::packet::fragment::PacketReassembly;
 use super::packet::{self, NewList, NonMemberData, Packet};
-use super::qos::Qos;
 use super::query::Queries;
 use super::reach::Reach;
 use super::ring::Snapshot;
 use super::rpc::RequestNumbers;
-use super::terms::JoinOptions;
 use super::timing::Timing;
 use crate::outbox::Outbox;
+use crate::ring::{JoinOptions, Process, Qos};
 use crate::wire::{self, Header};
 use crate::{
-    Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, Profile,
-    Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NetworkChange, NodeId,
+    Origin, Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
+    Wakeup,
 };
 
 /// The RMP engine of one node.
@@ -176,6 +176,9 @@ impl Rmp {
     }
 }
 
+/// Delay of the token at a member whose application lags by a whole event queue.
+const MAX_TOKEN_PAUSE: Duration = Duration::from_millis(100);
+
 impl Engine for Rmp {
     fn join(
         &mut self,
@@ -289,8 +292,32 @@ impl Engine for Rmp {
         Wakeup::earlier(rings, queries)
     }
 
-    fn set_path_mtu(&mut self, bytes: u16) {
-        self.config.path_mtu = bytes.min(self.max_mtu).max(config::LEAST_MTU as u16);
+    fn handle_network(&mut self, _now: Time, change: &NetworkChange) {
+        if let NetworkChange::PathMtu(bytes) = change {
+            self.config.path_mtu = (*bytes).min(self.max_mtu).max(config::LEAST_MTU as u16);
+        }
+    }
+
+    fn set_backpressure(&mut self, _now: Time, group: GroupId, backlog: f64) {
+        self.slow_down(group, MAX_TOKEN_PAUSE.mul_f64(backlog));
+    }
+
+    fn abandon(&mut self, now: Time, group: GroupId) {
+        self.with(now, group, Group::abandon);
+    }
+
+    /// A node that queries the rings of a group calls it, too. It
+    /// counts as a caller until it forgets the group
+    /// ([`Config::call_forget`](super::Config::call_forget)).
+    fn calls(&self, group: GroupId) -> bool {
+        let is_guest = self.groups.contains_key(&group) && !self.has(group);
+        is_guest || self.queries.is_open(group)
+    }
+
+    fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        let member = self.member(group);
+        let known = member.and_then(|it| Some((it.ring()?, it.application.last_place())));
+        known.map_or_else(Vec::new, |(ring, place)| ring.standings().others_before(place).collect())
     }
 
     fn payload_limit(&self, _profile: Profile) -> usize {

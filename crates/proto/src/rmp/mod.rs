@@ -118,19 +118,16 @@ mod config;
 mod context;
 mod counters;
 mod engine;
-mod event;
 mod flow;
 mod group;
-mod ids;
-mod locks;
 mod member;
+mod own_locks;
 pub mod packet;
-mod qos;
 mod query;
 mod reach;
-mod request;
 mod ring;
 mod rpc;
+mod seen;
 mod sender;
 mod terms;
 mod timing;
@@ -138,15 +135,12 @@ mod timing;
 pub use self::config::{Config, ConfigError};
 pub use self::counters::Counters;
 pub use self::engine::Rmp;
-pub use self::event::{Removal, RingEvent, RingNews};
-pub use self::ids::{Epoch, Place, Process, Timestamp};
-pub use self::locks::{Handler, LockChange, LockError, LockName, LockNews, Locks};
-pub use self::qos::Qos;
 pub use self::query::{LookError, LookId, LookOptions, Looked, RingSight};
-pub use self::request::{
-    Answer, Outcome, ReplyError, Request, RequestError, RequestId, RequestOptions, Seen,
+pub use self::ring::{Data, Round, Run, What};
+pub use self::seen::Seen;
+pub use crate::ring::{
+    Answer, Epoch, Handler, JoinOptions, ListChange, ListChangeKind, LockChange, LockError,
+    LockName, LockNews, Locks, Member, Outcome, Place, Process, Qos, Quorum, Removal, ReplyError,
+    Request, RequestError, RequestId, RequestOptions, RingEvent, RingNews, RingView, Timestamp,
+    ViewEvent,
 };
-pub use self::ring::{
-    Data, ListChange, ListChangeKind, Member, Quorum, RingView, Round, Run, ViewEvent, What,
-};
-pub use self::terms::JoinOptions;

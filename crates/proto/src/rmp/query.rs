@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::counters::Counters;
-use super::ids::{Epoch, Process, Timestamp};
-use super::ring::{RingView, Snapshot};
+use super::ring::Snapshot;
+use crate::ring::{Epoch, Process, RingView, Timestamp};
 use crate::{GroupId, NodeId, Time};
 
 /// Options of a query.

@@ -10,9 +10,8 @@
 
 use alloc::vec::Vec;
 
-use super::ids::Process;
-use super::ring::RingView;
 use crate::NodeId;
+use crate::ring::{Process, RingView};
 
 #[derive(Debug, Default)]
 pub(super) struct Reach {

@@ -8,10 +8,9 @@ use bytes::Bytes;
 use super::config::Config;
 use super::context::{Context, Timer};
 use super::flow::{self, FragmentSizes, Limits, VanJacobson};
-use super::locks::Handler;
 use super::packet::DATA_BYTES;
-use super::qos::Qos;
 use super::ring::{Data, MAX_SLOTS, Ring};
+use crate::ring::{Handler, Qos};
 use crate::{SeqNo, Time};
 
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use super::config::Config;
 use super::flow::{MOST_LATE, RoundTrip, Timeouts};
-use super::ids::{Epoch, Process, Timestamp};
+use crate::ring::{Epoch, Process, Timestamp};
 use crate::{NodeId, Time};
 
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Parts of a group that meet: which part waits, and which joins the other.
 
-use carom_proto::NodeId;
 use carom_proto::rmp::{Qos, Quorum};
+use carom_proto::{Engine as _, NodeId};
 
 use crate::checks;
 use crate::rig::{GROUP, MS, Told, World};

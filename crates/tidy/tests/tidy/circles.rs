@@ -5,29 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::modules::Crate;
 use crate::tree::Source;
 
-/// Circles that are still in the tree: the folder, and its files and subfolders that reach each
-/// other. The list must only become shorter.
-const KNOWN: [(&str, &str); 1] =
-    [("crates/proto/src", "engine error outbox rdcm rmp settings view")];
-
+/// Finds circles among the files and subfolders of a folder.
 pub(crate) fn circles(sources: &[Source]) -> Vec<String> {
-    compare(&Crate::all(sources), &KNOWN)
-}
-
-fn compare(crates: &[Crate], known: &[(&str, &str)]) -> Vec<String> {
-    let circles: BTreeMap<(String, String), String> = crates.iter().flat_map(in_crate).collect();
-    let known = known.iter().map(|(folder, parts)| ((*folder).to_string(), (*parts).to_string()));
-    let known: BTreeSet<(String, String)> = known.collect();
-    let new = circles.iter().filter(|(circle, _)| !known.contains(circle));
-    let new = new.map(|((folder, parts), arrows)| {
+    let circles: BTreeMap<(String, String), String> =
+        Crate::all(sources).iter().flat_map(in_crate).collect();
+    let circles = circles.iter().map(|((folder, parts), arrows)| {
         format!("{folder}: no import circle among the files of a folder (here: {parts}; {arrows})")
     });
-    let gone = known.iter().filter(|circle| !circles.contains_key(circle));
-    let gone = gone.map(|(folder, parts)| {
-        let rule = "the circle is gone: delete it from `KNOWN` in circles.rs";
-        format!("{folder}: {rule} (here: {parts})")
-    });
-    new.chain(gone).collect()
+    circles.collect()
 }
 
 /// Returns the folder and the parts of each circle, and the arrows between these parts.
@@ -95,12 +80,12 @@ fn reached<'a>(from: &str, arrows: &BTreeMap<&str, BTreeSet<&'a str>>) -> BTreeS
 mod tests {
     use super::*;
 
-    fn found(files: &[(&str, &str)], known: &[(&str, &str)]) -> Vec<String> {
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
         let source = |(file, text): &(&str, &str)| {
             Source::new(format!("crates/x/src/{file}"), (*text).to_string())
         };
         let sources: Vec<Source> = files.iter().map(source).collect();
-        compare(&Crate::all(&sources), known)
+        circles(&sources)
     }
 
     #[test]
@@ -114,22 +99,20 @@ mod tests {
             ("c.rs", "use crate::a;"),
         ];
         let circle = "a b; a -> b, b -> a";
-        assert_eq!(found(&files, &[]), [format!("crates/x/src: {rule} (here: {circle})")]);
+        assert_eq!(found(&files), [format!("crates/x/src: {rule} (here: {circle})")]);
         let within = [("lib.rs", "mod a;"), ("a/mod.rs", "mod d; use d::D;")];
         let back = [&within[..], &[("a/d.rs", "use super::A;")]].concat();
         let circle = "d mod; d -> mod, mod -> d";
-        assert_eq!(found(&back, &[]), [format!("crates/x/src/a: {rule} (here: {circle})")]);
+        assert_eq!(found(&back), [format!("crates/x/src/a: {rule} (here: {circle})")]);
         let down = [&within[..], &[("a/d.rs", "use d::D;")]].concat();
-        assert_eq!(found(&down, &[]), [""; 0]);
+        assert_eq!(found(&down), [""; 0]);
     }
 
     #[test]
-    fn only_circles_in_the_list_are_allowed_and_must_be_there() {
+    fn circle_through_the_root_of_a_crate_is_found() {
         let files = [("lib.rs", "mod a; use a::A;"), ("a.rs", "use crate::B;")];
-        let known = ("crates/x/src", "a lib");
-        assert_eq!(found(&files, &[known]), [""; 0]);
-        assert_eq!(found(&files, &[("crates/x/src", "a b lib")]).len(), 2);
-        let gone = "the circle is gone: delete it from `KNOWN` in circles.rs (here: a lib)";
-        assert_eq!(found(&[("lib.rs", "")], &[known]), [format!("crates/x/src: {gone}")]);
+        let rule = "no import circle among the files of a folder";
+        let circle = "a lib; a -> lib, lib -> a";
+        assert_eq!(found(&files), [format!("crates/x/src: {rule} (here: {circle})")]);
     }
 }

@@ -1,7 +1,5 @@
 //! Events of the node, and the callers that wait for them.
 
-use std::time::Duration;
-
 use carom_proto::node::NodeEvent;
 use carom_proto::rmp::{RingEvent, RingNews};
 use carom_proto::{Confirmed, Event, GroupId, JoinError, LossCause, Lost, Time};
@@ -131,12 +129,9 @@ impl<N: Network> NodeRuntime<N> {
     /// the others must not wait forever, and memory must stay bounded.
     pub(super) fn on_backlog(&mut self, now: Time, id: GroupId, backlog: f64) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        if group.shared.profile.is_bulk() {
-            // Messages wait in the engine. When it is full, the sender waits.
-            return self.node.hold(now, id, backlog > 0.0);
-        }
-        if backlog <= 1.0 {
-            return self.node.slow_down(id, MAX_TOKEN_PAUSE.mul_f64(backlog));
+        // Messages of a bulk group wait in the engine. When it is full, the sender waits.
+        if group.shared.profile.is_bulk() || backlog <= 1.0 {
+            return self.node.set_backpressure(now, id, backlog);
         }
         group.on_too_slow();
         let name = &group.shared.name;
@@ -209,6 +204,3 @@ impl<N: Network> NodeRuntime<N> {
         }
     }
 }
-
-/// Pause of the token at a member whose application lags by a whole queue.
-const MAX_TOKEN_PAUSE: Duration = Duration::from_millis(100);

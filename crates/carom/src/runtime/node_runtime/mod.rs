@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_channel::Sender as Latch;
 use carom_proto::membership::Membership;
 use carom_proto::node::Node;
-use carom_proto::{Endpoint, Engine, Origin, Time, Wakeup, lateral, rdcm, rmp};
+use carom_proto::{Endpoint, Engine, NetworkChange, Origin, Time, Wakeup, lateral, rdcm, rmp};
 use mio::Registry;
 
 use super::calls::Calls;
@@ -180,7 +180,7 @@ impl<N: Network> NodeRuntime<N> {
     fn transmit(&mut self, now: Time) {
         let bytes = self.network.path_mtu();
         if std::mem::replace(&mut self.path_mtu, bytes) != bytes {
-            self.node.set_path_mtu(bytes);
+            self.node.handle_network(now, &NetworkChange::PathMtu(bytes));
             let unreliable = self.node.ordered().unreliable_limit();
             self.groups.iter().for_each(|it| it.shared.set_unreliable_limit(unreliable));
         }

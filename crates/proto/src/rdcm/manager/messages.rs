@@ -40,17 +40,6 @@ pub struct Request {
     pub command: Command,
 }
 
-/// A report about the multicast manager of a membership service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ManagerNews {
-    /// The manager can be reached.
-    Reached,
-    /// The manager can no longer be reached. It may or may not have received the last requests.
-    Lost,
-    /// A reply of the manager.
-    Answered(Vec<u8>),
-}
-
 /// Content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {

@@ -5,7 +5,6 @@ use alloc::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::membership::ManagerNews;
 use crate::rdcm::manager::messages::{Answer, Refusal, Request};
 use crate::rdcm::manager::service::ManagerService;
 use crate::rdcm::packet::{Packet, Place, Report};
@@ -13,8 +12,8 @@ use crate::rdcm::topology::{LinkId, Topology, Vertex};
 use crate::rdcm::{Config, Hosts, ManagedBy, Network, Rdcm};
 use crate::wire::Header;
 use crate::{
-    Endpoint, Engine as _, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange,
-    ViewChangeKind,
+    Endpoint, Engine as _, GroupId, GroupSettings, ManagerNews, NetworkChange, NodeId, Profile,
+    SendOptions, Time, ViewChange, ViewChangeKind,
 };
 
 const BEGIN: Time = Time(1_000_000_000);
@@ -62,7 +61,8 @@ impl Sender {
     }
 
     fn change(&mut self, node: u64, kind: ViewChangeKind) {
-        self.engine.node_up(NodeId(node), endpoint(node));
+        let met = NetworkChange::Met(NodeId(node), endpoint(node));
+        self.engine.handle_network(self.now, &met);
         let change = ViewChange { group: self.group, node: NodeId(node), kind, version: 1 };
         self.engine.handle_view(self.now, &change);
         self.drain();
@@ -127,7 +127,7 @@ impl Sender {
     }
 
     fn requests(&mut self) -> Vec<Vec<u8>> {
-        core::iter::from_fn(|| self.engine.poll_request()).collect()
+        core::iter::from_fn(|| self.engine.poll_manager_request()).collect()
     }
 
     fn managed_by(&self) -> Option<ManagedBy> {
@@ -310,7 +310,8 @@ fn refused_sender_continues_alone_and_counts_nonsense() {
 fn relay_tree_is_arranged_without_the_service() {
     let mut service = ManagerService::new(network(), 5);
     let mut sender = Sender::new(1, &[2, 3, 4, 5, 6]);
-    sender.engine.set_unreached(sender.now, (2..=6).map(NodeId).collect());
+    let unreached = NetworkChange::Unreached((2..=6).map(NodeId).collect());
+    sender.engine.handle_network(sender.now, &unreached);
     sender.hear_manager(&ManagerNews::Reached);
     sender.send();
     carry(&mut service, &mut [&mut sender]);
@@ -335,7 +336,8 @@ fn relay_tree_is_arranged_without_the_service() {
     sender.requests();
     sender.hear(left[0], &Packet::Cut { ring: 7, successor: NodeId(left[1]) });
     assert_eq!((sender.engine.counters().cuts_heard, sender.requests().len()), (1, 0));
-    sender.engine.set_unreached(sender.now, [NodeId(left[0])].into());
+    let unreached = NetworkChange::Unreached([NodeId(left[0])].into());
+    sender.engine.handle_network(sender.now, &unreached);
     sender.drain();
     assert_eq!((fed(&sender), sender.requests().len()), (alloc::vec![left[0]], 0));
 }

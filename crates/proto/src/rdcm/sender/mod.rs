@@ -32,8 +32,8 @@ use super::epoch;
 use super::limits::UDP_AND_IP_BYTES;
 use super::manager::ManagerError;
 use super::packet::{DATA_BYTES, Packet, Report, RingAck, Way};
-use super::slowest::{Limiting, Slowest};
-use crate::{Confirmed, Event, GroupId, LossCause, NodeId, SendError, SeqNo, Slow, Time};
+use super::slowest::Slowest;
+use crate::{Confirmed, Event, GroupId, Limiting, LossCause, NodeId, SendError, SeqNo, Slow, Time};
 
 mod announcements;
 mod children;

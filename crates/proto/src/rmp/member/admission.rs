@@ -3,11 +3,10 @@
 use alloc::collections::BTreeMap;
 
 use super::known_nodes::KnownNodes;
+use crate::ring::{Epoch, ListChange, ListChangeKind};
 use crate::rmp::context::{Context, Timer};
 use crate::rmp::flow::MOST_LATE;
-use crate::rmp::ids::Epoch;
 use crate::rmp::packet::{Packet, Snapshot};
-use crate::rmp::ring::{ListChange, ListChangeKind};
 use crate::{NodeId, Time};
 
 #[derive(Debug, Default)]

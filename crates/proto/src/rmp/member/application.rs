@@ -4,14 +4,15 @@ use bytes::Bytes;
 
 use super::own_changes::OwnChanges;
 use super::stability::Stability;
+use crate::ring::{
+    ListChange, ListChangeKind, LockChange, LockError, LockName, LockNews, Process, Qos, RingNews,
+    Timestamp, ViewEvent,
+};
 use crate::rmp::config::Config;
 use crate::rmp::context::Context;
-use crate::rmp::event::RingNews;
-use crate::rmp::ids::{Process, Timestamp};
-use crate::rmp::locks::{LockChange, LockError, LockName, LockNews, OwnLocks};
+use crate::rmp::own_locks::OwnLocks;
 use crate::rmp::packet::{DataPacket, Packet};
-use crate::rmp::qos::Qos;
-use crate::rmp::ring::{DeliveredMessage, ListChange, ListChangeKind, Ring, Round, ViewEvent};
+use crate::rmp::ring::{DeliveredMessage, Ring, Round};
 use crate::rmp::rpc::{Client, Server};
 use crate::rmp::sender::{Outgoing, Sender};
 use crate::{Event, How, Message, SeqNo};

@@ -2,8 +2,8 @@
 //! member (4.3).
 
 use crate::NodeId;
+use crate::ring::{Epoch, Timestamp};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::{Epoch, Timestamp};
 use crate::rmp::packet::Packet;
 use crate::rmp::ring::{FormerRing, Ring};
 use crate::rmp::sender::Sender;

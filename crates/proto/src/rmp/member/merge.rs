@@ -1,7 +1,7 @@
 //! Two rings of one group that meet: which of them remains.
 
-use crate::rmp::ids::Timestamp;
-use crate::rmp::ring::{Ring, RingView, Snapshot};
+use crate::ring::{RingView, Timestamp};
+use crate::rmp::ring::{Ring, Snapshot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {

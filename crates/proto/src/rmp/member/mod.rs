@@ -23,13 +23,12 @@ pub(super) use self::session::Session;
 use self::token::TokenDelay;
 use super::config::Config;
 use super::context::{Context, Timer};
-use super::event::{Removal, RingNews};
-use super::ids::Process;
 use super::packet::{DataPacket, Packet};
 use super::reach::Reach;
-use super::ring::{Data, DeliveredMessage, Delivery, ListChangeKind, Ring, Round};
+use super::ring::{Data, DeliveredMessage, Delivery, Ring, Round};
 use super::rpc::{self, Client};
-use super::terms::{JoinOptions, Terms};
+use super::terms::Terms;
+use crate::ring::{JoinOptions, ListChangeKind, Process, Removal, RingNews};
 use crate::{NodeId, SeqNo, ViewChangeKind};
 
 mod admission;

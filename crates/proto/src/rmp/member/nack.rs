@@ -8,8 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::ring::{Epoch, Process, Timestamp};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::{Epoch, Process, Timestamp};
 use crate::rmp::packet::{DataPacket, Nack, Packet};
 use crate::rmp::ring::{Gaps, Ring};
 use crate::{NodeId, SeqNo, Time};

@@ -4,11 +4,11 @@ use alloc::collections::VecDeque;
 
 use super::view_change::{ViewChanges, is_answered, next_number};
 use crate::SeqNo;
+use crate::ring::{ListChange, ListChangeKind, Process};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::Process;
-use crate::rmp::locks::MAX_OWN;
+use crate::rmp::own_locks::MAX_OWN;
 use crate::rmp::packet::Packet;
-use crate::rmp::ring::{ListChange, ListChangeKind, Ring};
+use crate::rmp::ring::Ring;
 
 #[derive(Debug)]
 pub(super) struct OwnChanges {

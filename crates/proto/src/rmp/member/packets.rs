@@ -6,15 +6,12 @@ use super::merge::{Meeting, Standpoint};
 use super::reformation::{Start, Vote};
 use super::token::send_confirm;
 use crate::NodeId;
-use crate::rmp::context::Context;
-use crate::rmp::event::Removal;
-use crate::rmp::ids::{Epoch, Process, Timestamp};
-use crate::rmp::packet::{DataPacket, Nack, NewList, NonMemberData, Packet};
-use crate::rmp::qos::Qos;
-use crate::rmp::request::RequestId;
-use crate::rmp::ring::{
-    Arrival, GuestArrival, ListChange, ListChangeKind, Proposal, Ring, RingView, Round, Snapshot,
+use crate::ring::{
+    Epoch, ListChange, ListChangeKind, Process, Qos, Removal, RequestId, RingView, Timestamp,
 };
+use crate::rmp::context::Context;
+use crate::rmp::packet::{DataPacket, Nack, NewList, NonMemberData, Packet};
+use crate::rmp::ring::{Arrival, GuestArrival, Proposal, Ring, Round, Snapshot};
 use crate::rmp::rpc;
 
 impl LocalMember {

@@ -16,9 +16,9 @@
 
 use super::reformation::TooFew;
 use super::session::Session;
+use crate::ring::{RingNews, RingView};
 use crate::rmp::context::Context;
-use crate::rmp::event::RingNews;
-use crate::rmp::ring::{Ring, RingView};
+use crate::rmp::ring::Ring;
 
 #[derive(Debug, Default)]
 pub(super) struct QuorumReports {

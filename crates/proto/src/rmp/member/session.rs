@@ -8,12 +8,10 @@ use super::reformation::{Reformation, Verdict};
 use super::token::{Token, Turn, send_confirm};
 use super::token_loss::PassTimeout;
 use super::view_change::ViewChanges;
+use crate::ring::{Epoch, ListChange, ListChangeKind, Process};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::{Epoch, Process};
 use crate::rmp::packet::{NewList, Packet};
-use crate::rmp::ring::{
-    Arrival, Delivery, ListChange, ListChangeKind, Proposal, Ring, Round, Snapshot,
-};
+use crate::rmp::ring::{Arrival, Delivery, Proposal, Ring, Round, Snapshot};
 use crate::rmp::rpc::Server;
 use crate::{NodeId, SeqNo};
 

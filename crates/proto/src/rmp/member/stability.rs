@@ -2,9 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::ring::{RingNews, Timestamp};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::event::RingNews;
-use crate::rmp::ids::Timestamp;
 use crate::rmp::ring::Ring;
 use crate::rmp::sender::Sender;
 use crate::{Confirmed, Event, SeqNo, Time};

@@ -5,10 +5,10 @@ use core::time::Duration;
 
 use super::token_loss::TokenPass;
 use crate::NodeId;
+use crate::ring::{Epoch, ListChange, ListChangeKind, Process, Timestamp};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::{Epoch, Process, Timestamp};
 use crate::rmp::packet::Packet;
-use crate::rmp::ring::{ListChange, ListChangeKind, Ring, Round, Run, What};
+use crate::rmp::ring::{Ring, Round, Run, What};
 
 #[derive(Debug, Default)]
 pub(super) struct Token {

@@ -5,8 +5,8 @@
 //! member begins a [reformation](super::reformation). The other members wait for the next round
 //! ([`nack`](super::nack)), and do the same.
 
+use crate::ring::{Epoch, Timestamp};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::{Epoch, Timestamp};
 use crate::rmp::packet::Packet;
 use crate::rmp::ring::{Ring, Round};
 

@@ -3,8 +3,8 @@
 use super::LocalMember;
 use super::reformation::{Reformation, Verdict};
 use super::session::Session;
+use crate::ring::{Removal, RingNews};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::event::{Removal, RingNews};
 use crate::rmp::ring::{Proposal, Ring};
 
 impl LocalMember {

@@ -4,10 +4,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::ring::{ListChange, ListChangeKind, Locks, Process, RingView};
 use crate::rmp::context::Context;
-use crate::rmp::ids::Process;
-use crate::rmp::locks::Locks;
-use crate::rmp::ring::{ListChange, ListChangeKind, MAX_CHANGES, Ring, RingView, Round};
+use crate::rmp::ring::{MAX_CHANGES, Ring, Round};
 use crate::{NodeId, SeqNo};
 
 #[derive(Debug, Default)]
@@ -194,8 +193,7 @@ fn lock_change(locks: &mut Locks, change: ListChange) -> ListChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rmp::locks::LockName;
-    use crate::rmp::ring::{Member, Quorum};
+    use crate::ring::{LockName, Member, Quorum};
 
     fn change(node: u64, request: u32) -> ListChange {
         let process = Process { node: NodeId(node), life: 1 };

@@ -12,13 +12,12 @@ use super::{
     RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE, RUN_BYTES, Snapshot,
     SourceState,
 };
-use crate::rmp::ids::{Epoch, Process, Timestamp};
-use crate::rmp::locks::{Handler, LockName, Locks};
-use crate::rmp::qos::Qos;
-use crate::rmp::request::Seen;
-use crate::rmp::ring::{
-    Data, ListChange, ListChangeKind, MAX_CHANGES, Member, Quorum, RingView, Round, Run, What,
+use crate::ring::{
+    Epoch, Handler, ListChange, ListChangeKind, LockName, Locks, Member, Process, Qos, Quorum,
+    RingView, Timestamp,
 };
+use crate::rmp::ring::{Data, MAX_CHANGES, Round, Run, What};
+use crate::rmp::seen::Seen;
 use crate::wire::{DecodeError, Header};
 use crate::{NodeId, SeqNo};
 

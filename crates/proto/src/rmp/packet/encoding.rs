@@ -10,8 +10,8 @@ use super::{
     Position, Proposal, RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE,
     Snapshot,
 };
-use crate::rmp::ids::{Epoch, Process};
-use crate::rmp::ring::{ListChange, ListChangeKind, Member, RingView, Round, Run, What};
+use crate::ring::{Epoch, ListChange, ListChangeKind, Member, Process, RingView};
+use crate::rmp::ring::{Round, Run, What};
 use crate::wire::{self, Header, Protocol};
 use crate::{GroupId, Origin};
 

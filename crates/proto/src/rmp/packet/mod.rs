@@ -10,10 +10,10 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use super::ids::{Epoch, Process, Timestamp};
 pub use super::ring::{Accepted, GuestState, Position, Proposal, Snapshot, SourceState};
 use super::ring::{Data, Ring};
-use super::ring::{ListChange, Round, Run, What};
+use super::ring::{Round, Run, What};
+use crate::ring::{Epoch, ListChange, Process, Timestamp};
 use crate::wire::HEADER_BYTES;
 use crate::{NodeId, SeqNo};
 

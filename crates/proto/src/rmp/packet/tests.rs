@@ -2,10 +2,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rmp::locks::{Handler, LockName, Locks};
-use crate::rmp::qos::Qos;
-use crate::rmp::request::Seen;
-use crate::rmp::ring::{ListChangeKind, Member, Quorum, RingView};
+use crate::ring::{Handler, ListChangeKind, LockName, Locks, Member, Qos, Quorum, RingView};
+use crate::rmp::seen::Seen;
 use crate::wire::{self, DecodeError, Header, Protocol};
 use crate::{GroupId, Incarnation};
 

@@ -1,14 +1,12 @@
 //! Deliveries of a ring, and the entries of its delivery queue.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
-use super::log::ListChange;
 use super::stream::Data;
-use super::view::{Member, Quorum, RingView};
 use crate::SeqNo;
-use crate::rmp::ids::{Epoch, Place, Process, Timestamp};
-use crate::rmp::locks::{LockName, LockNews};
+use crate::ring::{
+    Epoch, LockName, LockNews, Member, Place, Process, Quorum, Timestamp, ViewEvent,
+};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Queued {
@@ -58,55 +56,6 @@ pub(crate) struct Grant {
     pub(crate) holder: Process,
 }
 
-/// A change of the view, at its place among the messages (virtual synchrony).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ViewEvent {
-    /// The view from this place on.
-    pub view: RingView,
-    /// Its place in the order.
-    pub place: Place,
-    /// Members that joined.
-    pub joined: Vec<Process>,
-    /// Members that left in order.
-    pub left: Vec<Process>,
-    /// Members that were removed.
-    pub failed: Vec<Process>,
-    /// The member that decided the change.
-    pub by: Process,
-    /// The request that this change answers, if any.
-    pub answered: Option<ListChange>,
-}
-
-impl ViewEvent {
-    pub(crate) fn of(view: RingView, at: Timestamp, by: Process) -> Self {
-        let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
-        let place = Place { ring: view.epoch, at };
-        Self { view, place, joined, left, failed, by, answered: None }
-    }
-
-    // Neither of the two changes answers a lock request.
-    pub(crate) fn can_merge(&self, next: &Self) -> bool {
-        [self, next]
-            .into_iter()
-            .filter_map(|event| event.answered)
-            .all(|it| it.kind.is_of_members())
-    }
-
-    /// Returns the processes that joined in this change and are gone in `next`, which are left out.
-    pub(crate) fn merge(&mut self, next: Self) -> Vec<Process> {
-        let (passed, stayed): (Vec<Process>, Vec<Process>) =
-            self.joined.iter().partition(|process| !next.view.contains(**process));
-        let is_mentioned = |process: &Process| !passed.contains(process);
-        let joined = stayed.into_iter().chain(next.joined).collect();
-        let union = |before: &[Process], after: Vec<Process>| {
-            before.iter().copied().chain(after.into_iter().filter(is_mentioned)).collect()
-        };
-        let (left, failed) = (union(&self.left, next.left), union(&self.failed, next.failed));
-        *self = Self { joined, left, failed, ..next };
-        passed
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FormerRing {
     pub(super) epoch: Epoch,
@@ -129,9 +78,9 @@ impl FormerRing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::ListChangeKind;
     use super::*;
     use crate::NodeId;
+    use crate::ring::{ListChange, ListChangeKind, RingView};
 
     fn process(node: u64) -> Process {
         Process { node: NodeId(node), life: 1 }

@@ -4,15 +4,14 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::delivery::{DeliveredMessage, Delivery, Grant, Queued, ViewEvent};
-use super::log::{ListChange, ListChangeKind};
+use super::delivery::{DeliveredMessage, Delivery, Grant, Queued};
 use super::sources::Sources;
 use super::standings::Standings;
-use super::view::RingView;
 use crate::SeqNo;
-use crate::rmp::ids::{Place, Process, Timestamp};
-use crate::rmp::locks::{LockChange, LockNews, Locks};
-use crate::rmp::qos::Qos;
+use crate::ring::{
+    ListChange, ListChangeKind, LockChange, LockNews, Locks, Place, Process, Qos, RingView,
+    Timestamp, ViewEvent,
+};
 
 #[derive(Debug)]
 pub(super) struct DeliveryQueue {

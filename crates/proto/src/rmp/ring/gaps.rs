@@ -6,9 +6,8 @@ use super::log::{Log, Round, Run};
 use super::snapshot::Position;
 use super::sources::Sources;
 use super::stream::Stream;
-use super::view::RingView;
 use crate::SeqNo;
-use crate::rmp::ids::{Process, Timestamp};
+use crate::ring::{Process, RingView, Timestamp};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gaps {

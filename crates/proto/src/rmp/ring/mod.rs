@@ -18,8 +18,10 @@ use self::delivery_queue::{Applied, DeliveryQueue};
 use self::log::Log;
 use self::sources::Sources;
 use self::standings::Standings;
-use super::ids::{Epoch, Place, Process, Timestamp};
 use crate::recent::Recent;
+use crate::ring::{
+    Epoch, ListChange, ListChangeKind, Member, Place, Process, RingView, Timestamp, ViewEvent,
+};
 use crate::{NodeId, SeqNo};
 
 mod delivery;
@@ -32,18 +34,15 @@ mod standings;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod view;
 
-pub use self::delivery::ViewEvent;
 pub(super) use self::delivery::{DeliveredMessage, Delivery, FormerRing};
 pub(super) use self::gaps::Gaps;
 pub(super) use self::log::MAX_CHANGES;
-pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
+pub use self::log::{Round, Run, What};
 pub use self::snapshot::{Accepted, GuestState, Position, Proposal, Snapshot, SourceState};
 pub(super) use self::sources::GuestArrival;
 pub use self::stream::Data;
 pub(super) use self::stream::{Arrival, MAX_SLOTS};
-pub use self::view::{Member, Quorum, RingView};
 
 #[derive(Debug)]
 pub(super) struct Ring {

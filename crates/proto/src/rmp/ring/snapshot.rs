@@ -3,9 +3,8 @@
 
 use alloc::vec::Vec;
 
-use super::view::RingView;
-use crate::rmp::ids::{Epoch, Process, Timestamp};
-use crate::rmp::request::Seen;
+use crate::ring::{Epoch, Process, RingView, Timestamp};
+use crate::rmp::seen::Seen;
 use crate::{NodeId, SeqNo};
 
 /// State of a ring after a round.

@@ -12,9 +12,8 @@ use super::log::{Round, Run};
 use super::snapshot::{GuestState, SourceState};
 use super::standings::Standings;
 use super::stream::{Arrival, Data, Stream};
-use super::view::RingView;
 use crate::SeqNo;
-use crate::rmp::ids::{Process, Timestamp};
+use crate::ring::{Process, RingView, Timestamp};
 
 #[derive(Debug, Default)]
 pub(crate) struct Sources {

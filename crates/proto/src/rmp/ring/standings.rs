@@ -3,9 +3,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::view::RingView;
 use crate::NodeId;
-use crate::rmp::ids::{Process, Timestamp};
+use crate::ring::{Process, RingView, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Standings {

@@ -16,8 +16,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::SeqNo;
-use crate::rmp::locks::Handler;
-use crate::rmp::qos::Qos;
+use crate::ring::{Handler, Qos};
 
 #[derive(Debug)]
 pub(crate) struct Stream {

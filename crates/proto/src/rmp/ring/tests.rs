@@ -1,9 +1,7 @@
 use bytes::Bytes;
 
-use super::view::Quorum;
 use super::*;
-use crate::rmp::locks::LockName;
-use crate::rmp::qos::Qos;
+use crate::ring::{LockName, Qos, Quorum};
 
 fn ring() -> Ring {
     let process = Process { node: NodeId(1), life: 1 };

@@ -10,11 +10,9 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::envelope::Envelope;
+use crate::ring::{Answer, Outcome, Qos, RequestId, RequestOptions, RingNews};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::event::RingNews;
 use crate::rmp::packet::{NonMemberAck, NonMemberData, Packet};
-use crate::rmp::qos::Qos;
-use crate::rmp::request::{Answer, Outcome, RequestId, RequestOptions};
 use crate::rmp::sender::{Outgoing, Sender};
 use crate::{NodeId, SeqNo, Time};
 

@@ -7,9 +7,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::NodeId;
-use crate::rmp::ids::Process;
-use crate::rmp::locks::Handler;
-use crate::rmp::request::{RequestId, Seen, Sight};
+use crate::ring::{Handler, Process, RequestId};
+use crate::rmp::seen::{Seen, Sight};
 
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes};
 
 use crate::NodeId;
-use crate::rmp::request::{MAX_WAITING, RequestId};
+use crate::ring::RequestId;
+use crate::rmp::seen::MAX_WAITING;
 
 /// Header before the payload of a request or reply.
 ///

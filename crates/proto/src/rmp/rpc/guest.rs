@@ -10,14 +10,12 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::client::Client;
+use crate::ring::{Epoch, Process, Qos, RequestOptions};
 use crate::rmp::context::{Context, Timer};
 use crate::rmp::flow::FragmentSizes;
-use crate::rmp::ids::{Epoch, Process};
 use crate::rmp::packet::{
     DataPacket, NON_MEMBER_BYTES, NewList, NonMemberAck, NonMemberData, Packet,
 };
-use crate::rmp::qos::Qos;
-use crate::rmp::request::RequestOptions;
 use crate::rmp::ring::Data;
 use crate::rmp::sender::Sender;
 use crate::{NodeId, SeqNo, ViewChangeKind};

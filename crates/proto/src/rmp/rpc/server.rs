@@ -7,14 +7,13 @@ use bytes::Bytes;
 
 use super::dedup::RequestTable;
 use super::envelope::{ENVELOPE_BYTES, Envelope};
+use crate::ring::{
+    Handler, LockName, Outcome, Process, Qos, ReplyError, Request, RequestId, RingNews, Timestamp,
+};
 use crate::rmp::context::Context;
-use crate::rmp::event::RingNews;
-use crate::rmp::ids::{Process, Timestamp};
-use crate::rmp::locks::{Handler, LockName};
 use crate::rmp::packet::{NonMemberAck, Packet};
-use crate::rmp::qos::Qos;
-use crate::rmp::request::{Outcome, ReplyError, Request, RequestId, Seen, Sight};
 use crate::rmp::ring::{DeliveredMessage, Ring, Round};
+use crate::rmp::seen::{Seen, Sight};
 use crate::rmp::sender::{Outgoing, Sender};
 use crate::{NodeId, SeqNo};
 

@@ -4,8 +4,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::NodeId;
-use crate::rmp::ids::Epoch;
-use crate::rmp::ring::{Accepted, Proposal, RingView};
+use crate::ring::{Epoch, RingView};
+use crate::rmp::ring::{Accepted, Proposal};
 
 #[derive(Debug, Default)]
 pub(super) struct AcceptedLists {

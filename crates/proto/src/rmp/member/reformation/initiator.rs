@@ -5,10 +5,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::{Reformation, State, TooFew, Verdict, Vote};
+use crate::ring::{Epoch, Process, RingView};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::{Epoch, Process};
 use crate::rmp::packet::{NewList, Packet};
-use crate::rmp::ring::{Accepted, Position, Proposal, Ring, RingView};
+use crate::rmp::ring::{Accepted, Position, Proposal, Ring};
 use crate::{NodeId, Time};
 
 impl Reformation {

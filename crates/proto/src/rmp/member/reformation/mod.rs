@@ -38,8 +38,8 @@ use core::time::Duration;
 
 use self::accepted_lists::AcceptedLists;
 use super::nack;
+use crate::ring::{Epoch, Process};
 use crate::rmp::context::{Context, Timer};
-use crate::rmp::ids::{Epoch, Process};
 use crate::rmp::packet::{NewList, Packet};
 use crate::rmp::ring::{Accepted, Position, Proposal, Ring};
 use crate::{NodeId, Time};

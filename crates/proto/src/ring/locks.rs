@@ -7,7 +7,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
 
-use crate::rmp::ids::{Process, Timestamp};
+use super::place::{Process, Timestamp};
 
 /// Locks of a ring: for each lock the holder, and behind it the waiting processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub enum LockChange {
         /// it by reformations. A resource that rejects smaller numbers than it has seen is safe
         /// from a holder that has not detected its removal. A ring that is created anew, because
         /// all members of the former one are gone, begins with small numbers again. Rings that were
-        /// created separately, or separated ([`Quorum::AtLeast`](crate::rmp::Quorum)), count
+        /// created separately, or separated ([`Quorum::AtLeast`](super::Quorum)), count
         /// separately.
         fence: Timestamp,
     },

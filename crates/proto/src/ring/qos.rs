@@ -37,7 +37,7 @@ impl Qos {
     }
 
     /// Returns the level and K, one byte each, as encoded on the wire.
-    pub(super) fn to_wire(self) -> [u8; 2] {
+    pub(crate) fn to_wire(self) -> [u8; 2] {
         match self {
             Self::Unreliable => [0, 0],
             Self::Unordered => [1, 0],
@@ -49,7 +49,7 @@ impl Qos {
         }
     }
 
-    pub(super) fn from_wire(bytes: [u8; 2]) -> Result<Self, DecodeError> {
+    pub(crate) fn from_wire(bytes: [u8; 2]) -> Result<Self, DecodeError> {
         match bytes {
             [0, 0] => Ok(Self::Unreliable),
             [1, 0] => Ok(Self::Unordered),

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use super::table::{LockError, LockName};
+use crate::ring::{LockError, LockName};
 
 #[derive(Debug, Default)]
 pub(crate) struct OwnLocks {

@@ -20,8 +20,8 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use super::ids::Place;
 use super::locks::Handler;
+use super::place::Place;
 use super::qos::Qos;
 use crate::NodeId;
 
@@ -42,7 +42,7 @@ pub struct RequestOptions {
     pub handler: Option<Handler>,
     /// Delivery guarantee of the request. Default: totally ordered.
     pub qos: Qos,
-    /// Time to wait for the answer. `None`: [`Config::call_patience`](super::Config).
+    /// Time to wait for the answer. `None`: [`Config::call_patience`](crate::rmp::Config).
     pub patience: Option<Duration>,
     /// A member that forwards the request, for a caller that is not a member and cannot multicast.
     pub via: Option<NodeId>,
@@ -57,7 +57,7 @@ impl From<Handler> for RequestOptions {
 /// A request that was delivered to this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its id, for [`Rmp::reply`](super::Rmp::reply).
+    /// Its id, for [`Rmp::reply`](crate::rmp::Rmp::reply).
     pub id: RequestId,
     /// Handler that has to reply; `None` if no reply is expected.
     pub handler: Option<Handler>,
@@ -160,91 +160,4 @@ pub enum ReplyError {
         /// Bytes of messages that wait.
         waiting_bytes: usize,
     },
-}
-
-/// The requests of a caller that were delivered. A repeated request is not delivered again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// All smaller numbers were delivered or never will be.
-    pub base: u32,
-    /// Delivered numbers from `base` on, one bit each.
-    pub bits: u128,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sight {
-    New,
-    Again,
-    /// The caller no longer waits for it, and it is forgotten.
-    Over,
-    /// Further ahead of the oldest open request than a caller may be.
-    Impossible,
-}
-
-/// Maximum distance between two request numbers of one incarnation of a caller that a member
-/// receives.
-const MOST_APART: u32 = 1 << 15;
-pub(super) const MAX_WAITING: u32 = 64;
-
-impl Seen {
-    /// Creates an empty set for a caller whose oldest open request is `oldest`.
-    pub(super) fn before(oldest: u32) -> Self {
-        Self { base: oldest.wrapping_sub(MAX_WAITING), bits: 0 }
-    }
-
-    /// Forgets requests before `oldest`, the oldest one that the caller waits for. A margin of
-    /// [`MAX_WAITING`] older numbers is kept, because messages below total order may arrive late.
-    pub(super) fn forget_before(&mut self, oldest: u32) {
-        let base = oldest.wrapping_sub(MAX_WAITING);
-        let step = base.wrapping_sub(self.base) as i32;
-        if step > 0 {
-            self.bits = self.bits.checked_shr(step as u32).unwrap_or(0);
-            self.base = base;
-        }
-    }
-
-    pub(super) fn is_over(&self, number: u32) -> bool {
-        let oldest = self.base.wrapping_add(MAX_WAITING);
-        (number.wrapping_sub(oldest) as i32) < 0
-    }
-
-    /// Returns `true` if a request of this number is of the same incarnation of its caller. Each
-    /// incarnation counts from a different number.
-    pub(super) fn is_of_same_start(&self, number: u32) -> bool {
-        (number.wrapping_sub(self.base) as i32).unsigned_abs() <= MOST_APART
-    }
-
-    pub(super) fn record(&mut self, number: u32) -> Sight {
-        let place = number.wrapping_sub(self.base) as i32;
-        if place < 0 {
-            return Sight::Again;
-        } else if place >= u128::BITS as i32 {
-            return Sight::Impossible;
-        }
-        let bit = 1_u128 << place;
-        let is_new = self.bits & bit == 0;
-        self.bits |= bit;
-        if is_new { Sight::New } else { Sight::Again }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_new_once_also_where_numbers_begin_again() {
-        let mut seen = Seen::before(u32::MAX - 1);
-        for number in [u32::MAX - 1, 0, u32::MAX, 61] {
-            assert_eq!(seen.record(number), Sight::New, "{number}");
-            assert_eq!(seen.record(number), Sight::Again, "{number}");
-        }
-        assert_eq!(seen.record(100), Sight::Impossible);
-        seen.forget_before(62);
-        assert_eq!(seen.record(0), Sight::Again);
-        assert_eq!(seen.record(1), Sight::New);
-        assert_eq!(seen.record(u32::MAX), Sight::Again);
-        seen.forget_before(10_000);
-        assert_eq!((seen.record(61), seen.record(10_000)), (Sight::Again, Sight::New));
-    }
 }

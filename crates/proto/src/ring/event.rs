@@ -1,11 +1,13 @@
 //! Ring events that an engine reports.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use super::ids::Place;
+use super::change::ListChange;
 use super::locks::LockNews;
+use super::place::{Place, Process, Timestamp};
 use super::request::{Answer, Request};
-use super::ring::ViewEvent;
+use super::view::RingView;
 use crate::{GroupId, SeqNo};
 
 /// An event of a ring.
@@ -29,7 +31,7 @@ pub enum RingNews {
     /// queue yet.
     ///
     /// Reported when the place has advanced, at intervals of at least
-    /// [`Config::stable_every`](super::Config::stable_every).
+    /// [`Config::stable_every`](crate::rmp::Config::stable_every).
     Stable {
         /// The place. It is comparable with the places of messages and views of this ring and of
         /// its predecessors.
@@ -91,4 +93,56 @@ pub enum Removal {
     Merged,
     /// Its application did not take the delivered events.
     TooSlow,
+}
+
+/// A change of the view, at its place among the messages (virtual synchrony).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewEvent {
+    /// The view from this place on.
+    pub view: RingView,
+    /// Its place in the order.
+    pub place: Place,
+    /// Members that joined.
+    pub joined: Vec<Process>,
+    /// Members that left in order.
+    pub left: Vec<Process>,
+    /// Members that were removed.
+    pub failed: Vec<Process>,
+    /// The member that decided the change.
+    pub by: Process,
+    /// The request that this change answers, if any.
+    pub answered: Option<ListChange>,
+}
+
+impl ViewEvent {
+    /// Creates an event in which `by` installs `view`, without members that joined or left.
+    pub(crate) fn of(view: RingView, at: Timestamp, by: Process) -> Self {
+        let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
+        let place = Place { ring: view.epoch, at };
+        Self { view, place, joined, left, failed, by, answered: None }
+    }
+
+    /// Returns `true` if `next`, which follows at once, can be delivered together with this change:
+    /// neither answers a lock request.
+    pub(crate) fn can_merge(&self, next: &Self) -> bool {
+        [self, next]
+            .into_iter()
+            .filter_map(|event| event.answered)
+            .all(|it| it.kind.is_of_members())
+    }
+
+    /// Merges `next` into this change. Returns the processes that joined in this change and are
+    /// gone in `next`. The merged change does not mention them.
+    pub(crate) fn merge(&mut self, next: Self) -> Vec<Process> {
+        let (passed, stayed): (Vec<Process>, Vec<Process>) =
+            self.joined.iter().partition(|process| !next.view.contains(**process));
+        let is_mentioned = |process: &Process| !passed.contains(process);
+        let joined = stayed.into_iter().chain(next.joined).collect();
+        let union = |before: &[Process], after: Vec<Process>| {
+            before.iter().copied().chain(after.into_iter().filter(is_mentioned)).collect()
+        };
+        let (left, failed) = (union(&self.left, next.left), union(&self.failed, next.failed));
+        *self = Self { joined, left, failed, ..next };
+        passed
+    }
 }

@@ -22,13 +22,13 @@ const JOINS_BITS: u32 = 24;
 
 impl Process {
     // The uppermost bit is 0, so that the count cannot overflow.
-    pub(super) fn lives_before(incarnation: Incarnation) -> u64 {
+    pub(crate) fn lives_before(incarnation: Incarnation) -> u64 {
         incarnation.0 >> (JOINS_BITS + 1) << JOINS_BITS
     }
 
     /// Returns `true` if this is a later life than `other`, of the same incarnation of the same
     /// node.
-    pub(super) fn follows(self, other: Self) -> bool {
+    pub(crate) fn follows(self, other: Self) -> bool {
         let is_same_start = self.life >> JOINS_BITS == other.life >> JOINS_BITS;
         self.node == other.node && is_same_start && self.life > other.life
     }
@@ -77,7 +77,7 @@ impl Timestamp {
 }
 
 impl Place {
-    pub(super) fn plus(self, count: u64) -> Self {
+    pub(crate) fn plus(self, count: u64) -> Self {
         Self { at: self.at.plus(count), ..self }
     }
 }

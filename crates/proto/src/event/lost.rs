@@ -1,0 +1,64 @@
+//! Messages that are not delivered.
+
+use core::fmt;
+
+use crate::{GroupId, NodeId, SeqNo};
+
+/// A range of messages that this node will not receive.
+///
+/// The range contains every message whose first packet has a sequence number from `first` to
+/// `last`. Each lost message is reported once, and a delivered message is never reported. If all
+/// messages fit one packet, each number is one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Group of the messages.
+    pub group: GroupId,
+    /// Node that multicast the messages.
+    pub sender: NodeId,
+    /// First sequence number.
+    pub first: SeqNo,
+    /// Last sequence number, not before `first`.
+    pub last: SeqNo,
+    /// Reason for the loss.
+    pub cause: LossCause,
+}
+
+impl Lost {
+    /// Returns the number of lost packets. If all messages fit one packet, this is the number of
+    /// messages.
+    pub fn count(&self) -> u32 {
+        self.last.0.wrapping_sub(self.first.0).wrapping_add(1)
+    }
+}
+
+/// Reason why a message was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossCause {
+    /// The message's deadline, or the engine's limit for repairs, passed before it was repaired.
+    DeadlinePassed,
+    /// No node that was queried had the message or answered.
+    AttemptsSpent,
+    /// This node is so far behind the sender that it does not try to catch up.
+    TooFarBehind,
+    /// The message arrived, but the application's event queue was full.
+    QueueFull,
+    /// The message has several packets, and there was no room to reassemble it.
+    NoRoom,
+    /// This node published the message, and another node is the sender of the group.
+    ///
+    /// Messages that were never assigned a sequence number have the number 0.
+    AnotherSender,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DeadlinePassed => "deadline passed",
+            Self::AttemptsSpent => "no queried node had it",
+            Self::TooFarBehind => "too far behind the sender",
+            Self::QueueFull => "the application's queue was full",
+            Self::NoRoom => "no room to reassemble it",
+            Self::AnotherSender => "another node sends in the group",
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! Events that engines report to the application.
+
+mod lost;
+mod message;
+mod progress;
+
+pub use self::lost::{LossCause, Lost};
+pub use self::message::{How, Message};
+pub use self::progress::{Confirmed, Limiting, Slow};
+use crate::ring::RingEvent;
+use crate::{GroupId, ViewChange};
+
+/// An event that an engine reports to the application.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A message of the group.
+    ///
+    /// It is delivered at most once, unless it was sent with [`Qos::Unreliable`](crate::ring::Qos::Unreliable).
+    Message(Message),
+    /// Messages that this node should have received and will not receive.
+    Lost(Lost),
+    /// A change of the group's view: another member joined, left or failed.
+    View(ViewChange),
+    /// A member that lags so far behind that the sender no longer waits for it.
+    Slow(Slow),
+    /// A receiver of this node's bulk stream that slows down the others.
+    Limiting(Limiting),
+    /// Confirmation of this node's messages, the answer to [`Engine::confirm`](crate::Engine::confirm).
+    Confirmed(Confirmed),
+    /// A change of an ordered group's ring, reported at its position among the messages.
+    Ring(RingEvent),
+}
+
+impl Event {
+    /// Returns the group that the event concerns.
+    pub fn group(&self) -> GroupId {
+        match self {
+            Self::Message(message) => message.group,
+            Self::Lost(lost) => lost.group,
+            Self::View(change) => change.group,
+            Self::Slow(slow) => slow.group,
+            Self::Limiting(limiting) => limiting.group,
+            Self::Confirmed(confirmed) => confirmed.group,
+            Self::Ring(event) => event.group,
+        }
+    }
+}

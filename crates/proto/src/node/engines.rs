@@ -1,0 +1,75 @@
+//! Registry of the engines of a node.
+
+use alloc::boxed::Box;
+
+use crate::lateral::{self, Lateral};
+use crate::rdcm::{self, Rdcm};
+use crate::rmp::{self, Rmp};
+use crate::wire::Protocol;
+use crate::{Engine, Origin};
+
+/// The engines of a node. This is the only list of the protocols.
+pub(super) struct Engines {
+    pub(super) lateral: Lateral,
+    pub(super) ordered: Rmp,
+    pub(super) guest: Option<Box<dyn Engine>>,
+    pub(super) bulk: Rdcm,
+}
+
+impl Engines {
+    /// Creates the engines with default settings, except for the lateral one.
+    pub(super) fn new(origin: Origin, config: lateral::Config, seed: u64) -> Self {
+        Self {
+            lateral: Lateral::new(origin, config, seed),
+            ordered: Rmp::new(origin, rmp::Config::default(), seed),
+            guest: None,
+            bulk: Rdcm::new(origin, rdcm::Config::default(), seed),
+        }
+    }
+
+    /// Returns the engine of a protocol, or `None` if the node has none.
+    pub(super) fn of(&self, protocol: Protocol) -> Option<&dyn Engine> {
+        match protocol {
+            Protocol::Lateral => Some(&self.lateral),
+            Protocol::Ordered => Some(&self.ordered),
+            Protocol::Guest => self.guest.as_deref(),
+            Protocol::Bulk => Some(&self.bulk),
+            Protocol::Membership | Protocol::Path => None,
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, protocol: Protocol) -> Option<&mut dyn Engine> {
+        match protocol {
+            Protocol::Lateral => Some(&mut self.lateral),
+            Protocol::Ordered => Some(&mut self.ordered),
+            Protocol::Guest => self.guest.as_mut().map(|guest| &mut **guest as &mut dyn Engine),
+            Protocol::Bulk => Some(&mut self.bulk),
+            Protocol::Membership | Protocol::Path => None,
+        }
+    }
+
+    /// Returns all engines, in the order in which they are called.
+    pub(super) fn all(&self) -> impl Iterator<Item = &dyn Engine> {
+        ORDER.into_iter().filter_map(|protocol| self.of(protocol))
+    }
+
+    /// Calls `call` with each engine, in order, until it returns something.
+    pub(super) fn find_map<T>(
+        &mut self,
+        mut call: impl FnMut(&mut dyn Engine) -> Option<T>,
+    ) -> Option<T> {
+        ORDER.into_iter().find_map(|protocol| call(self.of_mut(protocol)?))
+    }
+
+    pub(super) fn for_each(&mut self, mut call: impl FnMut(&mut dyn Engine)) {
+        for protocol in ORDER {
+            if let Some(engine) = self.of_mut(protocol) {
+                call(engine);
+            }
+        }
+    }
+}
+
+/// Order in which the engines are called. The most urgent one is first.
+const ORDER: [Protocol; 4] =
+    [Protocol::Lateral, Protocol::Ordered, Protocol::Bulk, Protocol::Guest];

@@ -1,0 +1,103 @@
+//! Quorum of an ordered group: the parts of a ring that may continue after a fault (4.4).
+
+use core::fmt;
+
+/// Parts of a ring that may continue after a fault (4.4). [`Quorum::QuorumOf`] also sets the
+/// quorum that the ring needs to work at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quorum {
+    /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`].
+    /// With 1 every part continues. The failure of any member stops a ring that has no more members
+    /// than this number, because a smaller part never continues.
+    AtLeast(u16),
+    /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. Fewer than
+    /// a majority of it order nothing, acknowledge nothing and grant no lock, from the first member
+    /// on. As long as no more voters exist than the electorate has, two rings therefore cannot work
+    /// at the same time, even if they were created separately. A ring admits no more voters. Other
+    /// members are [clients](super::JoinOptions::is_voter).
+    QuorumOf(u16),
+    /// More than half of the members of the last view.
+    Majority,
+    /// Only the complete ring: any failure stops it.
+    All,
+}
+
+impl Quorum {
+    /// Maximum size of an electorate.
+    pub const MAX_ELECTORATE: u16 = 4096;
+
+    /// Maximum of [`Quorum::AtLeast`]: the maximum number of members of a ring.
+    pub const MAX_AT_LEAST: u16 = 4096;
+
+    /// Returns `true` if a ring can have this number of members or voters.
+    pub fn is_valid(self) -> bool {
+        match self {
+            Self::AtLeast(least) => (1..=Self::MAX_AT_LEAST).contains(&least),
+            Self::QuorumOf(voters) => (1..=Self::MAX_ELECTORATE).contains(&voters),
+            Self::Majority | Self::All => true,
+        }
+    }
+
+    /// Returns the number of voters that are a majority of the electorate; `None` without an
+    /// electorate.
+    pub fn required_voters(self) -> Option<usize> {
+        match self {
+            Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),
+            Self::AtLeast(_) | Self::Majority | Self::All => None,
+        }
+    }
+
+    /// Returns the wire form: a number of members, one of two numbers that no ring has, or the size
+    /// of an electorate with the highest bit set.
+    pub fn to_wire(self) -> u16 {
+        match self {
+            Self::AtLeast(least) => least,
+            Self::QuorumOf(voters) => QUORUM_OF | voters,
+            Self::Majority => MAJORITY,
+            Self::All => ALL,
+        }
+    }
+
+    /// Decodes the wire form. `None` for zero members, and for an electorate out of bounds.
+    pub fn from_wire(value: u16) -> Option<Self> {
+        let voters = value & !QUORUM_OF;
+        match value {
+            0 => None,
+            MAJORITY => Some(Self::Majority),
+            ALL => Some(Self::All),
+            least if least < QUORUM_OF => Some(Self::AtLeast(least)),
+            _ => (1..=Self::MAX_ELECTORATE).contains(&voters).then_some(Self::QuorumOf(voters)),
+        }
+    }
+}
+
+impl fmt::Display for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(1) => f.write_str("no quorum"),
+            Self::AtLeast(least) => write!(f, "at least {least} members"),
+            Self::QuorumOf(voters) => write!(f, "quorum of {voters}"),
+            Self::Majority => f.write_str("majority"),
+            Self::All => f.write_str("all members"),
+        }
+    }
+}
+
+const QUORUM_OF: u16 = 1 << 15;
+const MAJORITY: u16 = u16::MAX - 1;
+const ALL: u16 = u16::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_form_of_a_quorum_is_read_back() {
+        for value in 0..=u16::MAX {
+            if let Some(quorum) = Quorum::from_wire(value) {
+                assert_eq!(quorum.to_wire(), value);
+            }
+        }
+        assert_eq!(Quorum::from_wire(QUORUM_OF), None, "an electorate of nobody");
+    }
+}
