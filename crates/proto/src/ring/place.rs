@@ -1,10 +1,10 @@
-//! Identifiers in RMP's packets: processes, rings and places.
+//! Places in the total order, and the processes and rings that assign them.
 
 use core::fmt;
 
 use crate::{Incarnation, NodeId};
 
-/// One membership of one node in one group: an RMP process (3.1).
+/// One membership of one node in one group: the process of the paper (3.1).
 ///
 /// A node that was removed returns as another process, so that nothing is ever taken for the old
 /// one's.

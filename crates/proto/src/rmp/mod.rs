@@ -4,16 +4,16 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | 3.1 entities | `ids`, [`RingView`] |
+//! | 3.1 entities | [`ring`](crate::ring): [`Process`], [`RingView`] |
 //! | 3.2, figure 3.2 QoS | [`Qos`], `ring/delivery_queue` |
 //! | 3.4 hosts without multicast | `reach` |
 //! | 4.1, figure 4.1 packet types | [`packet`] |
 //! | 4.2 basic delivery: DataList, OrderingQ | `ring`: `stream`, `log` |
 //! | 4.2 token, NACK | `member`: `token`, `token_loss`, `nack` |
 //! | 4.3 membership view changes | `member`: `admission`, `view_change`, `departure`; `query` |
-//! | 4.3 locks | `locks`, `member/own_changes` |
+//! | 4.3 locks | [`Locks`], `own_locks`, `member/own_changes` |
 //! | 4.4 fault recovery | `member/reformation`, `member/quorum`, `member/merge` |
-//! | 4.5 multi-RPC | `request`, `rpc`, `ring/sources` |
+//! | 4.5 multi-RPC | [`Request`], `rpc`, `seen`, `ring/sources` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sender`, `timing` |
 //!
 //! `ring` computes what is the same at all members. `member` makes the decisions of one of them.
