@@ -131,7 +131,8 @@ impl Node {
         self
     }
 
-    /// Adds an engine of the caller, which carries the groups with [`Profile::Guest`](crate::Profile::Guest).
+    /// Adds an engine of the caller, which carries the groups with
+    /// [`Profile::Guest`](crate::Profile::Guest).
     ///
     /// The engine must have been created for this node's id.
     #[must_use]

@@ -16,7 +16,8 @@ use crate::{GroupId, ViewChange};
 pub enum Event {
     /// A message of the group.
     ///
-    /// It is delivered at most once, unless it was sent with [`Qos::Unreliable`](crate::ring::Qos::Unreliable).
+    /// It is delivered at most once, unless it was sent with
+    /// [`Qos::Unreliable`](crate::ring::Qos::Unreliable).
     Message(Message),
     /// Messages that this node should have received and will not receive.
     Lost(Lost),
@@ -26,7 +27,8 @@ pub enum Event {
     Slow(Slow),
     /// A receiver of this node's bulk stream that slows down the others.
     Limiting(Limiting),
-    /// Confirmation of this node's messages, the answer to [`Engine::confirm`](crate::Engine::confirm).
+    /// Confirmation of this node's messages, the answer to
+    /// [`Engine::confirm`](crate::Engine::confirm).
     Confirmed(Confirmed),
     /// A change of an ordered group's ring, reported at its position among the messages.
     Ring(RingEvent),

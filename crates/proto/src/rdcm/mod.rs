@@ -56,9 +56,9 @@
 //!   reduce it.
 //! * Repairs in flight to one successor are bounded, as TCP bounds its packets in flight. The paper
 //!   sends them at once, regardless of the outcome.
-//! * Where multicast does not reach receivers ([`NetworkChange::Unreached`]), data goes to them down
-//!   a tree of unicast copies, from receiver to receiver. Such data counts as received through the
-//!   multicast tree.
+//! * Where multicast does not reach receivers ([`NetworkChange::Unreached`]), data goes to them
+//!   down a tree of unicast copies, from receiver to receiver. Such data counts as received through
+//!   the multicast tree.
 //! * The sender paces packets within the window over the round trip. A whole window at once would
 //!   overflow its own link.
 

@@ -15,9 +15,10 @@ pub struct JoinOptions {
     pub is_multicast: bool,
     /// A node of the group, for a host without multicast that learns of no other node.
     pub via: Option<NodeId>,
-    /// `true` if the node is a voter of the group's [electorate](super::Quorum::QuorumOf), `false` if
-    /// it is a client. A client sends, makes requests and holds locks like other members, counts in
-    /// no quorum, and creates no ring. Without an electorate every member counts. Default `true`.
+    /// `true` if the node is a voter of the group's [electorate](super::Quorum::QuorumOf), `false`
+    /// if it is a client. A client sends, makes requests and holds locks like other members, counts
+    /// in no quorum, and creates no ring. Without an electorate every member counts. Default
+    /// `true`.
     pub is_voter: bool,
 }
 
