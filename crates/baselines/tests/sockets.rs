@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Loss, Node, NodeId, Origin, PathChoice, Profile, StartError};
+use carom::blocking::{Group, Node};
+use carom::{Event, Loss, NodeId, Origin, PathChoice, Profile, StartError};
 use carom_baselines::Owed;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
@@ -64,7 +65,7 @@ fn try_start(make: fn(Origin, u64) -> Box<dyn Engine>) -> Result<Vec<Node>, Star
         let builder = Node::builder().interface("127.0.0.1").port(address.port());
         let builder = builder.static_members(members.clone()).node_id(*id).seed(id.0);
         let builder = builder.path(PathChoice::Unicast).loss(Loss::Uniform(0.05));
-        builder.guest(make).start()
+        Node::start(builder.guest(make))
     };
     members.iter().map(node).collect()
 }

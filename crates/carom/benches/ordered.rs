@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Node, Profile, Qos};
+use carom::blocking::{Group, Node};
+use carom::{Event, Profile, Qos};
 
 const MEMBERS: usize = 4;
 const BYTES: usize = 1024;
@@ -24,7 +25,7 @@ fn main() {
     let nodes: Vec<Node> = (0..MEMBERS)
         .map(|_| {
             let builder = Node::builder().interface("127.0.0.1").port(0).multicast_port(7433);
-            builder.queue(1 << 20).start().expect("a node")
+            builder.queue(1 << 20).start().map(Node::from).expect("a node")
         })
         .collect();
     let groups: Vec<Group> =

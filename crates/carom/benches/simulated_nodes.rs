@@ -71,7 +71,7 @@ fn join(
         let (node, joined, messages) = (Rc::clone(&node), Rc::clone(&joined), Rc::clone(messages));
         world.spawn(host, async move {
             let name = format!("group {number}");
-            let group = node.join_async(&name, Profile::time_critical()).await.expect("joined");
+            let group = node.join(&name, Profile::time_critical()).await.expect("joined");
             let group = Rc::new(group);
             let mut all = joined.take();
             all.push(Rc::clone(&group));
@@ -86,7 +86,7 @@ fn join(
         let groups = joined.take();
         loop {
             let group = &groups[rng.below(groups.len())];
-            group.publish_async(vec![0; 100]).await.expect("published");
+            group.publish(vec![0; 100]).await.expect("published");
             node.sleep(Duration::from_millis(10)).await;
         }
     });

@@ -36,9 +36,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for worker in 1..=WORKERS {
         let node = start()?;
         // With a quorum, at most one part of a divided network has the lock.
-        let group = node.join_async("reports", Profile::ordered().quorum_of(WORKERS)).await?;
-        let group = Arc::new(group);
-        workers.push(tokio::spawn(work(worker, Arc::clone(&group), Arc::clone(&resource))));
+        let group = node.join("reports", Profile::ordered().quorum_of(WORKERS)).await?;
+        workers.push(tokio::spawn(work(worker, group.clone(), Arc::clone(&resource))));
         // The members stay until all work is done: two of three are needed for each grant.
         nodes.push((group, node));
     }
@@ -52,11 +51,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Writes twice, with the lock of the group.
 async fn work(
     worker: u16,
-    group: Arc<Group>,
+    group: Group,
     resource: Arc<Mutex<Resource>>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     for _ in 0..2 {
-        let lock = group.lock_timeout_async("nightly", Duration::from_secs(30)).await?;
+        let lock = group.lock_timeout("nightly", Duration::from_secs(30)).await?;
         println!("worker {worker} writes with fence {}", lock.fence());
         resource.lock().expect("no worker panicked").write(lock.fence())?;
         // Dropping the lock releases it.

@@ -9,23 +9,22 @@ use std::time::Duration;
 
 use carom::{Event, Node, Profile, StartError};
 
-fn main() -> Result<(), Box<dyn Error>> {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
     let (publisher, subscriber) = (start()?, start()?);
     let profile = Profile::time_critical();
-    let prices = publisher.join("prices.eu", profile)?;
-    let quotes = subscriber.join("prices.eu", profile)?;
+    let prices = publisher.join("prices.eu", profile).await?;
+    let quotes = subscriber.join("prices.eu", profile).await?;
 
     // A message reaches the nodes that are members when it is published.
-    while prices.members().is_empty() {
-        prices.recv_timeout(Duration::from_secs(10))?;
-    }
+    prices.wait_for_members(1).await?;
     for price in ["EURUSD 1.0841", "EURUSD 1.0842", "EURUSD 1.0840"] {
-        prices.publish(price)?;
+        prices.publish(price).await?;
     }
 
     let mut received = 0;
     while received < 3 {
-        match quotes.recv_timeout(Duration::from_secs(10))? {
+        match quotes.recv_timeout(Duration::from_secs(10)).await? {
             Some(Event::Message(message)) => {
                 let text = String::from_utf8_lossy(&message.payload);
                 println!("{text} from {}, {:?}", message.sender, message.how);
@@ -41,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    let confirmed = prices.confirm(Duration::from_secs(10))?;
+    let confirmed = prices.confirm(Duration::from_secs(10)).await?;
     println!("confirmed by {} member", confirmed.members);
     Ok(())
 }

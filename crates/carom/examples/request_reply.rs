@@ -6,17 +6,16 @@
 
 use std::error::Error;
 
-use carom::rmp::{Handler, ReplyError};
-use carom::{Answered, Event, Group, Node, Profile, RingNews, StartError};
+use carom::{Event, Group, Node, Profile, Reply, RingNews, StartError};
+use carom::{Handler, ReplyError};
 use tokio::sync::oneshot;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let handler = Handler::new(0).ok_or("the handlers are 0 to 5")?;
     let (first, second, client) = (start()?, start()?, start()?);
-    let primary =
-        tokio::spawn(serve(first.join_async("balance", Profile::ordered()).await?, handler));
-    let standby = second.join_async("balance", Profile::ordered()).await?;
+    let primary = tokio::spawn(serve(first.join("balance", Profile::ordered()).await?, handler));
+    let standby = second.join("balance", Profile::ordered()).await?;
 
     // The client need not be a member of the group.
     print(client.request("balance", "how much does alice have?", handler).await?);
@@ -24,15 +23,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::spawn(serve(standby, handler));
     primary.abort();
     let _ = primary.await;
-    first.close();
+    first.close().await;
     print(client.request("balance", "how much does bob have?", handler).await?);
     Ok(())
 }
 
-fn print(answer: Answered) {
+fn print(answer: Reply) {
     match answer {
-        Answered::Reply { by, payload } => println!("{by}: {}", String::from_utf8_lossy(&payload)),
-        Answered::Acknowledged => println!("delivered"),
+        Reply::Handled { by, payload } => println!("{by}: {}", String::from_utf8_lossy(&payload)),
+        Reply::Acknowledged => println!("delivered"),
     }
 }
 

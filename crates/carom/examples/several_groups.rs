@@ -14,16 +14,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (desk, feed) = (start()?, start()?);
 
     // Prices must arrive soon, in any order. Orders must have the same order everywhere.
-    let prices = desk.join_async("prices", Profile::time_critical()).await?;
-    let orders = desk.join_async("orders", Profile::ordered()).await?;
-    let price_feed = feed.join_async("prices", Profile::time_critical()).await?;
-    let order_entry = feed.join_async("orders", Profile::ordered()).await?;
-    while price_feed.members().is_empty() || order_entry.members().is_empty() {
-        feed.sleep(Duration::from_millis(10)).await;
-    }
+    let prices = desk.join("prices", Profile::time_critical()).await?;
+    let orders = desk.join("orders", Profile::ordered()).await?;
+    let price_feed = feed.join("prices", Profile::time_critical()).await?;
+    let order_entry = feed.join("orders", Profile::ordered()).await?;
+    price_feed.wait_for_members(1).await?;
+    order_entry.wait_for_members(1).await?;
     for number in 1..=3 {
-        price_feed.publish_async(format!("price {number}")).await?;
-        order_entry.publish_async(format!("order {number}")).await?;
+        price_feed.publish(format!("price {number}")).await?;
+        order_entry.publish(format!("order {number}")).await?;
     }
 
     let mut left = 6;

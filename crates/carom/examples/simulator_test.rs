@@ -14,7 +14,7 @@ use carom::{Event, Loss, Node, Profile};
 
 /// The program under test: counts messages, and losses that are reported.
 async fn count(node: Node, received: Rc<Cell<u32>>, lost: Rc<Cell<u32>>) {
-    let group = node.join_async("ticks", Profile::time_critical()).await.expect("joined");
+    let group = node.join("ticks", Profile::time_critical()).await.expect("joined");
     while let Some(event) = group.recv().await {
         match event {
             Event::Message(_) => received.set(received.get() + 1),
@@ -25,12 +25,10 @@ async fn count(node: Node, received: Rc<Cell<u32>>, lost: Rc<Cell<u32>>) {
 }
 
 async fn publish(node: Node) {
-    let group = node.join_async("ticks", Profile::time_critical()).await.expect("joined");
-    while group.members().is_empty() {
-        node.sleep(Duration::from_millis(10)).await;
-    }
+    let group = node.join("ticks", Profile::time_critical()).await.expect("joined");
+    group.wait_for_members(1).await.expect("open");
     for tick in 0..TICKS {
-        group.publish_async(tick.to_be_bytes().to_vec()).await.expect("published");
+        group.publish(tick.to_be_bytes().to_vec()).await.expect("published");
         node.sleep(Duration::from_millis(1)).await;
     }
     node.sleep(Duration::from_secs(60)).await;

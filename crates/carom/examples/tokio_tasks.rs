@@ -5,7 +5,6 @@
 #![expect(clippy::print_stdout, reason = "this is what the user asked for")]
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use carom::{Event, Group, Node, Profile, StartError};
@@ -14,24 +13,22 @@ use carom::{Event, Group, Node, Profile, StartError};
 async fn main() -> Result<(), Box<dyn Error>> {
     let (sender, receiver) = (start()?, start()?);
     let profile = Profile::time_critical();
-    let publisher = Arc::new(sender.join_async("ticks", profile).await?);
-    let subscriber = receiver.join_async("ticks", profile).await?;
+    let publisher = sender.join("ticks", profile).await?;
+    let subscriber = receiver.join("ticks", profile).await?;
 
     let subscribing = tokio::spawn(count(subscriber));
-    let publishing = tokio::spawn(publish(Arc::clone(&publisher)));
-    publishing.await??;
+    let publishing = tokio::spawn(publish(publisher.clone()));
+    publishing.await?.map_err(|error| error.to_string())?;
     // The confirmation waits until the member has all messages.
-    publisher.confirm_async(Duration::from_secs(10)).await?;
+    publisher.confirm(Duration::from_secs(10)).await?;
     println!("received {} of {TICKS} ticks", subscribing.await?);
     Ok(())
 }
 
-async fn publish(group: Arc<Group>) -> Result<(), carom::PublishError> {
-    while group.members().is_empty() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+async fn publish(group: Group) -> Result<(), Box<dyn Error + Send + Sync>> {
+    group.wait_for_members(1).await?;
     for tick in 0..TICKS {
-        group.publish_async(tick.to_be_bytes().to_vec()).await?;
+        group.publish(tick.to_be_bytes().to_vec()).await?;
     }
     Ok(())
 }

@@ -3,36 +3,22 @@
 //! A [`Node`] is one running instance with its own sockets. A [`Group`] is a name under which nodes
 //! publish messages to each other. Nodes find each other without settings on one host, by multicast
 //! on one local network, and through [seeds](Builder::seeds) elsewhere. A member that multicast
-//! does not reach receives unicast copies. A message that could not be repaired is reported as
-//! [`Event::Lost`]; nothing is lost silently.
-//!
-//! One thread per node does all the work, or one per [`Driver`] that several nodes share. Calls
-//! exist in a blocking and an async form; no particular async runtime is needed.
-//!
-//! Dropping a [`Group`] leaves it, and dropping a [`Node`] closes it.
-//!
-//! The feature `sim` adds the module `sim`, which runs programs on this API in a simulated world,
-//! to test them under faults. The feature `topology` adds the module `topology`, which reads the
-//! network of bulk groups from a file.
+//! does not reach receives unicast copies.
 //!
 //! ```
 //! use carom::{Event, Node, Profile};
-//! use std::time::Duration;
 //!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Usually in two processes, and without these settings: they keep the example to this host.
 //! let builder = || Node::builder().interface("127.0.0.1").multicast_port(7411);
 //! let (alice, bob) = (builder().start()?, builder().start()?);
-//! let prices = alice.join("prices.eu", Profile::time_critical().rate_of_fire(8, 5))?;
-//! let quotes = bob.join("prices.eu", Profile::time_critical().rate_of_fire(8, 5))?;
+//! let prices = alice.join("prices.eu", Profile::time_critical()).await?;
+//! let quotes = bob.join("prices.eu", Profile::time_critical()).await?;
 //!
-//! while let Some(event) = prices.recv_timeout(Duration::from_secs(10))? {
-//!     match event {
-//!         Event::View(change) if change.node == bob.id() => break,
-//!         other => println!("{other:?}"),
-//!     }
-//! }
-//! prices.publish("EURUSD 1.0841")?;
-//! while let Some(event) = quotes.recv_timeout(Duration::from_secs(10))? {
+//! prices.wait_for_members(1).await?;
+//! prices.publish("EURUSD 1.0841").await?.delivered().await?;
+//! while let Some(event) = quotes.recv().await {
 //!     match event {
 //!         Event::Message(message) => {
 //!             assert_eq!(&message.payload[..], b"EURUSD 1.0841");
@@ -42,13 +28,72 @@
 //!         other => println!("{other:?}"),
 //!     }
 //! }
-//! prices.confirm(Duration::from_secs(10))?; // Everybody has it.
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok(())
+//! # }
 //! ```
+//!
+//! # Which profile do I need?
+//!
+//! The [`Profile`] of a group selects the protocol that carries it. All members give the same.
+//!
+//! | messages | profile | guarantee |
+//! |---|---|---|
+//! | prices, sensor values, state that is soon replaced | [`Profile::time_critical`] | lowest latency, in any order; what cannot be repaired in time is reported as [`Event::Lost`] |
+//! | commands, bookings, locks, requests | [`Profile::ordered`] | the same order at all members, and a [`Qos`] for each message |
+//! | files, images, bulk data of one sender | [`Profile::bulk`] | the order of the sender, which waits for slow members |
+//!
+//! No profile loses a message silently.
+//!
+//! # Calls that wait
+//!
+//! One rule holds for all types:
+//!
+//! * A call that can wait is an `async fn`. It runs on any async runtime, because a thread of Carom
+//!   does the work: one per node, or one per [`Driver`] that several nodes share.
+//! * A call whose name begins with `try_` never waits, and neither does one that is not `async`.
+//! * A call whose name ends in `_timeout` waits for a limited time by the node's clock.
+//! * [`blocking`] has the same types for threads, whose calls block instead.
+//!
+//! Dropping a future withdraws its request, if it has not been executed.
+//!
+//! # Handles
+//!
+//! [`Group`], [`Sender`], [`Receiver`], [`Lock`] and [`Published`] own what they need: they can be
+//! stored, cloned if that makes sense, and moved to other tasks. The last handle of a group that is
+//! dropped leaves it. Dropping a [`Node`] closes it.
+//!
+//! # Errors
+//!
+//! Each operation has its own error type. `Display` gives the cause in one line, and `fix()` a
+//! remedy in another. Damaged or foreign datagrams are no errors: they are counted in [`Stats`].
+//!
+//! # Examples
+//!
+//! Each runs with `cargo run --example NAME`.
+//!
+//! | example | shows |
+//! |---|---|
+//! | [publish_subscribe](examples::publish_subscribe) | two nodes in one group |
+//! | [tokio_tasks](examples::tokio_tasks) | handles in tasks of Tokio |
+//! | [several_groups](examples::several_groups) | one task that receives from several groups with `select!` |
+//! | [lock](examples::lock) | a lock, and a resource that checks its fence |
+//! | [request_reply](examples::request_reply) | a server with a standby |
+//! | [replicated_map](examples::replicated_map) | an ordered group with a [`SharedState`] |
+//! | [replicated_counters](examples::replicated_counters) | state that converges in a time-critical group |
+//! | `file_transfer` | a file to many nodes, with the crate `carom-files` |
+//! | [simulator_test](examples::simulator_test) | the test of a program in the simulator |
+//!
+//! # Features
+//!
+//! `sim` adds the module `sim`, which runs programs on this API in a simulated world, to test them
+//! under faults. `topology` adds the module `topology`, which reads the network of bulk groups from
+//! a file.
 
 mod api;
 #[cfg(doctest)]
 mod documentation;
+#[cfg(doc)]
+pub mod examples;
 mod net;
 mod runtime;
 mod shared;
@@ -56,23 +101,27 @@ mod shared;
 pub mod sim;
 #[cfg(feature = "topology")]
 pub mod topology;
+pub mod unstable;
 
+pub use api::blocking;
 pub use api::builder::Builder;
 pub use api::group::Group;
 pub use api::lock::Lock;
 pub use api::node::Node;
 pub use api::publish::{Deadline, Published};
-pub use api::shared_state::{Shared, SharedState};
+pub use api::shared_state::{SharedState, StateEvent};
+pub use api::split::{Receiver, Sender};
 pub use bytes::Bytes;
-pub use carom_proto::lateral;
 pub use carom_proto::loss::Loss;
-pub use carom_proto::node::NodeCounters;
-pub use carom_proto::rdcm;
-pub use carom_proto::rmp::{self, Qos, Quorum, Removal, RingEvent, RingNews};
+pub use carom_proto::rmp::{
+    Epoch, Handler, LockChange, LockName, LockNews, Member, Place, Process, Qos, Quorum, Removal,
+    ReplyError, Request, RequestError as RequestRefused, RequestId, RequestOptions, RingEvent,
+    RingNews, RingView, Timestamp, ViewEvent,
+};
 pub use carom_proto::{
-    Confirmed, Engine, Event, GroupId, GroupSettings, How, Incarnation, JoinError, Limiting,
-    LossCause, Lost, Message, NodeId, Origin, RateOfFire, SendOptions, SeqNo, Slow, Time,
-    ViewChange, ViewChangeKind,
+    Confirmed, Event, GroupId, GroupSettings, How, Incarnation, JoinError, Limiting, LossCause,
+    Lost, Message, NodeId, Origin, RateOfFire, SendOptions, SeqNo, Slow, Time, ViewChange,
+    ViewChangeKind,
 };
 pub use net::interfaces::Interface;
 #[cfg(fuzzing)]
@@ -80,10 +129,10 @@ pub use net::interfaces::Interface;
 pub use net::paths::fuzz_path_packet;
 pub use runtime::driver::Driver;
 pub use shared::addressing::{MulticastPool, PathChoice, PoolParseError};
-pub use shared::commands::Answered;
+pub use shared::commands::Reply;
 pub use shared::error::{
-    ConfirmError, DeliveryError, JoinGroupError, LockError, LookError, PublishError, RequestError,
-    StartError, Timeout, TryPublishError,
+    ConfirmError, DeliveryError, GroupClosed, JoinGroupError, LockError, PublishError, QueryError,
+    RequestError, StartError, Timeout,
 };
 pub use shared::notices::Notice;
 pub use shared::profile::Profile;

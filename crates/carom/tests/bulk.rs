@@ -5,15 +5,17 @@ mod network;
 use std::thread;
 use std::time::Duration;
 
-use carom::{
-    Builder, Bytes, ConfirmError, Event, Group, Loss, LossCause, Node, PathChoice, Profile, rdcm,
-};
+use carom::blocking::{Group, Node};
+use carom::unstable::rdcm;
+use carom::{Builder, Bytes, ConfirmError, Event, Loss, LossCause, PathChoice, Profile};
 use network::{PATIENCE, multicast_port, on_loopback, wait_for};
 
 /// Starts this number of nodes in one bulk group, and waits until all are in each other's view.
 fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node>, Vec<Group>) {
     let port = multicast_port();
-    let start = |which| build(which, on_loopback(port).bulk(patient())).start().expect("a node");
+    let start = |which| {
+        build(which, on_loopback(port).bulk(patient())).start().map(Node::from).expect("a node")
+    };
     let nodes: Vec<Node> = (0..count).map(start).collect();
     let join = |node: &Node| node.join("images", Profile::bulk()).expect("a group");
     let groups: Vec<Group> = nodes.iter().map(join).collect();

@@ -15,8 +15,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom::rmp::Config;
-use carom::{Event, Group, Node, Profile, Qos, RingNews};
+use carom::blocking::{Group, Node};
+use carom::unstable::rmp::Config;
+use carom::{Event, Profile, Qos, RingNews};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -85,7 +86,7 @@ fn member_process() {
     };
     let port = port.parse().expect("a port");
     let builder = Node::builder().interface("127.0.0.1").port(0).multicast_port(port);
-    let node = builder.ordered(timers).start().expect("a node");
+    let node = builder.ordered(timers).start().map(Node::from).expect("a node");
     let group = node.join("bank", Profile::ordered()).expect("a group");
     thread::scope(|scope| {
         scope.spawn(|| tell(&node, &group));
@@ -116,7 +117,7 @@ fn tell(node: &Node, group: &Group) {
     let mut out = std::io::stdout().lock();
     let own = node.id().0;
     let mut has_begun = false;
-    while let Some(event) = group.recv_blocking() {
+    while let Some(event) = group.recv() {
         let line = match event {
             Event::Message(message) => {
                 let number = u64::from_be_bytes(message.payload[..].try_into().expect("8 bytes"));

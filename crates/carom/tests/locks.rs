@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use carom::rmp::{ReplyError, RequestId, RequestOptions};
 use carom::sim::{Fault, Link, Topology, World, WorldConfig};
 use carom::{ConfirmError, Group, LockError, Loss, Node, Profile, RequestError};
+use carom::{ReplyError, RequestId, RequestOptions};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -24,7 +24,7 @@ fn world(hosts: u32, seed: u64) -> (World, Vec<Node>) {
 async fn join_all(nodes: &[Node]) -> Vec<Group> {
     let mut groups = Vec::new();
     for node in nodes {
-        groups.push(node.join_async("jobs", Profile::ordered()).await.expect("a group"));
+        groups.push(node.join("jobs", Profile::ordered()).await.expect("a group"));
     }
     while groups.iter().any(|group| group.members().len() + 1 < nodes.len()) {
         nodes[0].sleep(Duration::from_millis(5)).await;
@@ -75,19 +75,19 @@ fn held_lock_is_refused_without_waiting_and_names_its_holder() {
     let program = async {
         let groups = join_all(&nodes).await;
         let held = groups[0].lock("a").await.expect("free");
-        let refused = groups[1].try_lock("a").await.err();
+        let refused = groups[1].lock_if_free("a").await.err();
         assert_eq!(refused, Some(LockError::Refused { holder: Some(nodes[0].id()) }));
-        assert_eq!(groups[0].try_lock("a").await.err(), Some(LockError::HeldHere));
+        assert_eq!(groups[0].lock_if_free("a").await.err(), Some(LockError::HeldHere));
         let limit = Duration::from_millis(200);
-        let late = groups[1].lock_timeout_async("a", limit).await.err();
+        let late = groups[1].lock_timeout("a", limit).await.err();
         assert_eq!(late, Some(LockError::Timeout(limit)));
-        drop(groups[1].try_lock("b").await.expect("another lock is free"));
+        drop(groups[1].lock_if_free("b").await.expect("another lock is free"));
         drop(held);
         // A task that gave up waiting is skipped, and does not keep a lock that it no longer takes.
-        let lock = groups[0].lock_timeout_async("a", Duration::from_secs(5)).await;
+        let lock = groups[0].lock_timeout("a", Duration::from_secs(5)).await;
         drop(lock.expect("it was passed on"));
-        drop(groups[1].lock_timeout_async("a", Duration::from_secs(5)).await.expect("free"));
-        let unordered = nodes[0].join_async("b", Profile::time_critical()).await.expect("a group");
+        drop(groups[1].lock_timeout("a", Duration::from_secs(5)).await.expect("free"));
+        let unordered = nodes[0].join("b", Profile::time_critical()).await.expect("a group");
         assert_eq!(unordered.lock("a").await.err(), Some(LockError::NoLocks));
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -134,14 +134,14 @@ fn abandoned_lock_requests_are_withdrawn_from_the_ring() {
         // More tasks give up than may wait at the same time.
         let limit = Duration::from_millis(20);
         for _ in 0..1100 {
-            let late = groups[1].lock_timeout_async("a", limit).await.err();
+            let late = groups[1].lock_timeout("a", limit).await.err();
             assert_eq!(late, Some(LockError::Timeout(limit)));
         }
         let waiting = Box::pin(groups[1].lock("a"));
         let late = Box::pin(nodes[1].sleep(Duration::from_millis(500)));
         assert!(first(waiting, late).await.is_none(), "it is held, and this one may wait");
         nodes[1].sleep(Duration::from_millis(500)).await;
-        let status = nodes[0].status_async().await;
+        let status = nodes[0].status().await;
         let ring = status.groups[0].ring.as_ref().expect("it is in the ring");
         assert_eq!(ring.view.locks.waiting(held.name()).count(), 0);
     };
@@ -168,29 +168,29 @@ fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
     let nodes: Vec<Node> = world.hosts().iter().map(start).collect();
     let program = async {
         let profile = Profile::ordered().rejoin(false);
-        let stale = nodes[0].join_async("jobs", profile).await.expect("a group");
-        let other = nodes[1].join_async("jobs", profile).await.expect("a group");
+        let stale = nodes[0].join("jobs", profile).await.expect("a group");
+        let other = nodes[1].join("jobs", profile).await.expect("a group");
         while other.members().is_empty() {
             nodes[1].sleep(Duration::from_millis(5)).await;
         }
         // Its application takes no events, and is removed from the ring.
         for number in 0..500 {
-            drop(other.publish_async(format!("{number}")).await.expect("published"));
+            drop(other.publish(format!("{number}")).await.expect("published"));
             while other.try_recv().is_some() {}
             nodes[1].sleep(Duration::from_millis(1)).await;
         }
         while stale.recv().await.is_some() {}
-        let again = nodes[0].join_async("jobs", profile).await.expect("a group");
+        let again = nodes[0].join("jobs", profile).await.expect("a group");
         while again.members().is_empty() {
             nodes[0].sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(stale.lock("a").await.err(), Some(LockError::Closed));
-        assert_eq!(stale.confirm_async(Duration::from_secs(5)).await, Err(ConfirmError::Closed));
+        assert_eq!(stale.confirm(Duration::from_secs(5)).await, Err(ConfirmError::Closed));
         let asked = stale.request("x", RequestOptions::default()).await;
         assert_eq!(asked, Err(RequestError::Closed));
         let id = RequestId { caller: nodes[1].id(), number: 1 };
         assert_eq!(stale.reply(id, "x").await, Err(ReplyError::NotJoined));
-        drop(other.try_lock("a").await.expect("nobody has it"));
+        drop(other.lock_if_free("a").await.expect("nobody has it"));
     };
     world.block_on(PATIENCE, program).expect("in time");
 }

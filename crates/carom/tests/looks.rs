@@ -4,7 +4,7 @@ mod network;
 
 use std::time::{Duration, Instant};
 
-use carom::rmp::LockName;
+use carom::LockName;
 use carom::sim::{Link, Topology, World, WorldConfig};
 use carom::{Event, Group, Loss, Node, PathChoice, Profile, RingNews, RingStatus};
 use network::{multicast_port, on_loopback};
@@ -14,17 +14,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 async fn join(node: &Node) -> Group {
-    node.join_async("accounts", Profile::ordered()).await.expect("a group")
+    node.join("accounts", Profile::ordered()).await.expect("a group")
 }
 
 async fn only_ring(node: &Node) -> RingStatus {
-    let mut rings = node.look("accounts", TIMEOUT).await.expect("it may look");
+    let mut rings = node.query("accounts", TIMEOUT).await.expect("it may look");
     assert_eq!(rings.len(), 1, "{rings:?}");
     rings.remove(0)
 }
 
 async fn ring_of(node: &Node, group: &Group) -> RingStatus {
-    let groups = node.status_async().await.groups;
+    let groups = node.status().await.groups;
     let status = groups.into_iter().find(|it| it.id == group.id()).expect("it is in it");
     status.ring.expect("it is in a ring")
 }
@@ -45,7 +45,7 @@ fn stranger_sees_the_ring_of_the_members_without_any_event() {
         [0, 1, 2, 3].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
     let [first, others @ .., stranger] = &nodes;
     let program = async {
-        let nobody = stranger.look("accounts", TIMEOUT).await;
+        let nobody = stranger.query("accounts", TIMEOUT).await;
         assert_eq!(nobody, Ok(Vec::new()), "nobody is there yet");
         let group = join(first).await;
         let mut rest = Vec::new();
@@ -69,8 +69,8 @@ fn stranger_sees_the_ring_of_the_members_without_any_event() {
         let own = ring_of(first, &group).await;
         assert_eq!(only_ring(first).await, own, "a member knows it itself");
         assert_eq!(views(&group), 0, "somebody has changed the ring");
-        assert_eq!(stranger.look("another group", TIMEOUT).await, Ok(Vec::new()));
-        assert!(stranger.status_async().await.groups.is_empty());
+        assert_eq!(stranger.query("another group", TIMEOUT).await, Ok(Vec::new()));
+        assert!(stranger.status().await.groups.is_empty());
         drop(lock);
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -81,12 +81,12 @@ fn a_ring_is_seen_over_sockets_with_and_without_multicast() {
     for path in [PathChoice::Auto, PathChoice::Unicast] {
         let port = multicast_port();
         let member = on_loopback(port).path(path).start().expect("a node");
-        let group = member.join("accounts", Profile::ordered()).expect("a group");
+        let group = block_on(member.join("accounts", Profile::ordered())).expect("a group");
         let seed = member.endpoint().to_string();
         let stranger = on_loopback(port).path(path).seeds([seed]).start().expect("a node");
         let begun = Instant::now();
         let rings = loop {
-            let rings = stranger.look_blocking("accounts", TIMEOUT).expect("it may look");
+            let rings = block_on(stranger.query("accounts", TIMEOUT)).expect("it may look");
             // The member may not have formed its ring yet.
             if !rings.is_empty() || begun.elapsed() > PATIENCE {
                 break rings;

@@ -9,9 +9,11 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
+use carom::blocking::{Group, Node};
+use carom::unstable::lateral;
 use carom::{
-    Bytes, ConfirmError, DeliveryError, Driver, Event, Group, Loss, LossCause, MemberPath, Message,
-    Node, NodeId, PathChoice, Profile, PublishError, RateOfFire, TryPublishError, lateral,
+    Bytes, ConfirmError, DeliveryError, Driver, Event, Loss, LossCause, MemberPath, Message,
+    NodeId, PathChoice, Profile, PublishError, RateOfFire,
 };
 use futures_core::Stream;
 use network::{PATIENCE, beside_an_absent_member, members, multicast_port, on_loopback, wait_for};
@@ -26,7 +28,8 @@ fn cluster<const N: usize>(
     build: impl Fn(usize, u16) -> carom::Builder,
 ) -> ([Node; N], [Group; N]) {
     let port = multicast_port();
-    let nodes: [Node; N] = std::array::from_fn(|which| build(which, port).start().expect("a node"));
+    let nodes: [Node; N] =
+        std::array::from_fn(|which| build(which, port).start().map(Node::from).expect("a node"));
     let groups: [Group; N] = std::array::from_fn(|which| join(&nodes[which]));
     for (node, group) in nodes.iter().zip(&groups) {
         wait_for(node, "all members on known paths", |it| {
@@ -118,9 +121,10 @@ fn members_without_multicast_get_copies() {
         on_loopback(port).path(choice)
     };
     let port = multicast_port();
-    let a = build(0, port).start().expect("a node");
+    let a = build(0, port).start().map(Node::from).expect("a node");
     let seed = a.endpoint().to_string();
-    let others = [1, 2].map(|it| build(it, port).seeds([&seed]).start().expect("a node"));
+    let others =
+        [1, 2].map(|it| build(it, port).seeds([&seed]).start().map(Node::from).expect("a node"));
     let (in_a, in_others) = (join(&a), others.each_ref().map(join));
     wait_for(&a, "two members in the group", |it| in_a.members().len() == 2 && it.settled);
     wait_for(&others[0], "two members in the group", |_| in_others[0].members().len() == 2);
@@ -159,7 +163,7 @@ fn repeated_confirmation_needs_no_wait() {
 
 #[test]
 fn message_without_other_members_is_not_delivered_nor_safe() {
-    let node = on_loopback(multicast_port()).start().expect("a node");
+    let node = on_loopback(multicast_port()).start().map(Node::from).expect("a node");
     let group = join(&node);
     assert_eq!(group.confirm(PATIENCE).expect("nothing was published").members, 0);
     let published = group.publish("into the void").expect("published");
@@ -201,17 +205,18 @@ fn silent_member_that_holds_back_the_publisher_is_named() {
         .static_members(members.to_vec())
         .lateral(lateral::Config { window: 16, patience, ..lateral::Config::default() })
         .start()
+        .map(Node::from)
         .expect("a node");
     let group = join(&node);
     let mut taken = 0;
     let (by, behind) = loop {
         match group.try_publish(payload(taken, 10)) {
             Ok(_) => taken += 1,
-            Err(TryPublishError::Full { held_back_by: Some(by), payload: returned }) => {
+            Err(PublishError::Full { held_back_by: Some(by), payload: returned }) => {
                 assert_eq!(returned, payload(taken, 10));
                 break by;
             }
-            Err(TryPublishError::Full { held_back_by: None, .. }) => thread::yield_now(),
+            Err(PublishError::Full { held_back_by: None, .. }) => thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     };
@@ -231,7 +236,7 @@ fn silent_member_that_holds_back_the_publisher_is_named() {
         node.close();
         assert_eq!(publisher.join().expect("it ends").err(), Some(PublishError::Closed));
     });
-    assert!(matches!(group.try_publish("x"), Err(TryPublishError::Closed)));
+    assert!(matches!(group.try_publish("x"), Err(PublishError::Closed)));
 }
 
 #[test]
@@ -265,7 +270,7 @@ fn an_oversized_message_is_an_error_with_the_limit() {
     let error = groups[0].publish(vec![0; bytes]);
     assert_eq!(error.err(), Some(PublishError::TooLarge { bytes, limit }));
     let error = groups[0].try_publish(vec![0; bytes]);
-    assert_eq!(error.err(), Some(TryPublishError::TooLarge { bytes, limit }));
+    assert_eq!(error.err(), Some(PublishError::TooLarge { bytes, limit }));
 }
 
 #[test]
@@ -312,7 +317,8 @@ fn sixteen_mebibytes_reach_three_members_at_5_percent_loss() {
 #[test]
 fn nodes_on_one_driver_repair_one_anothers_losses() {
     let driver = Driver::new().expect("a driver");
-    let build = |_, port| on_loopback(port).on(&driver).loss(Loss::Burst { rate: 0.05, length: 5 });
+    let build =
+        |_, port| on_loopback(port).driver(&driver).loss(Loss::Burst { rate: 0.05, length: 5 });
     let (nodes, groups) = cluster::<6>(build);
     (0..1000).for_each(|it| drop(groups[0].publish(payload(it, 64)).expect("published")));
     for group in &groups[1..] {
@@ -326,19 +332,19 @@ fn events_come_by_async_calls_and_as_a_stream_on_any_runtime() {
     let (sender, receiver) = (&groups[0], &groups[1]);
     block_on(async {
         for it in 0..10 {
-            sender.publish_async(payload(it, 4)).await.expect("published");
+            sender.as_async().publish(payload(it, 4)).await.expect("published");
         }
         let mut count = 0;
         while count < 5 {
-            count += u32::from(matches!(receiver.recv().await, Some(Event::Message(_))));
+            count += u32::from(matches!(receiver.as_async().recv().await, Some(Event::Message(_))));
         }
-        let mut events = pin!(receiver.stream());
+        let mut events = pin!(receiver.as_async().clone().split().1);
         while count < 10 {
             let event = poll_fn(|context| events.as_mut().poll_next(context)).await;
             count += u32::from(matches!(event, Some(Event::Message(_))));
         }
         drop(nodes);
         while poll_fn(|context| events.as_mut().poll_next(context)).await.is_some() {}
-        assert_eq!(receiver.recv().await, None);
+        assert_eq!(receiver.as_async().recv().await, None);
     });
 }

@@ -4,7 +4,8 @@ mod network;
 
 use std::net::UdpSocket;
 
-use carom::{Event, Group, MemberPath, Node, NodeId, PathChoice, Profile};
+use carom::blocking::{Group, Node};
+use carom::{Event, MemberPath, NodeId, PathChoice, Profile};
 use carom_proto::lateral::packet::Packet;
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{GroupId, Incarnation, Origin, PacketId, Rng, SeqNo};
@@ -16,7 +17,8 @@ const MESSAGES: u32 = 2_000;
 #[test]
 fn a_node_works_while_a_million_damaged_datagrams_come_in() {
     let port = multicast_port();
-    let nodes: [Node; 3] = std::array::from_fn(|_| on_loopback(port).start().expect("a node"));
+    let nodes: [Node; 3] =
+        std::array::from_fn(|_| on_loopback(port).start().map(Node::from).expect("a node"));
     let groups: [Group; 3] = std::array::from_fn(|which| join(&nodes[which]));
     for (node, group) in nodes.iter().zip(&groups) {
         wait_for(node, "all in the group", |_| group.members().len() == 2);
@@ -44,9 +46,9 @@ fn a_node_works_while_a_million_damaged_datagrams_come_in() {
 #[test]
 fn a_member_is_reached_as_it_says_itself() {
     let port = multicast_port();
-    let node = on_loopback(port).start().expect("a node");
+    let node = on_loopback(port).start().map(Node::from).expect("a node");
     let deaf = on_loopback(port).path(PathChoice::Unicast).seeds([node.endpoint().to_string()]);
-    let deaf = deaf.start().expect("a node without multicast");
+    let deaf = deaf.start().map(Node::from).expect("a node without multicast");
     let (in_node, in_deaf) = (join(&node), join(&deaf));
     let is_unicast = |status: &carom::Status| {
         status.members.len() == 1 && status.members[0].path == MemberPath::Unicast

@@ -4,13 +4,14 @@ mod network;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
-use carom::{Builder, MemberPath, Node, NodeId, PathChoice, Profile};
+use carom::blocking::Node;
+use carom::{Builder, MemberPath, NodeId, PathChoice, Profile};
 use network::{PATIENCE, members, multicast_port, on_loopback, wait_for};
 
 fn member(builder: Builder, which: usize, members: &[(NodeId, SocketAddr)]) -> Node {
     let (id, address) = members[which];
     let builder = builder.node_id(id).port(address.port()).static_members(members.to_vec());
-    builder.start().expect("a node")
+    builder.start().map(Node::from).expect("a node")
 }
 
 #[test]

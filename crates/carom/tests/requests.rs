@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use carom::rmp::{Handler, ReplyError, RequestId, RequestOptions};
 use carom::sim::{Link, Topology, World, WorldConfig};
-use carom::{Answered, Event, Group, Loss, Node, Profile, RequestError, RingNews};
+use carom::{Event, Group, Loss, Node, Profile, Reply, RequestError, RingNews, blocking};
+use carom::{Handler, ReplyError, RequestId, RequestOptions};
 use network::{multicast_port, on_loopback};
 use pollster::block_on;
 
@@ -22,7 +22,7 @@ fn world(hosts: u32, seed: u64) -> World {
 }
 
 async fn join(node: &Node) -> Group {
-    node.join_async("quotes", Profile::ordered()).await.expect("a group")
+    node.join("quotes", Profile::ordered()).await.expect("a group")
 }
 
 /// Replies forever to all requests that this member has to answer, with their text in capitals.
@@ -44,10 +44,10 @@ async fn serve(group: Group, log: impl Fn(&str)) {
     }
 }
 
-fn text(answered: Result<Answered, RequestError>) -> String {
+fn text(answered: Result<Reply, RequestError>) -> String {
     match answered.expect("an answer") {
-        Answered::Reply { payload, .. } => String::from_utf8(payload.to_vec()).expect("text"),
-        Answered::Acknowledged => panic!("a handler was named"),
+        Reply::Handled { payload, .. } => String::from_utf8(payload.to_vec()).expect("text"),
+        Reply::Acknowledged => panic!("a handler was named"),
     }
 }
 
@@ -102,7 +102,7 @@ fn request_to_all_is_acknowledged_and_an_unserved_one_ends() {
     let program = async {
         let group = join(&member).await;
         let told = stranger.request("quotes", "for all", RequestOptions::default()).await;
-        assert_eq!(told, Ok(Answered::Acknowledged));
+        assert_eq!(told, Ok(Reply::Acknowledged));
         let told = loop {
             if let Event::Ring(event) = group.recv().await.expect("open")
                 && let RingNews::Request(request) = event.news
@@ -122,7 +122,7 @@ fn request_to_all_is_acknowledged_and_an_unserved_one_ends() {
         ] {
             assert_eq!(asked, Err(RequestError::Unanswered));
         }
-        let unordered = member.join_async("b", Profile::time_critical()).await.expect("a group");
+        let unordered = member.join("b", Profile::time_critical()).await.expect("a group");
         assert_eq!(unordered.request("x", options).await, Err(RequestError::NoRequests));
         let id = RequestId { caller: stranger.id(), number: 77 };
         assert_eq!(unordered.reply(id, "x").await, Err(ReplyError::NotJoined));
@@ -136,12 +136,13 @@ fn outsider_is_answered_over_sockets_on_any_path() {
         let port = multicast_port();
         let server = on_loopback(port).path(path).start().expect("a node");
         let seed = server.endpoint().to_string();
-        let caller = on_loopback(port).path(path).seeds([seed]).start().expect("a node");
+        let caller = on_loopback(port).path(path).seeds([seed]);
+        let caller = blocking::Node::start(caller).expect("a node");
         std::thread::spawn(move || block_on(async { serve(join(&server).await, |_| {}).await }));
         assert!(caller.settled(network::PATIENCE));
         let large = "x".repeat(100_000);
         for question in ["what?", &large] {
-            let answered = caller.request_blocking("quotes", question.to_owned(), HANDLER);
+            let answered = caller.request("quotes", question.to_owned(), HANDLER);
             assert_eq!(text(answered), question.to_uppercase());
         }
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use carom::sim::{Fault, Host, Link, Topology, World, WorldConfig};
-use carom::{Loss, Node, Profile, Qos, Shared, SharedState};
+use carom::{Loss, Node, Profile, Qos, SharedState, StateEvent};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -21,7 +21,7 @@ fn world(hosts: u32, seed: u64) -> World {
 /// Runs a replica whose state is a large prefix, followed by all messages so far, one byte each.
 async fn replicate(host: Host, is_founder: bool, state_bytes: usize, replicas: Replicas) {
     let node = Node::builder().start_on(&host).expect("a node");
-    let group = node.join_async("log", Profile::ordered()).await.expect("a group");
+    let group = node.join("log", Profile::ordered()).await.expect("a group");
     let shared = if is_founder { SharedState::founding } else { SharedState::joining };
     let (shared, place) = (shared(group), host.ix().0);
     if is_founder {
@@ -41,19 +41,19 @@ async fn replicate(host: Host, is_founder: bool, state_bytes: usize, replicas: R
             }
         };
         match told {
-            Shared::Message(message) => {
+            StateEvent::Message(message) => {
                 let mut replicas = replicas.borrow_mut();
                 let state = replicas.get_mut(&place).and_then(Option::as_mut);
                 state.expect("there is a state").extend_from_slice(&message.payload);
             }
-            Shared::Give => {
+            StateEvent::Give => {
                 let state = replicas.borrow()[&place].clone().expect("there is a state");
                 shared.give(&state).await.expect("an open group");
             }
-            Shared::Take(state) => {
+            StateEvent::Take(state) => {
                 replicas.borrow_mut().insert(place, Some(state.to_vec()));
             }
-            Shared::Forget => {
+            StateEvent::Forget => {
                 replicas.borrow_mut().insert(place, None);
             }
             _ => {}
@@ -62,7 +62,7 @@ async fn replicate(host: Host, is_founder: bool, state_bytes: usize, replicas: R
 }
 
 /// Returns the next action, or `None` after 20 ms.
-async fn next_or_pause(node: &Node, shared: &SharedState) -> Option<Shared> {
+async fn next_or_pause(node: &Node, shared: &SharedState) -> Option<StateEvent> {
     let (mut told, mut pause) =
         (Box::pin(shared.recv()), Box::pin(node.sleep(Duration::from_millis(20))));
     std::future::poll_fn(|context| {
@@ -141,22 +141,22 @@ fn joiner_without_state_keeps_a_bounded_queue_and_can_rejoin() {
         [0, 1].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
     let program = async {
         let join = |node: Node| async move {
-            let group = node.join_async("log", Profile::ordered()).await.expect("a group");
+            let group = node.join("log", Profile::ordered()).await.expect("a group");
             (group, node)
         };
         let (group, giver) = join(giver).await;
         let founder = SharedState::founding(group);
         let (group, taker) = join(taker).await;
         let joiner = SharedState::joining(group).keeping(100_000);
-        while !matches!(founder.recv().await, Some(Shared::Give)) {}
+        while !matches!(founder.recv().await, Some(StateEvent::Give)) {}
         // The founder does not give the state.
         let mut sent = 0;
         let not_given = loop {
             drop(founder.publish(&[0; 1000], Qos::TotallyOrdered).await.expect("an open group"));
             sent += 1;
             match next_or_pause(&taker, &joiner).await {
-                Some(Shared::NotGiven { messages, bytes }) => break (messages, bytes),
-                Some(Shared::Message(message)) => panic!("without a state: {message:?}"),
+                Some(StateEvent::NotGiven { messages, bytes }) => break (messages, bytes),
+                Some(StateEvent::Message(message)) => panic!("without a state: {message:?}"),
                 _ => {}
             }
         };
@@ -165,12 +165,12 @@ fn joiner_without_state_keeps_a_bounded_queue_and_can_rejoin() {
         while joiner.recv().await.is_some() {}
         let (group, taker) = join(taker).await;
         let joiner = SharedState::joining(group);
-        while !matches!(founder.recv().await, Some(Shared::Give)) {}
+        while !matches!(founder.recv().await, Some(StateEvent::Give)) {}
         founder.give(b"the state").await.expect("an open group");
         loop {
             match joiner.recv().await.expect("an open group") {
-                Shared::Take(state) => break assert_eq!(&state[..], b"the state"),
-                Shared::Message(message) => panic!("without a state: {message:?}"),
+                StateEvent::Take(state) => break assert_eq!(&state[..], b"the state"),
+                StateEvent::Message(message) => panic!("without a state: {message:?}"),
                 _ => {}
             }
         }

@@ -6,8 +6,9 @@ use std::net::UdpSocket;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
+use carom::blocking::Node;
 use carom::{
-    ConfirmError, Driver, Event, JoinGroupError, Node, NodeId, Profile, PublishError, StartError,
+    ConfirmError, Driver, Event, JoinGroupError, NodeId, Profile, PublishError, StartError,
 };
 use network::{PATIENCE, beside_an_absent_member, multicast_port, on_loopback};
 
@@ -15,7 +16,11 @@ use network::{PATIENCE, beside_an_absent_member, multicast_port, on_loopback};
 fn an_explicit_port_in_use_is_an_error_with_a_fix() {
     let other = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     let port = other.local_addr().expect("its address").port();
-    let error = on_loopback(multicast_port()).port(port).start().expect_err("the port is taken");
+    let error = on_loopback(multicast_port())
+        .port(port)
+        .start()
+        .map(Node::from)
+        .expect_err("the port is taken");
     assert!(matches!(error, StartError::AddressInUse { .. }), "{error:?}");
     assert_eq!(error.to_string(), format!("port {port} is in use"));
     assert!(error.fix().contains("another port"), "{}", error.fix());
@@ -23,7 +28,8 @@ fn an_explicit_port_in_use_is_an_error_with_a_fix() {
 
 #[test]
 fn an_unknown_interface_is_an_error_that_lists_the_known() {
-    let error = Node::builder().interface("nonesuch0").start().expect_err("there is none");
+    let error =
+        Node::builder().interface("nonesuch0").start().map(Node::from).expect_err("there is none");
     assert_eq!(error.to_string(), "unknown interface \"nonesuch0\"");
     assert!(error.fix().contains("127.0.0.1"), "{}", error.fix());
 }
@@ -31,13 +37,16 @@ fn an_unknown_interface_is_an_error_that_lists_the_known() {
 #[test]
 fn a_seed_that_is_no_address_is_an_error() {
     let builder = on_loopback(multicast_port()).seeds(["10.0.0.1:x"]);
-    assert!(matches!(builder.start(), Err(StartError::Seed { .. })));
+    assert!(matches!(builder.start().map(Node::from), Err(StartError::Seed { .. })));
 }
 
 #[test]
 fn a_taken_default_port_is_replaced_by_a_free_one() {
     let builder = || Node::builder().interface("127.0.0.1").multicast_port(multicast_port());
-    let (a, b) = (builder().start().expect("a node"), builder().start().expect("a node"));
+    let (a, b) = (
+        builder().start().map(Node::from).expect("a node"),
+        builder().start().map(Node::from).expect("a node"),
+    );
     assert_ne!(a.endpoint(), b.endpoint());
     assert_eq!(a.endpoint().ip(), b.endpoint().ip());
 }
@@ -53,7 +62,7 @@ fn closing_a_node_ends_its_groups() {
         let group = &group;
         let receiver = scope.spawn(move || {
             told.send(()).expect("somebody waits");
-            group.recv_blocking()
+            group.recv()
         });
         waits.recv().expect("the thread runs");
         node.close();
@@ -65,7 +74,11 @@ fn closing_a_node_ends_its_groups() {
 
 #[test]
 fn node_closes_although_threads_continue_to_publish() {
-    let node = on_loopback(multicast_port()).static_members(Vec::new()).start().expect("a node");
+    let node = on_loopback(multicast_port())
+        .static_members(Vec::new())
+        .start()
+        .map(Node::from)
+        .expect("a node");
     let group = node.join("prices", Profile::time_critical()).expect("a group");
     let (told, waits) = sync_channel(0);
     thread::scope(|scope| {
@@ -83,7 +96,11 @@ fn node_closes_although_threads_continue_to_publish() {
 
 #[test]
 fn group_is_joined_once_and_again_only_after_leaving() {
-    let node = on_loopback(multicast_port()).static_members(Vec::new()).start().expect("a node");
+    let node = on_loopback(multicast_port())
+        .static_members(Vec::new())
+        .start()
+        .map(Node::from)
+        .expect("a node");
     let group = node.join("prices", Profile::time_critical()).expect("a group");
     let again = node.join("prices", Profile::time_critical());
     assert!(matches!(again, Err(JoinGroupError::Refused(_))), "{again:?}");
@@ -97,7 +114,7 @@ fn several_nodes_share_one_driving_thread_and_end_one_by_one() {
     let port = multicast_port();
     let start = |id| {
         let builder = on_loopback(port).node_id(NodeId(id)).static_members(Vec::new());
-        builder.on(&driver).start().expect("a node")
+        builder.driver(&driver).start().map(Node::from).expect("a node")
     };
     let nodes: Vec<Node> = (1..=8).map(start).collect();
     drop(driver);
@@ -105,6 +122,6 @@ fn several_nodes_share_one_driving_thread_and_end_one_by_one() {
         assert!(node.settled(PATIENCE), "with {left} left");
         let group = node.join("prices", Profile::time_critical()).expect("a group");
         node.close();
-        assert_eq!(group.recv_blocking(), None);
+        assert_eq!(group.recv(), None);
     }
 }

@@ -5,7 +5,8 @@ mod network;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use carom::{Event, Group, Node, NodeId, Profile};
+use carom::blocking::{Group, Node};
+use carom::{Event, NodeId, Profile};
 use carom_proto::lateral::packet::Packet as Lateral;
 use carom_proto::rdcm::packet::{self as bulk, Packet as Bulk};
 use carom_proto::rdcm::sack_set::SackSet;
@@ -29,14 +30,15 @@ struct Stranger {
 #[test]
 fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
     let port = multicast_port();
-    let nodes: [Node; 3] = std::array::from_fn(|_| on_loopback(port).start().expect("a node"));
+    let nodes: [Node; 3] =
+        std::array::from_fn(|_| on_loopback(port).start().map(Node::from).expect("a node"));
     let groups: [[Group; 3]; 3] = std::array::from_fn(|number| join(&nodes[number]));
     for (node, groups) in nodes.iter().zip(&groups) {
         let is_in = |group: &Group| group.members().len() == 2;
         wait_for(node, "all in the groups", |_| groups.iter().all(is_in));
     }
     let epoch = groups_work(&groups, "before");
-    let (member, groups_of_all) = (nodes[0].id(), groups[0].each_ref().map(Group::id));
+    let (member, groups_of_all) = (nodes[0].id(), groups[0].each_ref().map(|group| group.id()));
     let packets = |number: usize| {
         let node = NodeId(number as u64);
         let own = Origin { node, incarnation: Incarnation(1) };

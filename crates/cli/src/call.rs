@@ -4,8 +4,9 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use carom::rmp::{Handler, RequestOptions};
-use carom::{Answered, Node, RequestError};
+use carom::RequestError;
+use carom::blocking::Node;
+use carom::{Handler, RequestOptions};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, output, units};
 
@@ -49,8 +50,8 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let is_nobody_there = is_unanswered && args.is_nobody_there(&node, interrupt)?;
     node.close();
     match answered? {
-        Ok(Answered::Reply { payload, .. }) => args.write(&payload),
-        Ok(Answered::Acknowledged) => Ok(Outcome::Fine),
+        Ok(carom::Reply::Handled { payload, .. }) => args.write(&payload),
+        Ok(carom::Reply::Acknowledged) => Ok(Outcome::Fine),
         // Another node may have been in the group and left since.
         Err(RequestError::Unanswered) if is_nobody_there => {
             let done = match was_anybody_there {
@@ -80,10 +81,10 @@ impl Args {
         request: Vec<u8>,
         interrupt: &Interrupt,
         was_anybody_there: &mut bool,
-    ) -> Result<Result<Answered, RequestError>, CliError> {
+    ) -> Result<Result<carom::Reply, RequestError>, CliError> {
         let (handler, patience) = (Some(self.handler), Some(self.timeout));
         let options = RequestOptions { handler, patience, ..RequestOptions::default() };
-        let asked = node.request(&self.group, request, options);
+        let asked = node.as_async().request(&self.group, request, options);
         let answered = waiting::until(Box::pin(asked), || {
             *was_anybody_there |= !node.status().members.is_empty();
             interrupt.is_asked()
@@ -96,7 +97,7 @@ impl Args {
         if node.status().members.is_empty() {
             return Ok(true);
         }
-        let looked = node.look(&self.group, LOOK_PATIENCE);
+        let looked = node.as_async().query(&self.group, LOOK_PATIENCE);
         let rings = waiting::until(Box::pin(looked), || interrupt.is_asked())
             .ok_or_else(CliError::interrupted)?;
         Ok(rings.is_ok_and(|rings| rings.is_empty()))

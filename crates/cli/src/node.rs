@@ -5,9 +5,9 @@ use std::io::IsTerminal as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
+use carom::blocking::{Group, Node};
 use carom::{
-    Builder, Group, JoinError, JoinGroupError, Node, Notice, PathChoice, Profile, RateOfFire,
-    ViewChangeKind,
+    Builder, JoinError, JoinGroupError, Notice, PathChoice, Profile, RateOfFire, ViewChangeKind,
 };
 use carom_proto::Profile as Engine;
 use carom_terminal::interrupt::Interrupt;
@@ -102,7 +102,7 @@ impl NodeArgs {
     /// Starts the node, prints its notices, and waits for the seeds.
     pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
         let node =
-            builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+            Node::start(builder).map_err(|error| CliError::new(error.to_string(), error.fix()))?;
         let news = News::of_start();
         news.tell(&node);
         let settled = self.find_seeds(&node, interrupt).and_then(|()| settle(&node, interrupt));

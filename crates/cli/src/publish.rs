@@ -8,9 +8,8 @@ mod source;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use carom::{
-    ConfirmError, Event, Group, Node, Qos, RateOfFire, SendOptions, TryPublishError, ViewChangeKind,
-};
+use carom::blocking::{Group, Node};
+use carom::{ConfirmError, Event, PublishError, Qos, RateOfFire, SendOptions, ViewChangeKind};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output, units};
 use serde_json::json;
@@ -159,7 +158,7 @@ struct Publisher<'a> {
     service: ServiceWatch,
     /// Set only in an ordered group, like the next two fields.
     qos: Option<Qos>,
-    promises: RefCell<Promises<'a>>,
+    promises: RefCell<Promises>,
     ring: RefCell<RingWatch>,
 }
 
@@ -289,7 +288,7 @@ impl<'a> Publisher<'a> {
                     self.bytes += bytes;
                     return Ok(true);
                 }
-                Err(TryPublishError::Full { payload, .. }) => message = payload,
+                Err(PublishError::Full { payload, .. }) => message = payload,
                 Err(error) => return Err(self.not_sent(&error)),
             }
             self.drop_events()?;
@@ -299,10 +298,10 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    fn not_sent(&self, error: &TryPublishError) -> CliError {
+    fn not_sent(&self, error: &PublishError) -> CliError {
         let number = self.messages + 1;
         let noun = Framing::of(self.args.frames).noun();
-        if matches!(error, TryPublishError::Closed) {
+        if matches!(error, PublishError::Closed) {
             // A pending event gives a more precise reason.
             let told = self.drop_events().err();
             return told.unwrap_or_else(|| node::closed(self.node, &self.args.group));

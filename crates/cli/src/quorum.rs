@@ -32,7 +32,7 @@ pub(crate) fn flags(quorum: Quorum) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom::rmp::RingView;
+    use carom::RingView;
 
     #[test]
     fn a_quorum_is_a_majority_all_or_a_number_of_members() {

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom::{Bytes, Event as GroupEvent, Group, Node, Notice};
+use carom::blocking::{Group, Node};
+use carom::{Bytes, Event as GroupEvent, Notice};
 use carom_files::{
     Event, Kept, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, kept,
     recover, try_writing,

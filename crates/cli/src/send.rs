@@ -10,8 +10,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom::rdcm::Slowest;
-use carom::{Event as GroupEvent, Group, LossCause, Node, NodeId, ViewChangeKind, rdcm};
+use carom::blocking::{Group, Node};
+use carom::unstable::rdcm;
+use carom::unstable::rdcm::Slowest;
+use carom::{Event as GroupEvent, LossCause, NodeId, ViewChangeKind};
 use carom_files::{
     Event, Findings, SendError, SendHandle, SendOptions, Sending, Source, SourceError, StartWhen,
     State, Summary, events,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use carom::{Event, Group, How, LossCause, Lost, Message, Node, RateOfFire, RingNews, Status};
+use carom::blocking::{Group, Node};
+use carom::{Event, How, LossCause, Lost, Message, RateOfFire, RingNews, Status};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output, units};
 use serde_json::json;

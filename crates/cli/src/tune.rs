@@ -1,7 +1,7 @@
 //! `carom tune --model`: the effect of a rate-of-fire, by the analysis of Slingshot.
 
 use carom::RateOfFire;
-use carom::lateral::model::{ModelError, Setting};
+use carom::unstable::lateral::model::{ModelError, Setting};
 use carom_terminal::{CliError, Outcome, output, units};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;

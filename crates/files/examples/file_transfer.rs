@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom::{Event, Group, Node, Profile, StartError};
+use carom::blocking::{Group, Node};
+use carom::{Event, Profile, StartError};
 use carom_files::{BlockSink, Offer, ReceiveOptions, Receiving, SendOptions, Sending};
 use carom_files::{SinkError, Source};
 
@@ -40,9 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (sender, receiver) = (start()?, start()?);
     let stream = sender.join("images", Profile::bulk())?;
     let images = receiver.join("images", Profile::bulk())?;
-    while stream.members().is_empty() {
-        thread::sleep(Duration::from_millis(10));
-    }
+    stream.wait_for_members(1)?;
 
     let listen = SocketAddr::new(sender.endpoint().ip(), 0);
     let options = SendOptions { listen, ..SendOptions::default() };
@@ -77,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Returns the next message of the group, or `None` if the node is closed.
 fn next_message(group: &Group) -> Option<Bytes> {
     loop {
-        if let Event::Message(message) = group.recv_blocking()? {
+        if let Event::Message(message) = group.recv()? {
             return Some(message.payload);
         }
     }
@@ -85,5 +84,5 @@ fn next_message(group: &Group) -> Option<Bytes> {
 
 /// Starts a node that stays on this machine.
 fn start() -> Result<Node, StartError> {
-    Node::builder().interface("127.0.0.1").port(0).multicast_port(7426).start()
+    Node::start(Node::builder().interface("127.0.0.1").port(0).multicast_port(7426))
 }

@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use carom::sim::{Host, Membership as Oracle, World, WorldConfig};
-use carom::{Event, Group, Loss, Node, Profile, lateral};
+use carom::unstable::lateral;
+use carom::{Event, Group, Loss, Node, Profile};
 use carom_proto::{Class, Rng};
 
 use crate::delays::Delays;
@@ -78,7 +79,7 @@ impl Replica {
     async fn update(&self, counts: bool) {
         let number = self.book.borrow_mut().make(self.group, self.place, self.now(), counts);
         // The queue of the group is bounded. Publishing waits while it is full.
-        let published = self.channel.publish_async(number.to_be_bytes().to_vec()).await;
+        let published = self.channel.publish(number.to_be_bytes().to_vec()).await;
         published.expect("the group is open and the update is small");
     }
 
@@ -191,7 +192,7 @@ impl ServiceRun {
                 for group in own {
                     let rate = rate.rate(group, number);
                     let profile = Profile::time_critical().rate_of_fire(rate.r, rate.c);
-                    let channel = node.join_async(&format!("counter {group}"), profile).await;
+                    let channel = node.join(&format!("counter {group}"), profile).await;
                     let channel = channel.expect("all members have the same settings");
                     let place = members.members(group).binary_search(&number);
                     let place = place.expect("it is a member");

@@ -4,7 +4,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use carom::{MulticastPool, Node, PathChoice, Profile};
+use carom::blocking::Node;
+use carom::{MulticastPool, PathChoice, Profile};
 use carom_registry::{Options, Registry};
 
 /// Time limit for anything that is expected to happen.
@@ -41,7 +42,8 @@ fn read_to_end(stream: &mut TcpStream) -> String {
 fn assert_joins(registry: &Registry) {
     let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
     let builder = builder.pool(MulticastPool::default());
-    let node = builder.registry([registry.address().to_string()]).start().expect("a node");
+    let node =
+        builder.registry([registry.address().to_string()]).start().map(Node::from).expect("a node");
     node.join("prices", Profile::time_critical()).expect("the registry answers");
 }
 

@@ -21,7 +21,7 @@ fn join_all(nodes: &[Arc<Node>]) -> Vec<Group> {
         .flat_map(|node| (0..GROUPS).map(move |group| (Arc::clone(node), group)))
         .map(|(node, group)| {
             let name = format!("group {group}");
-            runtime.spawn(async move { node.join_async(&name, Profile::time_critical()).await })
+            runtime.spawn(async move { node.join(&name, Profile::time_critical()).await })
         })
         .collect();
     runtime.block_on(async {
@@ -44,7 +44,7 @@ fn twelve_nodes_joining_300_groups_at_once_are_in_all_views() {
         .map(|id| {
             let builder = Node::builder().interface("127.0.0.1").port(0).node_id(NodeId(id));
             let builder = builder.path(PathChoice::Unicast).pool(MulticastPool::default());
-            let builder = builder.registry([registry.address().to_string()]).on(&driver);
+            let builder = builder.registry([registry.address().to_string()]).driver(&driver);
             Arc::new(builder.start().expect("a node"))
         })
         .collect();

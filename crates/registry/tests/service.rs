@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, JoinGroupError, MulticastPool, Node, NodeId, PathChoice, Profile};
+use carom::blocking::{Group, Node};
+use carom::{Event, JoinGroupError, MulticastPool, NodeId, PathChoice, Profile};
 use carom_registry::{Options, Registry};
 
 /// Time limit for anything that is expected to happen.
@@ -24,7 +25,12 @@ fn any_port() -> SocketAddr {
 
 fn node(registry: SocketAddr) -> Node {
     let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
-    builder.pool(MulticastPool::default()).registry([registry.to_string()]).start().expect("a node")
+    builder
+        .pool(MulticastPool::default())
+        .registry([registry.to_string()])
+        .start()
+        .map(Node::from)
+        .expect("a node")
 }
 
 fn join(node: &Node, name: &str) -> Group {
@@ -123,7 +129,8 @@ fn absent_service_or_other_cluster_is_an_error_with_its_cause() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let registry = registry(folder.path(), any_port());
     let builder = Node::builder().interface("127.0.0.1").port(0).cluster("elsewhere");
-    let stranger = builder.registry([registry.address().to_string()]).start().expect("a node");
+    let stranger =
+        builder.registry([registry.address().to_string()]).start().map(Node::from).expect("a node");
     let error = stranger.join("prices", Profile::time_critical()).expect_err("another cluster");
     let text = error.to_string();
     assert!(text.contains("the registry belongs to cluster"), "{text}");

@@ -42,7 +42,7 @@ impl Counters {
     /// # Errors
     /// See [`Node::join`].
     pub async fn join(node: Node, name: &str) -> Result<Self, JoinGroupError> {
-        let group = node.join_async(name, Profile::time_critical()).await?;
+        let group = node.join(name, Profile::time_critical()).await?;
         Ok(Self { node, group, known: Mutex::new(Known::default()) })
     }
 
@@ -66,7 +66,7 @@ impl Counters {
             }
             encode_totals(counter, own, *totals)
         };
-        self.group.publish_async([&[TOTALS], &change[..]].concat()).await.map(drop)
+        self.group.publish([&[TOTALS], &change[..]].concat()).await.map(drop)
     }
 
     /// Returns the value of a counter, as far as known here.
@@ -95,7 +95,7 @@ impl Counters {
             let now = self.node.now();
             let news = match next_digest.since(now) {
                 Duration::ZERO => News::Digest,
-                left => match self.group.recv_timeout_async(left).await {
+                left => match self.group.recv_timeout(left).await {
                     Ok(Some(event)) => self.take(event),
                     Ok(None) => return,
                     Err(_) => News::Digest,
@@ -139,7 +139,7 @@ impl Counters {
 
     async fn publish_digest(&self) -> Result<(), PublishError> {
         let digest = self.known().digest().to_be_bytes();
-        self.group.publish_async([&[DIGEST], &digest[..]].concat()).await.map(drop)
+        self.group.publish([&[DIGEST], &digest[..]].concat()).await.map(drop)
     }
 
     /// Multicasts the whole state, in as many messages as necessary.
@@ -149,11 +149,11 @@ impl Counters {
         let mut message = vec![TOTALS];
         for entry in known.entries() {
             if message.len() + entry.len() > limit {
-                self.group.publish_async(std::mem::replace(&mut message, vec![TOTALS])).await?;
+                self.group.publish(std::mem::replace(&mut message, vec![TOTALS])).await?;
             }
             message.extend(entry);
         }
-        self.group.publish_async(message).await.map(drop)
+        self.group.publish(message).await.map(drop)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -7,7 +7,7 @@
 //! linearizability.
 //!
 //! **Guarantees.** An operation is delivered when a majority of the members hold it
-//! ([`Qos::MajorityResilient`]), and after a fault only a part with a majority continues. Answered
+//! ([`Qos::MajorityResilient`]), and after a fault only a part with a majority continues. Reply
 //! operations are therefore not lost while a majority of the replicas that have the map keep
 //! running. A replica in a minority gets no answers. When it is removed, its calls end with
 //! [`NotDone::Unknown`]: the operation may or may not have taken effect.
@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_channel::{Receiver, Sender};
-use carom::{JoinGroupError, Message, Node, Profile, Qos, Shared, SharedState};
+use carom::{JoinGroupError, Message, Node, Profile, Qos, SharedState, StateEvent};
 
 use crate::codec::{Command, Operation, decode_map, encode_map};
 
@@ -70,7 +70,7 @@ impl Store {
     /// # Errors
     /// See [`Node::join`].
     pub async fn found(node: Node, name: &str) -> Result<Self, JoinGroupError> {
-        let group = node.join_async(name, Profile::ordered()).await?;
+        let group = node.join(name, Profile::ordered()).await?;
         Ok(Self { node, shared: SharedState::founding(group), replica: Mutex::default() })
     }
 
@@ -79,7 +79,7 @@ impl Store {
     /// # Errors
     /// See [`Node::join`].
     pub async fn join(node: Node, name: &str) -> Result<Self, JoinGroupError> {
-        let group = node.join_async(name, Profile::ordered()).await?;
+        let group = node.join(name, Profile::ordered()).await?;
         Ok(Self { node, shared: SharedState::joining(group), replica: Mutex::default() })
     }
 
@@ -148,17 +148,17 @@ impl Store {
     pub async fn replicate(&self) {
         while let Some(what) = self.shared.recv().await {
             match what {
-                Shared::Message(message) => self.replica().execute(&message, &self.node),
-                Shared::Give => {
+                StateEvent::Message(message) => self.replica().execute(&message, &self.node),
+                StateEvent::Give => {
                     let map = encode_map(&self.replica().map);
                     if self.shared.give(&map).await.is_err() {
                         break;
                     }
                 }
-                Shared::Take(map) => {
+                StateEvent::Take(map) => {
                     self.replica().map = decode_map(&map).expect("a replica has encoded it");
                 }
-                Shared::Forget => self.replica().forget(),
+                StateEvent::Forget => self.replica().forget(),
                 _ => {}
             }
         }

@@ -1,59 +1,413 @@
-//! Waiting for a future on the calling thread, with a timeout.
+//! The same types for threads: each call blocks its thread until it completes.
+//!
+//! A type of this module wraps the type of the same name in the crate's root. It has the same
+//! methods, which block instead of returning a future, and it dereferences to the wrapped type for
+//! what does not wait. Time limits are those of the calling thread's clock.
+//!
+//! ```no_run
+//! use carom::Profile;
+//! use carom::blocking::Node;
+//!
+//! let node = Node::start(Node::builder())?;
+//! let prices = node.join("prices.eu", Profile::time_critical())?;
+//! prices.wait_for_members(1)?;
+//! prices.publish("EURUSD 1.0841")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Panics
+//! On a node in a simulated world, a call that would have to block panics: the world runs on the
+//! calling thread, and would never make progress.
 
-use std::future::Future;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-/// Returns the output of `future`, or `None` if it takes longer than `timeout`. Needs no async
-/// runtime.
-pub(crate) fn within<F: Future>(timeout: Duration, future: F) -> Option<F::Output> {
-    let deadline = Instant::now().checked_add(timeout);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
+use bytes::Bytes;
+use carom_proto::rmp::{LockName, ReplyError, RequestId, RequestOptions};
+use carom_proto::{Confirmed, Event, SendOptions};
+
+use super::builder::Builder;
+use super::handle::NodeHandle;
+use crate::shared::block_on::block_on_for;
+use crate::shared::commands::Reply;
+use crate::shared::error::{
+    ConfirmError, DeliveryError, GroupClosed, JoinGroupError, LockError, PublishError, QueryError,
+    RequestError, StartError, Timeout,
+};
+use crate::shared::profile::Profile;
+use crate::shared::status::{RingStatus, Status};
+
+/// A node; see [`crate::Node`].
+#[derive(Debug)]
+pub struct Node(crate::Node);
+
+/// Membership in a group; see [`crate::Group`].
+#[derive(Clone, Debug)]
+pub struct Group(crate::Group);
+
+/// A message that a group has accepted; see [`crate::Published`].
+#[derive(Debug)]
+pub struct Published(crate::Published);
+
+/// A lock of an ordered group; see [`crate::Lock`].
+#[derive(Debug)]
+pub struct Lock(crate::Lock);
+
+/// An ordered group whose members share a state; see [`crate::SharedState`].
+#[derive(Debug)]
+pub struct SharedState(crate::SharedState);
+
+impl Node {
+    /// Returns the default settings of a new node.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Starts a node.
+    ///
+    /// # Errors
+    /// See [`Builder::start`].
+    pub fn start(builder: Builder) -> Result<Self, StartError> {
+        builder.start().map(Self)
+    }
+
+    /// Returns the async handle, for calls that are to be awaited.
+    pub fn as_async(&self) -> &crate::Node {
+        &self.0
+    }
+
+    /// Joins a group; see [`crate::Node::join`].
+    ///
+    /// # Errors
+    /// See [`crate::Node::join`].
+    #[track_caller]
+    pub fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
+        self.wait(self.0.join(name, profile)).map(Group)
+    }
+
+    /// Waits until the node has settled; see [`crate::Node::settled`].
+    #[track_caller]
+    pub fn settled(&self, timeout: Duration) -> bool {
+        self.wait(self.0.settled(timeout))
+    }
+
+    /// Returns a snapshot of the node; see [`crate::Node::status`].
+    #[track_caller]
+    pub fn status(&self) -> Status {
+        self.wait(self.0.status())
+    }
+
+    /// Waits for `span` of the node's clock; see [`crate::Node::sleep`].
+    #[track_caller]
+    pub fn sleep(&self, span: Duration) {
+        self.wait(self.0.sleep(span));
+    }
+
+    /// Sends a request to a group; see [`crate::Node::request`].
+    ///
+    /// # Errors
+    /// See [`crate::Node::request`].
+    #[track_caller]
+    pub fn request(
+        &self,
+        group: &str,
+        payload: impl Into<Bytes>,
+        options: impl Into<RequestOptions>,
+    ) -> Result<Reply, RequestError> {
+        self.wait(self.0.request(group, payload, options))
+    }
+
+    /// Queries the rings of a group; see [`crate::Node::query`].
+    ///
+    /// # Errors
+    /// See [`crate::Node::query`].
+    #[track_caller]
+    pub fn query(&self, group: &str, timeout: Duration) -> Result<Vec<RingStatus>, QueryError> {
+        self.wait(self.0.query(group, timeout))
+    }
+
+    /// Closes the node; see [`crate::Node::close`].
+    pub fn close(self) {
+        drop(self);
+    }
+
+    #[track_caller]
+    fn wait<F: Future>(&self, future: F) -> F::Output {
+        wait(self.0.handle(), future)
+    }
+}
+
+impl Group {
+    /// Returns the async handle, for calls that are to be awaited.
+    pub fn as_async(&self) -> &crate::Group {
+        &self.0
+    }
+
+    /// Waits for other members; see [`crate::Group::wait_for_members`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::wait_for_members`].
+    #[track_caller]
+    pub fn wait_for_members(&self, count: usize) -> Result<(), GroupClosed> {
+        self.wait(self.0.wait_for_members(count))
+    }
+
+    /// Multicasts a message; see [`crate::Group::publish`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::publish`].
+    #[track_caller]
+    pub fn publish(&self, payload: impl Into<Bytes>) -> Result<Published, PublishError> {
+        self.publish_with(payload, SendOptions::default())
+    }
+
+    /// Multicasts a message with options; see [`crate::Group::publish_with`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::publish_with`].
+    #[track_caller]
+    pub fn publish_with(
+        &self,
+        payload: impl Into<Bytes>,
+        options: impl Into<SendOptions>,
+    ) -> Result<Published, PublishError> {
+        self.wait(self.0.publish_with(payload, options)).map(Published)
+    }
+
+    /// Receives the next event; see [`crate::Group::recv`].
+    #[track_caller]
+    pub fn recv(&self) -> Option<Event> {
+        self.wait(self.0.recv())
+    }
+
+    /// Receives the next event within `timeout`; see [`crate::Group::recv_timeout`].
+    ///
+    /// # Errors
+    /// No event arrived within `timeout`.
+    #[track_caller]
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
+        wait_for(&self.0.handle().node, timeout, self.0.recv()).ok_or(Timeout(timeout))
+    }
+
+    /// Waits for the members to confirm; see [`crate::Group::confirm`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::confirm`].
+    #[track_caller]
+    pub fn confirm(&self, timeout: Duration) -> Result<Confirmed, ConfirmError> {
+        self.wait(self.0.confirm(timeout))
+    }
+
+    /// Waits for a lock; see [`crate::Group::lock`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::lock`].
+    #[track_caller]
+    pub fn lock(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
+        self.lock_timeout(name, Duration::MAX)
+    }
+
+    /// Waits for a lock for at most `timeout`; see [`crate::Group::lock_timeout`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::lock_timeout`].
+    #[track_caller]
+    pub fn lock_timeout(
+        &self,
+        name: impl Into<LockName>,
+        timeout: Duration,
+    ) -> Result<Lock, LockError> {
+        wait_for(&self.0.handle().node, timeout, self.0.lock(name))
+            .unwrap_or(Err(LockError::Timeout(timeout)))
+            .map(Lock)
+    }
+
+    /// Takes a lock if it is free; see [`crate::Group::lock_if_free`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::lock_if_free`].
+    #[track_caller]
+    pub fn lock_if_free(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
+        self.wait(self.0.lock_if_free(name)).map(Lock)
+    }
+
+    /// Sends a request to the group; see [`crate::Group::request`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::request`].
+    #[track_caller]
+    pub fn request(
+        &self,
+        payload: impl Into<Bytes>,
+        options: impl Into<RequestOptions>,
+    ) -> Result<Reply, RequestError> {
+        self.wait(self.0.request(payload, options))
+    }
+
+    /// Replies to a request; see [`crate::Group::reply`].
+    ///
+    /// # Errors
+    /// See [`crate::Group::reply`].
+    #[track_caller]
+    pub fn reply(&self, request: RequestId, payload: impl Into<Bytes>) -> Result<(), ReplyError> {
+        self.wait(self.0.reply(request, payload))
+    }
+
+    /// Leaves the group; see [`crate::Group::leave`].
+    #[track_caller]
+    pub fn leave(self) {
+        let node = self.0.handle().node.clone();
+        wait(&node, self.0.leave());
+    }
+
+    #[track_caller]
+    fn wait<F: Future>(&self, future: F) -> F::Output {
+        wait(&self.0.handle().node, future)
+    }
+}
+
+impl Published {
+    /// Returns the async handle, for an outcome that is to be awaited.
+    pub fn into_async(self) -> crate::Published {
+        self.0
+    }
+
+    /// Waits until the guarantee is fulfilled; see [`crate::Published::delivered`].
+    ///
+    /// # Errors
+    /// See [`crate::Published::delivered`].
+    #[track_caller]
+    pub fn delivered(self) -> Result<(), DeliveryError> {
+        self.delivered_timeout(Duration::MAX)
+    }
+
+    /// Like [`Published::delivered`], but for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`crate::Published::delivered_timeout`].
+    #[track_caller]
+    pub fn delivered_timeout(self, timeout: Duration) -> Result<(), DeliveryError> {
+        let group = Arc::clone(&self.0.group);
+        wait_for(&group.node, timeout, self.0.delivered())
+            .unwrap_or(Err(DeliveryError::Timeout(timeout)))
+    }
+}
+
+impl Lock {
+    /// Waits until the lock is lost; see [`crate::Lock::lost`].
+    #[track_caller]
+    pub fn lost(&self) {
+        wait(&self.0.group.node, self.0.lost());
+    }
+}
+
+impl SharedState {
+    /// Founds the group's state; see [`crate::SharedState::founding`].
+    pub fn founding(group: Group) -> Self {
+        Self(crate::SharedState::founding(group.0))
+    }
+
+    /// Joins the group; see [`crate::SharedState::joining`].
+    pub fn joining(group: Group) -> Self {
+        Self(crate::SharedState::joining(group.0))
+    }
+
+    /// Publishes a message that all members apply; see [`crate::SharedState::publish`].
+    ///
+    /// # Errors
+    /// See [`crate::SharedState::publish`].
+    #[track_caller]
+    pub fn publish(
+        &self,
+        payload: &[u8],
+        options: impl Into<SendOptions>,
+    ) -> Result<Published, PublishError> {
+        wait(&self.0.group().handle().node, self.0.publish(payload, options)).map(Published)
+    }
+
+    /// Gives the state to the members that lack it; see [`crate::SharedState::give`].
+    ///
+    /// # Errors
+    /// The group is closed.
+    #[track_caller]
+    pub fn give(&self, state: &[u8]) -> Result<(), PublishError> {
+        wait(&self.0.group().handle().node, self.0.give(state))
+    }
+
+    /// Returns the next action of the application; see [`crate::SharedState::recv`].
+    #[track_caller]
+    pub fn recv(&self) -> Option<crate::StateEvent> {
+        wait(&self.0.group().handle().node, self.0.recv())
+    }
+}
+
+/// Returns the output of `future`, for which this thread waits.
+#[track_caller]
+fn wait<F: Future>(node: &NodeHandle, future: F) -> F::Output {
+    wait_for(node, Duration::MAX, future).expect("this time never ends")
+}
+
+/// Returns the output of `future`, or `None` if it takes longer than `timeout`.
+///
+/// # Panics
+/// If this thread runs the simulated world of the node, and the future is not ready.
+#[track_caller]
+fn wait_for<F: Future>(node: &NodeHandle, timeout: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return Some(output);
-        }
-        match deadline {
-            None => thread::park(),
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return None;
-                }
-                thread::park_timeout(left);
-            }
-        }
+    // Most messages are published without waiting, and need no waker.
+    if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        return Some(output);
+    }
+    assert!(
+        node.driver.may_block(),
+        "this call would block the thread that runs the simulated world: use the async call"
+    );
+    block_on_for(timeout, future)
+}
+
+impl From<crate::Node> for Node {
+    fn from(node: crate::Node) -> Self {
+        Self(node)
     }
 }
 
-/// Returns the output of `future`, however long it takes.
-pub(crate) fn wait<F: Future>(future: F) -> F::Output {
-    within(Duration::MAX, future).expect("this time never ends")
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
+impl From<crate::Group> for Group {
+    fn from(group: crate::Group) -> Self {
+        Self(group)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Deref for Node {
+    type Target = crate::Node;
 
-    #[test]
-    fn blocking_wait_ends_with_the_value_or_at_the_time_limit() {
-        let (sender, receiver) = async_channel::bounded(1);
-        assert_eq!(within(Duration::from_millis(1), receiver.recv()), None);
-        let other = thread::spawn(move || sender.send_blocking(7));
-        assert_eq!(within(Duration::MAX, receiver.recv()), Some(Ok(7)));
-        other.join().expect("the other thread ends").expect("it has sent");
+    fn deref(&self) -> &crate::Node {
+        &self.0
+    }
+}
+
+impl Deref for Group {
+    type Target = crate::Group;
+
+    fn deref(&self) -> &crate::Group {
+        &self.0
+    }
+}
+
+impl Deref for Lock {
+    type Target = crate::Lock;
+
+    fn deref(&self) -> &crate::Lock {
+        &self.0
+    }
+}
+
+impl Deref for SharedState {
+    type Target = crate::SharedState;
+
+    fn deref(&self) -> &crate::SharedState {
+        &self.0
     }
 }

@@ -8,9 +8,10 @@ use async_channel::Receiver;
 use bytes::Bytes;
 use carom_proto::{Confirmed, SendOptions};
 
-use crate::shared::commands::{NodeCommand, Reply};
+use crate::shared::commands::{NodeCommand, ReplySender};
 use crate::shared::driver_handle::DriverHandle;
 use crate::shared::error::{ConfirmError, PublishError};
+use crate::shared::event_queue::EventReceiver;
 use crate::shared::group::GroupShared;
 use crate::shared::node::NodeState;
 use crate::shared::receipt::{Outcome, Receipt};
@@ -24,36 +25,28 @@ pub(crate) struct NodeHandle {
     pub(crate) state: Arc<NodeState>,
 }
 
-/// Access to a group that a node has joined.
-#[derive(Clone)]
+/// Membership in a group, shared by all public types of the group. The group is left when the last
+/// of them is dropped.
 pub(crate) struct GroupHandle {
     pub(crate) node: NodeHandle,
     pub(crate) shared: Arc<GroupShared>,
+    pub(crate) events: EventReceiver,
 }
 
 impl NodeHandle {
     /// Sends a command to the node. If the node is closed, the returned channel is closed without a
     /// reply.
-    pub(crate) fn call<T>(&self, command: impl FnOnce(Reply<T>) -> NodeCommand) -> Receiver<T> {
-        let (reply, answer) = Reply::channel();
+    pub(crate) fn call<T>(
+        &self,
+        command: impl FnOnce(ReplySender<T>) -> NodeCommand,
+    ) -> Receiver<T> {
+        let (reply, answer) = ReplySender::channel();
         self.driver.send(command(reply));
         answer
     }
 
     pub(crate) fn sleep(&self, span: Duration) -> Sleep {
         Sleep::new(Arc::clone(&self.driver), self.driver.now() + span)
-    }
-
-    /// Refuses a call that would block forever.
-    ///
-    /// # Panics
-    /// If the node is simulated.
-    #[track_caller]
-    pub(crate) fn must_not_block(&self, call: &str, instead: &str) {
-        assert!(
-            self.driver.may_block(),
-            "{call} would block the thread that runs the simulated world: use {instead}"
-        );
     }
 }
 
@@ -71,6 +64,11 @@ impl GroupHandle {
     ) -> Receiver<Result<Confirmed, ConfirmError>> {
         let shared = self.shared();
         self.node.call(|reply| NodeCommand::Confirm { shared, message, timeout, reply })
+    }
+
+    pub(crate) fn leave(&self) -> Receiver<()> {
+        let shared = self.shared();
+        self.node.call(|reply| NodeCommand::Leave { shared, reply })
     }
 
     /// Returns the message for the driver, and in an ordered group the receiver of its outcome, if
@@ -95,6 +93,12 @@ impl GroupHandle {
         if self.node.state.ready.enter(self.shared.id, &self.shared.queue) {
             self.node.driver.wake();
         }
+    }
+}
+
+impl Drop for GroupHandle {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

@@ -1,12 +1,12 @@
 //! Locks of ordered groups.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::Receiver;
 use carom_proto::rmp::LockName;
 
-use super::blocking::within;
 use super::group::Group;
 use super::handle::GroupHandle;
 use crate::shared::commands::{LockGrant, NodeCommand};
@@ -18,13 +18,13 @@ use crate::shared::sleep::before;
 /// It can be lost earlier: when this node is removed from the ring, the lock may be granted to
 /// another node. Pass [`Lock::fence`] with each write to a shared resource, so that the resource
 /// can reject late writes of a holder that has lost the lock.
-pub struct Lock<'a> {
-    group: &'a GroupHandle,
+pub struct Lock {
+    pub(super) group: Arc<GroupHandle>,
     name: LockName,
     grant: LockGrant,
 }
 
-impl Lock<'_> {
+impl Lock {
     /// Returns the name of the lock.
     pub fn name(&self) -> LockName {
         self.name
@@ -59,13 +59,13 @@ impl Lock<'_> {
     }
 }
 
-impl Drop for Lock<'_> {
+impl Drop for Lock {
     fn drop(&mut self) {
-        release(self.group, self.name, &self.grant);
+        release(&self.group, self.name, &self.grant);
     }
 }
 
-impl fmt::Debug for Lock<'_> {
+impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock").field("name", &self.name).finish_non_exhaustive()
     }
@@ -73,15 +73,15 @@ impl fmt::Debug for Lock<'_> {
 
 /// A pending lock request of a task. Without it, the grant to a task that gives up would never be
 /// released.
-struct PendingLock<'a> {
-    group: &'a GroupHandle,
+struct PendingLock {
+    group: Arc<GroupHandle>,
     name: LockName,
     answer: Receiver<Result<LockGrant, LockError>>,
     /// `true` if the answer was taken.
     is_answered: bool,
 }
 
-impl Drop for PendingLock<'_> {
+impl Drop for PendingLock {
     fn drop(&mut self) {
         if self.is_answered {
             return;
@@ -89,7 +89,7 @@ impl Drop for PendingLock<'_> {
         // From here on the runtime finds the channel closed.
         self.answer.close();
         match self.answer.try_recv() {
-            Ok(Ok(grant)) => release(self.group, self.name, &grant),
+            Ok(Ok(grant)) => release(&self.group, self.name, &grant),
             Ok(Err(_)) => {}
             Err(_) => {
                 let (shared, name) = (self.group.shared(), self.name);
@@ -100,15 +100,15 @@ impl Drop for PendingLock<'_> {
 }
 
 impl Group {
-    /// Waits for a lock of an ordered group, behind all earlier requests, on any async runtime.
+    /// Waits for a lock of an ordered group, behind all earlier requests.
     ///
-    /// A lock is named by a text, or by a [`Handler`](crate::rmp::Handler). Dropping the future
+    /// A lock is named by a text, or by a [`Handler`](crate::Handler). Dropping the future
     /// before it completes withdraws the request.
     ///
     /// # Errors
     /// The group is not ordered, this node was removed from the ring, too many requests wait, or
     /// the group is closed.
-    pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
+    pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), true).await
     }
 
@@ -116,51 +116,34 @@ impl Group {
     ///
     /// # Errors
     /// See [`Group::lock`]; also if `timeout` has passed.
-    pub async fn lock_timeout_async(
+    pub async fn lock_timeout(
         &self,
         name: impl Into<LockName>,
         timeout: Duration,
-    ) -> Result<Lock<'_>, LockError> {
+    ) -> Result<Lock, LockError> {
         let lock = self.request_lock(name.into(), true);
         before(self.handle().node.sleep(timeout), lock)
             .await
             .unwrap_or(Err(LockError::Timeout(timeout)))
     }
 
-    /// Like [`Group::lock`], but blocks the thread, for at most `timeout`.
-    ///
-    /// # Errors
-    /// See [`Group::lock`]; also if `timeout` has passed.
-    ///
-    /// # Panics
-    /// On a simulated node: see [`Group::lock_timeout_async`].
-    #[track_caller]
-    pub fn lock_timeout(
-        &self,
-        name: impl Into<LockName>,
-        timeout: Duration,
-    ) -> Result<Lock<'_>, LockError> {
-        self.handle().node.must_not_block("Group::lock_timeout", "lock_timeout_async");
-        let lock = self.request_lock(name.into(), true);
-        within(timeout, lock).unwrap_or(Err(LockError::Timeout(timeout)))
-    }
-
     /// Like [`Group::lock`], but does not wait while another node or task holds the lock.
     ///
     /// # Errors
     /// See [`Group::lock`]; also if the lock is held. The error names the holder.
-    pub async fn try_lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
+    pub async fn lock_if_free(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), false).await
     }
 
-    async fn request_lock(&self, name: LockName, waits: bool) -> Result<Lock<'_>, LockError> {
-        let group = self.handle();
+    async fn request_lock(&self, name: LockName, waits: bool) -> Result<Lock, LockError> {
+        let group = Arc::clone(self.handle());
         if !group.shared.profile.is_ordered() {
             return Err(LockError::NoLocks);
         }
         let shared = group.shared();
         let answer = group.node.call(|reply| NodeCommand::Lock { shared, name, waits, reply });
-        let mut pending = PendingLock { group, name, answer, is_answered: false };
+        let mut pending =
+            PendingLock { group: Arc::clone(&group), name, answer, is_answered: false };
         let answer = pending.answer.recv().await;
         pending.is_answered = true;
         Ok(Lock { group, name, grant: answer.unwrap_or(Err(LockError::Closed))? })

@@ -1,7 +1,7 @@
 //! Handles of the application. They share state, queues and commands with the runtime, and import
 //! only `shared`. The exception is `builder`, which assembles a node and hands it to its driver.
 
-mod blocking;
+pub mod blocking;
 pub(crate) mod builder;
 pub(crate) mod group;
 mod handle;
@@ -11,3 +11,4 @@ pub(crate) mod publish;
 mod query;
 mod rpc;
 pub(crate) mod shared_state;
+pub(crate) mod split;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use async_channel::Receiver;
 use carom_proto::{NodeId, Time};
 
-use super::blocking::within;
 use super::group::Group;
 use super::handle::NodeHandle;
 use crate::shared::commands::NodeCommand;
@@ -21,14 +20,16 @@ use crate::shared::status::Status;
 /// A node: one running instance of Carom, with its own sockets and its groups.
 ///
 /// One node per process is enough for any number of groups, and allows repairs to use all of its
-/// traffic. Dropping the node closes it.
+/// traffic. Dropping the node closes it, and blocks the thread meanwhile: await [`Node::close`] in
+/// async code.
 pub struct Node {
     handle: NodeHandle,
+    is_closed: bool,
 }
 
 impl Node {
     pub(crate) fn new(handle: NodeHandle) -> Self {
-        Self { handle }
+        Self { handle, is_closed: false }
     }
 
     pub(crate) fn handle(&self) -> &NodeHandle {
@@ -55,7 +56,7 @@ impl Node {
         self.handle.driver.now()
     }
 
-    /// Waits for `span` of the node's clock, on any async runtime.
+    /// Waits for `span` of the node's clock.
     ///
     /// In a simulated world this takes no real time. It ends early only if the node's driver has
     /// stopped.
@@ -65,56 +66,31 @@ impl Node {
 
     /// Joins the group called `name`.
     ///
-    /// Blocks for at most two seconds until the node has settled, so that settings that conflict
+    /// Waits for at most two seconds until the node has settled, so that settings that conflict
     /// with those of the group's members are reported here. With a membership service
-    /// ([`Builder::registry`]) it blocks until the service has confirmed the join. For an ordered
-    /// group it blocks for at most two seconds until the ring has formed; a ring that waits for its
-    /// quorum forms later.
+    /// ([`Builder::registry`]) it waits until the service has confirmed the join. For an ordered
+    /// group it waits for at most two seconds until the ring has formed; a ring that waits for its
+    /// quorum forms later. If the future is dropped before it completes, the group is left again.
     ///
     /// # Errors
     /// The settings are out of bounds or conflict with those of the group; seeds were given and
     /// none answered within three seconds; the membership service has answered none of this node's
     /// joins for five seconds; the node is closed.
     ///
-    /// # Panics
-    /// On a simulated node: see [`Node::join_async`].
-    ///
     /// [`Builder::registry`]: crate::Builder::registry
-    #[track_caller]
-    pub fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
-        self.handle.must_not_block("Node::join", "join_async");
-        let answer = self.request_join(name, profile);
-        self.joined(answer.recv_blocking().unwrap_or(Err(JoinGroupError::Closed)))
-    }
-
-    /// Like [`Node::join`], but on any async runtime. If the future is dropped before it completes,
-    /// the group is left again.
-    ///
-    /// # Errors
-    /// See [`Node::join`].
-    pub async fn join_async(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
-        let join = PendingJoin { answer: self.request_join(name, profile), node: &self.handle };
-        self.joined(join.answer.recv().await.unwrap_or(Err(JoinGroupError::Closed)))
+    pub async fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
+        let name = name.to_owned();
+        let answer = self.handle.call(|reply| NodeCommand::Join { name, profile, reply });
+        let join = PendingJoin { answer, node: &self.handle };
+        let parts = join.answer.recv().await.unwrap_or(Err(JoinGroupError::Closed))?;
+        Ok(Group::new(parts, self.handle.clone()))
     }
 
     /// Waits until the node has settled, and returns `true` if it has.
     ///
     /// A node has settled when it has learned what its contacts know, or has found that it is the
     /// first node, and when it knows how it reaches the other nodes.
-    ///
-    /// # Panics
-    /// On a simulated node: see [`Node::settled_async`].
-    #[track_caller]
-    pub fn settled(&self, timeout: Duration) -> bool {
-        self.handle.must_not_block("Node::settled", "settled_async");
-        if !self.handle.state.is_settled() {
-            within(timeout, self.handle.state.settling());
-        }
-        self.handle.state.is_settled()
-    }
-
-    /// Like [`Node::settled`], but on any async runtime.
-    pub async fn settled_async(&self, timeout: Duration) -> bool {
+    pub async fn settled(&self, timeout: Duration) -> bool {
         if !self.handle.state.is_settled() {
             before(self.handle.sleep(timeout), self.handle.state.settling()).await;
         }
@@ -122,18 +98,7 @@ impl Node {
     }
 
     /// Returns a snapshot of the node's state and counters.
-    ///
-    /// # Panics
-    /// On a simulated node: see [`Node::status_async`].
-    #[track_caller]
-    pub fn status(&self) -> Status {
-        self.handle.must_not_block("Node::status", "status_async");
-        let answer = self.handle.call(|reply| NodeCommand::Status { reply });
-        answer.recv_blocking().unwrap_or_else(|_| self.handle.state.first_status())
-    }
-
-    /// Like [`Node::status`], but on any async runtime.
-    pub async fn status_async(&self) -> Status {
+    pub async fn status(&self) -> Status {
         let answer = self.handle.call(|reply| NodeCommand::Status { reply });
         answer.recv().await.unwrap_or_else(|_| self.handle.state.first_status())
     }
@@ -166,32 +131,27 @@ impl Node {
 
     /// Closes the node and notifies the other nodes.
     ///
-    /// Its groups are closed, which wakes all tasks that wait on them. Blocks for at most 3 s while
+    /// Its groups are closed, which wakes all tasks that wait on them. Waits for at most 3 s while
     /// members confirm what was sent and rings release the node.
-    pub fn close(self) {
-        drop(self);
+    pub async fn close(mut self) {
+        let gone = self.request_close();
+        let _ = gone.recv().await;
     }
 
-    fn request_join(
-        &self,
-        name: &str,
-        profile: Profile,
-    ) -> Receiver<Result<GroupParts, JoinGroupError>> {
-        let name = name.to_owned();
-        self.handle.call(|reply| NodeCommand::Join { name, profile, reply })
-    }
-
-    fn joined(&self, answer: Result<GroupParts, JoinGroupError>) -> Result<Group, JoinGroupError> {
-        Ok(Group::new(answer?, self.handle.clone()))
+    fn request_close(&mut self) -> Receiver<()> {
+        self.is_closed = true;
+        self.handle.call(|reply| NodeCommand::Close { reply })
     }
 }
 
 impl Drop for Node {
     /// Waits until the node is gone, unless it cannot make progress while this thread waits.
     fn drop(&mut self) {
-        let gone = self.handle.call(|reply| NodeCommand::Close { reply });
-        if self.handle.driver.runs_without_caller() {
-            let _ = gone.recv_blocking();
+        if !self.is_closed {
+            let gone = self.request_close();
+            if self.handle.driver.runs_without_caller() {
+                let _ = gone.recv_blocking();
+            }
         }
     }
 }
@@ -208,7 +168,8 @@ impl Drop for PendingJoin<'_> {
         // From here on the runtime finds the channel closed, and leaves the group itself.
         self.answer.close();
         if let Ok(Ok(parts)) = self.answer.try_recv() {
-            self.node.driver.send(NodeCommand::Leave { shared: parts.shared });
+            let shared = parts.shared;
+            self.node.call(|reply| NodeCommand::Leave { shared, reply });
         }
     }
 }
@@ -222,6 +183,7 @@ impl fmt::Debug for Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::block_on::block_on;
     use crate::shared::error::{ConfirmError, PublishError};
     use std::task::{Context, Waker};
 
@@ -229,21 +191,21 @@ mod tests {
     fn panic_of_the_driver_closes_all_handles_instead_of_hanging() {
         let node = Node::builder().interface("127.0.0.1").port(0).static_members(Vec::new());
         let node = node.multicast_port(19_999).start().expect("a node");
-        let group = node.join("prices", Profile::time_critical()).expect("a group");
+        let group = block_on(node.join("prices", Profile::time_critical())).expect("a group");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| group.recv_blocking());
-            let sleeping = scope.spawn(|| within(Duration::MAX, node.sleep(Duration::MAX)));
+            let waiting = scope.spawn(|| block_on(group.recv()));
+            let sleeping = scope.spawn(|| block_on(node.sleep(Duration::MAX)));
             node.handle.driver.send(NodeCommand::Panic);
-            assert_eq!(sleeping.join().expect("it ends"), Some(()));
+            sleeping.join().expect("it ends");
             assert_eq!(waiting.join().expect("it ends"), None);
         });
         // The thread closes the queues of its groups one after another.
-        while group.publish("too late").is_ok() {}
-        assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
-        assert_eq!(group.confirm(Duration::MAX), Err(ConfirmError::Closed));
-        let again = node.join("others", Profile::time_critical());
+        while block_on(group.publish("too late")).is_ok() {}
+        assert_eq!(block_on(group.publish("too late")).err(), Some(PublishError::Closed));
+        assert_eq!(block_on(group.confirm(Duration::MAX)), Err(ConfirmError::Closed));
+        let again = block_on(node.join("others", Profile::time_critical()));
         assert!(matches!(again, Err(JoinGroupError::Closed)));
-        assert_eq!(node.status().id, node.id());
+        assert_eq!(block_on(node.status()).id, node.id());
     }
 
     #[test]

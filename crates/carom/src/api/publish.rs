@@ -1,14 +1,14 @@
 //! Publishing of messages, and their outcome.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::SendOptions;
 
-use super::blocking::within;
 use super::handle::GroupHandle;
-use crate::shared::error::{ConfirmError, DeliveryError, PublishError, TryPublishError};
+use crate::shared::error::{ConfirmError, DeliveryError, PublishError};
 use crate::shared::receipt::Outcome;
 use crate::shared::send_queue::{Outgoing, Refused};
 use crate::shared::sleep::before;
@@ -37,32 +37,32 @@ impl From<Deadline> for SendOptions {
 ///   as with [`Group::confirm`](crate::Group::confirm). Without any other member it fails:
 ///   [`DeliveryError::Nobody`]. It also fails for a message that a bulk group has given up:
 ///   [`DeliveryError::GivenUp`].
-pub struct Published<'a> {
-    group: &'a GroupHandle,
+pub struct Published {
+    pub(super) group: Arc<GroupHandle>,
     /// Number of the message, in the order of publishing.
     number: u64,
     /// `None` if the group must be queried.
     outcome: Option<Outcome>,
 }
 
-impl<'a> Published<'a> {
+impl Published {
     pub(crate) fn at_once(
-        group: &'a GroupHandle,
+        group: &Arc<GroupHandle>,
         payload: Bytes,
         options: SendOptions,
-    ) -> Result<Self, TryPublishError> {
+    ) -> Result<Self, PublishError> {
         let (outgoing, outcome) = group.outgoing(payload, options)?;
         match group.shared.queue.try_put(outgoing) {
             Ok(number) => Ok(Self::queued(group, number, outcome)),
             Err(Refused::Full(Outgoing { payload, .. })) => {
-                Err(TryPublishError::Full { held_back_by: group.shared.held_back(), payload })
+                Err(PublishError::Full { held_back_by: group.shared.held_back(), payload })
             }
-            Err(Refused::Closed) => Err(TryPublishError::Closed),
+            Err(Refused::Closed) => Err(PublishError::Closed),
         }
     }
 
     pub(crate) async fn when_room(
-        group: &'a GroupHandle,
+        group: &Arc<GroupHandle>,
         payload: Bytes,
         options: SendOptions,
     ) -> Result<Self, PublishError> {
@@ -71,32 +71,12 @@ impl<'a> Published<'a> {
         Ok(Self::queued(group, number, outcome))
     }
 
-    /// Like [`Published::when_room`], but blocks the thread.
-    #[track_caller]
-    pub(crate) fn when_room_blocking(
-        group: &'a GroupHandle,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<Self, PublishError> {
-        let (outgoing, outcome) = group.outgoing(payload, options)?;
-        let queue = &group.shared.queue;
-        let number = match queue.try_put(outgoing) {
-            Ok(number) => number,
-            Err(Refused::Closed) => return Err(PublishError::Closed),
-            Err(Refused::Full(outgoing)) => {
-                group.node.must_not_block("Group::publish", "publish_async");
-                queue.put_blocking(outgoing).map_err(|_| PublishError::Closed)?
-            }
-        };
-        Ok(Self::queued(group, number, outcome))
-    }
-
-    fn queued(group: &'a GroupHandle, number: u64, outcome: Option<Outcome>) -> Self {
+    fn queued(group: &Arc<GroupHandle>, number: u64, outcome: Option<Outcome>) -> Self {
         group.wake_driver();
-        Self { group, number, outcome }
+        Self { group: Arc::clone(group), number, outcome }
     }
 
-    /// Waits until the guarantee is fulfilled, on any async runtime.
+    /// Waits until the guarantee is fulfilled.
     ///
     /// # Errors
     /// The guarantee will not be fulfilled, or its outcome can no longer be determined. In groups
@@ -113,44 +93,19 @@ impl<'a> Published<'a> {
         }
     }
 
-    /// Like [`Published::delivered`], but blocks the thread.
-    ///
-    /// # Errors
-    /// See [`Published::delivered`].
-    ///
-    /// # Panics
-    /// On a simulated node: see [`Published::delivered`].
-    #[track_caller]
-    pub fn delivered_blocking(self) -> Result<(), DeliveryError> {
-        self.delivered_timeout(Duration::MAX)
-    }
-
-    /// Like [`Published::delivered_blocking`], but for at most `timeout`.
-    ///
-    /// # Errors
-    /// See [`Published::delivered`]; also if `timeout` has passed.
-    ///
-    /// # Panics
-    /// On a simulated node: see [`Published::delivered_timeout_async`].
-    #[track_caller]
-    pub fn delivered_timeout(self, timeout: Duration) -> Result<(), DeliveryError> {
-        self.group.node.must_not_block("Published::delivered_timeout", "delivered_timeout_async");
-        within(timeout, self.delivered()).unwrap_or(Err(DeliveryError::Timeout(timeout)))
-    }
-
     /// Like [`Published::delivered`], but for at most `timeout` of the node's clock.
     ///
     /// # Errors
     /// See [`Published::delivered`]; also if `timeout` has passed.
-    pub async fn delivered_timeout_async(self, timeout: Duration) -> Result<(), DeliveryError> {
+    pub async fn delivered_timeout(self, timeout: Duration) -> Result<(), DeliveryError> {
         let sleep = self.group.node.sleep(timeout);
         before(sleep, self.delivered()).await.unwrap_or(Err(DeliveryError::Timeout(timeout)))
     }
 }
 
-impl fmt::Debug for Published<'_> {
+impl fmt::Debug for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Published").field("group", self.group).finish_non_exhaustive()
+        f.debug_struct("Published").field("group", &self.group).finish_non_exhaustive()
     }
 }
 
@@ -163,6 +118,6 @@ mod tests {
         fn can_be_shared<T: Send + Sync>() {}
         can_be_shared::<crate::Node>();
         can_be_shared::<crate::Group>();
-        can_be_shared::<Published<'_>>();
+        can_be_shared::<Published>();
     }
 }

@@ -6,11 +6,9 @@ use bytes::Bytes;
 use carom_proto::rmp::{Epoch, LookOptions, RequestOptions};
 use carom_proto::{GroupId, NodeId};
 
-use super::blocking::wait;
 use super::node::Node;
-use super::rpc::answer;
-use crate::shared::commands::{Answered, NodeCommand};
-use crate::shared::error::{LookError, RequestError};
+use crate::shared::commands::{NodeCommand, Reply};
+use crate::shared::error::{QueryError, RequestError};
 use crate::shared::status::RingStatus;
 
 impl Node {
@@ -24,32 +22,14 @@ impl Node {
         group: &str,
         payload: impl Into<Bytes>,
         options: impl Into<RequestOptions>,
-    ) -> Result<Answered, RequestError> {
+    ) -> Result<Reply, RequestError> {
         let group = GroupId::of_name(group);
         let (shared, payload, options) = (None, payload.into(), options.into());
         let request = |reply| NodeCommand::Request { group, shared, payload, options, reply };
-        answer(self.handle().call(request)).await
+        self.handle().call(request).recv().await.unwrap_or(Err(RequestError::Closed))
     }
 
-    /// Like [`Node::request`], but blocks the thread.
-    ///
-    /// # Errors
-    /// See [`Node::request`].
-    ///
-    /// # Panics
-    /// On a simulated node: see [`Node::request`].
-    #[track_caller]
-    pub fn request_blocking(
-        &self,
-        group: &str,
-        payload: impl Into<Bytes>,
-        options: impl Into<RequestOptions>,
-    ) -> Result<Answered, RequestError> {
-        self.handle().must_not_block("Node::request_blocking", "request");
-        wait(self.request(group, payload, options))
-    }
-
-    /// Queries the rings of the ordered group called `group`, on any async runtime.
+    /// Queries the rings of the ordered group called `group`.
     ///
     /// Each ring is returned as one of its members knows it. There are several rings while the
     /// network is partitioned. The list is empty if no member has answered within `timeout`;
@@ -60,12 +40,16 @@ impl Node {
     ///
     /// # Errors
     /// Too many queries of this node are in progress, or the node is closed.
-    pub async fn look(&self, group: &str, timeout: Duration) -> Result<Vec<RingStatus>, LookError> {
+    pub async fn query(
+        &self,
+        group: &str,
+        timeout: Duration,
+    ) -> Result<Vec<RingStatus>, QueryError> {
         let name_check = GroupId::name_check(group);
         let options = LookOptions { name_check, patience: timeout, via: None };
         let group = GroupId::of_name(group);
         let answer = self.handle().call(|reply| NodeCommand::Query { group, options, reply });
-        answer.recv().await.unwrap_or(Err(LookError::Closed))
+        answer.recv().await.unwrap_or(Err(QueryError::Closed))
     }
 
     /// Requests that a ring of the ordered group called `group` continue without a quorum of its
@@ -74,9 +58,9 @@ impl Node {
     /// This is for an operator who knows that the voters in `lost` will not return. This node need
     /// not have joined the group.
     ///
-    /// `epoch` identifies the ring by its view, as [`Node::look`] returns it. The request has no
+    /// `epoch` identifies the ring by its view, as [`Node::query`] returns it. The request has no
     /// effect while the ring works, if a voter that is not in `lost` is silent, or if a voter in
-    /// `lost` answers. [`Node::look`] shows the result; the next view at the members is marked as
+    /// `lost` answers. [`Node::query`] shows the result; the next view at the members is marked as
     /// forced. The request is sent once: repeat it if it was lost.
     ///
     /// # Danger
@@ -85,22 +69,5 @@ impl Node {
     pub fn force_quorum(&self, group: &str, epoch: Epoch, lost: &[NodeId]) {
         let (group, lost) = (GroupId::of_name(group), lost.to_vec());
         self.handle().driver.send(NodeCommand::ForceQuorum { group, epoch, lost });
-    }
-
-    /// Like [`Node::look`], but blocks the thread.
-    ///
-    /// # Errors
-    /// See [`Node::look`].
-    ///
-    /// # Panics
-    /// On a simulated node: see [`Node::look`].
-    #[track_caller]
-    pub fn look_blocking(
-        &self,
-        group: &str,
-        timeout: Duration,
-    ) -> Result<Vec<RingStatus>, LookError> {
-        self.handle().must_not_block("Node::look_blocking", "look");
-        wait(self.look(group, timeout))
     }
 }

@@ -6,16 +6,16 @@ use bytes::Bytes;
 use carom_proto::rmp::{self, LookId, LookOptions, Outcome, RequestOptions, Rmp};
 use carom_proto::{GroupId, Time};
 
-use crate::shared::commands::{Answered, Reply};
-use crate::shared::error::{LookError, RequestError};
+use crate::shared::commands::{Reply, ReplySender};
+use crate::shared::error::{QueryError, RequestError};
 use crate::shared::status::RingStatus;
 
 /// Calls of a node in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     /// Callers of requests, by group and number of the request.
-    requests: BTreeMap<(GroupId, u32), Reply<Result<Answered, RequestError>>>,
-    queries: BTreeMap<LookId, Reply<Result<Vec<RingStatus>, LookError>>>,
+    requests: BTreeMap<(GroupId, u32), ReplySender<Result<Reply, RequestError>>>,
+    queries: BTreeMap<LookId, ReplySender<Result<Vec<RingStatus>, QueryError>>>,
 }
 
 impl Calls {
@@ -25,7 +25,7 @@ impl Calls {
         rings: &mut Rmp,
         group: GroupId,
         (payload, options): (Bytes, RequestOptions),
-        reply: Reply<Result<Answered, RequestError>>,
+        reply: ReplySender<Result<Reply, RequestError>>,
     ) {
         match rings.request(now, group, payload, options) {
             Ok(id) => {
@@ -38,8 +38,8 @@ impl Calls {
     pub(crate) fn on_answer(&mut self, group: GroupId, answer: rmp::Answer) {
         if let Some(reply) = self.requests.remove(&(group, answer.id.number)) {
             reply.send_if_wanted(match answer.outcome {
-                Outcome::Reply { by, payload } => Ok(Answered::Reply { by, payload }),
-                Outcome::Acknowledged => Ok(Answered::Acknowledged),
+                Outcome::Reply { by, payload } => Ok(Reply::Handled { by, payload }),
+                Outcome::Acknowledged => Ok(Reply::Acknowledged),
                 Outcome::Unanswered => Err(RequestError::Unanswered),
             });
         }
@@ -52,7 +52,7 @@ impl Calls {
         rings: &mut Rmp,
         group: GroupId,
         options: LookOptions,
-        reply: Reply<Result<Vec<RingStatus>, LookError>>,
+        reply: ReplySender<Result<Vec<RingStatus>, QueryError>>,
     ) {
         match rings.look(now, group, options) {
             Ok(id) => {

@@ -6,7 +6,7 @@ use carom_proto::{Confirmed, GroupId, SeqNo, Time};
 use super::given_up::Covered;
 use super::groups::Groups;
 use super::own_messages::OwnMessages;
-use crate::shared::commands::Reply;
+use crate::shared::commands::ReplySender;
 use crate::shared::error::ConfirmError;
 
 /// Pending confirmations of a node.
@@ -22,7 +22,7 @@ pub(crate) struct PendingConfirm {
     /// Last message that was sent when the engine was queried.
     up_to: Option<SeqNo>,
     deadline: Time,
-    reply: Reply<Result<Confirmed, ConfirmError>>,
+    reply: ReplySender<Result<Confirmed, ConfirmError>>,
 }
 
 impl Confirms {
@@ -32,7 +32,7 @@ impl Confirms {
         group: GroupId,
         covered: Covered,
         deadline: Time,
-        reply: Reply<Result<Confirmed, ConfirmError>>,
+        reply: ReplySender<Result<Confirmed, ConfirmError>>,
     ) {
         self.0.push(PendingConfirm { group, covered, up_to: None, deadline, reply });
     }

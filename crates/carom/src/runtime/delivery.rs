@@ -248,6 +248,7 @@ const MAX_OTHERS: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::block_on::block_on;
     use crate::shared::event_queue::{Found, Room};
     use carom_proto::{How, Message, Slow};
     use std::time::Duration;
@@ -386,7 +387,7 @@ mod tests {
         let application = std::thread::spawn(move || {
             let mut settled = 0;
             while settled < MESSAGES {
-                let (event, room) = receiver.next_blocking().expect("the driver tells all");
+                let (event, room) = block_on(receiver.next()).expect("the driver tells all");
                 match event {
                     Event::Message(_) => settled += 1,
                     Event::Lost(lost) => settled += lost.count(),

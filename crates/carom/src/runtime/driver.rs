@@ -15,7 +15,7 @@ use super::node_runtime::NodeRuntime;
 use super::poll_timer::{PollTimer, sharpen};
 use crate::net::receive::RecvBuffer;
 use crate::net::udp::{TOKENS, UdpNetwork};
-use crate::shared::commands::{NodeCommand, Reply};
+use crate::shared::commands::{NodeCommand, ReplySender};
 use crate::shared::driver_handle::DriverHandle;
 use crate::shared::timers::TimerQueue;
 
@@ -236,7 +236,7 @@ impl Loop {
         let keys: Vec<usize> = self.nodes.keys().copied().collect();
         for key in keys {
             if let Some(node) = self.nodes.get_mut(&key).filter(|node| !node.is_closing()) {
-                let (reply, _) = Reply::channel();
+                let (reply, _) = ReplySender::channel();
                 node.command(now, NodeCommand::Close { reply });
             }
             self.remove_closed(now, key);

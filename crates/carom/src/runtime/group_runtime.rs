@@ -172,6 +172,7 @@ impl Drop for GroupRuntime {
     fn drop(&mut self) {
         self.hand_over();
         self.own.close();
+        self.shared.notify_closed();
     }
 }
 

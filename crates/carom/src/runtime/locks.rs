@@ -6,7 +6,7 @@ use async_channel::Sender;
 use carom_proto::rmp::{LockChange, LockName, LockNews, Rmp};
 use carom_proto::{GroupId, Time};
 
-use crate::shared::commands::{LockGrant, Reply};
+use crate::shared::commands::{LockGrant, ReplySender};
 use crate::shared::error::LockError;
 
 /// Locks of one group that tasks of this node hold or wait for. The ring sees one request of this
@@ -21,7 +21,7 @@ pub(crate) struct LockTable {
 #[derive(Debug, Default)]
 struct LocalLock {
     holder: Option<Holder>,
-    waiting: VecDeque<Reply<Result<LockGrant, LockError>>>,
+    waiting: VecDeque<ReplySender<Result<LockGrant, LockError>>>,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl LockTable {
         ring: &mut Ring<'_>,
         name: LockName,
         waits: bool,
-        reply: Reply<Result<LockGrant, LockError>>,
+        reply: ReplySender<Result<LockGrant, LockError>>,
     ) {
         if let Some(local) = self.by_name.get_mut(&name) {
             match (waits, local.waiting.len() < MAX_WAITING) {
@@ -144,7 +144,7 @@ impl LockTable {
     }
 }
 
-fn refuse(reply: Reply<Result<LockGrant, LockError>>, error: LockError) {
+fn refuse(reply: ReplySender<Result<LockGrant, LockError>>, error: LockError) {
     reply.send_if_wanted(Err(error));
 }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn granted(locks: &mut LockTable, ring: &mut Ring<'_>) -> LockGrant {
-        let (reply, answer) = Reply::channel();
+        let (reply, answer) = ReplySender::channel();
         locks.request(ring, LOCK, true, reply);
         let change = LockChange::Granted { fence: Timestamp(5) };
         locks.on_change(ring, LockNews { name: LOCK, change });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use carom_proto::node::Node;
 use carom_proto::{GroupId, Time};
 
-use crate::shared::commands::Reply;
+use crate::shared::commands::ReplySender;
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::GroupParts;
 
@@ -17,7 +17,7 @@ pub(crate) struct PendingJoin {
     pub(crate) group: GroupId,
     parts: GroupParts,
     deadline: Time,
-    reply: Reply<Result<GroupParts, JoinGroupError>>,
+    reply: ReplySender<Result<GroupParts, JoinGroupError>>,
 }
 
 /// Pending joins of a node, at most one per group. A program may join thousands of groups at once.
@@ -63,7 +63,7 @@ impl PendingJoins {
         now: Time,
         group: GroupId,
         parts: GroupParts,
-        reply: Reply<Result<GroupParts, JoinGroupError>>,
+        reply: ReplySender<Result<GroupParts, JoinGroupError>>,
     ) {
         let wait = match (self.registries.is_empty(), self.seeds.is_empty()) {
             (false, _) => SERVICE_WAIT,

@@ -10,7 +10,7 @@ use carom_proto::rmp::{
 };
 use carom_proto::{Confirmed, GroupId, NodeId};
 
-use super::error::{ConfirmError, JoinGroupError, LockError, LookError, RequestError};
+use super::error::{ConfirmError, JoinGroupError, LockError, QueryError, RequestError};
 use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::{RingStatus, Status};
@@ -20,16 +20,16 @@ use super::status::{RingStatus, Status};
 /// the caller notices.
 pub(crate) enum NodeCommand {
     /// Joins a group.
-    Join { name: String, profile: Profile, reply: Reply<Result<GroupParts, JoinGroupError>> },
+    Join { name: String, profile: Profile, reply: ReplySender<Result<GroupParts, JoinGroupError>> },
     /// Leaves a group, if this handle of it is still in use.
-    Leave { shared: Arc<GroupShared> },
+    Leave { shared: Arc<GroupShared>, reply: ReplySender<()> },
     /// Waits until what was sent is settled at all members.
     Confirm {
         shared: Arc<GroupShared>,
         /// Number of the message; `None` for all that were published.
         message: Option<u64>,
         timeout: Duration,
-        reply: Reply<Result<Confirmed, ConfirmError>>,
+        reply: ReplySender<Result<Confirmed, ConfirmError>>,
     },
     /// Sends a request to a group: as a member with this handle, or from outside the group.
     Request {
@@ -37,21 +37,21 @@ pub(crate) enum NodeCommand {
         shared: Option<Arc<GroupShared>>,
         payload: Bytes,
         options: RequestOptions,
-        reply: Reply<Result<Answered, RequestError>>,
+        reply: ReplySender<Result<Reply, RequestError>>,
     },
     /// Replies to a request.
     Reply {
         shared: Arc<GroupShared>,
         request: RequestId,
         payload: Bytes,
-        reply: Reply<Result<(), ReplyError>>,
+        reply: ReplySender<Result<(), ReplyError>>,
     },
     /// Queries the rings of a group.
     Query {
         group: GroupId,
         options: LookOptions,
         /// Receives each ring as one of its members knows it.
-        reply: Reply<Result<Vec<RingStatus>, LookError>>,
+        reply: ReplySender<Result<Vec<RingStatus>, QueryError>>,
     },
     /// Requests the members of a ring to continue without a quorum.
     ForceQuorum { group: GroupId, epoch: Epoch, lost: Vec<NodeId> },
@@ -60,7 +60,7 @@ pub(crate) enum NodeCommand {
         shared: Arc<GroupShared>,
         name: LockName,
         waits: bool,
-        reply: Reply<Result<LockGrant, LockError>>,
+        reply: ReplySender<Result<LockGrant, LockError>>,
     },
     /// Withdraws the lock requests of tasks that no longer wait.
     WithdrawLock { shared: Arc<GroupShared>, name: LockName },
@@ -69,23 +69,23 @@ pub(crate) enum NodeCommand {
     /// Reports that the application has made room in the group's event queue.
     Room { group: GroupId },
     /// Returns the status.
-    Status { reply: Reply<Status> },
+    Status { reply: ReplySender<Status> },
     /// Panics, to test the handles.
     #[cfg(test)]
     Panic,
     /// Notifies the other nodes, and closes the node.
-    Close { reply: Reply<()> },
+    Close { reply: ReplySender<()> },
 }
 
 /// Sender of one reply. Dropping it without a reply closes the caller's channel.
 #[derive(Debug)]
-pub(crate) struct Reply<T>(Sender<T>);
+pub(crate) struct ReplySender<T>(Sender<T>);
 
 /// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum Reply {
     /// Reply of the member that holds the handler's lock.
-    Reply {
+    Handled {
         /// Member that replied.
         by: NodeId,
         /// Payload of the reply.
@@ -106,7 +106,7 @@ pub(crate) struct LockGrant {
     pub(crate) lost: Receiver<()>,
 }
 
-impl<T> Reply<T> {
+impl<T> ReplySender<T> {
     /// Returns the sender of a reply, and the caller's end.
     pub(crate) fn channel() -> (Self, Receiver<T>) {
         let (sender, receiver) = async_channel::bounded(1);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use carom_proto::Event;
-use event_listener::{Event as Signal, EventListener, Listener};
+use event_listener::{Event as Signal, EventListener};
 
 /// The driver's end. Dropping it closes the queue.
 #[derive(Debug)]
@@ -128,20 +128,6 @@ impl EventReceiver {
         Next { receiver: self, arrival: Arrival::default() }
     }
 
-    /// Like [`EventReceiver::next`], but blocks the thread.
-    pub(crate) fn next_blocking(&self) -> Option<(Event, Room)> {
-        loop {
-            if let Some(next) = self.take().settled() {
-                return next;
-            }
-            let listener = self.0.arrived.listen();
-            if let Some(next) = self.take().settled() {
-                return next;
-            }
-            listener.wait();
-        }
-    }
-
     /// Returns the next event or the end, or registers the task to be woken for either.
     pub(crate) fn poll_next(
         &self,
@@ -229,6 +215,7 @@ pub(crate) fn bytes_of(event: &Event) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::block_on::block_on;
     use carom_proto::{GroupId, NodeId, Slow};
     use std::thread;
 
@@ -246,7 +233,8 @@ mod tests {
     fn each_waiting_task_is_woken_for_an_event_of_a_batch() {
         let (sender, receiver) = event_queue(ROOM);
         thread::scope(|scope| {
-            let takers: Vec<_> = (0..4).map(|_| scope.spawn(|| receiver.next_blocking())).collect();
+            let takers: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| block_on(receiver.next()))).collect();
             put(&sender, 0..4);
             for taker in takers {
                 assert!(taker.join().expect("it does not panic").is_some());
@@ -260,7 +248,7 @@ mod tests {
         for _ in 0..2000 {
             let (sender, receiver) = event_queue(ROOM);
             thread::scope(|scope| {
-                let takers = [0, 1].map(|_| scope.spawn(|| receiver.next_blocking()));
+                let takers = [0, 1].map(|_| scope.spawn(|| block_on(receiver.next())));
                 while sender.0.arrived.total_listeners() < 2 {
                     thread::yield_now();
                 }
@@ -280,7 +268,7 @@ mod tests {
         let mut idle = Arrival::default();
         assert!(receiver.poll_next(&mut context, &mut idle).is_pending());
         thread::scope(|scope| {
-            let taker = scope.spawn(|| (0..20).filter_map(|_| receiver.next_blocking()).count());
+            let taker = scope.spawn(|| (0..20).filter_map(|_| block_on(receiver.next())).count());
             for number in 0..20 {
                 while sender.0.arrived.total_listeners() < 2 {
                     thread::yield_now();
@@ -301,7 +289,7 @@ mod tests {
         let mut first = receiver.next();
         assert!(Pin::new(&mut first).poll(&mut context).is_pending());
         thread::scope(|scope| {
-            let second = scope.spawn(|| receiver.next_blocking());
+            let second = scope.spawn(|| block_on(receiver.next()));
             while sender.0.arrived.total_listeners() < 2 {
                 thread::yield_now();
             }
@@ -316,7 +304,8 @@ mod tests {
     fn all_waiting_tasks_see_the_end_after_the_earlier_events() {
         let (sender, receiver) = event_queue(ROOM);
         thread::scope(|scope| {
-            let takers: Vec<_> = (0..3).map(|_| scope.spawn(|| receiver.next_blocking())).collect();
+            let takers: Vec<_> =
+                (0..3).map(|_| scope.spawn(|| block_on(receiver.next()))).collect();
             put(&sender, 0..1);
             drop(sender);
             let taken = takers.into_iter().map(|taker| taker.join().expect("it does not panic"));

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carom_proto::rmp::{Qos, Quorum};
 use carom_proto::{GroupId, NodeId, Profile as Engine, View, ViewChange};
+use event_listener::Event as Signal;
 
-use super::error::PublishError;
+use super::error::{GroupClosed, PublishError};
 use super::event_queue::EventReceiver;
 use super::profile::Profile;
 use super::send_queue::SendQueue;
@@ -22,6 +23,8 @@ pub(crate) struct GroupShared {
     pub(crate) queue: Arc<SendQueue>,
     held_back: Mutex<Option<(NodeId, u32)>>,
     members: Mutex<View>,
+    /// Notified of each change of the members, and when the group is closed.
+    changed: Signal,
 }
 
 /// Maximum sizes of a group's messages in bytes.
@@ -51,6 +54,7 @@ impl GroupShared {
             queue: Arc::default(),
             held_back: Mutex::new(None),
             members: Mutex::default(),
+            changed: Signal::new(),
         }
     }
 
@@ -81,12 +85,36 @@ impl GroupShared {
     pub(crate) fn set_members(&self, members: Vec<NodeId>) {
         let members = View::from_iter(members);
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
+        self.changed.notify(usize::MAX);
     }
 
     /// Follows a change of one member. The list is not copied: when a rack of a thousand groups
     /// fails, there are thousands of changes.
     pub(crate) fn change_members(&self, change: &ViewChange) {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).apply(change);
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(crate) fn notify_closed(&self) {
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(crate) async fn wait_for_members(&self, count: usize) -> Result<(), GroupClosed> {
+        loop {
+            // A change before the listener exists does not notify it, so it comes first.
+            let change = self.changed.listen();
+            if self.queue.is_closed() {
+                return Err(GroupClosed);
+            }
+            if self.member_count() >= count {
+                return Ok(());
+            }
+            change.await;
+        }
+    }
+
+    fn member_count(&self) -> usize {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).members().len()
     }
 
     pub(crate) fn set_held_back(&self, by: Option<(NodeId, u32)>) {

@@ -2,6 +2,7 @@
 //! replies, queues, timers, settings, status and errors. Nothing here imports another folder.
 
 pub(crate) mod addressing;
+pub(crate) mod block_on;
 pub(crate) mod commands;
 pub(crate) mod driver_handle;
 pub(crate) mod error;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use carom_proto::{GroupId, SendOptions};
-use event_listener::{Event as Signal, EventListener, Listener};
+use event_listener::{Event as Signal, EventListener};
 
 use super::receipt::Receipt;
 
@@ -140,18 +140,8 @@ impl SendQueue {
         }
     }
 
-    /// Like [`SendQueue::put`], but blocks the thread.
-    pub(crate) fn put_blocking(&self, mut outgoing: Outgoing) -> Result<u64, Closed> {
-        let waiter = Waiter::new(self);
-        loop {
-            match waiter.put_or_listen(outgoing)? {
-                Put::In(number) => return Ok(number),
-                Put::Waits(refused, room) => {
-                    outgoing = refused;
-                    room.wait();
-                }
-            }
-        }
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
     }
 
     /// Moves up to `count` of the oldest messages to the end of `into`.
@@ -272,6 +262,7 @@ const LARGE_BYTES: usize = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::block_on::block_on;
 
     #[test]
     fn only_the_first_message_of_the_first_group_wakes_the_driver() {
@@ -315,7 +306,7 @@ mod tests {
         reader.pop().expect("a message");
         queue.try_put(message(LARGE_BYTES + 1)).expect("a place is free again");
         reader.close();
-        assert_eq!(queue.put_blocking(message(LARGE_BYTES + 1)), Err(Closed));
+        assert_eq!(block_on(queue.put(message(LARGE_BYTES + 1))), Err(Closed));
     }
 
     #[test]
@@ -336,8 +327,9 @@ mod tests {
             let large = |it: usize| if it.is_multiple_of(64) { LARGE_BYTES + 1 } else { 1 };
             for _ in 0..3 {
                 let queue = &queue;
-                let put =
-                    move |it| assert!(queue.put_blocking(message(large(it))).is_ok(), "it is open");
+                let put = move |it| {
+                    assert!(block_on(queue.put(message(large(it)))).is_ok(), "it is open")
+                };
                 scope.spawn(move || (0..EACH).for_each(put));
             }
             let mut count = 0;
@@ -372,7 +364,7 @@ mod tests {
             .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                queue.put_blocking(message(2)).expect("it is open");
+                block_on(queue.put(message(2))).expect("it is open");
                 is_over.store(true, Ordering::SeqCst);
             });
             while queue.lock().waiting == 0 {
@@ -394,7 +386,7 @@ mod tests {
         (0..QUEUE_MESSAGES)
             .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| queue.put_blocking(message(1)));
+            let waiting = scope.spawn(|| block_on(queue.put(message(1))));
             reader.close();
             assert_eq!(waiting.join().expect("it does not panic"), Err(Closed));
         });

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use carom_proto::node::NodeCounters;
 use carom_proto::rmp::{self, Process, RingSight, RingView};
 use carom_proto::{GroupId, NodeId, lateral, rdcm};
+use serde::{Serialize, Serializer};
 
 use super::profile::Profile;
 
@@ -116,7 +117,7 @@ pub struct GroupStatus {
     pub dropped: u64,
 }
 
-/// Ring of an ordered group, as this node knows it, or as a member [reported](crate::Node::look)
+/// Ring of an ordered group, as this node knows it, or as a member [reported](crate::Node::query)
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -212,6 +213,70 @@ pub struct Stats {
     pub link_bytes_in: u64,
     /// Bytes sent over connections to membership services.
     pub link_bytes_out: u64,
+}
+
+impl Stats {
+    /// Returns all counters with their names. The name of an engine's counter has a prefix:
+    /// `lateral.`, `ordered.`, `bulk.` or `guest.`.
+    pub fn iter(&self) -> impl Iterator<Item = (String, u64)> {
+        let engines = [
+            ("lateral", self.lateral.by_name().collect()),
+            ("ordered", self.ordered.by_name().collect()),
+            ("bulk", self.bulk.by_name().collect()),
+            ("guest", self.guest.clone()),
+        ];
+        let of_engines = engines.into_iter().flat_map(|(engine, counters): (_, Vec<_>)| {
+            counters.into_iter().map(move |(name, count)| (format!("{engine}.{name}"), count))
+        });
+        let of_node = self.of_node().into_iter().map(|(name, count)| (name.to_owned(), count));
+        of_engines.chain(of_node)
+    }
+
+    fn of_node(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("datagrams_received", self.node.datagrams_received),
+            ("datagrams_foreign", self.node.datagrams_foreign),
+            ("datagrams_of_other_starts", self.node.datagrams_of_other_starts),
+            ("datagrams_unknown", self.node.datagrams_unknown),
+            ("losses_injected", self.losses_injected),
+            ("inbox_dropped", self.inbox_dropped),
+            ("datagrams_in", self.datagrams_in),
+            ("bytes_in", self.bytes_in),
+            ("own_echo", self.own_echo),
+            ("datagrams_out", self.datagrams_out),
+            ("bytes_out", self.bytes_out),
+            ("send_calls", self.send_calls),
+            ("send_errors", self.send_errors),
+            ("send_too_large", self.send_too_large),
+            ("datagrams_divided", self.datagrams_divided),
+            ("datagrams_joined", self.datagrams_joined),
+            ("datagrams_unjoined", self.datagrams_unjoined),
+            ("path_mtu_probes", self.path_mtu_probes),
+            ("send_dropped", self.send_dropped),
+            ("unroutable", self.unroutable),
+            ("unicast_copies", self.unicast_copies),
+            ("kernel_dropped", self.kernel_dropped),
+            ("queue_dropped", self.queue_dropped),
+            ("publish_dropped", self.publish_dropped),
+            ("path_unknown", self.path_unknown),
+            ("path_answers_dropped", self.path_answers_dropped),
+            ("path_elsewhere", self.path_elsewhere),
+            ("strangers_withheld", self.strangers_withheld),
+            ("join_failures", self.join_failures),
+            ("joiner_sockets", self.joiner_sockets),
+            ("links_opened", self.links_opened),
+            ("links_broken", self.links_broken),
+            ("link_bytes_in", self.link_bytes_in),
+            ("link_bytes_out", self.link_bytes_out),
+        ]
+    }
+}
+
+impl Serialize for Stats {
+    /// Serializes the counters as a map from their names.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
 }
 
 /// Sizes of the socket buffers in bytes. If sockets differ, the smallest.

@@ -13,14 +13,13 @@
 //! Settings that a simulated network does not have are ignored: interface, port, multicast port,
 //! pool, path and driver. Every member receives the multicast of its groups.
 //!
-//! There is one thread, so a call that blocks it would never return. On a simulated node such a
-//! call panics at once and names its async form. [`Group::publish`], which rarely blocks, panics
-//! only when its queue is full. Dropping a node or a group never blocks.
+//! There is one thread, so a call that blocks it would never return: a call of
+//! [`blocking`](crate::blocking) panics if it would have to block. Dropping a node or a group never
+//! blocks.
 //!
 //! [`Node`]: crate::Node
 //! [`Node::sleep`]: crate::Node::sleep
 //! [`Group`]: crate::Group
-//! [`Group::publish`]: crate::Group::publish
 //! [`Builder::start_on`]: crate::Builder::start_on
 //!
 //! ```
@@ -36,15 +35,13 @@
 //! let bob = Node::builder().start_on(&there)?;
 //!
 //! world.spawn(&here, async move {
-//!     let prices = alice.join_async("prices", Profile::time_critical()).await.expect("joined");
-//!     while prices.members().is_empty() {
-//!         alice.sleep(Duration::from_millis(10)).await;
-//!     }
-//!     prices.publish("EURUSD 1.0841").expect("published");
-//!     prices.confirm_async(Duration::from_secs(10)).await.expect("Bob has it");
+//!     let prices = alice.join("prices", Profile::time_critical()).await.expect("joined");
+//!     prices.wait_for_members(1).await.expect("open");
+//!     prices.publish("EURUSD 1.0841").await.expect("published");
+//!     prices.confirm(Duration::from_secs(10)).await.expect("Bob has it");
 //! });
 //! let heard = async {
-//!     let prices = bob.join_async("prices", Profile::time_critical()).await.expect("joined");
+//!     let prices = bob.join("prices", Profile::time_critical()).await.expect("joined");
 //!     loop {
 //!         match prices.recv().await.expect("the group is open") {
 //!             Event::Message(message) => break message.payload,

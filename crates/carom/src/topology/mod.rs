@@ -1,10 +1,11 @@
 //! The network of bulk groups from a file, for
-//! [`rdcm::Config::network`](crate::rdcm::Config::network).
+//! [`rdcm::Config::network`](crate::unstable::rdcm::Config::network).
 //!
 //! The format is TOML; `docs/bulk.md` describes it.
 //!
 //! ```
-//! use carom::{Node, rdcm, topology};
+//! use carom::{Node, topology};
+//! use carom::unstable::rdcm;
 //!
 //! let network = topology::parse(
 //!     r#"

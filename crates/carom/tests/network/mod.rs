@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use carom::{Builder, Node, NodeId, Status};
+use carom::blocking::Node;
+use carom::{Builder, NodeId, Status};
 
 /// Maximum wait of a test for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,7 +50,7 @@ pub fn members<const N: usize>() -> [(NodeId, SocketAddr); N] {
 pub fn beside_an_absent_member() -> (Node, NodeId) {
     let [own, absent] = members();
     let builder = on_loopback(multicast_port()).node_id(own.0).port(own.1.port());
-    let node = builder.static_members(vec![own, absent]).start().expect("a node");
+    let node = builder.static_members(vec![own, absent]).start().map(Node::from).expect("a node");
     (node, absent.0)
 }
 

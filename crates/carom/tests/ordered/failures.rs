@@ -22,7 +22,7 @@ fn majority_continues_and_minority_reports_that_it_may_not() {
         let view = view.await;
         assert_eq!(view.failed[0].node, nodes[2].id());
         assert_eq!(groups[0].members(), [nodes[1].id()]);
-        let published = groups[0].publish_with_async("still here", Qos::TotallyResilient).await;
+        let published = groups[0].publish_with("still here", Qos::TotallyResilient).await;
         assert_eq!(published.expect("published").delivered().await, Ok(()));
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -33,8 +33,8 @@ fn majority_continues_and_minority_reports_that_it_may_not() {
             _ => None,
         });
         assert_eq!(needed.await, (2, 2));
-        let held = groups[0].publish_async("to nobody").await.expect("it is kept");
-        let told = held.delivered_timeout_async(Duration::from_secs(5)).await;
+        let held = groups[0].publish("to nobody").await.expect("it is kept");
+        let told = held.delivered_timeout(Duration::from_secs(5)).await;
         assert_eq!(told, Err(DeliveryError::Timeout(Duration::from_secs(5))));
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -49,8 +49,8 @@ fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
         let groups = world.block_on(PATIENCE, join_all(&nodes, profile)).expect("joined");
         world.apply(&Fault::Partition(vec![world.host(3).ix()]));
         world.run_for(Duration::from_secs(5));
-        drop(groups[0].publish("without the fourth").expect("published"));
-        let cut_off = groups[3].publish("into the void").expect("it is kept");
+        drop(groups[0].try_publish("without the fourth").expect("published"));
+        let cut_off = groups[3].try_publish("into the void").expect("it is kept");
         world.run_for(Duration::from_secs(5));
         world.apply(&Fault::Heal);
         let program = async {
@@ -63,14 +63,14 @@ fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
             assert_eq!(cut_off.delivered().await, Err(DeliveryError::Removed { why }));
             if !rejoins {
                 assert_eq!(groups[3].recv().await, None);
-                let late = groups[3].publish("too late").err();
+                let late = groups[3].try_publish("too late").err();
                 assert_eq!(late, Some(PublishError::Closed));
                 return;
             }
             while groups[3].members().len() < 3 {
                 nodes[3].sleep(Duration::from_millis(5)).await;
             }
-            drop(groups[3].publish_async("back again").await.expect("published"));
+            drop(groups[3].publish("back again").await.expect("published"));
             for group in &groups {
                 until(group, |event| text(event).filter(|it| it == "back again")).await;
             }
@@ -87,7 +87,7 @@ fn member_whose_application_takes_nothing_is_removed() {
     let [slow, writer, reader] = &groups[..] else { panic!("three groups") };
     let program = async {
         for number in 0..2000 {
-            drop(writer.publish_async(format!("{number}")).await.expect("published"));
+            drop(writer.publish(format!("{number}")).await.expect("published"));
             while writer.try_recv().is_some() {}
             while reader.try_recv().is_some() {}
             nodes[1].sleep(Duration::from_millis(1)).await;

@@ -7,6 +7,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use carom::{Loss, Node, Profile, Qos, RingNews};
+use pollster::block_on;
 
 use crate::network::{multicast_port, on_loopback};
 use crate::{PATIENCE, news, start, take, text, until, world};
@@ -19,20 +20,22 @@ fn leaving_node_sends_accepted_messages_and_breaks_no_ring() {
         let profile = Profile::ordered();
         let mut groups = Vec::new();
         for node in [&a, &b, &c] {
-            groups.push(node.join_async("accounts", profile).await.expect("a group"));
+            groups.push(node.join("accounts", profile).await.expect("a group"));
         }
         while groups.iter().any(|group| group.members().len() < 2) {
             a.sleep(Duration::from_millis(5)).await;
         }
         let (of_c, of_b) = (groups.pop().expect("three"), groups.pop().expect("two"));
         let of_a = groups.pop().expect("one");
-        (0..200).for_each(|number| drop(of_c.publish(format!("c{number}")).expect("published")));
-        of_c.leave();
-        (0..200).for_each(|number| drop(of_b.publish(format!("b{number}")).expect("published")));
-        b.close();
+        (0..200)
+            .for_each(|number| drop(of_c.try_publish(format!("c{number}")).expect("published")));
+        of_c.leave().await;
+        (0..200)
+            .for_each(|number| drop(of_b.try_publish(format!("b{number}")).expect("published")));
+        drop(b);
         let (mut given, mut left) = (Vec::new(), Vec::new());
         while given.len() < 400 || left.len() < 2 {
-            let event = of_a.recv_timeout_async(PATIENCE).await.expect("in time").expect("open");
+            let event = of_a.recv_timeout(PATIENCE).await.expect("in time").expect("open");
             given.extend(text(&event));
             if let Some(RingNews::View(view)) = news(&event) {
                 // Neither is a failure: a ring of one is whole, whereas one of three is a minority.
@@ -43,12 +46,12 @@ fn leaving_node_sends_accepted_messages_and_breaks_no_ring() {
         for (sender, count) in [("b", 200), ("c", 200)] {
             assert_eq!(given.iter().filter(|text| text.starts_with(sender)).count(), count);
         }
-        let alone = of_a.publish_with_async("alone", Qos::TotallyResilient).await;
+        let alone = of_a.publish_with("alone", Qos::TotallyResilient).await;
         assert_eq!(alone.expect("published").delivered().await, Ok(()));
         drop(of_b);
         // The group can be joined again while it is still being left.
-        let again = c.join_async("accounts", profile).await.expect("a group");
-        drop(again.publish_async("again").await.expect("published"));
+        let again = c.join("accounts", profile).await.expect("a group");
+        drop(again.publish("again").await.expect("published"));
         until(&of_a, |event| text(event).filter(|it| it == "again")).await;
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -59,23 +62,21 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
     let mut world = world(2, 13, Loss::None);
     let [a, b]: [Node; 2] = start(&world, Node::builder);
     let program = async {
-        let first = a.join_async("accounts", Profile::ordered()).await.expect("a group");
+        let first = a.join("accounts", Profile::ordered()).await.expect("a group");
         drop(first);
-        let of_a = a.join_async("accounts", Profile::time_critical()).await.expect("another group");
+        let of_a = a.join("accounts", Profile::time_critical()).await.expect("another group");
         // Until the other node knows of the new settings, it would refuse them.
         b.sleep(Duration::from_secs(1)).await;
-        let groups = [
-            of_a,
-            b.join_async("accounts", Profile::time_critical()).await.expect("another group"),
-        ];
+        let groups =
+            [of_a, b.join("accounts", Profile::time_critical()).await.expect("another group")];
         while groups[0].members().is_empty() {
             a.sleep(Duration::from_millis(5)).await;
         }
-        drop(groups[0].publish_async("x").await.expect("published"));
+        drop(groups[0].publish("x").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["x"]);
         // The end of leaving the first membership has no effect.
         a.sleep(Duration::from_secs(5)).await;
-        drop(groups[0].publish_async("y").await.expect("published"));
+        drop(groups[0].publish("y").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["y"]);
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -100,11 +101,9 @@ fn node_closed_on_its_driver_thread_leaves_rings_in_order() {
     let port = multicast_port();
     let [stays, goes] = [(), ()].map(|()| on_loopback(port).start().expect("a node"));
     let profile = Profile::ordered();
-    let of_stays = stays.join("accounts", profile).expect("a group");
-    let of_goes = goes.join("accounts", profile).expect("a group");
-    while of_stays.members().is_empty() {
-        std::thread::yield_now();
-    }
+    let of_stays = block_on(stays.join("accounts", profile)).expect("a group");
+    let of_goes = block_on(goes.join("accounts", profile)).expect("a group");
+    block_on(of_stays.wait_for_members(1)).expect("open");
     let slept = goes.sleep(Duration::from_millis(10));
     Arc::new(Task(Mutex::new(Some(Box::pin(async move {
         slept.await;
@@ -117,7 +116,7 @@ fn node_closed_on_its_driver_thread_leaves_rings_in_order() {
     .wake();
     let mut given = 0;
     let view = loop {
-        let event = of_stays.recv_timeout(PATIENCE).expect("in time").expect("open");
+        let event = block_on(of_stays.recv_timeout(PATIENCE)).expect("in time").expect("open");
         given += usize::from(text(&event).is_some());
         match news(&event) {
             Some(RingNews::View(view)) if view.view.len() == 1 && view.joined.is_empty() => {

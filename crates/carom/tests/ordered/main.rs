@@ -27,7 +27,7 @@ fn start<const N: usize>(world: &World, builder: impl Fn() -> Builder) -> [Node;
 async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
     let mut groups = Vec::new();
     for node in nodes {
-        groups.push(node.join_async("accounts", profile).await.expect("a group"));
+        groups.push(node.join("accounts", profile).await.expect("a group"));
     }
     while groups.iter().any(|group| group.members().len() + 1 < nodes.len()) {
         nodes[0].sleep(Duration::from_millis(5)).await;
@@ -38,7 +38,7 @@ async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
 /// Receives events up to the first one that `find` accepts.
 async fn until<T>(group: &Group, find: impl Fn(&Event) -> Option<T>) -> T {
     loop {
-        let event = group.recv_timeout_async(PATIENCE).await.expect("in time").expect("open");
+        let event = group.recv_timeout(PATIENCE).await.expect("in time").expect("open");
         if let Some(found) = find(&event) {
             return found;
         }

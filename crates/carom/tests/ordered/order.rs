@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use carom::rmp::Place;
+use carom::Place;
 use carom::{Event, Group, Loss, Node, Profile, Qos, RingNews};
 use pollster::block_on;
 
@@ -13,7 +13,7 @@ use crate::{PATIENCE, join_all, start, take, world};
 async fn publish_from_all(groups: &[Group], rounds: usize) -> Vec<Vec<String>> {
     for round in 0..rounds {
         for (number, group) in groups.iter().enumerate() {
-            drop(group.publish_async(format!("{number}.{round}")).await.expect("published"));
+            drop(group.publish(format!("{number}.{round}")).await.expect("published"));
         }
     }
     let mut given = Vec::new();
@@ -71,7 +71,7 @@ fn ordered_messages_carry_places_and_stability_is_reported() {
         for number in 0..100 {
             let qos = if number % 4 == 0 { Qos::SourceOrdered } else { Qos::TotallyOrdered };
             let group = &groups[number % 3];
-            drop(group.publish_with_async(number.to_string(), qos).await.expect("published"));
+            drop(group.publish_with(number.to_string(), qos).await.expect("published"));
         }
         let mut told = Vec::new();
         for group in &groups {
@@ -92,7 +92,7 @@ fn ordered_messages_carry_places_and_stability_is_reported() {
 async fn places_until_stable(group: &Group, count: usize) -> BTreeMap<String, Place> {
     let (mut places, mut given, mut last) = (BTreeMap::new(), 0, None);
     loop {
-        let event = group.recv_timeout_async(PATIENCE).await.expect("in time").expect("open");
+        let event = group.recv_timeout(PATIENCE).await.expect("in time").expect("open");
         match event {
             Event::Message(message) => {
                 given += 1;

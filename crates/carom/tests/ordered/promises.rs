@@ -7,7 +7,7 @@ use std::time::Duration;
 use carom::sim::Fault;
 use carom::{
     ConfirmError, Event, Group, JoinError, JoinGroupError, Loss, Node, Profile, PublishError, Qos,
-    Quorum, RingNews, TryPublishError,
+    Quorum, RingNews,
 };
 
 use crate::{PATIENCE, join_all, start, text, until, world};
@@ -29,8 +29,8 @@ fn every_promise_is_kept_and_confirmed() {
     let program = async {
         let groups = join_all(&nodes, Profile::ordered()).await;
         for qos in ALL_LEVELS {
-            let published = groups[1].publish_with_async(qos.to_string(), qos).await;
-            let told = published.expect("published").delivered_timeout_async(PATIENCE).await;
+            let published = groups[1].publish_with(qos.to_string(), qos).await;
+            let told = published.expect("published").delivered_timeout(PATIENCE).await;
             assert_eq!(told, Ok(()), "{qos}");
             if qos == Qos::TotallyResilient {
                 // All members hold it by now. Each delivers it when it has learned that itself.
@@ -53,16 +53,16 @@ fn confirmation_succeeds_under_load_or_names_missing_members() {
     let host = world.host(0);
     world.spawn(&host, async move {
         loop {
-            drop(busy[0].publish_async(vec![7; 500]).await.expect("published"));
-            busy[0].recv_timeout_async(Duration::from_micros(300)).await.ok();
+            drop(busy[0].publish(vec![7; 500]).await.expect("published"));
+            busy[0].recv_timeout(Duration::from_micros(300)).await.ok();
         }
     });
-    let confirmed = world.block_on(PATIENCE, groups[0].confirm_async(PATIENCE));
+    let confirmed = world.block_on(PATIENCE, groups[0].confirm(PATIENCE));
     let safe = confirmed.expect("in time").expect("confirmed");
     assert_eq!((safe.members, safe.incomplete.len()), (2, 0));
     world.apply(&Fault::Partition(vec![world.host(0).ix()]));
     let limit = Duration::from_secs(3);
-    let told = world.block_on(PATIENCE, groups[0].confirm_async(limit)).expect("in time");
+    let told = world.block_on(PATIENCE, groups[0].confirm(limit)).expect("in time");
     let Err(ConfirmError::Timeout { mut waiting_for }) = told else { panic!("{told:?}") };
     waiting_for.sort_unstable();
     let mut others = [nodes[1].id(), nodes[2].id()];
@@ -79,11 +79,11 @@ fn stability_is_reported_when_all_members_have_a_message() {
     while groups[0].try_recv().is_some() {}
     // One member does not receive the messages of the others.
     world.apply(&Fault::Partition(vec![world.host(2).ix()]));
-    drop(groups[0].publish("for two of three").expect("published"));
+    drop(groups[0].try_publish("for two of three").expect("published"));
     let program = async {
         let (mut place, mut has_failed) = (None, false);
         loop {
-            let event = groups[0].recv_timeout_async(PATIENCE).await;
+            let event = groups[0].recv_timeout(PATIENCE).await;
             match event.expect("in time").expect("open") {
                 Event::Message(message) => place = message.place,
                 Event::Ring(event) => match event.news {
@@ -108,29 +108,29 @@ fn promise_beyond_the_group_is_refused_at_once() {
     let mut world = world(2, 12, Loss::None);
     let [a, b]: [Node; 2] = start(&world, Node::builder);
     let program = async {
-        let unordered = a.join_async("prices", Profile::time_critical()).await.expect("a group");
+        let unordered = a.join("prices", Profile::time_critical()).await.expect("a group");
         let asked = Qos::TotallyOrdered;
-        let refused = unordered.publish_with_async("x", asked).await.err();
+        let refused = unordered.publish_with("x", asked).await.err();
         assert_eq!(refused, Some(PublishError::Qos { asked }));
         let refused = unordered.try_publish_with("x", asked).err();
-        assert_eq!(refused, Some(TryPublishError::Qos { asked }));
+        assert_eq!(refused, Some(PublishError::Qos { asked }));
 
         let any = Profile::ordered().quorum(Quorum::AtLeast(1));
-        let group = a.join_async("accounts", any).await.expect("a group");
+        let group = a.join("accounts", any).await.expect("a group");
         let asked = Qos::MajorityResilient;
-        let refused = group.publish_with_async("x", asked).await.err();
+        let refused = group.publish_with("x", asked).await.err();
         assert_eq!(refused, Some(PublishError::Qos { asked }));
         let limit = group.payload_limit();
         assert_eq!(limit, 16 << 20);
-        let refused = group.publish_async(vec![0; limit + 1]).await.err();
+        let refused = group.publish(vec![0; limit + 1]).await.err();
         assert_eq!(refused, Some(PublishError::TooLarge { bytes: limit + 1, limit }));
-        let refused = group.publish_with_async(vec![0; 2000], Qos::Unreliable).await.err();
+        let refused = group.publish_with(vec![0; 2000], Qos::Unreliable).await.err();
         assert!(matches!(refused, Some(PublishError::TooLarge { bytes: 2000, limit: ..1500 })));
-        let told = group.publish_async("this one fits").await.expect("it does").delivered().await;
+        let told = group.publish("this one fits").await.expect("it does").delivered().await;
         assert_eq!(told, Ok(()), "nothing that was refused is in the way");
 
         for profile in [Profile::ordered(), Profile::time_critical()] {
-            let refused = b.join_async("accounts", profile).await.map(drop);
+            let refused = b.join("accounts", profile).await.map(drop);
             let error = refused.expect_err("the group is otherwise");
             let is_contradiction =
                 matches!(error, JoinGroupError::Refused(JoinError::Contradiction { .. }));

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use carom::rmp::{Handler, LockName, RequestOptions};
 use carom::sim::World;
 use carom::{
-    Answered, Event, Group, LockError, Node, NodeId, Profile, Qos, RequestError, RingEvent,
-    RingNews,
+    Event, Group, LockError, Node, NodeId, Profile, Qos, Reply, RequestError, RingEvent, RingNews,
 };
+use carom::{Handler, LockName, RequestOptions};
 use proptest::prelude::*;
 
 use crate::settings::{levels, spans};
@@ -40,8 +39,8 @@ async fn beside<T>(group: &Group, asked: impl Future<Output = T>) -> T {
 }
 
 async fn join_both(nodes: &[Node; 2]) -> [Group; 2] {
-    let here = nodes[0].join_async("quotes", Profile::ordered()).await.expect("a group");
-    let there = nodes[1].join_async("quotes", Profile::ordered()).await.expect("a group");
+    let here = nodes[0].join("quotes", Profile::ordered()).await.expect("a group");
+    let there = nodes[1].join("quotes", Profile::ordered()).await.expect("a group");
     while here.members().is_empty() || there.members().is_empty() {
         nodes[0].sleep(Duration::from_millis(5)).await;
     }
@@ -92,8 +91,8 @@ proptest! {
                 let is_open = !is_served || is_dropped;
                 prop_assert!(is_open && patience == Some(Duration::MAX), "no answer");
             }
-            Some(Ok(Answered::Acknowledged)) => prop_assert_eq!(handler, None),
-            Some(Ok(Answered::Reply { by, payload })) => {
+            Some(Ok(Reply::Acknowledged)) => prop_assert_eq!(handler, None),
+            Some(Ok(Reply::Handled { by, payload })) => {
                 prop_assert!(handler.is_some() && by == ids[1]);
                 prop_assert_eq!(payload.len(), bytes);
             }
@@ -124,8 +123,8 @@ proptest! {
         let spans = [spans[0], spans[1].min(PATIENCE / 4)];
         let locked = async {
             let [here, there] = join_both(&nodes).await;
-            let first = here.lock_timeout_async(name, spans[0]).await;
-            let second = there.lock_timeout_async(name, spans[1]).await;
+            let first = here.lock_timeout(name, spans[0]).await;
+            let second = there.lock_timeout(name, spans[1]).await;
             let both = first.is_ok() && second.is_ok();
             let errors = [first.err(), second.err()];
             (both, errors)

@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use carom::lateral::{AskFirst, NakConfig, RepairScope, Solver, StreamStart};
-use carom::rdcm::{Congestion, Slowest};
 use carom::sim::World;
-use carom::{Event, Loss, Node, Profile, SeqNo, lateral, rdcm, rmp};
+use carom::unstable::lateral::{AskFirst, NakConfig, RepairScope, Solver, StreamStart};
+use carom::unstable::rdcm::{Congestion, Slowest};
+use carom::unstable::{lateral, rdcm, rmp};
+use carom::{Event, Loss, Node, Profile, SeqNo};
 
 use crate::{PATIENCE, config};
 
@@ -200,15 +201,15 @@ fn assert_refused_or_works(engines: &Engines, (profile, name): (Profile, &str)) 
         [here, there] => panic!("{:?} here, {:?} there", here.err(), there.err()),
     };
     let sent = async {
-        let group = here.join_async("prices", profile).await.expect("a group");
-        let twin = there.join_async("prices", profile).await.expect("a group");
+        let group = here.join("prices", profile).await.expect("a group");
+        let twin = there.join("prices", profile).await.expect("a group");
         while group.members().is_empty() || twin.members().is_empty() {
             here.sleep(Duration::from_millis(5)).await;
         }
         for _ in 0..MESSAGES {
             // An engine may be configured to accept only empty messages.
             let payload = vec![7; group.payload_limit().min(1)];
-            drop(group.publish_async(payload).await.expect("it fits"));
+            drop(group.publish(payload).await.expect("it fits"));
         }
         let mut told = 0;
         while told < MESSAGES {

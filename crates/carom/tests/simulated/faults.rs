@@ -57,7 +57,7 @@ fn a_partition_parts_the_members_and_heals() {
     let groups = world.block_on(PATIENCE, joined).expect("all have met");
     let side: Vec<_> = [0, 1].map(|host| world.host(host).ix()).to_vec();
     world.apply(&Fault::Partition(side));
-    groups[0].publish("to this side").expect("published");
+    groups[0].try_publish("to this side").expect("published");
     world.run_for(Duration::from_secs(10));
     assert_eq!(groups[0].members(), [nodes[1].id()]);
     assert_eq!(messages(&groups[1]), ["to this side"]);
@@ -65,8 +65,8 @@ fn a_partition_parts_the_members_and_heals() {
     world.apply(&Fault::Heal);
     world.run_for(Duration::from_secs(30));
     assert_eq!(groups[0].members().len(), 3);
-    groups[0].publish("to all").expect("published");
-    let safe = world.block_on(PATIENCE, groups[0].confirm_async(PATIENCE));
+    groups[0].try_publish("to all").expect("published");
+    let safe = world.block_on(PATIENCE, groups[0].confirm(PATIENCE));
     assert!(safe.expect("in time").expect("confirmed").incomplete.is_empty());
     for group in &groups[1..] {
         assert_eq!(messages(group), ["to all"]);
@@ -85,7 +85,7 @@ fn tasks_of_a_paused_host_stop_and_resume_where_they_were() {
         let group = join(&node).await;
         loop {
             node.sleep(Duration::from_millis(100)).await;
-            group.publish("tick").expect("published");
+            group.try_publish("tick").expect("published");
             counting.set(counting.get() + 1);
         }
     });
@@ -112,7 +112,7 @@ fn troubles_of_every_kind_come_and_all_of_them_end() {
                 let node = Node::builder().start_on(&host).expect("a node");
                 let group = join(&node).await;
                 loop {
-                    group.publish_async("tick").await.expect("published");
+                    group.publish("tick").await.expect("published");
                     node.sleep(Duration::from_millis(10)).await;
                     while group.try_recv().is_some() {}
                 }

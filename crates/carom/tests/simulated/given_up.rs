@@ -23,7 +23,7 @@ fn start(world: &World, hosts: u32) -> Vec<Node> {
 async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
     let mut groups = Vec::new();
     for node in nodes {
-        groups.push(node.join_async("prices", profile).await.expect("a group"));
+        groups.push(node.join("prices", profile).await.expect("a group"));
     }
     while groups.iter().any(|group| group.members().len() + 1 < nodes.len()) {
         nodes[0].sleep(Duration::from_millis(5)).await;
@@ -33,7 +33,7 @@ async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
 
 /// Receives events up to one for which `is_it` returns `true`.
 async fn until(group: &Group, is_it: impl Fn(&Event) -> bool) {
-    while !is_it(&group.recv_timeout_async(PATIENCE).await.expect("in time").expect("open")) {}
+    while !is_it(&group.recv_timeout(PATIENCE).await.expect("in time").expect("open")) {}
 }
 
 #[test]
@@ -43,8 +43,9 @@ fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
     let program = async {
         let groups = join_all(&nodes, Profile::bulk()).await;
         let [first, second, _] = &groups[..] else { panic!("three groups") };
-        let [early, late] = ["early", "late"].map(|text| second.publish(text).expect("it is new"));
-        first.publish("first").expect("it is not known yet");
+        let [early, late] =
+            ["early", "late"].map(|text| second.try_publish(text).expect("it is new"));
+        first.try_publish("first").expect("it is not known yet");
         let is_lost = |event: &Event| match event {
             Event::Lost(lost) => lost.cause == LossCause::AnotherSender,
             _ => false,
@@ -52,13 +53,13 @@ fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
         until(second, is_lost).await;
         assert_eq!(early.delivered().await, Err(DeliveryError::GivenUp));
         for _ in 0..2 {
-            assert_eq!(second.confirm_async(PATIENCE).await, Err(ConfirmError::GivenUp));
+            assert_eq!(second.confirm(PATIENCE).await, Err(ConfirmError::GivenUp));
         }
         assert_eq!(late.delivered().await, Err(DeliveryError::GivenUp));
-        let refused = second.publish("the other still sends").expect("it is taken");
+        let refused = second.try_publish("the other still sends").expect("it is taken");
         assert_eq!(refused.delivered().await, Err(DeliveryError::GivenUp));
-        assert_eq!(second.confirm_async(PATIENCE).await, Err(ConfirmError::GivenUp));
-        assert_eq!(first.confirm_async(PATIENCE).await.expect("all have it").members, 2);
+        assert_eq!(second.confirm(PATIENCE).await, Err(ConfirmError::GivenUp));
+        assert_eq!(first.confirm(PATIENCE).await.expect("all have it").members, 2);
     };
     world.block_on(PATIENCE, program).expect("in time");
 }
@@ -72,18 +73,18 @@ fn bulk_messages_complete_before_their_sender_yielded_are_safe() {
     let [first, second, third] = &groups[..] else { panic!("three groups") };
     world.apply(&Fault::Partition(vec![world.host(0).ix()]));
     world.run_for(Duration::from_secs(30));
-    let published = second.publish("all that are left have this").expect("nobody else sends");
+    let published = second.try_publish("all that are left have this").expect("nobody else sends");
     let is_message = |event: &Event| matches!(event, Event::Message(_));
     world.block_on(PATIENCE, until(third, is_message)).expect("in time");
-    drop(first.publish("nobody is there").expect("nobody else is heard"));
+    drop(first.try_publish("nobody is there").expect("nobody else is heard"));
     world.run_for(Duration::from_secs(5));
     world.apply(&Fault::Heal);
     world.run_for(Duration::from_secs(10));
     let program = async {
-        drop(first.publish("first").expect("it sends"));
+        drop(first.try_publish("first").expect("it sends"));
         until(second, is_message).await;
-        assert_eq!(published.delivered_timeout_async(PATIENCE / 4).await, Ok(()));
-        let safe = second.confirm_async(PATIENCE / 4).await.expect("all had it");
+        assert_eq!(published.delivered_timeout(PATIENCE / 4).await, Ok(()));
+        let safe = second.confirm(PATIENCE / 4).await.expect("all had it");
         assert_eq!(safe.incomplete, []);
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -96,13 +97,13 @@ fn ordered_messages_of_a_removed_member_are_not_safe_later() {
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
     let group = &groups[3];
     let program = async {
-        drop(group.publish_async("all have this").await.expect("published"));
-        assert_eq!(group.confirm_async(PATIENCE).await.expect("all are there").members, 3);
+        drop(group.publish("all have this").await.expect("published"));
+        assert_eq!(group.confirm(PATIENCE).await.expect("all are there").members, 3);
     };
     world.block_on(PATIENCE, program).expect("in time");
     world.apply(&Fault::Partition(vec![world.host(3).ix()]));
     world.run_for(Duration::from_secs(5));
-    drop(group.publish("into the void").expect("it is kept"));
+    drop(group.try_publish("into the void").expect("it is kept"));
     world.run_for(Duration::from_secs(5));
     world.apply(&Fault::Heal);
     let program = async {
@@ -114,10 +115,10 @@ fn ordered_messages_of_a_removed_member_are_not_safe_later() {
             nodes[3].sleep(Duration::from_millis(5)).await;
         }
         for _ in 0..2 {
-            assert_eq!(group.confirm_async(PATIENCE).await, Err(ConfirmError::GivenUp));
+            assert_eq!(group.confirm(PATIENCE).await, Err(ConfirmError::GivenUp));
         }
-        drop(group.publish_async("back again").await.expect("published"));
-        let safe = group.confirm_async(PATIENCE).await.expect("what is new is confirmed");
+        drop(group.publish("back again").await.expect("published"));
+        let safe = group.confirm(PATIENCE).await.expect("what is new is confirmed");
         assert_eq!(safe.members, 3);
     };
     world.block_on(PATIENCE, program).expect("in time");

@@ -21,7 +21,7 @@ use crate::{PATIENCE, config, join_with};
 async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     let group = join_with(node, 1).await;
     for number in 0..100_u32 {
-        group.publish_async((own + number).to_be_bytes().to_vec()).await.expect("published");
+        group.publish((own + number).to_be_bytes().to_vec()).await.expect("published");
         if number % 10 == 0 {
             node.sleep(Duration::from_millis(1)).await;
         }
@@ -37,7 +37,7 @@ async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
             _ => {}
         }
     }
-    let safe = group.confirm_async(PATIENCE).await.expect("confirmed");
+    let safe = group.confirm(PATIENCE).await.expect("confirmed");
     assert!(safe.incomplete.is_empty());
     heard.sort_unstable();
     (heard, group)
@@ -93,7 +93,7 @@ fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Ve
                 let node = Node::builder().start_on(&host).expect("a node");
                 let group = join_with(&node, 2).await;
                 for message in 0..30 {
-                    group.publish(format!("{number}.{message}")).expect("published");
+                    group.try_publish(format!("{number}.{message}")).expect("published");
                     node.sleep(Duration::from_millis(7 + number as u64)).await;
                     while let Some(event) = group.try_recv() {
                         heard.borrow_mut().entry(node.id()).or_default().push(format!("{event:?}"));

@@ -30,7 +30,7 @@ fn start<const N: usize>(world: &World) -> [Node; N] {
 }
 
 async fn join(node: &Node) -> Group {
-    node.join_async("prices", Profile::time_critical()).await.expect("a group")
+    node.join("prices", Profile::time_critical()).await.expect("a group")
 }
 
 /// Joins, and waits for `others` members.

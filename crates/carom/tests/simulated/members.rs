@@ -23,7 +23,7 @@ fn oracle_reports_views_after_its_delay_and_refuses_conflicts() {
     assert_eq!(world.counters().sent, PerClass::default(), "nothing crossed the network");
 
     let other = Profile::time_critical().rate_of_fire(6, 2);
-    let stranger = nodes[2].join_async("prices", other);
+    let stranger = nodes[2].join("prices", other);
     let stranger = world.block_on(PATIENCE, stranger).expect("at once").expect("not known yet");
     world.run_for(delay);
     assert_eq!(world.block_on(PATIENCE, stranger.recv()), Some(None), "it was refused");
@@ -67,8 +67,8 @@ fn static_members_are_reached_at_their_hosts_addresses() {
     });
     let told = async {
         let groups = [join(&nodes[0]).await, join(&nodes[1]).await];
-        groups[0].publish("here").expect("published");
-        groups[0].confirm_async(PATIENCE).await.expect("confirmed");
+        groups[0].try_publish("here").expect("published");
+        groups[0].confirm(PATIENCE).await.expect("confirmed");
         messages(&groups[1])
     };
     assert_eq!(world.block_on(PATIENCE, told), Some(vec!["here".to_owned()]));
@@ -81,7 +81,7 @@ fn seeds_are_addresses_in_the_world_and_must_answer() {
     let named = Node::builder().seeds(["localhost:7400"]).start_on(&a);
     assert!(matches!(named, Err(StartError::Seed { .. })));
     let node = Node::builder().seeds(["10.0.0.2"]).start_on(&a).expect("a node");
-    let alone = world.block_on(PATIENCE, node.join_async("a", Profile::time_critical()));
+    let alone = world.block_on(PATIENCE, node.join("a", Profile::time_critical()));
     assert!(matches!(alone, Some(Err(JoinGroupError::NoSeedAnswered { .. }))), "{alone:?}");
 }
 
@@ -91,17 +91,17 @@ fn late_members_do_not_confirm_messages_not_sent_to_them() {
         let mut world = World::new(config(2, 21));
         let nodes: [Node; 2] = start(&world);
         let confirmed = async {
-            let first = nodes[0].join_async("prices", profile).await.expect("a group");
+            let first = nodes[0].join("prices", profile).await.expect("a group");
             nodes[0].sleep(Duration::from_secs(2)).await;
-            first.publish_async("early").await.expect("published");
+            first.publish("early").await.expect("published");
             nodes[0].sleep(Duration::from_secs(2)).await;
-            let later = nodes[1].join_async("prices", profile).await.expect("a group");
+            let later = nodes[1].join("prices", profile).await.expect("a group");
             while first.members().is_empty() || later.members().is_empty() {
                 nodes[0].sleep(Duration::from_millis(5)).await;
             }
-            let early = first.confirm_async(PATIENCE).await;
-            first.publish_async("late").await.expect("published");
-            (early, first.confirm_async(PATIENCE).await.expect("confirmed"))
+            let early = first.confirm(PATIENCE).await;
+            first.publish("late").await.expect("published");
+            (early, first.confirm(PATIENCE).await.expect("confirmed"))
         };
         let (early, late) = world.block_on(PATIENCE, confirmed).expect("in time");
         assert_eq!(early, Err(ConfirmError::Nobody), "{profile:?}");
@@ -114,12 +114,12 @@ fn reformation_does_not_make_a_member_one_that_was_sent_all() {
     let mut world = World::new(config(3, 22));
     let nodes: [Node; 3] = start(&world);
     let joined = async {
-        let first = nodes[0].join_async("accounts", Profile::ordered()).await.expect("a group");
+        let first = nodes[0].join("accounts", Profile::ordered()).await.expect("a group");
         nodes[0].sleep(Duration::from_secs(2)).await;
-        first.publish_async("early").await.expect("published");
+        first.publish("early").await.expect("published");
         nodes[0].sleep(Duration::from_secs(2)).await;
-        let second = nodes[1].join_async("accounts", Profile::ordered()).await.expect("a group");
-        let third = nodes[2].join_async("accounts", Profile::ordered()).await.expect("a group");
+        let second = nodes[1].join("accounts", Profile::ordered()).await.expect("a group");
+        let third = nodes[2].join("accounts", Profile::ordered()).await.expect("a group");
         while first.members().len() < 2 {
             nodes[0].sleep(Duration::from_millis(5)).await;
         }
@@ -129,11 +129,11 @@ fn reformation_does_not_make_a_member_one_that_was_sent_all() {
     let host = world.host(2);
     world.crash(&host);
     let confirmed = async {
-        second.publish_async("the others notice").await.expect("published");
+        second.publish("the others notice").await.expect("published");
         while first.members().len() > 1 {
             nodes[0].sleep(Duration::from_millis(5)).await;
         }
-        first.confirm_async(PATIENCE).await
+        first.confirm(PATIENCE).await
     };
     assert_eq!(world.block_on(PATIENCE, confirmed).expect("in time"), Err(ConfirmError::Nobody));
 }

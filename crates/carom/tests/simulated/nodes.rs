@@ -15,21 +15,21 @@ fn handles_that_outlive_their_host_find_the_node_closed() {
     let node = Node::builder().start_on(&host).expect("a node");
     let group = world.block_on(PATIENCE, join(&node)).expect("joined");
     world.crash(&host);
-    assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
+    assert_eq!(group.try_publish("too late").err(), Some(PublishError::Closed));
     assert_eq!(world.block_on(PATIENCE, group.recv()), Some(None));
-    let again = world.block_on(PATIENCE, node.join_async("b", Profile::time_critical()));
+    let again = world.block_on(PATIENCE, node.join("b", Profile::time_critical()));
     assert!(matches!(again, Some(Err(JoinGroupError::Closed))));
     // Handles of the dead node do not affect its successor.
     let successor = Node::builder().start_on(&host).expect("a node");
     drop((group, node));
-    assert!(world.block_on(PATIENCE, successor.status_async()).is_some());
+    assert!(world.block_on(PATIENCE, successor.status()).is_some());
     let group = world.block_on(PATIENCE, join(&successor)).expect("joined");
     drop(world);
-    assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
+    assert_eq!(group.try_publish("too late").err(), Some(PublishError::Closed));
     block_on(async {
         assert_eq!(group.recv().await, None);
         successor.sleep(PATIENCE).await;
-        assert_eq!(group.confirm_async(PATIENCE).await, Err(ConfirmError::Closed));
+        assert_eq!(group.confirm(PATIENCE).await, Err(ConfirmError::Closed));
     });
 }
 
@@ -41,11 +41,11 @@ fn a_host_has_one_node_at_a_time() {
     let second = Node::builder().start_on(&host);
     assert!(matches!(second, Err(StartError::AddressInUse { port: 7400, multicast: false })));
     let first_id = first.id();
-    first.close();
+    drop(first);
     let second = Node::builder().start_on(&host).expect("there is room again");
     assert_ne!(second.id(), first_id);
     let group = world.block_on(PATIENCE, join(&second)).expect("joined");
-    drop(group.publish("alone").expect("published"));
+    drop(group.try_publish("alone").expect("published"));
 }
 
 #[test]

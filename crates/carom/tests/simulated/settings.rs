@@ -144,7 +144,7 @@ pub(crate) fn levels() -> impl Strategy<Value = Option<Qos>> {
 }
 
 async fn join(node: &Node, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
-    node.join_async(name, profile).await
+    node.join(name, profile).await
 }
 
 async fn has_another(node: &Node, group: &Group) {
@@ -178,7 +178,7 @@ async fn until_told(node: &Node, groups: [&Group; 2], is_it: impl Fn(&RingNews) 
 /// Asserts that the ring, as one member reports it, has the settings of both members.
 async fn assert_ring(drawn: Drawn, of: [&Node; 2], at: &Node) {
     let Some(quorum) = drawn.quorum else { return };
-    let mut groups = at.status_async().await.groups;
+    let mut groups = at.status().await.groups;
     groups.retain(|group| {
         group.profile.required_voters() == drawn.profile.required_voters() && group.name != "fine"
     });
@@ -249,7 +249,7 @@ proptest! {
             has_another(&there, &twin).await;
         };
         prop_assert!(world.block_on(PATIENCE, meet).is_some(), "they do not see each other");
-        match odd.publish_with(vec![7; bytes], SendOptions { qos, deadline }) {
+        match odd.try_publish_with(vec![7; bytes], SendOptions { qos, deadline }) {
             Ok(published) => {
                 let heard = world.block_on(PATIENCE, next_message(&twin));
                 prop_assert_eq!(heard, Some(bytes), "what was taken is delivered");
@@ -324,7 +324,7 @@ proptest! {
             };
             has_another(&here, &odd).await;
             has_another(&there, &twin).await;
-            drop(odd.publish_async("x").await.expect("published"));
+            drop(odd.publish("x").await.expect("published"));
             next_message(&twin).await
         };
         prop_assert_eq!(world.block_on(PATIENCE, heard), Some(1));
@@ -346,7 +346,7 @@ fn values_the_wire_cannot_carry_are_refused_with_the_range() {
     let joined = world.block_on(PATIENCE, join(&node, "prices", Profile::ordered()));
     let group = joined.expect("in time").expect("a sound group");
     let options = SendOptions::from(Qos::Resilient(0));
-    let Err(error) = group.publish_with("lost", options) else { panic!("it is accepted") };
+    let Err(error) = group.try_publish_with("lost", options) else { panic!("it is accepted") };
     assert_eq!(error, PublishError::Qos { asked: Qos::Resilient(0) });
     assert!(error.fix().contains("Resilient(1) to Resilient(255)"), "{}", error.fix());
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use carom::rmp;
 use carom::sim::{Host, Link, Topology, World, WorldConfig};
-use carom::{Node, NodeId, Profile, Qos, Shared, SharedState, Time};
+use carom::unstable::rmp;
+use carom::{Node, NodeId, Profile, Qos, SharedState, StateEvent, Time};
 
 use crate::PATIENCE;
 
@@ -72,7 +72,7 @@ async fn take_part(host: Host, is_founder: bool, replicas: Replicas) {
     let ordered = rmp::Config { message_bytes: PIECE_BYTES, ..rmp::Config::default() };
     let builder = Node::builder().node_id(NodeId(u64::from(at) + 1)).ordered(ordered);
     let node = builder.start_on(&host).expect("a node");
-    let group = node.join_async("log", Profile::ordered()).await.expect("a group");
+    let group = node.join("log", Profile::ordered()).await.expect("a group");
     let shared = if is_founder { SharedState::founding } else { SharedState::joining };
     let shared = shared(group);
     if is_founder {
@@ -82,7 +82,7 @@ async fn take_part(host: Host, is_founder: bool, replicas: Replicas) {
     loop {
         let Some(told) = next_until(due, &node, &shared).await else {
             due = node.now() + Duration::from_millis(50);
-            let status = node.status_async().await;
+            let status = node.status().await;
             let ring = status.groups.first().and_then(|group| group.ring.as_ref());
             replicas.change(at, |it| {
                 it.ring = ring.map_or(0, |ring| ring.view.len());
@@ -92,25 +92,25 @@ async fn take_part(host: Host, is_founder: bool, replicas: Replicas) {
             continue;
         };
         match told {
-            Shared::Message(message) => replicas.change(at, |it| {
+            StateEvent::Message(message) => replicas.change(at, |it| {
                 let state = it.state.as_mut().expect("there is a state");
                 state.extend_from_slice(&message.payload);
             }),
-            Shared::Give => {
+            StateEvent::Give => {
                 replicas.change(at, |it| it.gives += 1);
                 let state = replicas.of(at).state.clone().expect("there is a state");
                 shared.give(&state).await.expect("an open group");
             }
-            Shared::Take(state) => replicas.change(at, |it| it.state = Some(state.to_vec())),
-            Shared::NoHolder => replicas.change(at, |it| it.told_of_no_holder += 1),
-            Shared::Event(_) => {}
+            StateEvent::Take(state) => replicas.change(at, |it| it.state = Some(state.to_vec())),
+            StateEvent::NoHolder => replicas.change(at, |it| it.told_of_no_holder += 1),
+            StateEvent::Event(_) => {}
             other => panic!("{at}: {other:?}"),
         }
     }
 }
 
 /// Returns the next action, or `None` at the time `due`.
-async fn next_until(due: Time, node: &Node, shared: &SharedState) -> Option<Shared> {
+async fn next_until(due: Time, node: &Node, shared: &SharedState) -> Option<StateEvent> {
     let mut told = Box::pin(shared.recv());
     let mut pause = Box::pin(node.sleep(due.since(node.now())));
     std::future::poll_fn(|context| match pause.as_mut().poll(context) {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use carom::sim::{Host, World};
-use carom::{Node, Profile, TryPublishError};
+use carom::{Node, Profile, blocking};
 
 use crate::{PATIENCE, config, join};
 
@@ -62,10 +62,10 @@ fn a_task_starts_tasks_and_a_join_that_it_gives_up_is_undone() {
     assert_eq!(heard, before + Duration::from_secs(1));
 
     let node = Node::builder().start_on(&host).expect("a node");
-    let given_up = world.block_on(Duration::ZERO, node.join_async("a", Profile::time_critical()));
+    let given_up = world.block_on(Duration::ZERO, node.join("a", Profile::time_critical()));
     assert!(given_up.is_none(), "gossip looks for others first");
     world.run_for(Duration::from_secs(5));
-    let status = world.block_on(PATIENCE, node.status_async()).expect("at once");
+    let status = world.block_on(PATIENCE, node.status()).expect("at once");
     assert_eq!(status.groups, []);
 }
 
@@ -94,23 +94,24 @@ fn call_that_would_block_forever_panics_with_its_async_form() {
         panic.downcast_ref::<String>().expect("a message").clone()
     };
     let profile = Profile::time_critical();
-    let calls: [(&str, &dyn Fn()); 6] = [
-        ("join_async", &|| drop(node.join("b", profile))),
-        ("settled_async", &|| assert!(node.settled(PATIENCE))),
-        ("status_async", &|| drop(node.status())),
-        ("recv", &|| drop(group.recv_blocking())),
-        ("recv_timeout_async", &|| drop(group.recv_timeout(PATIENCE))),
-        ("confirm_async", &|| drop(group.confirm(PATIENCE))),
+    let (node, group) = (blocking::Node::from(node), blocking::Group::from(group));
+    let calls: [&dyn Fn(); 6] = [
+        &|| drop(node.join("b", profile)),
+        &|| assert!(node.settled(PATIENCE)),
+        &|| drop(node.status()),
+        &|| drop(group.recv()),
+        &|| drop(group.recv_timeout(PATIENCE)),
+        &|| drop(group.confirm(PATIENCE)),
     ];
-    for (instead, call) in calls {
+    for call in calls {
         let complaint = complaint(call);
-        assert!(complaint.ends_with(&format!("use {instead}")), "{complaint}");
+        assert!(complaint.ends_with("use the async call"), "{complaint}");
     }
     // No messages leave the queue while the world stands still.
     (0..1024).for_each(|_| drop(group.publish("x").expect("there is room")));
-    assert!(matches!(group.try_publish("x"), Err(TryPublishError::Full { .. })));
-    assert!(complaint(&|| drop(group.publish("x"))).ends_with("use publish_async"));
-    let published = world.block_on(PATIENCE, group.publish_async("x"));
+    assert!(group.try_publish("x").is_err_and(|error| error.is_full()));
+    assert!(complaint(&|| drop(group.publish("x"))).ends_with("use the async call"));
+    let published = world.block_on(PATIENCE, group.as_async().publish("x"));
     assert!(published.is_some_and(|published| published.is_ok()));
 }
 

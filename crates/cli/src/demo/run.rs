@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use carom::{Event, TryPublishError};
+use carom::{Event, PublishError};
 use carom_proto::Rng;
 use carom_terminal::interrupt::Interrupt;
 
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
                 self.figures.expected += self.plan.members[group].len() as u64 - 1;
                 true
             }
-            Err(TryPublishError::Full { .. }) => false,
+            Err(PublishError::Full { .. }) => false,
             Err(error) => unreachable!("the size was checked and the group is open: {error}"),
         }
     }

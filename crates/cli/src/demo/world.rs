@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use carom::{Driver, Group, MemberPath, MulticastPool, Node};
+use carom::blocking::{Group, Node};
+use carom::{Driver, MemberPath, MulticastPool};
 use carom_terminal::interrupt::Interrupt;
 use carom_terminal::{CliError, counted};
 
@@ -48,7 +49,7 @@ impl World {
 
     /// Returns the message size: `--payload`, or 1024 bytes, or less if that does not fit.
     pub(crate) fn payload_bytes(&self, args: &Args) -> Result<usize, CliError> {
-        let limits = self.groups.iter().flatten().map(Group::payload_limit);
+        let limits = self.groups.iter().flatten().map(|group| group.payload_limit());
         let limit = limits.min().unwrap_or(DEFAULT_PAYLOAD);
         let bytes = args.payload.unwrap_or(DEFAULT_PAYLOAD.min(limit));
         if (Label::BYTES..=limit).contains(&bytes) {
@@ -142,7 +143,8 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     for number in 0..args.nodes {
         // Port 0 selects a free port.
         let port = args.port.filter(|_| number == 0).unwrap_or(0);
-        let config = carom::lateral::Config { stagger: args.stagger, ..Default::default() };
+        let config =
+            carom::unstable::lateral::Config { stagger: args.stagger, ..Default::default() };
         let mut builder = Node::builder()
             .interface(args.interface.as_str())
             .port(port)
@@ -152,11 +154,11 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
             .loss(injected(args.loss, args.burst))
             .seed(rng.next_u64())
             .lateral(config)
-            .on(driver);
+            .driver(driver);
         if let Some(first) = nodes.first() {
             builder = builder.seeds([first.endpoint().to_string()]);
         }
-        let started = builder.start();
+        let started = Node::start(builder);
         nodes.push(started.map_err(|error| CliError::new(error.to_string(), error.fix()))?);
     }
     Ok(nodes)

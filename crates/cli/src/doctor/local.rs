@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use carom::{Buffers, Interface, RateOfFire, lateral};
+use carom::unstable::lateral;
+use carom::{Buffers, Interface, RateOfFire};
 use carom_terminal::{CliError, plain};
 
 use super::finding::{Finding, Findings};

@@ -5,7 +5,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use carom::{Group, Lock};
+use carom::Lock;
+use carom::blocking::Group;
 use carom_terminal::interrupt::Interrupt;
 use carom_terminal::{CliError, Outcome, output, plain};
 use nix::sys::signal::{Signal, kill, killpg};
@@ -17,7 +18,7 @@ use crate::serve::code;
 
 pub(super) struct Holding<'a> {
     args: &'a Args,
-    lock: Lock<'a>,
+    lock: Lock,
     ring: RingWatch,
     interrupt: &'a Interrupt,
     /// Number of interrupt requests that were passed on to the command.
@@ -29,7 +30,7 @@ pub(super) struct Holding<'a> {
 impl<'a> Holding<'a> {
     pub(super) fn new(
         args: &'a Args,
-        lock: Lock<'a>,
+        lock: Lock,
         ring: RingWatch,
         interrupt: &'a Interrupt,
     ) -> Self {

@@ -6,7 +6,8 @@ mod holding;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use carom::{Group, Lock, LockError};
+use carom::blocking::Group;
+use carom::{Lock, LockError};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome};
 
@@ -52,8 +53,8 @@ struct Asking<'a> {
     ring: RingWatch,
 }
 
-impl<'a> Asking<'a> {
-    fn get(&mut self, limit: Limit) -> Result<Option<Lock<'a>>, CliError> {
+impl Asking<'_> {
+    fn get(&mut self, limit: Limit) -> Result<Option<Lock>, CliError> {
         let now = Instant::now();
         let give_up = if self.args.does_not_wait { Some(now + TRY) } else { limit.of_rest(now) };
         let is_over = || give_up.is_some_and(|at| Instant::now() >= at);
@@ -65,9 +66,9 @@ impl<'a> Asking<'a> {
             self.interrupt.wait(STEP);
         }
         loop {
-            let (group, name) = (self.group, self.args.name.as_str());
+            let (group, name) = (self.group.as_async(), self.args.name.as_str());
             let asked: Pin<Box<dyn Future<Output = _> + '_>> = match self.args.does_not_wait {
-                true => Box::pin(group.try_lock(name)),
+                true => Box::pin(group.lock_if_free(name)),
                 false => Box::pin(group.lock(name)),
             };
             let mut stopped = None;
@@ -93,7 +94,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn not_had(&self, why: &str) -> Option<Lock<'a>> {
+    fn not_had(&self, why: &str) -> Option<Lock> {
         self.args.say_not_had(why);
         None
     }

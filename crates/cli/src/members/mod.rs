@@ -6,7 +6,8 @@ mod service;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carom::{Node, Status};
+use carom::Status;
+use carom::blocking::Node;
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, output, units};
 use comfy_table::{Table, presets};

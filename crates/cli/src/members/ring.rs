@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carom::rmp::{LockName, Process};
-use carom::{Node, NodeId, RingStatus, Status};
+use carom::blocking::Node;
+use carom::{LockName, Process};
+use carom::{NodeId, RingStatus, Status};
 use carom_terminal::interrupt::Interrupt;
 use carom_terminal::{CliError, Outcome, counted, output};
 use comfy_table::{Table, presets};
@@ -45,7 +46,7 @@ impl Look<'_> {
         node: &Node,
         interrupt: &Interrupt,
     ) -> Result<Option<Vec<RingStatus>>, CliError> {
-        let look = node.look(self.name, self.timeout);
+        let look = node.as_async().query(self.name, self.timeout);
         let rings = waiting::until(Box::pin(look), || interrupt.is_asked()).transpose();
         rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
     }

@@ -9,14 +9,14 @@ use carom_terminal::counted;
 use carom_terminal::units::UnitError;
 
 #[derive(Default)]
-pub(super) struct Promises<'a> {
+pub(super) struct Promises {
     /// In the order sent. Outcomes arrive in this order, except those of the last messages.
-    waiting: VecDeque<Promise<'a>>,
+    waiting: VecDeque<Promise>,
     kept: u64,
     in_doubt: u64,
 }
 
-struct Promise<'a>(Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + 'a>>);
+struct Promise(Pin<Box<dyn Future<Output = Result<(), DeliveryError>>>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
@@ -47,8 +47,8 @@ pub(crate) enum Resilience {
     All,
 }
 
-impl<'a> Promises<'a> {
-    pub(super) fn add(&mut self, published: Published<'a>) {
+impl Promises {
+    pub(super) fn add(&mut self, published: Published) {
         self.waiting.push_back(Promise(Box::pin(published.delivered())));
     }
 

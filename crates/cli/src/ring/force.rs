@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use carom::rmp::{Epoch, Process};
-use carom::{Node, NodeId, RingStatus};
+use carom::blocking::Node;
+use carom::{Epoch, Process};
+use carom::{NodeId, RingStatus};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::units::{self, UnitError};
 use carom_terminal::{CliError, Outcome, counted, output};

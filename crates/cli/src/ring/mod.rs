@@ -7,7 +7,8 @@ pub(crate) mod verb;
 
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Node, Profile, Quorum, RingStatus};
+use carom::blocking::{Group, Node};
+use carom::{Event, Profile, Quorum, RingStatus};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, counted, output};
 
@@ -171,8 +172,8 @@ pub(crate) fn look(
     patience: Duration,
     interrupt: &Interrupt,
 ) -> Result<Vec<RingStatus>, CliError> {
-    let look = node.look(group, patience);
-    let rings = waiting::until(Box::pin(look), || interrupt.is_asked());
+    let query = node.as_async().query(group, patience);
+    let rings = waiting::until(Box::pin(query), || interrupt.is_asked());
     let rings = rings.ok_or_else(CliError::interrupted)?;
     rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
 }

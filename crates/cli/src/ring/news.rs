@@ -1,7 +1,7 @@
 //! Changes of a ring, as text and as JSON.
 
-use carom::rmp::{Place, Process, RingView, ViewEvent};
 use carom::{NodeId, Removal, RingNews, SeqNo};
+use carom::{Place, Process, RingView, ViewEvent};
 use carom_terminal::{counted, output};
 use serde_json::{Value, json};
 
@@ -229,7 +229,7 @@ fn in_doubt(first: SeqNo, last: SeqNo) -> String {
 mod tests {
     use super::*;
     use carom::Quorum;
-    use carom::rmp::{Member, Timestamp};
+    use carom::{Member, Timestamp};
 
     fn process(node: u64) -> Process {
         Process { node: NodeId(node), life: 1 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carom::{Node, NodeId};
+use carom::NodeId;
+use carom::blocking::Node;
 use carom_files::{ReceiverRow, State, Summary};
 use carom_terminal::{CliError, counted, output};
 use comfy_table::Table;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use carom::rmp::{Request, RequestId};
+use carom::{Request, RequestId};
 use carom_terminal::{CliError, plain};
 use nix::errno::Errno;
 

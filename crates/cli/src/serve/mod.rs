@@ -10,8 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use carom::rmp::{Handler, ReplyError, Request, RequestId};
-use carom::{Event, Group, Lock, LockError, Node, RingNews};
+use carom::blocking::{Group, Node};
+use carom::{Event, Lock, LockError, RingNews};
+use carom::{Handler, ReplyError, Request, RequestId};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output, plain, units};
 use nix::sys::signal::{Signal, killpg};
@@ -95,8 +96,8 @@ struct Running {
 }
 
 enum Right<'a> {
-    Asked(Pin<Box<dyn Future<Output = Result<Lock<'a>, LockError>> + 'a>>),
-    Held(Lock<'a>),
+    Asked(Pin<Box<dyn Future<Output = Result<Lock, LockError>> + 'a>>),
+    Held(Lock),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -292,7 +293,7 @@ impl<'a> Server<'a> {
 
     fn send_replies(&mut self) {
         while let Some((request, payload)) = self.replies.pop_front() {
-            match self.group.reply_blocking(request, payload.clone()) {
+            match self.group.reply(request, payload.clone()) {
                 Ok(()) => self.counts.replied += 1,
                 Err(ReplyError::QueueFull { .. }) => {
                     self.replies.push_front((request, payload));
@@ -335,7 +336,7 @@ impl Running {
 
 impl<'a> Right<'a> {
     fn asked(group: &'a Group, handler: Handler) -> Self {
-        Self::Asked(Box::pin(group.lock(handler)))
+        Self::Asked(Box::pin(group.as_async().lock(handler)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Format of a reply: one byte with the exit code of the command, then its output.
 
-use carom::rmp::Handler;
+use carom::Handler;
 use carom_terminal::units::UnitError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

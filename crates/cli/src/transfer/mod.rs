@@ -4,7 +4,8 @@ pub(crate) mod bars;
 pub(crate) mod stream;
 pub(crate) mod topology;
 
-use carom::{Group, Node, Profile};
+use carom::Profile;
+use carom::blocking::{Group, Node};
 use carom_terminal::{CliError, Outcome, output};
 
 use crate::node;

@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use carom::rdcm;
-use carom::{Group, PublishError};
+use carom::PublishError;
+use carom::blocking::Group;
+use carom::unstable::rdcm;
 use carom_files::{BLOCK_HEADER_BYTES, BlockSink, Offer, SendHandle, SinkError};
 use carom_terminal::interrupt::Interrupt;
 
@@ -125,7 +126,7 @@ impl<'a> Stream<'a> {
     }
 
     fn publish(&self, message: Bytes) -> Result<(), SinkError> {
-        let published = Box::pin(async { self.group.publish_async(message).await.map(|_| ()) });
+        let published = Box::pin(async { self.group.as_async().publish(message).await.map(drop) });
         match waiting::until(published, || self.gives_up()) {
             Some(Ok(())) => Ok(()),
             Some(Err(PublishError::Closed)) => Err(SinkError("the group was closed".into())),
@@ -157,7 +158,7 @@ impl BlockSink for &Stream<'_> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        let confirmed = Box::pin(self.group.confirm_async(FLUSH_PATIENCE));
+        let confirmed = Box::pin(self.group.as_async().confirm(FLUSH_PATIENCE));
         let is_still = || self.is_all_sent() && self.handle.still_for() >= STILL;
         let is_enough = || self.gives_up() || self.handle.is_served() || is_still();
         match waiting::until(confirmed, is_enough) {

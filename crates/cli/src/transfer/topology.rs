@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use carom::rdcm::{Hosts, Network};
-use carom::{Node, NodeId, rdcm, topology};
+use carom::blocking::Node;
+use carom::unstable::rdcm;
+use carom::unstable::rdcm::{Hosts, Network};
+use carom::{NodeId, topology};
 use carom_proto::Endpoint;
 use carom_terminal::CliError;
 

@@ -11,7 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Node, NodeId, Published, Qos, RingNews};
+use carom::blocking::{Group, Node, Published};
+use carom::{Event, NodeId, Qos, RingNews};
 
 use crate::kind::Kind;
 use crate::payload::Payload;
@@ -69,6 +70,7 @@ impl Member {
             .interface(self.address.to_string())
             .node_id(NodeId(u64::from(self.host)))
             .start()
+            .map(Node::from)
             .expect("the host has an interface");
         let group = node.join("chaos", self.kind.profile()).expect("the settings are valid");
         record.line(format_args!("J {}", node.id().0));
@@ -84,12 +86,12 @@ impl Member {
         });
     }
 
-    fn publish<'a>(
+    fn publish(
         &self,
-        group: &'a Group,
+        group: &Group,
         orders: &Orders,
         record: &Record,
-        to_await: SyncSender<(u64, Published<'a>)>,
+        to_await: SyncSender<(u64, Published)>,
     ) {
         let pause = Duration::from_secs(1) / self.rate;
         let mut due = Instant::now();
@@ -122,12 +124,14 @@ impl Member {
 }
 
 /// Records the outcome of each message, in the order in which outcomes arrive.
-fn await_delivery(awaited: Receiver<(u64, Published<'_>)>, orders: &Orders, record: &Record) {
+fn await_delivery(awaited: Receiver<(u64, Published)>, orders: &Orders, record: &Record) {
     let mut context = Context::from_waker(Waker::noop());
     let mut open = Vec::new();
     while !orders.over.load(Ordering::Relaxed) {
         let new = awaited.try_iter();
-        open.extend(new.map(|(number, published)| (number, Box::pin(published.delivered()))));
+        open.extend(
+            new.map(|(number, published)| (number, Box::pin(published.into_async().delivered()))),
+        );
         open.retain_mut(|(number, delivered)| {
             match delivered.as_mut().poll(&mut context) {
                 Poll::Pending => return true,

@@ -156,7 +156,7 @@ impl Streams {
 }
 
 impl Place {
-    pub(crate) fn of(place: carom::rmp::Place) -> Self {
+    pub(crate) fn of(place: carom::Place) -> Self {
         let mut hasher = DefaultHasher::new();
         place.ring.creator.hash(&mut hasher);
         Self { version: place.ring.version, creator: hasher.finish(), at: place.at.0 }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carom::{Group, MulticastPool, Node, PathChoice, Profile};
+use carom::blocking::{Group, Node};
+use carom::{MulticastPool, PathChoice, Profile};
 
 use super::service::Registry;
 use super::wait_until;
@@ -16,7 +17,7 @@ impl Host {
     pub(crate) fn start(registries: &[&str]) -> Self {
         let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
         let builder = builder.pool(MulticastPool::default()).registry(registries.iter().copied());
-        Self { node: builder.start().expect("a node"), groups: BTreeMap::new() }
+        Self { node: builder.start().map(Node::from).expect("a node"), groups: BTreeMap::new() }
     }
 
     /// Repeats the join until the service has admitted the node.

@@ -1,6 +1,6 @@
 //! `ricochet-15`: windows of inconsistency of a small replicated service on the public API.
 
-use carom::lateral;
+use carom::unstable::lateral;
 
 use super::prelude::*;
 use crate::lateral::Membership;

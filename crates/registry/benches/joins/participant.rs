@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carom::{Group, MulticastPool, Node, PathChoice, Profile};
+use carom::blocking::Node;
+use carom::{Group, MulticastPool, PathChoice, Profile};
 use carom_registry::{Options, Registry};
 
 use super::PATIENCE;
@@ -32,7 +33,7 @@ pub(crate) fn node(number: &str, address: &str, plan: &Plan) {
         Provider::Gossip if number == 0 => builder,
         Provider::Gossip => builder.seeds([address]),
     };
-    let node = Arc::new(builder.start().expect("a node"));
+    let node = Arc::new(Node::start(builder).expect("a node"));
     println!("{}", node.endpoint());
     assert!(node.settled(PATIENCE), "the others are not found");
     println!("settled");
@@ -60,7 +61,7 @@ fn join(node: &Arc<Node>, names: impl Iterator<Item = String>) -> Vec<Group> {
         .map(|name| {
             let node = Arc::clone(node);
             runtime.spawn(async move {
-                node.join_async(&name, Profile::time_critical()).await.expect("the group")
+                node.as_async().join(&name, Profile::time_critical()).await.expect("the group")
             })
         })
         .collect();

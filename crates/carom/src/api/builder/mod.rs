@@ -266,7 +266,7 @@ impl Builder {
 
     /// Runs the node on the thread of `driver`, which may drive several nodes. Default: a thread of
     /// its own.
-    pub fn on(mut self, driver: &Driver) -> Self {
+    pub fn driver(mut self, driver: &Driver) -> Self {
         self.driver = Some(driver.share());
         self
     }

@@ -14,7 +14,6 @@ use carom_proto::{Event, Message, NodeId, SendOptions};
 
 use super::group::Group;
 use super::publish::Published;
-use crate::shared::commands::NodeCommand;
 use crate::shared::error::PublishError;
 
 /// An ordered group whose members share a state that follows from the messages.
@@ -28,15 +27,15 @@ use crate::shared::error::PublishError;
 ///
 /// | returned | action of the application |
 /// |---|---|
-/// | [`Shared::Message`] | applies the message to its state |
-/// | [`Shared::Give`] | calls [`SharedState::give`] with its current state |
-/// | [`Shared::Take`] | replaces its state with this one |
-/// | [`Shared::Forget`] | discards its state: this node was removed from the ring |
-/// | [`Shared::NoHolder`] | waits for a member that has the state, or leaves: no member has it |
-/// | [`Shared::NotGiven`] | joins again if it needs the state: this node has left the group |
+/// | [`StateEvent::Message`] | applies the message to its state |
+/// | [`StateEvent::Give`] | calls [`SharedState::give`] with its current state |
+/// | [`StateEvent::Take`] | replaces its state with this one |
+/// | [`StateEvent::Forget`] | discards its state: this node was removed from the ring |
+/// | [`StateEvent::NoHolder`] | waits for a member that has the state, or leaves: no member has it |
+/// | [`StateEvent::NotGiven`] | joins again if it needs the state: this node has left the group |
 ///
 /// The state exists from when one member [founds](SharedState::founding) it. All other members
-/// join, including those that return. A member that finds no holder receives [`Shared::NoHolder`],
+/// join, including those that return. A member that finds no holder receives [`StateEvent::NoHolder`],
 /// waits, and does not found another state. All members must use the group through this type,
 /// because it prefixes each message with its kind.
 pub struct SharedState {
@@ -48,7 +47,7 @@ pub struct SharedState {
 /// Action that the application has to take.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Shared {
+pub enum StateEvent {
     /// Message to apply to the state.
     Message(Message),
     /// Request to give the current state to the members that lack it; see [`SharedState::give`].
@@ -107,7 +106,7 @@ struct Sharing {
     /// `true` if the group was left because of that.
     is_left: bool,
     /// Actions that the application has not yet received.
-    actions: VecDeque<Shared>,
+    actions: VecDeque<StateEvent>,
 }
 
 /// A state in transfer to the members that lack it.
@@ -167,7 +166,7 @@ impl SharedState {
     /// Sets the maximum size of the messages that this member keeps while it waits for the state,
     /// in bytes. Default: 256 MiB.
     ///
-    /// The size includes the overhead of keeping each message. Beyond it [`Shared::NotGiven`] is
+    /// The size includes the overhead of keeping each message. Beyond it [`StateEvent::NotGiven`] is
     /// returned. Raise it if more than that can be ordered during a transfer.
     #[must_use]
     pub fn keeping(self, bytes: usize) -> Self {
@@ -187,30 +186,30 @@ impl SharedState {
     }
 
     /// Publishes a message that all members apply; see
-    /// [`Group::publish_with_async`](crate::Group::publish_with_async).
+    /// [`Group::publish_with`](crate::Group::publish_with).
     ///
     /// A weaker quality of service than total order is raised to it, because other messages would
     /// reach the members at different places in the order.
     ///
     /// # Errors
-    /// See [`Group::publish_with_async`](crate::Group::publish_with_async). The size limit is one
+    /// See [`Group::publish_with`](crate::Group::publish_with). The size limit is one
     /// byte less.
     pub async fn publish(
         &self,
         payload: &[u8],
         options: impl Into<SendOptions>,
-    ) -> Result<Published<'_>, PublishError> {
+    ) -> Result<Published, PublishError> {
         let mut message = BytesMut::with_capacity(1 + payload.len());
         message.put_u8(APPLICATION);
         message.put_slice(payload);
         let mut options: SendOptions = options.into();
         options.qos = options.qos.map(|qos| qos.max(Qos::TotallyOrdered));
-        self.group.publish_with_async(message.freeze(), options).await
+        self.group.publish_with(message.freeze(), options).await
     }
 
     /// Gives the state to the members that lack it.
     ///
-    /// Call it after [`Shared::Give`] and before the next [`SharedState::recv`].
+    /// Call it after [`StateEvent::Give`] and before the next [`SharedState::recv`].
     ///
     /// # Errors
     /// The group is closed.
@@ -221,7 +220,7 @@ impl SharedState {
         for number in 0.. {
             let piece = pieces.next().unwrap_or_default();
             let kind = if pieces.peek().is_some() { PIECE } else { LAST_PIECE };
-            drop(self.group.publish_async(put_before(kind, place, number, piece)).await?);
+            drop(self.group.publish(put_before(kind, place, number, piece)).await?);
             if kind == LAST_PIECE {
                 break;
             }
@@ -229,13 +228,13 @@ impl SharedState {
         Ok(())
     }
 
-    /// Returns the next action of the application, on any async runtime; `None` once the group is
+    /// Returns the next action of the application; `None` once the group is
     /// closed.
-    pub async fn recv(&self) -> Option<Shared> {
+    pub async fn recv(&self) -> Option<StateEvent> {
         loop {
             let report = self.sharing().report();
             if let Some(report) = report {
-                drop(self.group.publish_async(report).await.ok()?);
+                drop(self.group.publish(report).await.ok()?);
             }
             if let Some(action) = self.sharing().actions.pop_front() {
                 return Some(action);
@@ -244,8 +243,7 @@ impl SharedState {
             let mut sharing = self.sharing();
             sharing.take(event, self.own);
             if sharing.is_over && !std::mem::replace(&mut sharing.is_left, true) {
-                let group = self.group.handle();
-                group.node.driver.send(NodeCommand::Leave { shared: group.shared() });
+                self.group.handle().leave();
             }
         }
     }
@@ -272,15 +270,17 @@ impl Sharing {
                     RingNews::Removed { .. } => self.on_removed(),
                     _ => {}
                 }
-                self.actions.push_back(Shared::Event(Event::Ring(ring)));
+                self.actions.push_back(StateEvent::Event(Event::Ring(ring)));
             }
-            event => self.actions.push_back(Shared::Event(event)),
+            event => self.actions.push_back(StateEvent::Event(event)),
         }
     }
 
     fn on_message(&mut self, mut message: Message, own: NodeId) {
         match message.payload.try_get_u8() {
-            Ok(APPLICATION) if self.has_state => self.actions.push_back(Shared::Message(message)),
+            Ok(APPLICATION) if self.has_state => {
+                self.actions.push_back(StateEvent::Message(message))
+            }
             Ok(APPLICATION) => self.keep(message),
             Ok(PIECE) => self.on_piece(message.payload, None, own),
             Ok(LAST_PIECE) => self.on_piece(message.payload, message.place, own),
@@ -306,7 +306,7 @@ impl Sharing {
         let (messages, bytes) = (self.kept.len(), self.kept_bytes);
         *self =
             Self { actions: std::mem::take(&mut self.actions), is_over: true, ..Self::default() };
-        self.actions.push_back(Shared::NotGiven { messages, bytes });
+        self.actions.push_back(StateEvent::NotGiven { messages, bytes });
     }
 
     /// Handles a piece of the state as of a place. The last piece ends the transfer, at its own
@@ -337,8 +337,8 @@ impl Sharing {
             return;
         };
         (self.has_state, self.must_report) = (true, false);
-        self.actions.push_back(Shared::Take(pieces.freeze()));
-        self.actions.extend(self.kept.drain(..).map(Shared::Message));
+        self.actions.push_back(StateEvent::Take(pieces.freeze()));
+        self.actions.extend(self.kept.drain(..).map(StateEvent::Message));
         self.kept_bytes = 0;
         let cut = self.cuts.pop_front();
         self.cuts.clear();
@@ -383,7 +383,7 @@ impl Sharing {
         }
         self.transfer = Some(Transfer { giver, place, members: self.members.clone() });
         if giver.node == own {
-            self.actions.push_back(Shared::Give);
+            self.actions.push_back(StateEvent::Give);
         }
     }
 
@@ -409,7 +409,7 @@ impl Sharing {
         if is_new && self.members.iter().all(|member| self.lacking.contains(&member.node)) {
             (self.kept, self.kept_bytes, self.pieces) = (VecDeque::new(), 0, None);
             self.cuts.clear();
-            self.actions.push_back(Shared::NoHolder);
+            self.actions.push_back(StateEvent::NoHolder);
         }
     }
 
@@ -448,7 +448,7 @@ impl Sharing {
         let (actions, limit_bytes) = (std::mem::take(&mut self.actions), self.limit_bytes);
         *self = Self { actions, limit_bytes, is_founder, is_alone: is_founder, ..Self::default() };
         if had_state && !is_founder {
-            self.actions.push_back(Shared::Forget);
+            self.actions.push_back(StateEvent::Forget);
         }
     }
 }

@@ -84,15 +84,15 @@ impl Ring {
         for (own, sharing, state) in &mut self.sharings {
             while let Some(action) = sharing.actions.pop_front() {
                 match action {
-                    Shared::Message(message) => state.push(message.payload[0]),
-                    Shared::Take(given) => *state = given.to_vec(),
-                    Shared::Give => {
+                    StateEvent::Message(message) => state.push(message.payload[0]),
+                    StateEvent::Take(given) => *state = given.to_vec(),
+                    StateEvent::Give => {
                         let place = sharing.given_as_of(*own).expect("it is the giver");
                         givers.push((*own, place, state.clone()));
                     }
-                    Shared::NoHolder => state.extend(b"nobody"),
-                    Shared::Forget | Shared::NotGiven { .. } => panic!("{action:?}"),
-                    Shared::Event(_) => {}
+                    StateEvent::NoHolder => state.extend(b"nobody"),
+                    StateEvent::Forget | StateEvent::NotGiven { .. } => panic!("{action:?}"),
+                    StateEvent::Event(_) => {}
                 }
             }
         }

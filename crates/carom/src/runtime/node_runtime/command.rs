@@ -10,7 +10,7 @@ use super::{Closing, NodeRuntime};
 use crate::net::network::Network;
 use crate::runtime::group_runtime::GroupRuntime;
 use crate::runtime::locks::{LockTable, Ring};
-use crate::shared::commands::{NodeCommand, Reply};
+use crate::shared::commands::{NodeCommand, ReplySender};
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::{GroupParts, GroupShared, PayloadLimits};
 use crate::shared::profile::Profile;
@@ -21,7 +21,10 @@ impl<N: Network> NodeRuntime<N> {
         self.is_called = true;
         match command {
             NodeCommand::Join { name, profile, reply } => self.join(now, &name, profile, reply),
-            NodeCommand::Leave { shared } => self.leave(now, &shared),
+            NodeCommand::Leave { shared, reply } => {
+                self.leave(now, &shared);
+                reply.send_if_wanted(());
+            }
             NodeCommand::Confirm { shared, message, timeout, reply } => {
                 if let Some(group) = self.groups.of_handle(&shared) {
                     let covered = group.own.covered(message);
@@ -91,7 +94,7 @@ impl<N: Network> NodeRuntime<N> {
 
     /// Shuts the node down if it has left its groups, or has run out of time. Returns the reply to
     /// send once the node is gone.
-    pub(crate) fn closed(&mut self, now: Time) -> Option<Reply<()>> {
+    pub(crate) fn closed(&mut self, now: Time) -> Option<ReplySender<()>> {
         let is_leaving = self.node.is_leaving();
         let closing = self.closing.take_if(|it| !is_leaving || it.deadline <= now)?;
         self.node.shut_down(now);
@@ -105,7 +108,7 @@ impl<N: Network> NodeRuntime<N> {
         now: Time,
         name: &str,
         profile: Profile,
-        reply: Reply<Result<GroupParts, JoinGroupError>>,
+        reply: ReplySender<Result<GroupParts, JoinGroupError>>,
     ) {
         match self.begin_join(now, name, profile) {
             Ok((group, parts)) => {
@@ -178,7 +181,7 @@ impl<N: Network> NodeRuntime<N> {
     }
 
     /// Leaves all groups. The node is gone once it is out of their rings.
-    fn close(&mut self, now: Time, reply: Reply<()>) {
+    fn close(&mut self, now: Time, reply: ReplySender<()>) {
         let groups: Vec<GroupId> = self.groups.iter().map(GroupRuntime::id).collect();
         for group in groups {
             self.leave_group(now, group);

@@ -22,7 +22,7 @@ use super::send_schedule::SendSchedule;
 use crate::net::network::Network;
 use crate::net::receive::RecvBuffer;
 use crate::net::udp::UdpNetwork;
-use crate::shared::commands::Reply;
+use crate::shared::commands::ReplySender;
 use crate::shared::node::NodeState;
 use crate::shared::notices::{Notice, NoticeLog};
 use crate::shared::status::Status;
@@ -72,7 +72,7 @@ pub(crate) struct NodeSpec {
 struct Closing {
     /// Time at which it goes, even if it has not left all groups.
     deadline: Time,
-    reply: Reply<()>,
+    reply: ReplySender<()>,
 }
 
 impl<N: Network> NodeRuntime<N> {

@@ -16,7 +16,7 @@ use carom_proto::{
 
 use super::{NodeRuntime, NodeSpec};
 use crate::runtime::pending_joins::JOIN_WAIT;
-use crate::shared::commands::{NodeCommand, Reply};
+use crate::shared::commands::{NodeCommand, ReplySender};
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::GroupParts;
 use crate::shared::node::NodeState;
@@ -122,7 +122,7 @@ fn runtime_and_state(service: &Played) -> (NodeRuntime<SimNetwork>, Arc<NodeStat
 type Answer = Receiver<Result<GroupParts, JoinGroupError>>;
 
 fn join(runtime: &mut NodeRuntime<SimNetwork>, now: Time, name: &str, profile: Profile) -> Answer {
-    let (reply, answer) = Reply::channel();
+    let (reply, answer) = ReplySender::channel();
     runtime.command(now, NodeCommand::Join { name: name.into(), profile, reply });
     answer
 }

@@ -11,10 +11,22 @@ use std::time::Duration;
 
 pub use confirm::{ConfirmError, DeliveryError};
 pub use join::JoinGroupError;
-pub use publish::{PublishError, TryPublishError};
-pub use ring::{LockError, LookError, RequestError};
+pub use publish::PublishError;
+pub use ring::{LockError, QueryError, RequestError};
 pub use start::StartError;
 pub(crate) use system_text::plain;
+
+/// The group or its node was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the group is closed")]
+pub struct GroupClosed;
+
+impl GroupClosed {
+    /// Returns the fix, in one line.
+    pub fn fix(&self) -> String {
+        "join the group again".into()
+    }
+}
 
 /// No event arrived within this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,12 +48,12 @@ mod tests {
 
     #[test]
     fn what_became_of_a_message_has_a_fix_of_one_line() {
-        let full = |held_back_by| TryPublishError::Full { held_back_by, payload: Bytes::new() };
+        let full = |held_back_by| PublishError::Full { held_back_by, payload: Bytes::new() };
         let fixes = [
             full(None).fix(),
             full(Some((NodeId(1), 2))).fix(),
-            TryPublishError::TooLarge { bytes: 9, limit: 4 }.fix(),
-            TryPublishError::Closed.fix(),
+            PublishError::TooLarge { bytes: 9, limit: 4 }.fix(),
+            PublishError::Closed.fix(),
             DeliveryError::Nobody.fix(),
             DeliveryError::Incomplete { lost_by: vec![(NodeId(1), 2)] }.fix(),
             DeliveryError::Timeout(Duration::from_secs(1)).fix(),
@@ -53,6 +65,7 @@ mod tests {
             ConfirmError::Nobody.fix(),
             ConfirmError::Closed.fix(),
             Timeout(Duration::from_secs(1)).fix(),
+            GroupClosed.fix(),
         ];
         for fix in fixes {
             assert!(!fix.is_empty() && !fix.contains('\n') && !fix.contains("  "), "{fix}");

@@ -8,6 +8,15 @@ use carom_proto::rmp::Qos;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
+    /// The group's outgoing queue is full. Only calls that never wait return this.
+    #[error("the send queue is full{}", held_back(*held_back_by))]
+    Full {
+        /// Member that the group waits for, and the number of messages by which it lags; `None` if
+        /// messages are published faster than they can be sent.
+        held_back_by: Option<(NodeId, u32)>,
+        /// The message, returned to the caller.
+        payload: Bytes,
+    },
     /// The message is larger than [`Group::payload_limit`](crate::Group::payload_limit), or an
     /// unreliable message in an ordered group is larger than one packet.
     #[error("message of {bytes} bytes is too large: expected at most {limit}")]
@@ -28,42 +37,19 @@ pub enum PublishError {
     Closed,
 }
 
-/// Error of a message that was not accepted without waiting. No part of it was sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TryPublishError {
-    /// The group's outgoing queue is full.
-    #[error("the send queue is full{}", held_back(*held_back_by))]
-    Full {
-        /// Member that the group waits for, and the number of messages by which it lags; `None` if
-        /// messages are published faster than they can be sent.
-        held_back_by: Option<(NodeId, u32)>,
-        /// The message, returned to the caller.
-        payload: Bytes,
-    },
-    /// See [`PublishError::TooLarge`].
-    #[error("message of {bytes} bytes is too large: expected at most {limit}")]
-    TooLarge {
-        /// Size of the message in bytes.
-        bytes: usize,
-        /// Maximum size in bytes.
-        limit: usize,
-    },
-    /// See [`PublishError::Qos`].
-    #[error("this group does not support quality of service '{asked}'")]
-    Qos {
-        /// Requested quality of service.
-        asked: Qos,
-    },
-    /// See [`PublishError::Closed`].
-    #[error("the group is closed")]
-    Closed,
-}
-
 impl PublishError {
+    /// Returns `true` if the message can be published later: the queue is full at present.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
+            Self::Full { held_back_by: Some(_), .. } => {
+                "try again when that member has caught up, or use a publish call that waits".into()
+            }
+            Self::Full { held_back_by: None, .. } => "publish more slowly, or wait".into(),
             Self::TooLarge { limit, .. } => {
                 format!("split the message into parts of at most {limit} bytes")
             }
@@ -75,33 +61,6 @@ impl PublishError {
             }
             Self::Qos { .. } => "join the group with an ordered profile".into(),
             Self::Closed => "join the group again".into(),
-        }
-    }
-}
-
-impl TryPublishError {
-    /// Returns the fix, in one line.
-    pub fn fix(&self) -> String {
-        match self {
-            Self::Full { held_back_by: Some(_), .. } => {
-                "try again when that member has caught up, or use a publish call that waits".into()
-            }
-            Self::Full { held_back_by: None, .. } => "publish more slowly, or wait".into(),
-            Self::TooLarge { bytes, limit } => {
-                PublishError::TooLarge { bytes: *bytes, limit: *limit }.fix()
-            }
-            Self::Qos { asked } => PublishError::Qos { asked: *asked }.fix(),
-            Self::Closed => PublishError::Closed.fix(),
-        }
-    }
-}
-
-impl From<PublishError> for TryPublishError {
-    fn from(error: PublishError) -> Self {
-        match error {
-            PublishError::TooLarge { bytes, limit } => Self::TooLarge { bytes, limit },
-            PublishError::Qos { asked } => Self::Qos { asked },
-            PublishError::Closed => Self::Closed,
         }
     }
 }

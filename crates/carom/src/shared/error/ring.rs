@@ -61,7 +61,7 @@ pub enum RequestError {
 /// Error of a ring query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum LookError {
+pub enum QueryError {
     /// Too many queries of this node are in progress.
     #[error("too many ring queries: {open} are in progress")]
     TooMany {
@@ -113,7 +113,7 @@ impl RequestError {
     }
 }
 
-impl LookError {
+impl QueryError {
     /// Returns the fix, in one line.
     pub fn fix(&self) -> String {
         match self {
@@ -134,7 +134,7 @@ impl From<rmp::LockError> for LockError {
     }
 }
 
-impl From<rmp::LookError> for LookError {
+impl From<rmp::LookError> for QueryError {
     fn from(error: rmp::LookError) -> Self {
         match error {
             rmp::LookError::TooMany { open } => Self::TooMany { open },
