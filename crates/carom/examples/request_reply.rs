@@ -6,9 +6,8 @@
 
 use std::error::Error;
 
-use carom::{Event, Group, Node, Profile, Reply, RingNews, StartError};
+use carom::{Group, Node, Profile, Reply, StartError};
 use carom::{Handler, ReplyError};
-use tokio::sync::oneshot;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -35,23 +34,21 @@ fn print(answer: Reply) {
     }
 }
 
-/// Replies to requests as soon as this member holds the handler's lock.
+/// Replies to the requests that this member has to answer, once it holds the handler's lock.
 async fn serve(group: Group, handler: Handler) {
-    let (has_lock, mut granted) = oneshot::channel::<()>();
+    // A standby receives requests while it waits for the lock, so that their queue does not fill
+    // up. It needs no other events.
+    let mut requests = group.requests().await;
+    group.discard_events();
     let locking = async {
-        let lock = group.lock(handler).await;
-        let _ = has_lock.send(());
-        match lock {
+        match group.lock(handler).await {
             Ok(lock) => lock.lost().await,
             Err(error) => println!("no lock: {error}"),
         }
     };
-    // A standby receives events while it waits for the lock, so that its queue does not fill up.
     let serving = async {
-        while let Some(event) = group.recv().await {
-            let Event::Ring(ring) = event else { continue };
-            let RingNews::Request(request) = ring.news else { continue };
-            if !request.is_ours || granted.try_recv().is_err_and(|error| error == EMPTY) {
+        while let Some(request) = requests.recv().await {
+            if !request.is_ours {
                 continue;
             }
             let question = String::from_utf8_lossy(&request.payload).into_owned();
@@ -72,5 +69,3 @@ async fn serve(group: Group, handler: Handler) {
 fn start() -> Result<Node, StartError> {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(7425).start()
 }
-
-const EMPTY: oneshot::error::TryRecvError = oneshot::error::TryRecvError::Empty;

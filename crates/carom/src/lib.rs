@@ -107,6 +107,7 @@ pub use api::blocking;
 pub use api::builder::Builder;
 pub use api::group::Group;
 pub use api::lock::Lock;
+pub use api::news::{Locks, Requests};
 pub use api::node::Node;
 pub use api::publish::{Deadline, Published};
 pub use api::shared_state::{SharedState, StateEvent};

@@ -2,7 +2,8 @@
 //!
 //! A type of this module wraps the type of the same name in the crate's root. It has the same
 //! methods, which block instead of returning a future, and it dereferences to the wrapped type for
-//! what does not wait. Time limits are those of the calling thread's clock.
+//! what does not wait. Time limits are those of the calling thread's clock. There is no sink and no
+//! stream: threads share a [`Group`] by cloning it.
 //!
 //! ```no_run
 //! use carom::Profile;
@@ -15,7 +16,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Panics
+//! # Errors and panics
+//! Each call has the errors of the async call.
+//!
 //! On a node in a simulated world, a call that would have to block panics: the world runs on the
 //! calling thread, and would never make progress.
 
@@ -26,7 +29,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::{LockName, ReplyError, RequestId, RequestOptions};
+use carom_proto::rmp::{LockName, LockNews, ReplyError, Request, RequestId, RequestOptions};
 use carom_proto::{Confirmed, Event, SendOptions};
 
 use super::builder::Builder;
@@ -56,6 +59,14 @@ pub struct Published(crate::Published);
 #[derive(Debug)]
 pub struct Lock(crate::Lock);
 
+/// The requests of an ordered group; see [`crate::Requests`].
+#[derive(Debug)]
+pub struct Requests(crate::Requests);
+
+/// The changes of this node's locks of an ordered group; see [`crate::Locks`].
+#[derive(Debug)]
+pub struct Locks(crate::Locks);
+
 /// An ordered group whose members share a state; see [`crate::SharedState`].
 #[derive(Debug)]
 pub struct SharedState(crate::SharedState);
@@ -67,9 +78,6 @@ impl Node {
     }
 
     /// Starts a node.
-    ///
-    /// # Errors
-    /// See [`Builder::start`].
     pub fn start(builder: Builder) -> Result<Self, StartError> {
         builder.start().map(Self)
     }
@@ -80,9 +88,6 @@ impl Node {
     }
 
     /// Joins a group; see [`crate::Node::join`].
-    ///
-    /// # Errors
-    /// See [`crate::Node::join`].
     #[track_caller]
     pub fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
         self.wait(self.0.join(name, profile)).map(Group)
@@ -107,9 +112,6 @@ impl Node {
     }
 
     /// Sends a request to a group; see [`crate::Node::request`].
-    ///
-    /// # Errors
-    /// See [`crate::Node::request`].
     #[track_caller]
     pub fn request(
         &self,
@@ -121,9 +123,6 @@ impl Node {
     }
 
     /// Queries the rings of a group; see [`crate::Node::query`].
-    ///
-    /// # Errors
-    /// See [`crate::Node::query`].
     #[track_caller]
     pub fn query(&self, group: &str, timeout: Duration) -> Result<Vec<RingStatus>, QueryError> {
         self.wait(self.0.query(group, timeout))
@@ -147,27 +146,18 @@ impl Group {
     }
 
     /// Waits for other members; see [`crate::Group::wait_for_members`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::wait_for_members`].
     #[track_caller]
     pub fn wait_for_members(&self, count: usize) -> Result<(), GroupClosed> {
         self.wait(self.0.wait_for_members(count))
     }
 
     /// Multicasts a message; see [`crate::Group::publish`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::publish`].
     #[track_caller]
     pub fn publish(&self, payload: impl Into<Bytes>) -> Result<Published, PublishError> {
         self.publish_with(payload, SendOptions::default())
     }
 
     /// Multicasts a message with options; see [`crate::Group::publish_with`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::publish_with`].
     #[track_caller]
     pub fn publish_with(
         &self,
@@ -184,36 +174,24 @@ impl Group {
     }
 
     /// Receives the next event within `timeout`; see [`crate::Group::recv_timeout`].
-    ///
-    /// # Errors
-    /// No event arrived within `timeout`.
     #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
         wait_for(&self.0.handle().node, timeout, self.0.recv()).ok_or(Timeout(timeout))
     }
 
     /// Waits for the members to confirm; see [`crate::Group::confirm`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::confirm`].
     #[track_caller]
     pub fn confirm(&self, timeout: Duration) -> Result<Confirmed, ConfirmError> {
         self.wait(self.0.confirm(timeout))
     }
 
     /// Waits for a lock; see [`crate::Group::lock`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::lock`].
     #[track_caller]
     pub fn lock(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.lock_timeout(name, Duration::MAX)
     }
 
     /// Waits for a lock for at most `timeout`; see [`crate::Group::lock_timeout`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::lock_timeout`].
     #[track_caller]
     pub fn lock_timeout(
         &self,
@@ -226,18 +204,12 @@ impl Group {
     }
 
     /// Takes a lock if it is free; see [`crate::Group::lock_if_free`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::lock_if_free`].
     #[track_caller]
     pub fn lock_if_free(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.wait(self.0.lock_if_free(name)).map(Lock)
     }
 
     /// Sends a request to the group; see [`crate::Group::request`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::request`].
     #[track_caller]
     pub fn request(
         &self,
@@ -248,12 +220,21 @@ impl Group {
     }
 
     /// Replies to a request; see [`crate::Group::reply`].
-    ///
-    /// # Errors
-    /// See [`crate::Group::reply`].
     #[track_caller]
     pub fn reply(&self, request: RequestId, payload: impl Into<Bytes>) -> Result<(), ReplyError> {
         self.wait(self.0.reply(request, payload))
+    }
+
+    /// Moves all further requests to a stream of their own; see [`crate::Group::requests`].
+    #[track_caller]
+    pub fn requests(&self) -> Requests {
+        Requests(self.wait(self.0.requests()))
+    }
+
+    /// Moves all further changes of locks to a stream of their own; see [`crate::Group::locks`].
+    #[track_caller]
+    pub fn locks(&self) -> Locks {
+        Locks(self.wait(self.0.locks()))
     }
 
     /// Leaves the group; see [`crate::Group::leave`].
@@ -276,18 +257,12 @@ impl Published {
     }
 
     /// Waits until the guarantee is fulfilled; see [`crate::Published::delivered`].
-    ///
-    /// # Errors
-    /// See [`crate::Published::delivered`].
     #[track_caller]
     pub fn delivered(self) -> Result<(), DeliveryError> {
         self.delivered_timeout(Duration::MAX)
     }
 
     /// Like [`Published::delivered`], but for at most `timeout`.
-    ///
-    /// # Errors
-    /// See [`crate::Published::delivered_timeout`].
     #[track_caller]
     pub fn delivered_timeout(self, timeout: Duration) -> Result<(), DeliveryError> {
         let group = Arc::clone(&self.0.group);
@@ -304,6 +279,24 @@ impl Lock {
     }
 }
 
+impl Requests {
+    /// Receives the next request; see [`crate::Requests::recv`].
+    #[track_caller]
+    pub fn recv(&mut self) -> Option<Request> {
+        let node = self.0.0.group.handle().node.clone();
+        wait(&node, self.0.recv())
+    }
+}
+
+impl Locks {
+    /// Receives the next change; see [`crate::Locks::recv`].
+    #[track_caller]
+    pub fn recv(&mut self) -> Option<LockNews> {
+        let node = self.0.0.group.handle().node.clone();
+        wait(&node, self.0.recv())
+    }
+}
+
 impl SharedState {
     /// Founds the group's state; see [`crate::SharedState::founding`].
     pub fn founding(group: Group) -> Self {
@@ -316,9 +309,6 @@ impl SharedState {
     }
 
     /// Publishes a message that all members apply; see [`crate::SharedState::publish`].
-    ///
-    /// # Errors
-    /// See [`crate::SharedState::publish`].
     #[track_caller]
     pub fn publish(
         &self,
@@ -329,9 +319,6 @@ impl SharedState {
     }
 
     /// Gives the state to the members that lack it; see [`crate::SharedState::give`].
-    ///
-    /// # Errors
-    /// The group is closed.
     #[track_caller]
     pub fn give(&self, state: &[u8]) -> Result<(), PublishError> {
         wait(&self.0.group().handle().node, self.0.give(state))

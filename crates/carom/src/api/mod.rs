@@ -6,6 +6,7 @@ pub(crate) mod builder;
 pub(crate) mod group;
 mod handle;
 pub(crate) mod lock;
+pub(crate) mod news;
 pub(crate) mod node;
 pub(crate) mod publish;
 mod query;

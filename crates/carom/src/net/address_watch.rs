@@ -23,12 +23,7 @@ pub(crate) struct AddressWatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The interface has another address instead.
-    Moved {
-        /// Previous address.
-        from: Ipv4Addr,
-        /// Current address.
-        to: Ipv4Addr,
-    },
+    Moved { from: Ipv4Addr, to: Ipv4Addr },
     /// The interface no longer has an address.
     Missing(Ipv4Addr),
     /// The missing address is back.

@@ -10,10 +10,8 @@ use crate::shared::status::{MemberPath, Stats};
 /// Network of a node: sockets, or a simulated network. The rest of a node is the same over both.
 /// The defaults are those of a network that carries packets of any size to every node.
 pub(crate) trait Network {
-    /// Starts receiving what is sent to `group`, and returns its multicast address if it has one.
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr>;
 
-    /// Stops receiving what is sent to `group`, which had this address.
     fn stop_listening(&mut self, group: GroupId, address: Option<Ipv4Addr>);
 
     /// Adds `node` at this endpoint. Returns `false` if no node can be reached there.
@@ -21,18 +19,15 @@ pub(crate) trait Network {
         true
     }
 
-    /// Removes `node`, which is gone.
     fn part(&mut self, _node: NodeId) {}
 
     /// Drops what was derived from views, after one has changed.
     fn forget_views(&mut self) {}
 
-    /// Returns the path of group messages to `node`.
     fn path(&self, _node: NodeId) -> MemberPath {
         MemberPath::Multicast
     }
 
-    /// Returns `true` if the path to every member is decided.
     fn are_paths_known(&self) -> bool {
         true
     }
@@ -48,12 +43,10 @@ pub(crate) trait Network {
         None
     }
 
-    /// Returns the endpoint of a group that has this multicast address.
     fn group_endpoint(&self, _address: Ipv4Addr) -> Option<SocketAddr> {
         None
     }
 
-    /// Advances the time to `now`.
     fn handle_timeout(&mut self, _now: Time) {}
 
     /// Returns the time of the next call of [`Network::handle_timeout`], and its reason.
@@ -61,14 +54,11 @@ pub(crate) trait Network {
         None
     }
 
-    /// Returns the new endpoint of this node if it has changed since the last call.
     fn take_move(&mut self) -> Option<SocketAddr> {
         None
     }
 
-    /// Sends all pending packets of the node, and of the network itself.
     fn transmit(&mut self, now: Time, node: &mut Node);
 
-    /// Enters the network's counters into `stats`.
     fn count(&self, stats: &mut Stats);
 }

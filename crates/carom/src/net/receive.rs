@@ -26,7 +26,6 @@ impl RecvBuffer {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     own: NodeId,
-    /// Receive buffers of the unicast and of the multicast socket.
     inboxes: [Inbox; 2],
     injector: LossInjector,
     pub(crate) counters: ReceiveCounters,

@@ -14,7 +14,6 @@ pub(crate) fn resolve(seeds: &[String], own: SocketAddr) -> Result<Vec<SocketAdd
     Ok(addresses)
 }
 
-/// Returns the addresses of membership services, each `HOST:PORT` or `HOST`.
 pub(crate) fn resolve_registries(registries: &[String]) -> Result<Vec<SocketAddr>, StartError> {
     let failed = |address: &str, reason| StartError::Registry { address: address.into(), reason };
     resolve_all(registries, DEFAULT_REGISTRY_PORT, failed)

@@ -20,12 +20,9 @@ pub(crate) struct Sizes {
     origin: Origin,
     /// Size of the largest packet according to the settings. The interface may carry less.
     wanted: u16,
-    /// Time of the next check of the interface.
     next_check: Time,
     pub(crate) fragments: Fragments,
-    /// Number of datagrams that were sent in parts.
     divided: u64,
-    /// Number of notices about sizes.
     notices: usize,
 }
 

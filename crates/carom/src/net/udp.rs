@@ -42,7 +42,6 @@ pub(crate) struct UdpNetwork {
     book: AddressBook,
     joins: MulticastJoins,
     notices: Arc<NoticeLog>,
-    /// Name of the interface, for notices.
     interface: String,
     watch: Watch,
     address: AddressWatch,
@@ -78,7 +77,6 @@ const UDP_SOCKETS: usize = 2;
 pub(crate) const TOKENS: usize = UDP_SOCKETS + MAX_LINKS;
 
 impl UdpNetwork {
-    /// Creates the network over these sockets, and joins the multicast of hellos.
     pub(crate) fn new(
         sockets: Sockets,
         settings: UdpSettings<'_>,
@@ -136,7 +134,6 @@ impl UdpNetwork {
         }
     }
 
-    /// Returns `true` if a socket may have something to read.
     pub(crate) fn is_readable(&self) -> bool {
         self.watch.is_readable.contains(&true) || self.links.are_ready()
     }
@@ -166,7 +163,6 @@ impl UdpNetwork {
         }
     }
 
-    /// Passes the received datagrams to the node and the paths.
     pub(crate) fn handle_datagrams(&mut self, now: Time, node: &mut Node) {
         let (fragments, book) = (&mut self.sizes.fragments, &mut self.book);
         while !self.receiver.is_empty() {
@@ -234,7 +230,6 @@ impl UdpNetwork {
         }
     }
 
-    /// Passes bytes received over links to the node.
     pub(crate) fn receive_links(&mut self, now: Time, registry: &Registry, node: &mut Node) {
         self.links.receive(now, registry, node);
     }
@@ -263,7 +258,6 @@ impl UdpNetwork {
         self.sender.resume(&self.sockets.unicast);
     }
 
-    /// Handles a changed, missing or restored address of the interface.
     fn on_address(&mut self, change: Change) {
         let interface = self.interface.clone();
         let (text, fix) = match change {

@@ -9,7 +9,6 @@ use super::own_messages::OwnMessages;
 use crate::shared::commands::ReplySender;
 use crate::shared::error::ConfirmError;
 
-/// Pending confirmations of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Confirms(Vec<PendingConfirm>);
 
@@ -26,7 +25,6 @@ pub(crate) struct PendingConfirm {
 }
 
 impl Confirms {
-    /// Adds a confirmation of these messages of the group.
     pub(crate) fn add(
         &mut self,
         group: GroupId,
@@ -37,7 +35,6 @@ impl Confirms {
         self.0.push(PendingConfirm { group, covered, up_to: None, deadline, reply });
     }
 
-    /// Returns the time of the next call of [`Confirms::fail_late`].
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.0.iter().map(|confirm| confirm.deadline).min()
     }
@@ -90,7 +87,6 @@ impl Confirms {
         }
     }
 
-    /// Fails the confirmations that cover messages of the group which were given up.
     pub(crate) fn fail_given_up(&mut self, group: GroupId, own: &mut OwnMessages) {
         let covers = |it: &mut PendingConfirm| it.group == group && own.has_given_up(it.covered);
         let failed: Vec<PendingConfirm> = self.0.extract_if(.., covers).collect();

@@ -25,7 +25,6 @@ pub(crate) struct Delivery {
     overflow: Overflow,
 }
 
-/// Events that did not fit into the queue.
 #[derive(Debug, Default)]
 struct Overflow {
     lost: BTreeMap<NodeId, VecDeque<(SeqNo, SeqNo)>>,
@@ -101,9 +100,12 @@ impl Delivery {
         events.max(bytes)
     }
 
-    /// Returns the number of events that wait for the application, here or in the queue.
     pub(crate) fn unread(&self) -> usize {
         self.queue.waiting().events + self.staged.len() + self.overflow.others.len()
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.queue.is_abandoned()
     }
 
     pub(crate) fn dropped(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! The runtime of one group of one node.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -10,17 +11,20 @@ use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo, Time};
 use super::delivery::Delivery;
 use super::locks::LockTable;
 use super::own_messages::{OwnMessages, Sent};
+use crate::shared::commands::Topic;
+use crate::shared::event_queue::EventReceiver;
 use crate::shared::group::{GroupParts, GroupShared};
 use crate::shared::receipt::Receipt;
 use crate::shared::status::{GroupStatus, RingStatus};
 
-/// A joined group, with its queues to and from the application.
 #[derive(Debug)]
 pub(crate) struct GroupRuntime {
     pub(crate) shared: Arc<GroupShared>,
     delivery: Delivery,
+    /// Topics with a queue of their own.
+    topics: BTreeMap<Topic, Delivery>,
+    capacity: usize,
     pub(crate) locks: LockTable,
-    /// Multicast address of the group, if the node has multicast.
     pub(crate) address: Option<Ipv4Addr>,
     pub(crate) own: OwnMessages,
     /// Receipts of messages that are staged for the application, or kept until it makes room for
@@ -31,7 +35,6 @@ pub(crate) struct GroupRuntime {
     is_behind: bool,
 }
 
-/// Result of publishing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The queue is empty.
@@ -58,6 +61,8 @@ impl GroupRuntime {
         let group = Self {
             shared,
             delivery,
+            topics: BTreeMap::new(),
+            capacity,
             locks: LockTable::default(),
             address,
             own,
@@ -105,7 +110,7 @@ impl GroupRuntime {
         if !self.shared.profile.promises_all() {
             return None;
         }
-        let backlog = self.delivery.backlog();
+        let backlog = self.deliveries().map(Delivery::backlog).fold(0.0, f64::max);
         let was_behind = std::mem::replace(&mut self.is_behind, backlog > 0.0);
         (was_behind || self.is_behind).then_some(backlog)
     }
@@ -120,19 +125,34 @@ impl GroupRuntime {
             }
             _ => {}
         }
-        self.delivery.deliver(event);
+        let topic = Topic::of(&event).and_then(|topic| self.topics.get_mut(&topic));
+        topic.unwrap_or(&mut self.delivery).deliver(event);
         self.changed_backlog()
+    }
+
+    /// Moves the events of a topic to a queue of their own, and returns the application's end.
+    pub(crate) fn subscribe(&mut self, topic: Topic) -> EventReceiver {
+        let (delivery, events) = Delivery::new(self.id(), self.capacity, true);
+        self.topics.insert(topic, delivery);
+        events
+    }
+
+    fn deliveries(&self) -> impl Iterator<Item = &Delivery> {
+        self.topics.values().chain([&self.delivery])
     }
 
     /// Uses the room that the application has made in the event queue. Returns the backlog, like
     /// [`GroupRuntime::changed_backlog`].
     pub(crate) fn on_room(&mut self) -> Option<f64> {
+        self.topics.values_mut().for_each(Delivery::flush);
         self.delivery.flush();
         self.hand_over();
         self.changed_backlog()
     }
 
     pub(crate) fn hand_over(&mut self) {
+        self.topics.retain(|_, delivery| !delivery.is_abandoned());
+        self.topics.values_mut().for_each(Delivery::hand_over);
         self.delivery.hand_over();
         self.delivered.drain(..).for_each(|receipt| receipt.send(Ok(())));
     }
@@ -146,10 +166,9 @@ impl GroupRuntime {
     }
 
     pub(crate) fn dropped_events(&self) -> u64 {
-        self.delivery.dropped()
+        self.deliveries().map(Delivery::dropped).sum()
     }
 
-    /// Returns the current status; `address` is the multicast address.
     pub(crate) fn status(
         &self,
         address: Option<SocketAddr>,
@@ -162,8 +181,8 @@ impl GroupRuntime {
             members: self.shared.members(),
             address,
             ring,
-            unread: self.delivery.unread(),
-            dropped: self.delivery.dropped(),
+            unread: self.deliveries().map(Delivery::unread).sum(),
+            dropped: self.dropped_events(),
         }
     }
 }

@@ -16,11 +16,8 @@ pub(crate) struct Groups {
     /// Groups that the application has left and the node has not, each with its multicast address,
     /// which is still received.
     leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,
-    /// Groups with events that are not handed over yet.
     fresh: BTreeSet<GroupId>,
-    /// Messages of groups that were left which were never sent.
     left_unsent: u64,
-    /// Events of groups that were left which did not fit into their queues.
     left_dropped_events: u64,
 }
 
@@ -57,7 +54,6 @@ impl Groups {
         Some(removed)
     }
 
-    /// Returns `true` if the application has left the group and the node has not.
     pub(crate) fn is_leaving(&self, group: GroupId) -> bool {
         self.leaving.contains_key(&group)
     }

@@ -38,7 +38,6 @@ pub(crate) struct Ring<'a> {
 }
 
 impl LockTable {
-    /// Requests a lock for a task, which waits for it if `waits` is `true`.
     pub(crate) fn request(
         &mut self,
         ring: &mut Ring<'_>,

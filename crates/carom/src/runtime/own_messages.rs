@@ -25,7 +25,6 @@ pub(crate) struct OwnMessages {
     accepted: u64,
     /// Sequence number of the last message that the engine has accepted.
     last: Option<SeqNo>,
-    /// Number of messages that the engine has refused.
     dropped: u64,
     given_up: GivenUp,
     /// Last confirmation, and the number of the last message that it covers.
@@ -110,7 +109,6 @@ impl OwnMessages {
         }
     }
 
-    /// Gives up the oldest message, which the engine refuses.
     fn drop_next(&mut self) {
         self.dropped += 1;
         self.given_up.add(self.taken(), self.taken());
@@ -189,7 +187,6 @@ impl OwnMessages {
         self.accepted + self.dropped
     }
 
-    /// Returns the sequence number of the last message that the engine has accepted.
     pub(crate) fn last(&self) -> Option<SeqNo> {
         self.last
     }

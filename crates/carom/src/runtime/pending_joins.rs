@@ -28,9 +28,7 @@ pub(crate) struct PendingJoins {
     by_deadline: BTreeSet<(Time, GroupId)>,
     /// Groups whose join may have completed since the last check.
     changed: BTreeSet<GroupId>,
-    /// Time of the last answer of the membership service.
     last_answer: Option<Time>,
-    /// Groups whose join the service has confirmed.
     admitted: BTreeSet<GroupId>,
     /// Seeds given by the caller, one of which must answer.
     seeds: Vec<String>,
@@ -52,12 +50,10 @@ impl PendingJoin {
 }
 
 impl PendingJoins {
-    /// Creates the joins of a node with these seeds and membership services.
     pub(crate) fn new(seeds: Vec<String>, registries: Vec<String>) -> Self {
         Self { seeds, registries, ..Self::default() }
     }
 
-    /// Adds a join, to be examined. Its group has no other.
     pub(crate) fn insert(
         &mut self,
         now: Time,
@@ -113,7 +109,6 @@ impl PendingJoins {
         }
     }
 
-    /// Removes the next join that has completed.
     pub(crate) fn pop_completed(&mut self, node: &Node) -> Option<PendingJoin> {
         while let Some(group) = self.changed.pop_first() {
             let has_joined = !self.is_alone() && node.has_joined(group);
@@ -141,7 +136,6 @@ impl PendingJoins {
         }
     }
 
-    /// Returns the time of the next call of [`PendingJoins::pop_late`].
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
@@ -156,7 +150,6 @@ impl PendingJoins {
         self.is_alone().then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
     }
 
-    /// Returns `true` if seeds were given and none has answered.
     fn is_alone(&self) -> bool {
         !self.seeds.is_empty() && !self.has_met_any_node
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender, TrySendError};
 use bytes::Bytes;
 use carom_proto::rmp::{
-    Epoch, LockName, LookOptions, ReplyError, RequestId, RequestOptions, Timestamp,
+    Epoch, LockName, LookOptions, ReplyError, RequestId, RequestOptions, RingEvent, RingNews,
+    Timestamp,
 };
-use carom_proto::{Confirmed, GroupId, NodeId};
+use carom_proto::{Confirmed, Event, GroupId, NodeId};
 
 use super::error::{ConfirmError, JoinGroupError, LockError, QueryError, RequestError};
+use super::event_queue::EventReceiver;
 use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::{RingStatus, Status};
@@ -19,10 +21,16 @@ use super::status::{RingStatus, Status};
 /// the node has joined the group again through another handle: the reply channel is dropped, which
 /// the caller notices.
 pub(crate) enum NodeCommand {
-    /// Joins a group.
-    Join { name: String, profile: Profile, reply: ReplySender<Result<GroupParts, JoinGroupError>> },
+    Join {
+        name: String,
+        profile: Profile,
+        reply: ReplySender<Result<GroupParts, JoinGroupError>>,
+    },
     /// Leaves a group, if this handle of it is still in use.
-    Leave { shared: Arc<GroupShared>, reply: ReplySender<()> },
+    Leave {
+        shared: Arc<GroupShared>,
+        reply: ReplySender<()>,
+    },
     /// Waits until what was sent is settled at all members.
     Confirm {
         shared: Arc<GroupShared>,
@@ -39,14 +47,12 @@ pub(crate) enum NodeCommand {
         options: RequestOptions,
         reply: ReplySender<Result<Reply, RequestError>>,
     },
-    /// Replies to a request.
     Reply {
         shared: Arc<GroupShared>,
         request: RequestId,
         payload: Bytes,
         reply: ReplySender<Result<(), ReplyError>>,
     },
-    /// Queries the rings of a group.
     Query {
         group: GroupId,
         options: LookOptions,
@@ -54,7 +60,11 @@ pub(crate) enum NodeCommand {
         reply: ReplySender<Result<Vec<RingStatus>, QueryError>>,
     },
     /// Requests the members of a ring to continue without a quorum.
-    ForceQuorum { group: GroupId, epoch: Epoch, lost: Vec<NodeId> },
+    ForceQuorum {
+        group: GroupId,
+        epoch: Epoch,
+        lost: Vec<NodeId>,
+    },
     /// Requests a lock, and waits for it if `waits` is `true`.
     Lock {
         shared: Arc<GroupShared>,
@@ -63,18 +73,53 @@ pub(crate) enum NodeCommand {
         reply: ReplySender<Result<LockGrant, LockError>>,
     },
     /// Withdraws the lock requests of tasks that no longer wait.
-    WithdrawLock { shared: Arc<GroupShared>, name: LockName },
-    /// Releases a lock that was granted with this number.
-    Unlock { shared: Arc<GroupShared>, name: LockName, grant: u64 },
+    WithdrawLock {
+        shared: Arc<GroupShared>,
+        name: LockName,
+    },
+    Unlock {
+        shared: Arc<GroupShared>,
+        name: LockName,
+        grant: u64,
+    },
+    /// Moves the events of a topic to a queue of their own.
+    Subscribe {
+        shared: Arc<GroupShared>,
+        topic: Topic,
+        reply: ReplySender<EventReceiver>,
+    },
     /// Reports that the application has made room in the group's event queue.
-    Room { group: GroupId },
-    /// Returns the status.
-    Status { reply: ReplySender<Status> },
+    Room {
+        group: GroupId,
+    },
+    Status {
+        reply: ReplySender<Status>,
+    },
     /// Panics, to test the handles.
     #[cfg(test)]
     Panic,
     /// Notifies the other nodes, and closes the node.
-    Close { reply: ReplySender<()> },
+    Close {
+        reply: ReplySender<()>,
+    },
+}
+
+/// Events of an ordered group that can have a queue of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    Requests,
+    Locks,
+}
+
+impl Topic {
+    pub(crate) fn of(event: &Event) -> Option<Self> {
+        let Event::Ring(RingEvent { news, .. }) = event else { return None };
+        match news {
+            RingNews::Request(_) => Some(Self::Requests),
+            RingNews::Lock(_) => Some(Self::Locks),
+            _ => None,
+        }
+    }
 }
 
 /// Sender of one reply. Dropping it without a reply closes the caller's channel.
@@ -123,12 +168,10 @@ impl<T> ReplySender<T> {
         })
     }
 
-    /// Sends the reply, unless the caller no longer waits.
     pub(crate) fn send_if_wanted(self, reply: T) {
         let _ = self.send(reply);
     }
 
-    /// Returns `true` if the caller no longer waits.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }

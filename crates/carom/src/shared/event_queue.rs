@@ -36,7 +36,6 @@ pub(crate) enum Room {
     NotWanted,
 }
 
-/// Amount of waiting events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) events: usize,
@@ -59,6 +58,8 @@ struct Content {
     bytes: usize,
     is_room_wanted: bool,
     is_closed: bool,
+    /// `true` if the application wants no events.
+    is_discarding: bool,
 }
 
 /// Creates the two ends of an event queue. The driver is notified of room when at most
@@ -74,6 +75,10 @@ impl EventSender {
     pub(crate) fn put(&self, events: &mut VecDeque<Event>) -> Waiting {
         let waiting = {
             let mut content = self.0.lock();
+            if content.is_discarding {
+                events.clear();
+                return Waiting::default();
+            }
             content.bytes += events.iter().map(bytes_of).sum::<usize>();
             content.events.append(events);
             content.waiting()
@@ -95,6 +100,11 @@ impl EventSender {
     pub(crate) fn waiting(&self) -> Waiting {
         self.0.lock().waiting()
     }
+
+    /// Returns `true` if the application has dropped its end.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
 }
 
 impl Drop for EventSender {
@@ -105,7 +115,6 @@ impl Drop for EventSender {
 }
 
 impl EventReceiver {
-    /// Takes the next event.
     pub(crate) fn take(&self) -> Found {
         let mut content = self.0.lock();
         let Some(event) = content.events.pop_front() else {
@@ -121,6 +130,16 @@ impl EventReceiver {
         }
         content.is_room_wanted = false;
         Found::Event(event, Room::Wanted)
+    }
+
+    /// Drops all events from now on, and those that wait.
+    pub(crate) fn discard(&self) {
+        let mut content = self.0.lock();
+        content.is_discarding = true;
+        let waiting = std::mem::take(&mut content.events);
+        content.bytes = 0;
+        drop(content);
+        drop(waiting);
     }
 
     /// Waits for the next event; `None` at the end.

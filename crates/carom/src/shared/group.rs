@@ -12,7 +12,6 @@ use super::event_queue::EventReceiver;
 use super::profile::Profile;
 use super::send_queue::SendQueue;
 
-/// State of a group that the driver and the application share.
 #[derive(Debug)]
 pub(crate) struct GroupShared {
     pub(crate) name: String,

@@ -11,10 +11,8 @@ use super::notices::NoticeLog;
 use super::send_queue::ReadyList;
 use super::status::Status;
 
-/// State of a node that its runtime changes and its handles read.
 #[derive(Debug)]
 pub(crate) struct NodeState {
-    /// Groups with messages to send.
     pub(crate) ready: ReadyList,
     pub(crate) notices: Arc<NoticeLog>,
     is_settled: AtomicBool,

@@ -14,7 +14,6 @@ pub struct Notice {
     pub is_routine: bool,
 }
 
-/// The latest notices of a node.
 #[derive(Debug, Default)]
 pub(crate) struct NoticeLog(Mutex<Notices>);
 

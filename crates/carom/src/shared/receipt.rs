@@ -6,7 +6,6 @@ use oneshot::{Receiver, Sender};
 
 use super::error::DeliveryError;
 
-/// Sender of a message's outcome.
 #[derive(Debug)]
 pub(crate) struct Receipt(Sender<Result<(), DeliveryError>>);
 
@@ -19,7 +18,6 @@ impl Receipt {
         (Self(sender), Outcome(Mutex::new(receiver)))
     }
 
-    /// Returns `true` if a caller still waits for the outcome.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.0.is_closed()
     }

@@ -11,7 +11,6 @@ use event_listener::{Event as Signal, EventListener};
 
 use super::receipt::Receipt;
 
-/// A message that waits to be sent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) payload: Bytes,
@@ -67,11 +66,9 @@ enum Put {
 pub(crate) enum Refused {
     /// There is no room at present.
     Full(Outgoing),
-    /// The queue is closed.
     Closed,
 }
 
-/// The queue is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 

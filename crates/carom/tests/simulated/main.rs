@@ -9,6 +9,7 @@ mod members;
 #[path = "../network/mod.rs"]
 mod network;
 mod nodes;
+mod own_streams;
 mod settings;
 mod shared_state;
 mod tasks;

@@ -64,7 +64,6 @@ pub(crate) enum PathInput {
 #[derive(Debug)]
 struct Peer {
     met: Time,
-    /// Path of this node's multicast to the peer.
     path: MemberPath,
     /// Time of the last hello of the peer, if one arrived and the peer relies on multicast.
     hello_at: Option<Time>,
@@ -137,7 +136,6 @@ impl Paths {
         self.peers.values().all(|peer| peer.path != MemberPath::Unknown)
     }
 
-    /// Returns `true` if a path has changed since the last call.
     pub(crate) fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
@@ -162,7 +160,6 @@ impl Paths {
         }
     }
 
-    /// Handles a datagram of [`carom_proto::wire::Protocol::Path`].
     pub(crate) fn handle_datagram(
         &mut self,
         now: Time,
@@ -239,7 +236,6 @@ impl Paths {
         Some(Transmit { destination: Destination::Lan, class: Class::Control })
     }
 
-    /// Returns the time of the next call of [`Paths::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Wakeup> {
         let hello = self.next_hello.map(|at| Wakeup { at, reason: "hello" });
         let probe = self.mtu.poll_timeout().map(|at| Wakeup { at, reason: "path MTU" });

@@ -21,7 +21,6 @@ pub(crate) struct PathMtu {
     peers: BTreeMap<NodeId, Search>,
     /// Minimum of all path MTUs, as last computed.
     least: u16,
-    /// Time of the next step of any search.
     next: Option<Time>,
     rng: Rng,
     probes: VecDeque<(NodeId, Packet)>,
@@ -29,7 +28,6 @@ pub(crate) struct PathMtu {
     pub(crate) probes_sent: u64,
 }
 
-/// Search for the path MTU of one member.
 #[derive(Debug)]
 struct Search {
     phase: Phase,
@@ -41,7 +39,6 @@ struct Search {
     gap: Duration,
     /// Largest packet that was answered in this search.
     carried: Option<u16>,
-    /// Result of the last search.
     confirmed: Option<u16>,
 }
 
@@ -125,7 +122,6 @@ impl PathMtu {
         self.or_common(confirmed)
     }
 
-    /// Returns the result of the last search for the path MTU to `node`.
     pub(crate) fn confirmed(&self, node: NodeId) -> Option<u16> {
         self.peers.get(&node)?.confirmed
     }
@@ -153,7 +149,6 @@ impl PathMtu {
         self.news.pop_front()
     }
 
-    /// Returns the next probe and its destination.
     pub(crate) fn pop_probe(&mut self) -> Option<(NodeId, Packet)> {
         let probe = self.probes.pop_front();
         self.probes_sent += u64::from(probe.is_some());
@@ -268,7 +263,6 @@ impl Search {
     }
 }
 
-/// Size of the IP and UDP headers in bytes.
 pub(crate) const IP_UDP_BYTES: u16 = 28;
 /// MTU of nearly every network. A larger one is assumed only after a successful probe.
 pub(crate) const COMMON_MTU: u16 = 1500;

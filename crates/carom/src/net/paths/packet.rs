@@ -64,7 +64,6 @@ pub(crate) enum Packet {
 pub(crate) struct Part {
     /// Number of the sender's divided datagram.
     pub(crate) id: u32,
-    /// Position of the bytes in the datagram.
     pub(crate) offset: u16,
     pub(crate) total: u16,
     pub(crate) bytes: Vec<u8>,

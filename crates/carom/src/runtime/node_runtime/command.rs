@@ -60,6 +60,11 @@ impl<N: Network> NodeRuntime<N> {
             NodeCommand::Unlock { shared, name, grant } => {
                 self.with_locks(now, &shared, |locks, ring| locks.release(ring, name, grant));
             }
+            NodeCommand::Subscribe { shared, topic, reply } => {
+                if let Some(group) = self.groups.of_handle(&shared) {
+                    reply.send_if_wanted(group.subscribe(topic));
+                }
+            }
             NodeCommand::Room { group } => {
                 // The backlog is updated now, so that the ring need not wait for another message to
                 // regain its speed.
@@ -180,7 +185,6 @@ impl<N: Network> NodeRuntime<N> {
         self.confirms.close(group);
     }
 
-    /// Leaves all groups. The node is gone once it is out of their rings.
     fn close(&mut self, now: Time, reply: ReplySender<()>) {
         let groups: Vec<GroupId> = self.groups.iter().map(GroupRuntime::id).collect();
         for group in groups {

@@ -1,0 +1,113 @@
+//! Streams of the locks and of the requests of an ordered group.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use carom_proto::Event;
+use carom_proto::rmp::{LockNews, Request, RingEvent, RingNews};
+use futures_core::Stream;
+
+use super::group::Group;
+use crate::shared::commands::{NodeCommand, Topic};
+use crate::shared::event_queue::{Arrival, EventReceiver};
+
+/// The requests that are delivered to this member of an ordered group; see [`Group::requests`].
+#[derive(Debug)]
+pub struct Requests(pub(super) News);
+
+/// The changes of this node's locks of an ordered group; see [`Group::locks`].
+#[derive(Debug)]
+pub struct Locks(pub(super) News);
+
+#[derive(Debug)]
+pub(super) struct News {
+    pub(super) group: Group,
+    /// `None` if the group was closed.
+    events: Option<EventReceiver>,
+    arrival: Arrival,
+}
+
+impl Group {
+    /// Moves all further requests to a stream of their own.
+    ///
+    /// They no longer arrive with [`Group::recv`], until the stream is dropped. The stream has the
+    /// bound of the event queue ([`Builder::queue`](crate::Builder::queue)), and a member that does
+    /// not take its requests is [removed](crate::Removal::TooSlow) in the same way. Call it before
+    /// the lock of a handler is taken: requests to the handler are then in the stream. If it is
+    /// called again, the requests move to the new stream.
+    ///
+    /// A program that needs only this stream calls [`Group::discard_events`].
+    pub async fn requests(&self) -> Requests {
+        Requests(News::new(self, Topic::Requests).await)
+    }
+
+    /// Moves all further changes of this node's locks to a stream of their own, like
+    /// [`Group::requests`].
+    pub async fn locks(&self) -> Locks {
+        Locks(News::new(self, Topic::Locks).await)
+    }
+
+    /// Discards the events of this group from now on, so that they need not be received.
+    ///
+    /// What has a stream of its own is not discarded. [`Group::recv`] returns `None` once the group
+    /// is closed.
+    pub fn discard_events(&self) {
+        self.handle().events.discard();
+        let group = self.id();
+        self.handle().node.driver.send(NodeCommand::Room { group });
+    }
+}
+
+impl Requests {
+    /// Receives the next request. Returns `None` once the group is closed.
+    pub async fn recv(&mut self) -> Option<Request> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+}
+
+impl Locks {
+    /// Receives the next change. Returns `None` once the group is closed.
+    pub async fn recv(&mut self) -> Option<LockNews> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+}
+
+impl Stream for Requests {
+    type Item = Request;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Request>> {
+        self.0.poll_next(context).map(|news| match news {
+            Some(RingNews::Request(request)) => Some(request),
+            _ => None,
+        })
+    }
+}
+
+impl Stream for Locks {
+    type Item = LockNews;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<LockNews>> {
+        self.0.poll_next(context).map(|news| match news {
+            Some(RingNews::Lock(news)) => Some(news),
+            _ => None,
+        })
+    }
+}
+
+impl News {
+    async fn new(group: &Group, topic: Topic) -> Self {
+        let shared = group.handle().shared();
+        let command = |reply| NodeCommand::Subscribe { shared, topic, reply };
+        let events = group.handle().node.call(command).recv().await.ok();
+        Self { group: group.clone(), events, arrival: Arrival::default() }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<RingNews>> {
+        let Some(events) = &self.events else { return Poll::Ready(None) };
+        let next = events.poll_next(context, &mut self.arrival);
+        next.map(|found| match self.group.taken(found) {
+            Some(Event::Ring(RingEvent { news, .. })) => Some(news),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! Streams of requests and of locks beside the events of a group.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use carom::sim::World;
+use carom::{
+    Event, Handler, LockChange, Node, Profile, Removal, Reply, RequestOptions, RingEvent, RingNews,
+};
+
+use crate::{PATIENCE, config, start};
+
+/// Returns the output of `future`, and drives `other` meanwhile, which does not complete.
+async fn during<T>(other: &mut (impl Future + Unpin), future: impl Future<Output = T>) -> T {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(|context| {
+        assert!(Pin::new(&mut *other).poll(context).is_pending(), "it has no answer");
+        future.as_mut().poll(context)
+    })
+    .await
+}
+
+#[test]
+fn server_receives_requests_and_locks_without_taking_events() {
+    let mut world = World::new(config(2, 41));
+    let nodes: [Node; 2] = start(&world);
+    let program = async {
+        let group = nodes[0].join("quotes", Profile::ordered()).await.expect("a group");
+        let (mut requests, mut locks) = (group.requests().await, group.locks().await);
+        group.discard_events();
+        let handler = Handler::new(0).expect("there are six");
+        let lock = group.lock(handler).await.expect("it is free");
+        let news = locks.recv().await.expect("open");
+        assert!(matches!(news.change, LockChange::Granted { .. }), "{news:?}");
+        let answered = async {
+            for number in 0..3 {
+                let mut asked = Box::pin(nodes[1].request("quotes", format!("{number}"), handler));
+                let request = during(&mut asked, requests.recv()).await.expect("open");
+                assert!(request.is_ours, "{number}");
+                group.reply(request.id, request.payload).await.expect("it is open");
+                let reply = asked.await.expect("it is answered");
+                assert!(matches!(reply, Reply::Handled { .. }), "{reply:?}");
+            }
+        };
+        answered.await;
+        assert!(lock.is_held());
+        assert_eq!(group.try_recv(), None, "events are discarded");
+        group.clone().leave().await;
+        assert_eq!(requests.recv().await, None);
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn member_that_takes_no_requests_is_removed_from_the_ring() {
+    let mut world = World::new(config(2, 42));
+    let builder = || Node::builder().queue(8);
+    let nodes = [0, 1].map(|it| builder().start_on(&world.host(it)).expect("a node"));
+    let program = async {
+        let slow = nodes[0].join("quotes", Profile::ordered()).await.expect("a group");
+        let other = nodes[1].join("quotes", Profile::ordered()).await.expect("a group");
+        slow.wait_for_members(1).await.expect("open");
+        let _requests = slow.requests().await;
+        other.discard_events();
+        loop {
+            drop(other.request("x", RequestOptions::default()).await);
+            while let Some(event) = slow.try_recv() {
+                let Event::Ring(RingEvent { news, .. }) = event else { continue };
+                if let RingNews::Removed { why, .. } = news {
+                    return assert_eq!(why, Removal::TooSlow);
+                }
+            }
+            nodes[1].sleep(Duration::from_millis(1)).await;
+        }
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
