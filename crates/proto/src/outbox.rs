@@ -6,27 +6,38 @@ use core::ops::Range;
 
 use crate::{Class, Destination, Transmit};
 
-/// Outgoing datagrams that the driver has not taken yet.
-#[derive(Debug, Default)]
+/// Outgoing datagrams that the driver has not taken yet. The buffer is reused once all of them are
+/// taken, so that a warm outbox does not allocate.
+#[derive(Debug)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
+    /// Maximum memory that is kept for reuse, in bytes.
+    kept_bytes: usize,
     /// Offset of the first datagram that was not taken.
     taken_to: usize,
     waiting: VecDeque<(Transmit, Range<usize>)>,
 }
 
-/// Maximum memory that is kept for reuse, in bytes.
-const KEPT_BYTES: usize = 256 << 10;
+impl Default for Outbox {
+    fn default() -> Self {
+        Self::keeping(256 << 10)
+    }
+}
 
 impl Outbox {
+    /// Creates an outbox that keeps at most `kept_bytes` of memory when it is empty.
+    pub(crate) fn keeping(kept_bytes: usize) -> Self {
+        Self { bytes: Vec::new(), kept_bytes, taken_to: 0, waiting: VecDeque::new() }
+    }
+
     /// Adds the datagram that `write` appends. Returns its size in bytes.
     pub(crate) fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let Transmit { destination, class } = transmit;
         self.push_to_each(class, [destination], write)
     }
 
-    /// Adds the datagram that `write` appends, once for each destination. It is stored once. Returns
-    /// the size of all copies in bytes.
+    /// Adds the datagram that `write` appends, once for each destination. It is stored once.
+    /// Returns the size of all copies in bytes.
     pub(crate) fn push_to_each(
         &mut self,
         class: Class,
@@ -65,7 +76,7 @@ impl Outbox {
         out.extend_from_slice(&self.bytes[datagram]);
         if self.waiting.is_empty() {
             self.bytes.clear();
-            self.bytes.shrink_to(KEPT_BYTES);
+            self.bytes.shrink_to(self.kept_bytes);
             self.taken_to = 0;
         }
         Some(transmit)

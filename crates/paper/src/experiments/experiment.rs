@@ -16,10 +16,8 @@ pub(crate) trait Experiment: fmt::Debug + Send + Sync {
 
     fn figure_names(&self) -> &[&'static str];
 
-    /// Looks up the experiments whose points this one evaluates. `find` returns the one of a name.
-    fn link(&mut self, find: fn(&str) -> Option<Loaded>) {
-        let _ = find;
-    }
+    /// Looks up the experiments whose points this one evaluates, by their names.
+    fn link(&mut self, _find: fn(&str) -> Option<Loaded>) {}
 
     fn jobs(&self, scale: RunScale) -> Vec<Job>;
 

@@ -70,7 +70,7 @@ impl Lateral {
                 groups: Groups::new(groups_seed),
                 rng,
                 timers: Timers::new(),
-                outbox: Outbox::default(),
+                outbox: Outbox::keeping(KEPT_BYTES),
                 events: VecDeque::new(),
                 counters: Counters::default(),
             },
@@ -468,6 +468,8 @@ impl Engine for Lateral {
     }
 }
 
+/// Memory that the outbox keeps for reuse, in bytes.
+const KEPT_BYTES: usize = 1 << 20;
 /// Separates the nonces from all other draws.
 const NONCE_SEED: u64 = 0x6e6f_6e63_6573_2121;
 

@@ -358,9 +358,21 @@ impl fmt::Debug for Rmp {
             ended,
             max_mtu: _,
         } = self;
-        f.debug_tuple("Rmp")
-            .field(&(id, origin, config, rng.clone().next_u64(), groups, timers, outbox, events))
-            .field(&(lives, join_options, requests, parts, queries, ended))
+        f.debug_struct("Rmp")
+            .field("id", id)
+            .field("origin", origin)
+            .field("config", config)
+            .field("next_random", &rng.clone().next_u64())
+            .field("groups", groups)
+            .field("timers", timers)
+            .field("outbox", outbox)
+            .field("events", events)
+            .field("lives", lives)
+            .field("join_options", join_options)
+            .field("requests", requests)
+            .field("parts", parts)
+            .field("queries", queries)
+            .field("ended", ended)
             .finish()
     }
 }

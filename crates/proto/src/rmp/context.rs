@@ -58,6 +58,25 @@ pub(super) enum Timer {
     Linger,
 }
 
+impl Timer {
+    const ALL_BUT_LINGER: [Self; 14] = [
+        Self::Retransmit,
+        Self::Pass,
+        Self::Idle,
+        Self::Batch,
+        Self::Slow,
+        Self::Confirm,
+        Self::Ask,
+        Self::Request,
+        Self::Join,
+        Self::Recovery,
+        Self::Announce,
+        Self::Call,
+        Self::Stable,
+        Self::Forget,
+    ];
+}
+
 impl Context<'_> {
     pub(super) fn multicast(&mut self, packet: &Packet) {
         for copy in 0..self.reach.copies.len() {
@@ -108,9 +127,7 @@ impl Context<'_> {
 
     /// Cancels all timers except [`Timer::Linger`], which ends the state of a node that has left.
     pub(super) fn cancel_all_but_linger(&mut self) {
-        let is_one = |(group, timer): &_| *group == self.group && *timer != Timer::Linger;
-        let all: Vec<(GroupId, Timer)> = self.timers.keys().filter(is_one).collect();
-        all.into_iter().for_each(|key| _ = self.timers.cancel(key));
+        Timer::ALL_BUT_LINGER.into_iter().for_each(|timer| self.cancel(timer));
     }
 
     pub(super) fn next_life(&mut self) -> Process {
