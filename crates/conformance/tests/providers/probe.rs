@@ -28,6 +28,8 @@ pub(crate) struct Probe {
     pub(crate) is_deaf: bool,
     /// `true` if a node that it has met can be met again at another address.
     pub(crate) may_move: bool,
+    /// `true` if events of a group that was just left may still be queued.
+    pub(crate) may_report_left_groups: bool,
     addresses: BTreeMap<NodeId, Endpoint>,
     /// Bytes that it has sent to each endpoint.
     pub(crate) sent: BTreeMap<Endpoint, u64>,
@@ -53,6 +55,7 @@ impl Probe {
             refused: Vec::new(),
             is_deaf: false,
             may_move: false,
+            may_report_left_groups: false,
             addresses: BTreeMap::new(),
             sent: BTreeMap::new(),
             kept: None,
@@ -130,8 +133,10 @@ impl Probe {
             }
             MembershipEvent::View(change) => {
                 assert!(self.met.contains(&change.node), "a stranger in a view");
-                // Events of a group that was just left may still be queued.
-                let Some(view) = self.views.get_mut(&change.group) else { return };
+                let Some(view) = self.views.get_mut(&change.group) else {
+                    assert!(self.may_report_left_groups, "{change:?} of a group not joined");
+                    return;
+                };
                 assert_eq!(change.version, view.version() + 1, "a version was left out");
                 assert!(view.apply(&change), "{change:?} changed nothing");
                 self.changes.push((now, change));

@@ -100,7 +100,8 @@ impl Rig {
     pub(crate) fn start(&mut self, host: usize, id: NodeId, membership: Box<dyn Membership>) {
         // The ids of the world are unique. Those of nodes are not, if one starts again.
         self.starts += 1;
-        let probe = Probe::new(id, membership);
+        let mut probe = Probe::new(id, membership);
+        probe.may_report_left_groups = self.services.is_some();
         self.world.spawn(ix(host), NodeId(self.starts), Resident::Member(probe));
     }
 

@@ -3,6 +3,7 @@ use carom_proto::membership::service::server::CommitId;
 use carom_proto::{Endpoint, Incarnation, NodeId, Profile, RateOfFire, Rng};
 
 use super::super::follower::groups;
+use super::super::keys::Key;
 use super::*;
 
 const PARTITION: u16 = 3;
@@ -26,11 +27,14 @@ fn part(group: u32, node: u64) -> Change {
 
 /// Returns the partition as it is stored under the keys.
 fn restored(keys: &Keys, pairs: &BTreeMap<String, Vec<u8>>, version: u64) -> PartitionState {
+    for key in pairs.keys() {
+        let read = keys.read(key.as_bytes());
+        let is_own = matches!(read, Some(Key::Group(PARTITION, _) | Key::Member(PARTITION, ..)));
+        assert!(is_own, "{read:?} is none of the partition's");
+    }
     let pairs = pairs.iter().map(|(key, value)| (key.as_bytes(), &value[..]));
     let mut partitions = groups(keys, pairs).expect("every member's group has a head");
-    let found = partitions.remove(&PARTITION).unwrap_or_default();
-    assert!(partitions.is_empty(), "{partitions:?} are none of the partition's");
-    PartitionState::restore(version, found)
+    PartitionState::restore(version, partitions.remove(&PARTITION).unwrap_or_default())
 }
 
 #[test]

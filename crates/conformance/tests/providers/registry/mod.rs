@@ -1,5 +1,6 @@
 //! The registry: nodes, registry processes and a failing store.
 
+mod addresses;
 mod managing;
 mod owners;
 mod processes;
