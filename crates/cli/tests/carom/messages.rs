@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::lan::Lan;
-use crate::process::{Running, start};
+use crate::process::{Running, carom, start};
 
 #[test]
 fn three_subscribers_at_five_percent_loss_get_every_line_once() {
@@ -43,7 +43,9 @@ fn frames_carry_any_bytes() {
         .flat_map(|frame| [&[0, 0, 0, frame.len() as u8][..], frame].concat())
         .collect();
     let (mut stdout, end) = io::pipe().expect("a pipe");
-    let sub = lan.command(&["sub", "frames", "--frames", "--count", "3"]);
+    // The subscriber is at the default port, or at a free one if that is taken.
+    let own = ["--interface", "127.0.0.1", "--multicast-port", "17415"];
+    let sub = carom(&[&["sub", "frames", "--frames", "--count", "3"][..], &own].concat());
     let mut sub = Running::start_into(sub, end.into());
     sub.said.wait_for("joined");
     let mut publisher = lan.start_piped(&["pub", "frames", "--frames"]);

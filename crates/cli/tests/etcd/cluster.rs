@@ -43,26 +43,27 @@ struct Member {
 
 impl Etcd {
     /// Starts an etcd with this number of members, and waits until it answers. Returns `None`,
-    /// after a report on standard error, if etcd is not installed.
-    pub(crate) fn start(members: usize) -> Option<Self> {
-        Self::start_with(members, None, None)
+    /// after a report on standard error that names `test`, if etcd is not installed.
+    pub(crate) fn start(test: &str, members: usize) -> Option<Self> {
+        Self::start_with(test, members, None, None)
     }
 
-    pub(crate) fn start_small(quota: usize) -> Option<Self> {
-        Self::start_with(1, None, Some(quota))
+    pub(crate) fn start_small(test: &str, quota: usize) -> Option<Self> {
+        Self::start_with(test, 1, None, Some(quota))
     }
 
-    pub(crate) fn start_secure(certificates: Certificates) -> Option<Self> {
-        Self::start_with(1, Some(certificates), None)
+    pub(crate) fn start_secure(test: &str, certificates: Certificates) -> Option<Self> {
+        Self::start_with(test, 1, Some(certificates), None)
     }
 
     fn start_with(
+        test: &str,
         members: usize,
         certificates: Option<Certificates>,
         quota: Option<usize>,
     ) -> Option<Self> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
-            lacking(&test(), &format!("needs etcd, of Debian's etcd-server: {error}"));
+            lacking(test, &format!("needs etcd, of Debian's etcd-server: {error}"));
             return None;
         }
         let mut etcd = Self::stopped(members, certificates, quota);
@@ -164,8 +165,9 @@ impl Etcd {
 }
 
 impl Certificates {
-    /// Creates certificates with `openssl`. Returns `None`, after a report, if it is not installed.
-    pub(crate) fn make() -> Option<Self> {
+    /// Creates certificates with `openssl`. Returns `None`, after a report that names `test`, if it
+    /// is not installed.
+    pub(crate) fn make(test: &str) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (ca, ca_key) = (path("ca.pem"), path("ca.key"));
@@ -183,7 +185,7 @@ impl Certificates {
             let output = match Command::new("openssl").args(&args).output() {
                 Ok(output) => output,
                 Err(error) => {
-                    lacking(&test(), &format!("needs openssl: {error}"));
+                    lacking(test, &format!("needs openssl: {error}"));
                     return None;
                 }
             };
@@ -213,11 +215,6 @@ impl Drop for Etcd {
             }
         }
     }
-}
-
-/// Returns the name of the running test.
-fn test() -> String {
-    std::thread::current().name().unwrap_or("a test with etcd").to_owned()
 }
 
 fn name(place: usize) -> String {

@@ -38,7 +38,7 @@ fn receiver_with_existing_file_fails_and_the_others_finish() {
 fn failed_receiver_is_listed_beside_a_namesake_that_finishes() {
     let net = with_conflict(23_142);
     let recv =
-        |dir: &str| net.start(&["recv", "--from", "g", dir, "--name", "same", "--timeout", "60s"]);
+        |dir: &str| net.start(&["recv", "--from", "g", dir, "--name", "same", "--timeout", "50s"]);
     let (refusing, other) = (recv("a"), recv("b"));
     let sent = net.start(&["send", "data", "--to", "g", "--receivers", "2"]).ended();
     assert_eq!(code(&sent), 1, "{sent:?}");

@@ -42,7 +42,7 @@ impl Net {
     }
 
     fn recv(&self, name: &str, more: &[&str]) -> Running {
-        let args = [&["recv", "--from", "g", name, "--name", name, "--timeout", "60s"], more];
+        let args = [&["recv", "--from", "g", name, "--name", name, "--timeout", "50s"], more];
         self.start(&args.concat())
     }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::process::unheard;
 use crate::{Net, Running, assert_says, code, noise, parsed};
 
 #[test]
@@ -64,9 +65,9 @@ fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
 fn transfer_continues_with_a_full_standard_error() {
     let net = Net::new(23_141);
     net.write("data", &noise(300_000, 8));
-    let unheard = |args: &[&str]| Running::start_unheard(&net.command(args));
-    let receiver = unheard(&["recv", "--from", "g", "a", "--timeout", "60s"]);
-    let sent = unheard(&["send", "data", "--to", "g", "--receivers", "1"]).ended();
+    let start = |args: &[&str]| Running::start(unheard(&net.command(args)));
+    let receiver = start(&["recv", "--from", "g", "a", "--timeout", "50s"]);
+    let sent = start(&["send", "data", "--to", "g", "--receivers", "1"]).ended();
     assert_eq!(code(&sent), 0, "{sent:?}");
     assert_eq!(code(&receiver.ended()), 0);
     assert_eq!(net.read("a/data"), net.read("data"));

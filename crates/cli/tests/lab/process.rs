@@ -42,6 +42,24 @@ pub(crate) fn start(args: &[&str]) -> Running {
     Running::start(carom(args))
 }
 
+/// Returns a command that runs `told` with a standard error that cannot be written, and without
+/// standard input.
+pub(crate) fn unheard(told: &Command) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 2> /dev/full"]).arg(told.get_program());
+    command.args(told.get_args()).stdin(Stdio::null());
+    for (name, value) in told.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    if let Some(folder) = told.get_current_dir() {
+        command.current_dir(folder);
+    }
+    command
+}
+
 /// Runs a command to its end, and asserts its exit code.
 pub(crate) fn run(args: &[&str], code: i32) -> Running {
     let mut running = start(args);
@@ -58,17 +76,6 @@ impl Running {
     pub(crate) fn start_piped(mut command: Command) -> Self {
         command.stdin(Stdio::piped());
         Self::start(command)
-    }
-
-    /// Starts the program of `told`, with a standard error that cannot be written.
-    pub(crate) fn start_unheard(told: &Command) -> Self {
-        let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$0\" \"$@\" 2> /dev/full"]).arg(told.get_program());
-        command.args(told.get_args());
-        if let Some(folder) = told.get_current_dir() {
-            command.current_dir(folder);
-        }
-        Self::start_piped(command)
     }
 
     /// Starts `command` with another standard output, which [`Running::wrote`] then lacks.

@@ -13,12 +13,12 @@ mod usage;
 use std::time::Duration;
 
 use lan::Lan;
-use process::Running;
+use process::{Running, unheard};
 use serde_json::Value;
 
 impl Lan {
     fn start_unheard(&self, args: &[&str]) -> Running {
-        Running::start_unheard(&self.command(args))
+        Running::start_piped(unheard(&self.command(args)))
     }
 
     fn sub(&self, args: &[&str]) -> Running {
