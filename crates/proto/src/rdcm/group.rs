@@ -14,6 +14,7 @@ use crate::{Confirmed, Event, GroupId, Hops, LossCause, NodeId, SendError, SeqNo
 
 #[derive(Debug)]
 pub(super) struct Group {
+    /// Other members, sorted.
     members: Vec<NodeId>,
     role: Role,
     stream: u32,

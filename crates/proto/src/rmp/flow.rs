@@ -1,7 +1,7 @@
 //! Flow and congestion control (4.6): the number of bytes that may be in flight.
 //!
-//! The sender uses only the methods of [`VanJacobson`]. A policy can therefore be replaced without
-//! changes elsewhere, as the paper requires.
+//! The policy is [`VanJacobson`]. The sender uses only its methods, so that no other file depends
+//! on how the window is computed.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -118,15 +118,16 @@ impl VanJacobson {
         }
     }
 
-    // Long paths must not limit the throughput.
+    /// Returns the maximum window: `window_bytes` for each started 50 ms of the shortest round
+    /// trip, so that a long path does not limit the throughput.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;
         self.limits.window_bytes * spans.clamp(1, MAX_SPANS)
     }
 
-    // Packets wait in queues for longer than the shortest round trip and half of the largest
-    // timeout.
+    /// Returns `true` if packets wait in queues for longer than the shortest round trip and half of
+    /// the largest timeout.
     fn has_queue(&self) -> bool {
         let shortest = self.shortest.unwrap_or_default();
         let queueing = self.trip.smoothed().saturating_sub(shortest);

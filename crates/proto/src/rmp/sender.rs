@@ -21,6 +21,7 @@ pub(super) struct Sender {
     next_packet: SeqNo,
     waiting: VecDeque<Waiting>,
     unreliable: VecDeque<Waiting>,
+    /// Packets without a place, in order of their numbers.
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
     /// Includes an overhead for each message, so that empty messages count as well.

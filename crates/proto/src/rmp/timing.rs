@@ -33,7 +33,9 @@ pub(super) struct Timing {
     floor_at: Time,
     ballot: Option<(Epoch, Time)>,
     voters: BTreeSet<NodeId>,
+    /// Time from the start of the ballot to the most recent first vote of a member.
     last_vote: Duration,
+    /// `last_vote` of the ballot before.
     vote_floor: Duration,
 }
 

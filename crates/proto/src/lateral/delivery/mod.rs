@@ -286,4 +286,5 @@ fn age(now: Time, symbol: &Symbol) -> Option<Duration> {
     (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE)
 }
 
+/// A message that seems older than this was sent by a node with a wrong clock.
 const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

@@ -1,5 +1,7 @@
-//! Suppression of NAKs. A NAK is not sent while a repair can still bring the packet, while an
-//! earlier NAK can still be answered, or while the rate limit is exhausted.
+//! Suppression of NAKs: the waiting times and the rate limit. A NAK is not sent while a repair can
+//! still bring the packet, while an earlier NAK can still be answered, or while the rate limit is
+//! exhausted. NAKs are unicast, so those of other members are not heard and suppress nothing.
+//! [`NakRecovery::next_step`](super::NakRecovery::next_step) makes the decision.
 
 use core::time::Duration;
 

@@ -61,10 +61,12 @@ impl Reassembly {
         self.last_bytes = bytes.len();
         Some(Whole { first, payload: bytes.into(), repaired_by })
     }
+
     /// Returns the number of the first packet of the incomplete message.
     pub(super) fn begun_at(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.first)
     }
+
     pub(super) fn held_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.bytes.len())
     }

@@ -25,6 +25,7 @@ pub(super) struct Pacer {
 /// Window and round trip over which packets in flight are spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
+    /// Window in bytes.
     pub(super) window: u64,
     pub(super) round_trip: Duration,
 }

@@ -59,7 +59,8 @@ impl Admission {
         cx.set(Timer::Join, wait);
     }
 
-    /// Creates a ring if so many requests got no answer that there is none (4.3).
+    /// Repeats the request. If so many got no answer that there is no ring, it returns that this
+    /// node is to create one instead (4.3).
     pub(super) fn on_timer(
         &mut self,
         cx: &mut Context<'_>,

@@ -163,8 +163,8 @@ impl Application {
         }
     }
 
-    // All members have what was sent here from this place on; the last place if messages have
-    // none.
+    /// Returns the place from which all members have everything that was sent here; the last place
+    /// if some messages have none.
     pub(crate) fn last_place(&self) -> Timestamp {
         match self.sender.unplaced_from() {
             Some(_) => Timestamp::MAX,

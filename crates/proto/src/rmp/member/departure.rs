@@ -62,8 +62,9 @@ impl Departure {
         }
     }
 
-    // Still answers for a limited time. `is_passing` is `true` if the own list of this member
-    // releases it, because the next token site may not have received that list.
+    /// Handles the release of a leaving member. It still answers for a limited time. `is_passing`
+    /// is `true` if its own list releases it, because the next token site may not have received
+    /// that list.
     pub(super) fn on_released(&self, cx: &mut Context<'_>, ring: &Ring, is_passing: bool) {
         let members = ring.view().len();
         let mut linger = cx.timing.round(cx.config.linger, members);

@@ -4,8 +4,6 @@
 //! All numbers are big-endian. A list is a count u16 followed by its entries. A [`Process`] is its
 //! node u64 and its life u64. An [`Epoch`] is its version u32 and its creator.
 
-#![allow(missing_docs, reason = "many fields have the names of the wire format")]
-
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -21,16 +19,15 @@ mod decoding;
 mod encoding;
 pub(super) mod fragment;
 
+/// A packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Packet {
     /// A fragment of a message, from its source or, if the source is named, from a member that
     /// retransmits it on request.
     Data(DataPacket),
     /// A round that orders packets and passes the token.
-    Ack {
-        epoch: Epoch,
-        round: Round,
-    },
+    Ack { epoch: Epoch, round: Round },
     /// A report that the token of the round at this place was accepted.
     Confirm {
         epoch: Epoch,
@@ -39,7 +36,9 @@ pub enum Packet {
     },
     /// A request for the packets and rounds that the header's sender lacks.
     Nack(Nack),
+    /// A new view.
     NewList(NewList),
+    /// A request for a change of the view.
     ListChangeRequest {
         /// The ring. `None` from a joiner that accepts any ring, and from a query. A query requests
         /// to leave, which is always refused with a snapshot of the ring. The request number of the
@@ -67,9 +66,7 @@ pub enum Packet {
         accepted: Vec<Accepted>,
     },
     /// A report that the new list of this ballot is accepted.
-    RecoveryAckNewList {
-        ballot: Epoch,
-    },
+    RecoveryAckNewList { ballot: Epoch },
     /// A report that a ballot is given up or refused.
     RecoveryAbort {
         ballot: Epoch,
@@ -86,6 +83,7 @@ pub enum Packet {
     NonMemberData(NonMemberData),
     /// The answer to [`Packet::NonMemberData`].
     NonMemberAck(NonMemberAck),
+    /// A part of a packet that does not fit a datagram.
     Part(Part),
 }
 
@@ -98,6 +96,7 @@ pub enum Packet {
 /// | 41 | 1 | number of parts, at least 1 |
 /// | 42 | n | the part of the packet's own datagram |
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct Part {
     pub id: u32,
     pub index: u8,
@@ -118,6 +117,7 @@ pub struct Part {
 /// | 56 | 8 | source, only with the header's flag 1 |
 /// | 56 or 64 | n | the fragment |
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct DataPacket {
     /// The source. Another member may have retransmitted the packet.
     pub source: Process,
@@ -127,22 +127,24 @@ pub struct DataPacket {
 
 /// A request for missing rounds and packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct Nack {
     pub epoch: Epoch,
     /// Node that has to answer; `None`: any member that can.
     pub asked: Option<NodeId>,
+    /// First missing round.
     pub from: Timestamp,
     /// End of the missing rounds; `from` if none is missing.
     pub to: Timestamp,
     pub runs: Vec<Run>,
 }
 
+/// A New List packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NewList {
-    Change {
-        epoch: Epoch,
-        round: Round,
-    },
+    /// A change of the view, in order.
+    Change { epoch: Epoch, round: Round },
     /// A snapshot of the ring, for a joiner or a node that is not in it.
     Whole(Snapshot),
     /// The list of a reformation.
@@ -158,7 +160,9 @@ pub enum NewList {
 /// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
 /// packet without a handler requests an acknowledgment, a packet with one requests a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NonMemberData {
+    /// A fragment of a request.
     Data {
         /// The ring, or one that it descends from; `None`: any ring of the group.
         epoch: Option<Epoch>,
@@ -176,16 +180,25 @@ pub enum NonMemberData {
 
 /// A Non Member ACK packet: an acknowledgment or a fragment of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NonMemberAck {
     /// A report that the caller's packets before `to` have their places.
-    Placed { epoch: Epoch, life: u64, to: SeqNo },
+    Placed {
+        epoch: Epoch,
+        /// Life of the caller.
+        life: u64,
+        /// First packet without a place.
+        to: SeqNo,
+    },
     /// A report that a request was delivered with its guarantee.
     Delivered { epoch: Epoch, number: u32 },
     /// A fragment of the reply to a request.
     Reply {
         epoch: Epoch,
         number: u32,
+        /// Size of the whole reply in bytes.
         total: u32,
+        /// Offset of the fragment in the reply.
         offset: u32,
         /// `true` if nothing more follows until the caller requests it.
         is_end: bool,
@@ -266,7 +279,7 @@ impl DataPacket {
         Some(Self { source, seqno, data })
     }
 
-    // Must not keep the datagram alive.
+    /// Copies the bytes of a fragment, so that it does not keep the datagram alive.
     fn piece(bytes: &[u8]) -> Bytes {
         Bytes::copy_from_slice(bytes)
     }

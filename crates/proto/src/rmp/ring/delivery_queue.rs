@@ -22,7 +22,9 @@ pub(super) struct DeliveryQueue {
     shown_locks: Locks,
     /// Granted locks, until enough members are known to have the grant.
     grants: VecDeque<Grant>,
+    /// Members of the last delivered view. Nothing from other sources is delivered.
     shown: BTreeSet<Process>,
+    /// `true` if that view has no quorum.
     is_shown_short: bool,
     /// `true` if that view does not contain this member. Nothing more is delivered to it.
     pub(super) is_out: bool,

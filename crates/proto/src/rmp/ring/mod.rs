@@ -185,8 +185,9 @@ impl Ring {
         Some(round)
     }
 
-    // From each source, the packets that follow without a gap can get places. The flag is `true`
-    // if all of them may wait for more.
+    /// Returns the packets that can get places now, and `true` if all of them may wait for more.
+    /// From each source it takes the packets that follow without a gap, in total at most `limit`
+    /// packets and `max_runs` runs.
     pub(super) fn orderable(&self, limit: usize, max_runs: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
         if self.shortage().is_some() {
@@ -208,8 +209,8 @@ impl Ring {
         (runs, may_wait)
     }
 
-    // All members of the list have accepted it at its position. Returns the messages that are
-    // given up.
+    /// Installs the list of a reformation. All its members have accepted it at the position that it
+    /// contains. Returns the messages that are given up, with their numbers if they are known.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -261,17 +262,20 @@ impl Ring {
         self.standings.shortage(&self.view)
     }
 
-    // Nothing was ordered, and no view was delivered here.
+    /// Returns `true` if nothing of this ring was ordered, and none of its views was delivered
+    /// here.
     pub(super) fn is_unused(&self) -> bool {
         self.ordered == Timestamp(0) && !self.deliveries.has_shown_view()
     }
 
-    // A message or a lock, here or elsewhere, waits for more members to take the token.
+    /// Returns `true` if a message or a lock, here or elsewhere, waits for more members to take the
+    /// token.
     pub(super) fn waits_for_passes(&self) -> bool {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    // The token has gone round without work, so every member is known to have everything.
+    /// Returns `true` if the token has gone round without work, so that every member is known to
+    /// have everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
@@ -298,7 +302,7 @@ impl Ring {
         (deliveries, Applied { view, standings, sources, is_empty: *ordered == Timestamp(0) })
     }
 
-    // Packets have places and were not delivered yet.
+    /// Returns the heads of the requests and replies that have places and were not delivered yet.
     pub(super) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
         self.deliveries.packets().filter_map(|(source, seqno)| {
             Some((source, self.sources.get(source)?.head_of_call(seqno)?))
@@ -339,7 +343,8 @@ impl Ring {
         FormerRing { epoch: self.view.epoch, origin: self.view.origin, delivered }
     }
 
-    // All members have what was delivered here up to this place. `None` if it has not advanced.
+    /// Returns the place up to which all members have everything that was delivered here, if it has
+    /// advanced since the last report.
     pub(super) fn new_stable(&self) -> Option<Place> {
         let (next, delivered) = (self.log.next(), self.deliveries.delivered);
         if self.deliveries.is_out || delivered <= self.reported_stable {

@@ -21,7 +21,9 @@ pub(crate) struct Sources {
     /// Callers that are not members, with the last round that assigned a place to one of their
     /// packets; `None` before the first.
     guests: BTreeMap<Process, Option<Timestamp>>,
+    /// Guests that were flushed, the latest at the back.
     former: VecDeque<Process>,
+    /// Sources that are gone, with the round that removed them.
     gone: BTreeMap<Process, Timestamp>,
 }
 

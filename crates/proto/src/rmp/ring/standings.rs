@@ -54,7 +54,6 @@ impl Standings {
         self.members.remove(&process);
     }
 
-    // Before the change, there were `voters` voters.
     pub(super) fn on_answered(&mut self, process: Process, request: u32) {
         if let Some(standing) = self.members.get_mut(&process) {
             standing.request = request;
@@ -121,12 +120,15 @@ impl Standings {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= place)
     }
 
+    /// Returns `true` if fewer than `takers` members, or not all of them, have taken the token
+    /// since `place`.
     pub(super) fn awaits(&self, place: Timestamp, takers: usize) -> bool {
         let taken = self.members.values().filter(|standing| standing.accepted >= place).count();
         taken < takers.min(self.members.len())
     }
 
-    // The first number is of all members that were in the ring before `place`.
+    /// Returns the number of other members that were in the ring before `place`, and the number of
+    /// those that are known to have everything up to it and are `counted`.
     pub(super) fn holders(
         &self,
         place: Timestamp,

@@ -175,8 +175,8 @@ impl Stream {
         self.forget();
     }
 
-    // Without a place in the total order, if `arrived` or the next undelivered packet can be
-    // delivered so.
+    /// Returns `true` if the packet that `arrived`, or the next undelivered one, can be delivered
+    /// without a place in the total order.
     pub(crate) fn may_have_early(&self, arrived: Option<SeqNo>) -> bool {
         let arrived = arrived.and_then(|seqno| self.packet(seqno));
         arrived.is_some_and(|data| data.qos == Qos::Unordered)

@@ -15,6 +15,7 @@ pub(crate) struct RequestTable {
     callers: BTreeMap<CallerStart, Caller>,
     /// Number of deliveries. It orders the callers: the one heard longest ago is forgotten first.
     clock: u64,
+    /// Requests whose replies are kept, the oldest first.
     kept: VecDeque<RequestId>,
     kept_bytes: usize,
     open_bytes: usize,

@@ -158,7 +158,8 @@ impl Guest {
         Packet::NonMemberData(NonMemberData::Data { epoch: self.epoch, is_first, data })
     }
 
-    // A retransmission is also sent to a member that forwards it, if one is known.
+    /// Sends a packet to the group. It also sends it to a member that forwards it, if the caller
+    /// has named such a member, or if it is a retransmission and a member is known.
     fn send(&mut self, cx: &mut Context<'_>, packet: &Packet, is_again: bool) {
         cx.multicast(packet);
         let known = self.known.iter().next().copied();

@@ -7,7 +7,7 @@
 //! targets and the next one begins.
 //!
 //! There are two guarantees (section 3). A packet of group A goes to c_A members on average, by
-//! Algorithm 1 (see [`regions`](super::regions)). And it goes to each of them in one repair only: a
+//! Algorithm 1 (see [`chain`](super::chain)). And it goes to each of them in one repair only: a
 //! batch draws no node that another open batch of the same lane has drawn from the same region.
 //! Only batches that are open at the same time can share a packet.
 //!
@@ -72,9 +72,11 @@ pub(crate) struct Bins {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
+    /// Targets postponed because open batches held all nodes of the region.
     pub(crate) targets_short: u64,
     pub(crate) targets_shared: u64,
     pub(crate) flushed: u64,
+    /// Repairs of batches sent early because of a view change, one for each target.
     pub(crate) cut_short: u64,
 }
 

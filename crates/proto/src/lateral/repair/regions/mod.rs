@@ -171,6 +171,8 @@ impl Regions {
         groups.map(|group| (*group, self.groups[group.0 as usize].share))
     }
 
+    /// Returns the share of `group`: the fraction of its other members that each packet is to
+    /// reach.
     pub(crate) fn share_of(&self, group: GroupIx) -> f64 {
         self.groups[group.0 as usize].share
     }

@@ -47,6 +47,7 @@ impl Racks {
         self.watched.get(&detector).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
+    /// Returns the node or detector that this one was assigned to ping: the next in the ring or
     /// chain.
     pub(super) fn next_of(&self, node: NodeId) -> Option<NodeId> {
         Some(self.successors.get(&node)?.next?.node)

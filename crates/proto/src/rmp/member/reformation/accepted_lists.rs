@@ -58,8 +58,8 @@ impl AcceptedLists {
         self.released.extend(new);
     }
 
-    /// Refuses other lists until one is refuted: these are too many, or have too many members for a
-    /// vote.
+    /// Returns `true` if no other list can be accepted until one of them is refuted, because they
+    /// are too many or have too many members for a vote.
     pub(super) fn is_full(&self) -> bool {
         let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
         self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
@@ -100,4 +100,5 @@ impl AcceptedLists {
 }
 
 const MAX_ACCEPTED: usize = 32;
+/// Total number of members of the accepted lists from which on no other list is accepted.
 const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;

@@ -226,7 +226,7 @@ impl Reformation {
         self.back_off(cx, cx.config.minority_retry);
     }
 
-    // Before a member leaves the ring, because the others would wait for its ballot.
+    /// Ends the ballot of a member that leaves the ring, because the others would wait for it.
     pub(crate) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
         if self.is_initiator() {
             self.give_up(cx);
