@@ -68,8 +68,8 @@ impl Job {
     }
 }
 
-/// Each method panics if it is the outcome of another kind of job: experiments get the outcomes of
-/// their own jobs.
+/// Each method panics if this is the outcome of another kind of job: experiments get the outcomes
+/// of their own jobs.
 impl Outcome {
     pub(crate) fn lateral(&self) -> &LateralOutcome {
         let Self::Lateral(outcome) = self else {

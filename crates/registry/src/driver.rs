@@ -21,7 +21,8 @@ use tokio::task::AbortHandle;
 use crate::error::RegistryError;
 use crate::links::{Arrival, Links};
 
-/// Running client, called its machine here. Dropping it sends the goodbyes and ends the thread.
+/// Thread that runs a client of the registry, the machine. Dropping the driver sends the goodbyes
+/// and ends the thread.
 #[derive(Debug)]
 pub(crate) struct Driver<M> {
     machine: Arc<Mutex<M>>,

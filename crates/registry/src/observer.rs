@@ -16,8 +16,8 @@ use crate::registry::system_random;
 /// ```no_run
 /// use carom_registry::{Observer, ObserverOptions};
 ///
-/// let service = "10.0.0.5:7402".parse().expect("an address");
-/// let observer = Observer::start(ObserverOptions::new([service]))?;
+/// let registry = "10.0.0.5:7402".parse().expect("an address");
+/// let observer = Observer::start(ObserverOptions::new([registry]))?;
 /// for change in observer.take_changes() {
 ///     println!("{change:?}");
 /// }

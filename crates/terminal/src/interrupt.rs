@@ -16,17 +16,26 @@ pub struct Interrupt {
 
 /// Starts to count interrupt requests: Ctrl-C, SIGTERM, and SIGHUP. A command that has not ended
 /// 0.8 s after the first one is terminated by force.
+///
+/// # Errors
+/// Fails if the signal handler cannot be installed.
 pub fn listen() -> Result<&'static Interrupt, CliError> {
     listen_with(PATIENCE)
 }
 
 /// Like [`listen`], for a command that may need up to `patience` to end.
+///
+/// # Errors
+/// Fails if the signal handler cannot be installed.
 pub fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
     listen_by(move || on_signal(patience))
 }
 
 /// Like [`listen`], for a command that defines the effect of every interrupt request itself. It is
 /// never terminated by force.
+///
+/// # Errors
+/// Fails if the signal handler cannot be installed.
 pub fn listen_to_all() -> Result<&'static Interrupt, CliError> {
     listen_by(|| {
         INTERRUPT.ask();

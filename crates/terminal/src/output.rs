@@ -10,6 +10,9 @@ use serde::Serialize;
 use crate::error::CliError;
 
 /// Prints `value` as one line of JSON.
+///
+/// # Errors
+/// Fails if standard output cannot be written.
 pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value)
         .map_err(|error| CliError::new(format!("cannot write JSON: {error}"), REPORT))?;

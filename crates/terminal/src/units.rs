@@ -25,6 +25,9 @@ impl fmt::Display for UnitError {
 impl std::error::Error for UnitError {}
 
 /// Parses a share from 0 to 1: `1%` or `0.01`.
+///
+/// # Errors
+/// Returns an error if the text is not a share.
 pub fn share(text: &str) -> Result<f64, UnitError> {
     let fix = "write a share such as 1% or 0.01";
     let (number, unit) = number_and_unit(text, fix)?;
@@ -44,6 +47,9 @@ pub fn share(text: &str) -> Result<f64, UnitError> {
 }
 
 /// Parses a rate per second, above 0 and at most 100 million: `200/s`, `20k/s`, `5/ms` or `200`.
+///
+/// # Errors
+/// Returns an error if the text is not a rate.
 pub fn rate(text: &str) -> Result<f64, UnitError> {
     let fix = "write a rate above 0, such as 200/s or 20k/s";
     let (count, period) = text.split_once('/').unwrap_or((text, "s"));
@@ -71,16 +77,25 @@ pub fn rate(text: &str) -> Result<f64, UnitError> {
 }
 
 /// Parses a duration with its unit, at most a year: `10ms`, `1.5s`, `2min`.
+///
+/// # Errors
+/// Returns an error if the text is not a duration or has no unit.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     duration_in(text, None)
 }
 
 /// Parses a duration of at most a year. Without a unit it is in seconds: `8`, `8s`, `500ms`.
+///
+/// # Errors
+/// Returns an error if the text is not a duration.
 pub fn seconds(text: &str) -> Result<Duration, UnitError> {
     duration_in(text, Some(1.0))
 }
 
 /// Parses a size of at most 1 TiB: `1024`, `1KiB`, `64MiB`, `1kB`.
+///
+/// # Errors
+/// Returns an error if the text is not a whole number of bytes.
 pub fn bytes(text: &str) -> Result<usize, UnitError> {
     let fix = "write a size such as 1024, 1KiB or 64MiB";
     let (number, unit) = number_and_unit(text, fix)?;

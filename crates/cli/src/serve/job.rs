@@ -132,6 +132,7 @@ pub(crate) fn code(status: ExitStatus) -> u8 {
 }
 
 const BY_SIGNAL: i32 = 128;
+/// Exit code of a reply that is not from the command.
 pub(super) const FAILED: u8 = 125;
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ struct Papers {
 struct Point<'a> {
     run: TransferRun,
     outcome: &'a TransferOutcome,
+    /// Raw rate of the cable, in bytes per second.
     raw_rate: f64,
 }
 

@@ -19,6 +19,7 @@ use crate::plan::Span;
 /// starts on its own host and joins as many groups. Departing nodes crash and leave in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Churn {
+    /// Share of the nodes that is replaced per minute.
     pub(crate) replaced_per_minute: f64,
     pub(crate) views: Views,
 }
