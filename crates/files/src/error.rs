@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::block_sink::SinkError;
 use crate::manifest::ManifestError;
 use crate::names::{EntryPath, NameError};
-use crate::sink::SinkError;
 
 /// Entry of a directory that cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]

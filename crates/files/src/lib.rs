@@ -48,6 +48,7 @@
 //! ```
 
 mod block;
+mod block_sink;
 mod door;
 mod error;
 pub mod frame;
@@ -63,10 +64,10 @@ mod progress;
 mod receiver;
 mod scan;
 mod sender;
-mod sink;
 mod summary;
 
 pub use block::{BLOCK_HEADER_BYTES, Block};
+pub use block_sink::{BlockSink, SinkError};
 pub use error::{ReceiveError, SendError, SourceError, Unsendable};
 pub use holes::{Holes, Segment};
 pub use id::TransferId;
@@ -79,5 +80,4 @@ pub use progress::{Event, Reporter, events};
 pub use receiver::{Kept, ReceiveOptions, Receiving, kept, recover, try_writing};
 pub use scan::{Findings, Source};
 pub use sender::{SendHandle, SendOptions, Sending, StartWhen};
-pub use sink::{BlockSink, SinkError};
 pub use summary::{Received, ReceiverRow, State, Summary};

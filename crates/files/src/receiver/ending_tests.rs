@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use super::*;
-use crate::receiver::publish::tests::{Sent, assert_whole};
+use crate::receiver::final_names::tests::{Sent, assert_whole};
 
 fn shared(sent: &Sent) -> Shared {
     let store = sent.store(false).expect("it can be received");

@@ -59,7 +59,7 @@ pub fn try_writing(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receiver::stock::tests::large;
+    use crate::receiver::existing_data::tests::large;
 
     #[test]
     fn write_test_in_a_directory_leaves_nothing_behind() {

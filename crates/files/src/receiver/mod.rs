@@ -2,8 +2,10 @@
 
 mod assembly;
 mod direct;
+mod existing_data;
 mod fetcher;
 mod fetches;
+mod final_names;
 mod folder;
 mod greeting;
 mod journal;
@@ -12,10 +14,8 @@ mod life;
 mod link;
 mod options;
 mod outbox;
-mod publish;
 mod recover;
 mod shared;
-mod stock;
 mod store;
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};

@@ -17,6 +17,7 @@ use std::time::Duration;
 pub use options::{SendOptions, StartWhen};
 use shared::Shared;
 
+use crate::block_sink::BlockSink;
 use crate::door::Door;
 use crate::error::{SendError, SourceError};
 use crate::frame::{FromSender, plain_text};
@@ -25,7 +26,6 @@ use crate::manifest::Manifest;
 use crate::offer::Offer;
 use crate::peers::small_thread;
 use crate::scan::{Content, Findings, Source};
-use crate::sink::BlockSink;
 use crate::summary::{ReceiverRow, Summary};
 
 /// Transfer that is offered, and sent by [`run`](Self::run).

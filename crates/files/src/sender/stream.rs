@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::block::{BLOCK_HEADER_BYTES, Block};
+use crate::block_sink::BlockSink;
 use crate::error::SendError;
 use crate::frame::FromSender;
 use crate::limits::SLOWEST_DISK;
 use crate::progress::Event;
 use crate::sender::shared::{Phase, Shared, TransferState};
-use crate::sink::BlockSink;
 use crate::summary::{State, Summary};
 
 /// Interval between reports of the receivers that the sender waits for.

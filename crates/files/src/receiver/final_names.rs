@@ -13,8 +13,8 @@
 //! 8. The staging directory is removed.
 //!
 //! Each step can be interrupted at any point. At the next start, existing data is read again and
-//! checked against the manifest (`stock`). If `built` exists and all entries match, the final steps
-//! continue from there. Otherwise they start over.
+//! checked against the manifest (`existing_data`). If `built` exists and all entries match, the
+//! final steps continue from there. Otherwise they start over.
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -256,5 +256,5 @@ impl Store {
 }
 
 #[cfg(test)]
-#[path = "publish_tests.rs"]
+#[path = "final_names_tests.rs"]
 pub(super) mod tests;

@@ -324,5 +324,5 @@ fn check_existing(
 }
 
 #[cfg(test)]
-#[path = "stock_tests.rs"]
+#[path = "existing_data_tests.rs"]
 pub(super) mod tests;

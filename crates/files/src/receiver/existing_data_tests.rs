@@ -8,8 +8,8 @@ use std::sync::Barrier;
 use rustix::thread::CapabilitySet;
 
 use super::*;
-use crate::receiver::publish::STEPS;
-use crate::receiver::publish::tests::{Sent, assert_whole};
+use crate::receiver::final_names::STEPS;
+use crate::receiver::final_names::tests::{Sent, assert_whole};
 use crate::receiver::recover::recover;
 
 /// Numbers of final steps until the tree is built, until `built` is written, and until all entries
