@@ -1,4 +1,4 @@
-//! Fuzz target: arbitrary bytes as a stream of the membership service's frames. Reading must not
+//! Fuzz target: arbitrary bytes as a stream of the registry's frames. Reading must not
 //! panic or depend on the chunks in which the stream arrives, and every frame must be encoded to
 //! the same bytes.
 #![no_main]

@@ -27,15 +27,15 @@ pub(crate) struct NodeArgs {
     /// Address of a running node, HOST or HOST:PORT; may be repeated
     #[arg(long = "seed", value_name = "ADDR")]
     seeds: Vec<String>,
-    /// Address of a membership service (`carom registry`), HOST or HOST:PORT; may be repeated.
+    /// Address of a registry (`carom registry`), HOST or HOST:PORT; may be repeated.
     /// Replaces gossip discovery
     #[arg(long = "registry", value_name = "ADDR", conflicts_with = "seeds", value_delimiter = ',')]
     registries: Vec<String>,
-    /// Cluster name expected of the membership service
+    /// Cluster name expected of the registry
     #[arg(long, value_name = "NAME", default_value = "", requires = "registries")]
     #[arg(hide_default_value = true)]
     cluster: String,
-    /// Rack of this host, for the failure detectors of the membership service
+    /// Rack of this host, for the failure detectors of the registry
     #[arg(long, value_name = "NAME", default_value = "", requires = "registries")]
     #[arg(hide_default_value = true)]
     rack: String,
@@ -268,7 +268,7 @@ impl ServiceWatch {
     /// own words.
     fn tell_news(&self, node: &Node) {
         let news = self.news.take(node);
-        for notice in news.iter().filter(|it| !it.text.starts_with("the membership service is")) {
+        for notice in news.iter().filter(|it| !it.text.starts_with("the registry is")) {
             tell(notice);
         }
     }
@@ -282,10 +282,10 @@ impl ServiceWatch {
             return None;
         }
         if is_away {
-            output::say("the membership service is unreachable: keeping the last known members");
+            output::say("the registry is unreachable: keeping the last known members");
             return Some("away");
         }
-        output::say("the membership service is reachable again: the members are up to date");
+        output::say("the registry is reachable again: the members are up to date");
         Some("back")
     }
 }

@@ -310,7 +310,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// Drops the messages of other publishers, which this node receives as a member. Reports
-    /// lagging and failed members, and the state of the membership service.
+    /// lagging and failed members, and the state of the registry.
     fn drop_events(&self) -> Result<(), CliError> {
         self.service.look(self.node);
         self.promises.borrow_mut().look();

@@ -37,7 +37,7 @@ pub enum Views {
     Roster(Duration),
     /// The members' gossip, which detects a failure within this time.
     Gossip(Duration),
-    /// A membership service.
+    /// A registry.
     Service(Service),
 }
 

@@ -1,4 +1,4 @@
-//! Lateral engines whose views come from a membership service, in scenarios from seeds with all
+//! Lateral engines whose views come from a registry, in scenarios from seeds with all
 //! kinds of faults, including those of the service.
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn set_up(_rng: &mut Rng) -> Setup {
     Setup { patience, ..Setup::new("defaults".to_owned(), profile, engine, limit_bytes) }
 }
 
-/// Returns the seeds from `from` on whose scenarios have a membership service.
+/// Returns the seeds from `from` on whose scenarios have a registry.
 fn served(from: u64) -> impl Iterator<Item = u64> {
     let is_served = |seed: &u64| matches!(scenario(*seed).participants.views, Views::Service(_));
     (from..).filter(is_served)

@@ -168,12 +168,12 @@ pub trait Engine: Send {
         Vec::new()
     }
 
-    /// Returns the next request to the multicast manager in the membership service, encoded.
+    /// Returns the next request to the multicast manager in the registry, encoded.
     fn poll_manager_request(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Processes news of the multicast manager in the membership service.
+    /// Processes news of the multicast manager in the registry.
     fn handle_manager(&mut self, _now: Time, _news: &ManagerNews) {}
 
     /// Returns the next group in which this node sends and has lost the multicast manager.
@@ -222,7 +222,7 @@ pub enum NetworkChange {
     Parted(NodeId),
 }
 
-/// News of the multicast manager in the membership service.
+/// News of the multicast manager in the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagerNews {
     /// The manager can be reached.

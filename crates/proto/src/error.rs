@@ -3,7 +3,7 @@
 use crate::NodeId;
 use crate::ring::Qos;
 
-/// Reason why the membership service did not accept a join.
+/// Reason why the registry did not accept a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unserved {
     /// The store's disk or quota is full.

@@ -52,18 +52,18 @@ pub enum NodeEvent {
     Parted(NodeId),
     /// This node has learned what its contacts know, or is the first node.
     Settled,
-    /// The membership service has accepted the join of the group: see [`Node::is_admitted`].
+    /// The registry has accepted the join of the group: see [`Node::is_admitted`].
     Admitted(GroupId),
-    /// The membership service is unreachable. Views keep their last known members.
+    /// The registry is unreachable. Views keep their last known members.
     Away,
-    /// The membership service is reachable again, and all views are up to date.
+    /// The registry is reachable again, and all views are up to date.
     Returned,
     /// The join of the group was refused after all. This node is no longer in the group.
     Refused(GroupId, JoinError),
     /// The set of reachable nodes in this ordered group changed. The group's application gets the
     /// changes of its ring instead.
     Neighbours(GroupId),
-    /// The multicast manager of the membership service is unreachable, or does not place this
+    /// The multicast manager of the registry is unreachable, or does not place this
     /// node's receivers in the group. The node continues with a manager of its own.
     ManagerLost(GroupId),
     /// The node has left the group, and datagrams of the group no longer concern it. This can be

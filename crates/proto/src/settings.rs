@@ -111,8 +111,8 @@ pub enum JoinError {
         /// A member with these settings.
         by: NodeId,
     },
-    /// The membership service did not accept the join.
-    #[error("the membership service refused the join: {why}")]
+    /// The registry did not accept the join.
+    #[error("the registry refused the join: {why}")]
     Unserved {
         /// Reason for it.
         why: Unserved,

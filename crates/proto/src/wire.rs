@@ -44,7 +44,7 @@ const CHECKSUM_OFFSET: usize = 8;
 pub enum Protocol {
     /// Ricochet and Slingshot.
     Lateral = 1,
-    /// Membership: gossip, and the pings of the membership service.
+    /// Membership: gossip, and the pings of the registry.
     Membership = 2,
     /// Path detection of the runtime: which members multicast reaches.
     Path = 3,

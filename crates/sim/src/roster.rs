@@ -1,4 +1,4 @@
-//! An oracle that replaces a membership service, and reports the members of each group with a
+//! An oracle that replaces a registry, and reports the members of each group with a
 //! delay.
 
 use core::time::Duration;

@@ -67,14 +67,14 @@ impl Node {
     /// Joins the group called `name`.
     ///
     /// Waits for at most two seconds until the node has settled, so that settings that conflict
-    /// with those of the group's members are reported here. With a membership service
+    /// with those of the group's members are reported here. With a registry
     /// ([`Builder::registry`]) it waits until the service has confirmed the join. For an ordered
     /// group it waits for at most two seconds until the ring has formed; a ring that waits for its
     /// quorum forms later. If the future is dropped before it completes, the group is left again.
     ///
     /// # Errors
     /// The settings are out of bounds or conflict with those of the group; seeds were given and
-    /// none answered within three seconds; the membership service has answered none of this node's
+    /// none answered within three seconds; the registry has answered none of this node's
     /// joins for five seconds; the node is closed.
     ///
     /// [`Builder::registry`]: crate::Builder::registry
@@ -117,7 +117,7 @@ impl Node {
         self.handle.state.notices.since(known)
     }
 
-    /// Returns `true` if the membership service ([`Builder::registry`]) has been unreachable for
+    /// Returns `true` if the registry ([`Builder::registry`]) has been unreachable for
     /// about 3 s.
     ///
     /// The node continues with the members that it knew last; nodes that join or fail meanwhile are

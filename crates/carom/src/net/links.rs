@@ -1,4 +1,4 @@
-//! Links: TCP connections to membership services.
+//! Links: TCP connections to registries.
 //!
 //! The membership opens and closes links, and sends bytes over them
 //! ([`carom_proto::membership::link`] defines the guarantees that are kept here). The sockets are

@@ -1,4 +1,4 @@
-//! The addresses for the first contact of a node: seeds, and membership services.
+//! The addresses for the first contact of a node: seeds, and registries.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -61,7 +61,7 @@ fn only_ipv4(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<Sock
     }
 }
 
-/// Default TCP port of membership services.
+/// Default TCP port of registries.
 const DEFAULT_REGISTRY_PORT: u16 = 7402;
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
         let addresses = registries("10.0.0.2").expect("an address");
         assert_eq!(addresses, ["10.0.0.2:7402".parse().expect("an address")]);
         let error = registries("10.0.0.1:0").expect_err("no port");
-        assert!(error.to_string().starts_with("membership service \"10.0.0.1:0\": "), "{error}");
+        assert!(error.to_string().starts_with("registry \"10.0.0.1:0\": "), "{error}");
     }
 
     #[test]

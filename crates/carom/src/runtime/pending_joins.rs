@@ -32,7 +32,7 @@ pub(crate) struct PendingJoins {
     admitted: BTreeSet<GroupId>,
     /// Seeds given by the caller, one of which must answer.
     seeds: Vec<String>,
-    /// Membership services given by the caller, one of which must answer.
+    /// Registrys given by the caller, one of which must answer.
     registries: Vec<String>,
     has_met_any_node: bool,
 }
@@ -81,7 +81,7 @@ impl PendingJoins {
         Some(join)
     }
 
-    /// Handles the membership service's confirmation of the join of `group`. From now on it waits
+    /// Handles the registry's confirmation of the join of `group`. From now on it waits
     /// for a ring.
     pub(crate) fn admit(&mut self, now: Time, group: GroupId) {
         self.last_answer = Some(now);
@@ -140,7 +140,7 @@ impl PendingJoins {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns the error of a join that has run out of time if a required membership service or
+    /// Returns the error of a join that has run out of time if a required registry or
     /// seed has not answered. A ring that has not formed is no error: it may wait for its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
         if !self.registries.is_empty() && !node.is_admitted(group) {
@@ -166,6 +166,6 @@ impl PendingJoins {
 pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
 /// Maximum wait of a join on a node with seeds, one of which must answer.
 const SEED_WAIT: Duration = Duration::from_secs(3);
-/// Maximum wait of a join on a node with a membership service. It starts again with each answer of
+/// Maximum wait of a join on a node with a registry. It starts again with each answer of
 /// the service, so that a node can join many groups at once.
 const SERVICE_WAIT: Duration = Duration::from_secs(5);

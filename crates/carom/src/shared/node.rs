@@ -70,7 +70,7 @@ impl NodeState {
         let _ = self.settling.recv().await;
     }
 
-    /// Returns `true` while the membership service is unreachable.
+    /// Returns `true` while the registry is unreachable.
     pub(crate) fn is_away(&self) -> bool {
         self.is_away.load(Ordering::SeqCst)
     }

@@ -23,7 +23,7 @@ pub struct Status {
     pub interface_reason: String,
     /// `true` if the node has settled; see [`Node::settled`](crate::Node::settled).
     pub settled: bool,
-    /// `true` if the membership service is unreachable, so that the members are those last known;
+    /// `true` if the registry is unreachable, so that the members are those last known;
     /// see [`Node::is_away`](crate::Node::is_away).
     pub is_away: bool,
     /// Size in bytes of the largest IP packet that this node sends to groups: what the paths to all
@@ -205,13 +205,13 @@ pub struct Stats {
     pub join_failures: u64,
     /// Joiner sockets, which hold the multicast memberships.
     pub joiner_sockets: u64,
-    /// Connections to membership services that were established.
+    /// Connections to registries that were established.
     pub links_opened: u64,
     /// Established connections that were closed by the service or by the network.
     pub links_broken: u64,
-    /// Bytes received over connections to membership services.
+    /// Bytes received over connections to registries.
     pub link_bytes_in: u64,
-    /// Bytes sent over connections to membership services.
+    /// Bytes sent over connections to registries.
     pub link_bytes_out: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `carom members`: nodes, rings, and the members that the membership service knows.
+//! `carom members`: nodes, rings, and the members that the registry knows.
 
 mod ring;
 mod service;
@@ -18,7 +18,7 @@ use self::service::Question;
 use crate::node::NodeArgs;
 
 /// Show the other nodes, as an observer in no group; with GROUP, the rings and locks of an ordered
-/// group; with --registry, the members that the membership service knows
+/// group; with --registry, the members that the registry knows
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {

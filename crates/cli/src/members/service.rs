@@ -1,4 +1,4 @@
-//! Members of a group, or of all groups, as the membership service knows them.
+//! Members of a group, or of all groups, as the registry knows them.
 
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ impl Question<'_> {
             }
             if Instant::now() >= give_up {
                 let registries = self.registries.join(", ");
-                let cause = format!("no answer from the membership service at {registries}");
+                let cause = format!("no answer from the registry at {registries}");
                 return Err(CliError::new(cause, fix));
             }
             if interrupt.wait(STEP) {
@@ -134,7 +134,7 @@ impl Question<'_> {
         }
         if was_current && !now.is_current {
             output::say(format_args!(
-                "the membership service is unreachable: these are the last known members"
+                "the registry is unreachable: these are the last known members"
             ));
         }
         for change in changes {
@@ -147,7 +147,7 @@ impl Question<'_> {
         }
         if !was_current && now.is_current {
             output::say(format_args!(
-                "the membership service is reachable again: the members are up to date"
+                "the registry is reachable again: the members are up to date"
             ));
         }
         Ok(())

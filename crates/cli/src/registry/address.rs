@@ -1,4 +1,4 @@
-//! Addresses of the processes of a membership service, and of their status pages.
+//! Addresses of the processes of a registry, and of their status pages.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
@@ -15,7 +15,7 @@ pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
             Err(_) => format!("{name}:{DEFAULT_PORT}"),
         };
         let found = with_port.to_socket_addrs().map_err(|error| {
-            let cause = format!("membership service {name:?}: {}", plain(&error));
+            let cause = format!("registry {name:?}: {}", plain(&error));
             CliError::new(cause, "give the address of a `carom registry`, HOST or HOST:PORT")
         })?;
         all.extend(found.filter(SocketAddr::is_ipv4));
@@ -23,7 +23,7 @@ pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
     all.sort_unstable();
     all.dedup();
     if all.is_empty() {
-        let cause = format!("membership service {} has no IPv4 address", names.join(", "));
+        let cause = format!("registry {} has no IPv4 address", names.join(", "));
         return Err(CliError::new(cause, "give the IPv4 address of a `carom registry`"));
     }
     Ok(all)

@@ -17,11 +17,11 @@ pub(super) struct Args {
     /// Rack whose nodes are watched, as the nodes give it (`carom sub --rack`)
     #[arg(long, value_name = "NAME")]
     rack: String,
-    /// Address of a membership service, HOST or HOST:PORT; separate several with commas, or repeat
+    /// Address of a registry, HOST or HOST:PORT; separate several with commas, or repeat
     /// the flag
     #[arg(long = "registry", value_name = "ADDR", value_delimiter = ',', required = true)]
     registries: Vec<String>,
-    /// Cluster name expected of the membership service
+    /// Cluster name expected of the registry
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     cluster: String,
     /// UDP address that sends and answers pings [default: any address, a free port]
@@ -79,9 +79,7 @@ fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), 
         if !was_in && !is_away_told && begun.elapsed() >= SAY_AFTER {
             is_away_told = true;
             let registries = args.registries.join(", ");
-            output::say(format_args!(
-                "note: no membership service answers at {registries} yet: retrying"
-            ));
+            output::say(format_args!("note: no registry answers at {registries} yet: retrying"));
         }
         if args.json {
             if is_new || is_other(&shown, &status) {

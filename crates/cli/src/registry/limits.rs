@@ -1,4 +1,4 @@
-//! Limits of values that the membership service accepts.
+//! Limits of values that the registry accepts.
 
 use std::time::Duration;
 

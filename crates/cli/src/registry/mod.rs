@@ -1,4 +1,4 @@
-//! `carom registry`: the membership service, and queries to a running one.
+//! `carom registry`: the registry, and queries to a running one.
 
 pub(crate) mod address;
 mod detector;
@@ -9,7 +9,7 @@ mod show;
 use carom_terminal::{CliError, Outcome};
 use clap::Subcommand;
 
-/// Run the membership service, or query a running one
+/// Run the registry, or query a running one
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {

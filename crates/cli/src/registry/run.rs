@@ -1,4 +1,4 @@
-//! `carom registry` without a subcommand: the membership service.
+//! `carom registry` without a subcommand: the registry.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -13,7 +13,7 @@ use super::address::default_http;
 use super::limits::{check_detection, check_name};
 use crate::waiting;
 
-/// Flags of the membership service.
+/// Flags of the registry.
 #[derive(clap::Args)]
 pub(super) struct Serve {
     /// Directory of the store (created if missing); acknowledged changes are on disk

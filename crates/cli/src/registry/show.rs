@@ -93,7 +93,7 @@ impl Service {
                     ureq::Error::Io(error) => plain(error),
                     error => error.to_string(),
                 };
-                let cause = format!("no membership service answers at {}: {why}", self.http);
+                let cause = format!("no registry answers at {}: {why}", self.http);
                 Err(CliError::new(cause, "start `carom registry` there, or give its --http"))
             }
         }

@@ -1,4 +1,4 @@
-//! Nodes that find each other through the membership service.
+//! Nodes that find each other through the registry.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -24,13 +24,13 @@ fn traffic_continues_while_the_service_is_cut_off() {
     sub.wrote.wait_until("some hundred", |line| number(line) >= 500);
     serving.unplug();
     // By then, the leases have expired as well.
-    sub.said.wait_for("the membership service is unreachable");
-    publisher.said.wait_for("the membership service is unreachable");
+    sub.said.wait_for("the registry is unreachable");
+    publisher.said.wait_for("the registry is unreachable");
     let last = sub.wrote.seen.iter().map(|line| number(line)).max().unwrap_or_default();
     sub.wrote.wait_until("more meanwhile", |line| number(line) >= last + 2_000);
     serving.plug();
-    sub.said.wait_for("the membership service is reachable again");
-    publisher.said.wait_for("the membership service is reachable again");
+    sub.said.wait_for("the registry is reachable again");
+    publisher.said.wait_for("the registry is reachable again");
     is_enough.store(true, Ordering::SeqCst);
     publisher.end_with(0);
     let report = publisher.json();

@@ -93,14 +93,14 @@ fn nodes_continue_and_report_it_when_the_service_is_killed() {
     writeln!(lines, "before").expect("carom reads its input");
     sub.running.wrote.wait_for("before");
     service.running.kill();
-    publisher.said.wait_for("the membership service is unreachable");
+    publisher.said.wait_for("the registry is unreachable");
     sub.running.wrote.wait_for("\"state\":\"away\"");
-    sub.running.said.wait_for("the membership service is unreachable");
+    sub.running.said.wait_for("the registry is unreachable");
     writeln!(lines, "meanwhile").expect("carom reads its input");
     sub.running.wrote.wait_for("meanwhile");
     service.start_again(&[]);
     sub.running.wrote.wait_for("\"state\":\"back\"");
-    publisher.said.wait_for("the membership service is reachable again");
+    publisher.said.wait_for("the registry is reachable again");
     writeln!(lines, "after").expect("carom reads its input");
     sub.running.wrote.wait_for("after");
     drop(lines);

@@ -59,11 +59,11 @@ fn watcher_sees_each_change_and_the_state_of_the_service() {
     told.wrote.wait_until("who fails", |line| is_change(line, "-", &fails, "failed"));
     json.wrote.wait_for("\"change\":\"failed\"");
     service.running.kill();
-    told.said.wait_for("the membership service is unreachable");
+    told.said.wait_for("the registry is unreachable");
     let away = json.wrote.wait_for("\"away\":true");
     assert!(away.contains(&stays.id), "the last members are shown: {away}");
     service.start_again(&["--detection", "1s"]);
-    told.said.wait_for("the membership service is reachable again");
+    told.said.wait_for("the registry is reachable again");
     json.wrote.wait_for("\"away\":false");
     stays.running.stop();
     let line = told.wrote.wait_for(&stays.id);

@@ -81,7 +81,7 @@ fn what_cannot_be_served_is_refused_with_a_cause_and_a_fix() {
     let free = format!("127.0.0.1:{}", free_port());
     assert_refused(&["registry", "status", "--http", &free], &free);
     let sub = ["sub", "x", "--interface", "127.0.0.1", "--registry", &free];
-    assert_refused(&sub, "no answer from the membership service");
+    assert_refused(&sub, "no answer from the registry");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub trait Record {
     fn left(&mut self, _now: Time, _node: NodeId, _group: GroupId) {}
     /// Records an event of a node.
     fn event(&mut self, now: Time, node: NodeId, event: Event);
-    /// Records that the membership service has acknowledged a join that it has not stored.
+    /// Records that the registry has acknowledged a join that it has not stored.
     fn acknowledged_unstored(&mut self, _group: GroupId, _node: NodeId) {}
 }
 

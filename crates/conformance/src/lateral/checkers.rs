@@ -25,8 +25,7 @@ pub fn all(history: &History) -> Vec<Violation> {
     found
 }
 
-/// Returns `true` if all views consist of the members, and no member waits for a membership
-/// service.
+/// Returns `true` if all views consist of the members, and no member waits for a registry.
 pub(super) fn do_views_agree(history: &History) -> bool {
     let mut found = Vec::new();
     agreement(history, &mut found);
@@ -89,7 +88,7 @@ fn accounted(history: &History, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that a membership service acknowledges a join only after storing it.
+/// Checks that a registry acknowledges a join only after storing it.
 fn acknowledged(history: &History, found: &mut Vec<Violation>) {
     for (group, node) in &history.unstored {
         let what = format!("{node}: join of {group} was acknowledged, but not stored");
@@ -98,7 +97,7 @@ fn acknowledged(history: &History, found: &mut Vec<Violation>) {
 }
 
 /// Checks that views agree after recovery: every member's view of a group consists of its other
-/// members, and the membership service has stored all of them.
+/// members, and the registry has stored all of them.
 fn agreement(history: &History, found: &mut Vec<Violation>) {
     if history.healed.is_none() {
         return;
@@ -121,7 +120,7 @@ fn agreement(history: &History, found: &mut Vec<Violation>) {
     stored(history, found);
 }
 
-/// Checks that the membership service has stored all members.
+/// Checks that the registry has stored all members.
 fn stored(history: &History, found: &mut Vec<Violation>) {
     let Some(stored) = &history.stored else { return };
     let living: BTreeSet<NodeId> =
@@ -150,7 +149,7 @@ fn liveness(history: &History, found: &mut Vec<Violation>) {
         found.push(Violation::new(LIVE, format!("{node} still cannot send in {group}")));
     }
     for node in &history.unsettled {
-        let what = format!("{node} is not connected to its membership service");
+        let what = format!("{node} is not connected to its registry");
         found.push(Violation::new(LIVE, what));
     }
     for ((node, group), _) in history.awaited.iter().filter(|(_, awaited)| !awaited.is_there) {

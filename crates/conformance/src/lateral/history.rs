@@ -44,10 +44,10 @@ pub struct History {
     /// Guarantees of the protocol that the final counters violate.
     pub(super) broken: Vec<(NodeId, String)>,
     pub(super) unstored: Vec<(GroupId, NodeId)>,
-    /// Members of each group as stored by the membership service, if there is one.
+    /// Members of each group as stored by the registry, if there is one.
     pub(super) stored: Option<BTreeMap<GroupId, BTreeSet<NodeId>>>,
     pub(super) processes: usize,
-    /// Members that wait for their membership service in the healed world.
+    /// Members that wait for their registry in the healed world.
     pub(super) unsettled: Vec<NodeId>,
     /// Memory of all engines.
     pub memory: MemoryUse,

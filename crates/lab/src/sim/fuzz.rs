@@ -20,7 +20,7 @@ use super::suites;
 ///
 /// Each seed is a scenario in which 5 to 20 hosts join, leave, send, crash, restart, pause, are
 /// partitioned, and lose, reorder, duplicate, and damage datagrams. Then the faults stop, and the
-/// system must recover. In a quarter of the scenarios, a membership service provides the views, and
+/// system must recover. In a quarter of the scenarios, a registry provides the views, and
 /// its processes and store fail as well. A scenario of token rings (rmp) has 3 to 9 hosts and
 /// messages of all levels. A scenario of bulk groups (rdcm) has 2 to 16 hosts of a data center,
 /// whose links fail. The exit code is 1 if a seed fails.

@@ -244,11 +244,11 @@ impl Node {
                     self.events.push_back(NodeEvent::Settled);
                 }
                 MembershipEvent::Away => {
-                    tracing::info!(node = %self.id(), "the membership service is unreachable");
+                    tracing::info!(node = %self.id(), "the registry is unreachable");
                     self.events.push_back(NodeEvent::Away);
                 }
                 MembershipEvent::Returned => {
-                    tracing::info!(node = %self.id(), "the membership service is reachable again");
+                    tracing::info!(node = %self.id(), "the registry is reachable again");
                     self.events.push_back(NodeEvent::Returned);
                 }
                 MembershipEvent::Refused(group, error) => {

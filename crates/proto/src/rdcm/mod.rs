@@ -35,7 +35,7 @@
 //!   has it. A receiver that no other receiver can repair, because the one that could has crashed,
 //!   therefore gets the packet from the sender (3.4), and the application learns which packets each
 //!   receiver has. The sender receives at most 10,000 reports per second for any group size.
-//! * The manager runs in the membership service if that has the topology. It runs inside the sender
+//! * The manager runs in the registry if that has the topology. It runs inside the sender
 //!   otherwise, and whenever the service does not answer. Receivers get their places from the
 //!   sender in both cases. If the network is unknown, hosts are assumed to be in racks of 32. The
 //!   tree is then only a model, and the overlay bounds the load of each host.
@@ -200,7 +200,7 @@ impl Rdcm {
     }
 
     /// Returns the multicast tree of this node's stream in a group. Returns `None` if it sends
-    /// nothing there, or if the membership service manages the multicast.
+    /// nothing there, or if the registry manages the multicast.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
         self.sender_in(group)?.receivers.manager.tree()
     }

@@ -145,7 +145,7 @@ impl Builder {
         self
     }
 
-    /// Adds addresses of membership services (`carom registry` processes), each as `HOST:PORT` or
+    /// Adds addresses of registries (`carom registry` processes), each as `HOST:PORT` or
     /// `HOST`.
     ///
     /// One address is enough, because each service knows the others. The node then finds other
@@ -156,13 +156,13 @@ impl Builder {
         self
     }
 
-    /// Sets the cluster name expected of the membership service, at most 255 bytes. Default: empty.
+    /// Sets the cluster name expected of the registry, at most 255 bytes. Default: empty.
     pub fn cluster(mut self, name: impl Into<String>) -> Self {
         self.cluster = name.into();
         self
     }
 
-    /// Sets the rack of this host, for the failure detectors of the membership service, at most 255
+    /// Sets the rack of this host, for the failure detectors of the registry, at most 255
     /// bytes. Default: empty.
     pub fn rack(mut self, name: impl Into<String>) -> Self {
         self.rack = name.into();

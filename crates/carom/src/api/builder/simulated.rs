@@ -24,7 +24,7 @@ impl Builder {
     /// The node's id and its random choices follow from the world's seed, unless they are set.
     ///
     /// # Errors
-    /// The settings are invalid, a seed is a host name, a membership service is given, or the host
+    /// The settings are invalid, a seed is a host name, a registry is given, or the host
     /// already has a node (its port 7400 is taken).
     pub fn start_on(mut self, host: &sim::Host) -> Result<Node, StartError> {
         self.check()?;
@@ -33,7 +33,7 @@ impl Builder {
             refuse_name(seed)?;
         }
         if let Some(address) = self.registries.first() {
-            let reason = "simulated worlds do not support membership services".into();
+            let reason = "simulated worlds do not support registries".into();
             return Err(StartError::Registry { address: address.clone(), reason });
         }
         let explicit_seeds = seeds::resolve(&self.seeds, host.endpoint())?;

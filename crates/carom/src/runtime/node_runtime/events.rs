@@ -37,16 +37,16 @@ impl<N: Network> NodeRuntime<N> {
             NodeEvent::Admitted(group) => self.joins.admit(now, group),
             NodeEvent::Away => {
                 self.state.set_away(true);
-                let text = "the membership service is unreachable: keeping the last known members";
+                let text = "the registry is unreachable: keeping the last known members";
                 self.state.notices.add(Notice::plain(text));
             }
             NodeEvent::Returned => {
                 self.state.set_away(false);
-                let text = "the membership service is reachable again: the members are up to date";
+                let text = "the registry is reachable again: the members are up to date";
                 self.state.notices.add(Notice::plain(text));
             }
             NodeEvent::ManagerLost(_) => {
-                let text = "the membership service does not place the receivers: continuing with a \
+                let text = "the registry does not place the receivers: continuing with a \
                             local multicast manager";
                 self.state.notices.add(Notice::plain(text));
             }
@@ -64,7 +64,7 @@ impl<N: Network> NodeRuntime<N> {
             self.dispatch_events(now);
         }
         self.confirms.fail_late(now, &self.node);
-        // This check is expensive with a membership service, which examines all groups.
+        // This check is expensive with a registry, which examines all groups.
         let is_settled = || self.node.membership().is_settled() && self.network.are_paths_known();
         if self.settling.is_some() && is_settled() {
             self.state.set_settled();

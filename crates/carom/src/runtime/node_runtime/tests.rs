@@ -1,4 +1,4 @@
-//! Tests of a node whose membership service is controlled by the test.
+//! Tests of a node whose registry is controlled by the test.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::shared::profile::Profile;
 use crate::shared::status::{Buffers, Status};
 use crate::sim::SimNetwork;
 
-/// Membership service controlled by the test. It counts queries of groups.
+/// Registry controlled by the test. It counts queries of groups.
 #[derive(Clone, Default)]
 struct Played {
     answered: Arc<Mutex<Answered>>,
@@ -94,7 +94,7 @@ impl Membership for Played {
     fn check(&self) {}
 }
 
-/// Returns a node whose membership service is controlled by the test.
+/// Returns a node whose registry is controlled by the test.
 fn runtime(service: &Played) -> NodeRuntime<SimNetwork> {
     runtime_and_state(service).0
 }

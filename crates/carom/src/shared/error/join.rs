@@ -16,8 +16,8 @@ pub enum JoinGroupError {
         /// Seeds as given.
         seeds: Vec<String>,
     },
-    /// The membership service has not answered.
-    #[error("no answer from the membership service at {}{}", addresses.join(", "), because(why))]
+    /// The registry has not answered.
+    #[error("no answer from the registry at {}{}", addresses.join(", "), because(why))]
     ServiceAway {
         /// Addresses of the service as given.
         addresses: Vec<String>,
@@ -74,8 +74,6 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::AlreadyJoined => "use the existing handle of the group".into(),
         JoinError::NameCollision => "choose another name for the group".into(),
         JoinError::Contradiction { theirs, .. } => format!("join with {theirs}"),
-        JoinError::Unserved { .. } => {
-            "check the log of the membership service, and try again".into()
-        }
+        JoinError::Unserved { .. } => "check the log of the registry, and try again".into(),
     }
 }

@@ -47,9 +47,9 @@ pub enum StartError {
         /// Reason for the refusal.
         reason: String,
     },
-    /// The address of a membership service is invalid, or its name does not resolve to an IPv4
+    /// The address of a registry is invalid, or its name does not resolve to an IPv4
     /// address.
-    #[error("membership service {address:?}: {reason}")]
+    #[error("registry {address:?}: {reason}")]
     Registry {
         /// Address as given.
         address: String,

@@ -1,4 +1,4 @@
-//! Membership with a registry, which is the group membership service of Ricochet 3.2.3, its failure
+//! Membership with a registry, which is the group registry of Ricochet 3.2.3, its failure
 //! detectors, and the partial views of Slingshot 3.3.
 //!
 //! All parts are state machines without input or output. [`frame`] is the protocol on the wire, and

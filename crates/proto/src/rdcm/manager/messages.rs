@@ -1,4 +1,4 @@
-//! Messages between a sender and the multicast manager in the membership service.
+//! Messages between a sender and the multicast manager in the registry.
 //!
 //! A request or an answer is the body of one frame of the membership protocol
 //! ([`crate::membership::service::frame`]), and shares its version. All numbers are big-endian. A
@@ -97,7 +97,7 @@ pub struct PlaceChange {
 #[repr(u8)]
 pub enum Refusal {
     /// The service has no topology, or another process runs the manager.
-    #[error("this membership service has no multicast manager")]
+    #[error("this registry has no multicast manager")]
     NoManager = 1,
     /// Another node sends in the group.
     #[error("another node sends in the group")]

@@ -1,4 +1,4 @@
-//! Queue of a node's requests to the multicast manager in the membership service.
+//! Queue of a node's requests to the multicast manager in the registry.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 

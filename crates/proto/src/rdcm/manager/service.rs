@@ -1,4 +1,4 @@
-//! The multicast manager in the membership service (section 3.1), which serves all groups and
+//! The multicast manager in the registry (section 3.1), which serves all groups and
 //! senders of a network.
 
 use alloc::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,4 @@
-//! Client of the multicast manager of a stream, in the membership service or inside the sender.
+//! Client of the multicast manager of a stream, in the registry or inside the sender.
 //!
 //! The sender uses the service as long as it answers. Its answers arrive later, and places stay as
 //! they are until then. The sender uses a manager of its own when the service is lost, does not
@@ -35,7 +35,7 @@ enum Location {
 /// Location of the manager of a stream's multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedBy {
-    /// The membership service.
+    /// The registry.
     Service,
     /// The sender itself.
     Sender,

@@ -1,4 +1,4 @@
-//! Tests of engines with the manager of a membership service. The service is a `ManagerService`,
+//! Tests of engines with the manager of a registry. The service is a `ManagerService`,
 //! without a connection.
 
 use alloc::collections::BTreeMap;

@@ -154,7 +154,7 @@ impl Receivers {
         }
     }
 
-    /// Handles a change of the manager in the membership service. It is used while it is reachable,
+    /// Handles a change of the manager in the registry. It is used while it is reachable,
     /// and the sender's own manager otherwise.
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         match event {
