@@ -38,9 +38,9 @@
 //!
 //! | messages | profile | guarantee |
 //! |---|---|---|
-//! | prices, sensor values, state that is soon replaced | [`Profile::time_critical`] | lowest latency, in any order; what cannot be repaired in time is reported as [`Event::Lost`] |
-//! | commands, bookings, locks, requests | [`Profile::ordered`] | the same order at all members, and a [`Qos`] for each message |
-//! | files, images, bulk data of one sender | [`Profile::bulk`] | the order of the sender, which waits for slow members |
+//! | prices, sensor values | [`Profile::time_critical`] | lowest latency; late messages are reported |
+//! | commands, locks, requests | [`Profile::ordered`] | one order at all members |
+//! | files, bulk data | [`Profile::bulk`] | the order of the one sender |
 //!
 //! No profile loses a message silently.
 //!
@@ -75,11 +75,11 @@
 //! |---|---|
 //! | [publish_subscribe](examples::publish_subscribe) | two nodes in one group |
 //! | [tokio_tasks](examples::tokio_tasks) | handles in tasks of Tokio |
-//! | [several_groups](examples::several_groups) | one task that receives from several groups with `select!` |
+//! | [several_groups](examples::several_groups) | one task with several groups |
 //! | [lock](examples::lock) | a lock, and a resource that checks its fence |
 //! | [request_reply](examples::request_reply) | a server with a standby |
 //! | [replicated_map](examples::replicated_map) | an ordered group with a [`SharedState`] |
-//! | [replicated_counters](examples::replicated_counters) | state that converges in a time-critical group |
+//! | [replicated_counters](examples::replicated_counters) | state that converges |
 //! | `file_transfer` | a file to many nodes, with the crate `carom-files` |
 //! | [simulator_test](examples::simulator_test) | the test of a program in the simulator |
 //!

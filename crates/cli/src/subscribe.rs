@@ -189,11 +189,9 @@ impl Receiver {
         match event {
             Event::Message(message) => self.on_message(&message)?,
             Event::Lost(lost) => self.on_lost(&lost)?,
-            Event::View(change) => {
-                if self.json {
-                    let (node, what) = (change.node.to_string(), node::change(change.kind));
-                    self.line(&json!({ "event": "view", "node": node, "change": what }))?;
-                }
+            Event::View(change) if self.json => {
+                let (node, what) = (change.node.to_string(), node::change(change.kind));
+                self.line(&json!({ "event": "view", "node": node, "change": what }))?;
             }
             Event::Ring(event) => self.on_ring(&event.news)?,
             _ => {}

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use carom_proto::rmp::{ReplyError, RequestId, RequestOptions};
 use carom_proto::{Confirmed, Event, GroupId, NodeId, SendOptions};
 
 use super::handle::{GroupHandle, NodeHandle};
 use super::publish::Published;
-use super::split::{Receiver, Sender};
-use crate::shared::commands::NodeCommand;
-use crate::shared::error::{ConfirmError, GroupClosed, PublishError, Timeout};
+use crate::shared::commands::{NodeCommand, Reply};
+use crate::shared::error::{ConfirmError, GroupClosed, PublishError, RequestError, Timeout};
 use crate::shared::event_queue::{Found, Room};
 use crate::shared::group::GroupParts;
 use crate::shared::sleep::before;
@@ -22,7 +22,8 @@ use crate::shared::sleep::before;
 /// threads at once. Each event goes to one of the receivers.
 ///
 /// The group is left when its last handle is dropped, or with [`Group::leave`]. Its handles are the
-/// clones of this type, and each [`Sender`], [`Receiver`], [`Lock`](crate::Lock) and [`Published`]
+/// clones of this type, and each [`Sender`](crate::Sender),
+/// [`Receiver`](crate::Receiver), [`Lock`](crate::Lock) and [`Published`]
 /// of it.
 #[derive(Clone)]
 pub struct Group {
@@ -140,11 +141,6 @@ impl Group {
         }
     }
 
-    /// Splits the handle into one that is a sink of messages, and one that is a stream of events.
-    pub fn split(self) -> (Sender, Receiver) {
-        (Sender::new(self.clone()), Receiver::new(self))
-    }
-
     /// Waits until everything that was published here so far is settled at all members.
     ///
     /// A message is settled at a member that has it, or knows that it lost it;
@@ -182,6 +178,51 @@ impl Group {
             self.handle.node.driver.send(NodeCommand::Room { group: self.handle.shared.id });
         }
         Some(event)
+    }
+
+    /// Sends a request to the group and waits for the answer.
+    ///
+    /// The request has its place in the order of messages: all members receive it as
+    /// [`RingNews::Request`](crate::RingNews::Request). With a [`Handler`](crate::Handler),
+    /// the member that holds the handler's lock replies with [`Group::reply`]. If it fails, the
+    /// next member that waits for the lock takes over, so that the work can be done twice, but
+    /// there is only one answer. Without a handler the request is acknowledged when it is delivered
+    /// with its `qos`.
+    ///
+    /// # Errors
+    /// There was no answer within the patience of the request, the group cannot accept the request,
+    /// or it is closed.
+    pub async fn request(
+        &self,
+        payload: impl Into<Bytes>,
+        options: impl Into<RequestOptions>,
+    ) -> Result<Reply, RequestError> {
+        if !self.handle().shared.profile.is_ordered() {
+            return Err(RequestError::NoRequests);
+        }
+        let (group, shared) = (self.id(), Some(self.handle().shared()));
+        let (payload, options) = (payload.into(), options.into());
+        let request = |reply| NodeCommand::Request { group, shared, payload, options, reply };
+        let answer = self.handle().node.call(request);
+        answer.recv().await.unwrap_or(Err(RequestError::Closed))
+    }
+
+    /// Replies to a request that [this member has to answer](crate::Request::is_ours).
+    ///
+    /// Returns when the reply is queued. The engine then delivers it reliably.
+    ///
+    /// # Errors
+    /// The request is not open, the reply is too large, too many replies wait to be sent, or the
+    /// group is closed.
+    pub async fn reply(
+        &self,
+        request: RequestId,
+        payload: impl Into<Bytes>,
+    ) -> Result<(), ReplyError> {
+        let (shared, payload) = (self.handle().shared(), payload.into());
+        let reply = |reply| NodeCommand::Reply { shared, request, payload, reply };
+        let answer = self.handle().node.call(reply);
+        answer.recv().await.unwrap_or(Err(ReplyError::NotJoined))
     }
 }
 

@@ -10,6 +10,5 @@ pub(crate) mod news;
 pub(crate) mod node;
 pub(crate) mod publish;
 mod query;
-mod rpc;
 pub(crate) mod shared_state;
 pub(crate) mod split;

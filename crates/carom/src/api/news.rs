@@ -1,4 +1,4 @@
-//! Streams of the locks and of the requests of an ordered group.
+//! Streams of a group: its events, and the locks and requests of an ordered group.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,6 +8,7 @@ use carom_proto::rmp::{LockNews, Request, RingEvent, RingNews};
 use futures_core::Stream;
 
 use super::group::Group;
+use super::split::{Receiver, Sender};
 use crate::shared::commands::{NodeCommand, Topic};
 use crate::shared::event_queue::{Arrival, EventReceiver};
 
@@ -28,6 +29,11 @@ pub(super) struct News {
 }
 
 impl Group {
+    /// Splits the handle into one that is a sink of messages, and one that is a stream of events.
+    pub fn split(self) -> (Sender, Receiver) {
+        (Sender::new(self.clone()), Receiver::new(self))
+    }
+
     /// Moves all further requests to a stream of their own.
     ///
     /// They no longer arrive with [`Group::recv`], until the stream is dropped. The stream has the

@@ -23,8 +23,10 @@ use crate::shared::event_queue::Arrival;
 pub struct Sender {
     group: Group,
     /// Message that waits for room in the send queue.
-    waiting: Option<Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send>>>,
+    waiting: Option<Waiting>,
 }
+
+type Waiting = Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send>>;
 
 /// A handle of a group that is a [`Stream`] of events; see [`Group::split`].
 ///

@@ -91,7 +91,7 @@ fn call_that_would_block_forever_panics_with_its_async_form() {
     let group = world.block_on(PATIENCE, join(&node)).expect("joined");
     let complaint = |call: &dyn Fn()| {
         let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("it blocks");
-        panic.downcast_ref::<String>().expect("a message").clone()
+        (*panic.downcast_ref::<&str>().expect("a message")).to_owned()
     };
     let profile = Profile::time_critical();
     let (node, group) = (blocking::Node::from(node), blocking::Group::from(group));

@@ -107,8 +107,7 @@ mod tests {
 
     #[test]
     fn recovery_is_the_age_of_what_did_not_come_directly() {
-        let mut figures = Figures::default();
-        figures.expected = 5;
+        let mut figures = Figures { expected: 5, ..Figures::default() };
         for age in [1, 1] {
             figures.deliver(&message(How::Direct, age));
         }

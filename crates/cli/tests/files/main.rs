@@ -58,7 +58,7 @@ impl Net {
         self.dir.path().join(name)
     }
 
-    /// Waits until a directory is as `is_so` tells.
+    /// Waits until `is_so` returns `true` for a directory.
     fn await_folder(&self, name: &str, is_so: impl Fn(&Path) -> bool) {
         let began = Instant::now();
         while !is_so(&self.path(name)) {

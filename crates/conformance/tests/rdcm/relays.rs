@@ -72,8 +72,7 @@ fn relayed_stream_is_as_fast_as_two_copies_per_link() {
         let hosts: Vec<u32> = (0..16).collect();
         let mut net = Net::new(setup, &hosts);
         net.to_send = 5000;
-        let ms = net.run_until_whole(&hosts[1..], 30_000);
-        ms
+        net.run_until_whole(&hosts[1..], 30_000)
     };
     // 20 MB take 0.4 seconds of a link, and two copies take 0.8.
     let (relayed, copied) = (rate(2), rate(15));

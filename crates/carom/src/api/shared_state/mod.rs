@@ -31,13 +31,13 @@ use crate::shared::error::PublishError;
 /// | [`StateEvent::Give`] | calls [`SharedState::give`] with its current state |
 /// | [`StateEvent::Take`] | replaces its state with this one |
 /// | [`StateEvent::Forget`] | discards its state: this node was removed from the ring |
-/// | [`StateEvent::NoHolder`] | waits for a member that has the state, or leaves: no member has it |
+/// | [`StateEvent::NoHolder`] | waits or leaves: no member has the state |
 /// | [`StateEvent::NotGiven`] | joins again if it needs the state: this node has left the group |
 ///
 /// The state exists from when one member [founds](SharedState::founding) it. All other members
-/// join, including those that return. A member that finds no holder receives [`StateEvent::NoHolder`],
-/// waits, and does not found another state. All members must use the group through this type,
-/// because it prefixes each message with its kind.
+/// join, including those that return. A member that finds no holder receives
+/// [`StateEvent::NoHolder`], waits, and does not found another state. All members must use the
+/// group through this type, because it prefixes each message with its kind.
 pub struct SharedState {
     group: Group,
     own: NodeId,
@@ -166,8 +166,8 @@ impl SharedState {
     /// Sets the maximum size of the messages that this member keeps while it waits for the state,
     /// in bytes. Default: 256 MiB.
     ///
-    /// The size includes the overhead of keeping each message. Beyond it [`StateEvent::NotGiven`] is
-    /// returned. Raise it if more than that can be ordered during a transfer.
+    /// The size includes the overhead of keeping each message. Beyond it [`StateEvent::NotGiven`]
+    /// is returned. Raise it if more than that can be ordered during a transfer.
     #[must_use]
     pub fn keeping(self, bytes: usize) -> Self {
         self.sharing().limit_bytes = bytes;

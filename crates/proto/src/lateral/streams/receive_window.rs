@@ -61,8 +61,8 @@ impl ReceiveWindow {
         }
     }
 
-    /// Makes the empty window begin at `floor` or later. Earlier packets are never delivered, even if
-    /// the sender owes them.
+    /// Makes the empty window begin at `floor` or later. Earlier packets are never delivered, even
+    /// if the sender owes them.
     pub(crate) fn resume_at(&mut self, floor: SeqNo) {
         assert!(self.slots.is_empty(), "a stream goes on where it stood before it is heard");
         self.base = self.base.later(floor);

@@ -13,7 +13,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
-use super::Client;
+use super::contract::Client;
 use super::pinger::Pinger;
 use super::processes::{ProcessEvent, Processes};
 use super::protocol::frame::{Frame, FrameError, Hello, Member, Refusal, Role, Watched};

@@ -31,6 +31,7 @@
 
 pub mod client;
 mod connections;
+mod contract;
 pub mod detector;
 pub mod observer;
 mod outbox;
@@ -41,6 +42,7 @@ mod protocol;
 pub mod server;
 
 pub use self::client::{Service, ServiceConfig};
+pub use self::contract::Client;
 pub use self::detector::{Detector, DetectorConfig};
 pub use self::observer::{Observed, Observer, ObserverConfig};
 pub use self::partition_state::{Change, GroupState, PartitionState};
@@ -52,35 +54,3 @@ pub use self::protocol::reader::FrameReader;
 pub use self::server::{
     Commit, CommitFailure, CommitId, DetectorInfo, Server, ServerConfig, SessionInfo,
 };
-
-use super::link::{LinkCommand, LinkEvent, LinkId};
-use crate::{Endpoint, Time, Transmit, Wakeup};
-
-/// A client of the registry that is in no group: a [`Detector`] or an [`Observer`].
-///
-/// It is driven like a [`Membership`](super::Membership) provider.
-pub trait Client {
-    /// Processes an event of a connection.
-    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>);
-
-    /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
-    /// `source`. The default ignores it.
-    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
-
-    /// Processes the timers that are due at `now`.
-    fn handle_timeout(&mut self, now: Time);
-
-    /// Sends a goodbye to all registry processes.
-    fn shut_down(&mut self);
-
-    /// Appends the next outgoing datagram to `out` and returns its destination and class.
-    fn poll_transmit(&mut self, _out: &mut Vec<u8>) -> Option<Transmit> {
-        None
-    }
-
-    /// Returns the next command for a connection.
-    fn poll_link(&mut self) -> Option<LinkCommand>;
-
-    /// Returns the time of the next call of [`Client::handle_timeout`] and its reason.
-    fn poll_timeout(&self) -> Option<Wakeup>;
-}

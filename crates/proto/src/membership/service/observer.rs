@@ -12,7 +12,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
-use super::Client;
+use super::contract::Client;
 use super::processes::{ProcessEvent, Processes};
 use super::protocol::frame::{
     ChangeKind, Frame, FrameError, Hello, Member, MemberChange, Refusal, Role, Snapshot, Update,

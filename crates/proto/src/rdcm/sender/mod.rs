@@ -328,7 +328,7 @@ impl Sender {
         self.report_slow(cx);
         let slow_after = config.slow_after.filter(|_| config.slowest != Slowest::Wait);
         let Some(slow_after) = slow_after else { return };
-        let next = self.buffer.has_unsent().then(|| self.buffer.next);
+        let next = self.buffer.has_unsent().then_some(self.buffer.next);
         if let Some(node) = self.stall.check(now, slow_after, next, self.receivers.current()) {
             self.evict(cx, node, EvictionCause::Stall);
         }
