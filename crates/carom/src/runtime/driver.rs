@@ -22,9 +22,9 @@ use crate::shared::timers::TimerQueue;
 /// Thread that drives nodes: it owns their sockets and their state, so that packets are never
 /// passed between threads.
 ///
-/// Each node has its own driver unless it is started [on](crate::Builder::on) a shared one. Share a
-/// driver between nodes to save threads; give each node its own for the lowest latency. The thread
-/// ends with the last handle of the driver and of its nodes.
+/// Each node has its own driver unless it is started on a shared [driver](crate::Builder::driver).
+/// Share a driver between nodes to save threads; give each node its own for the lowest latency. The
+/// thread ends with the last handle of the driver and of its nodes.
 #[derive(Debug)]
 pub struct Driver {
     shared: Arc<Shared>,
