@@ -38,7 +38,7 @@
 //!
 //! | messages | profile | guarantee |
 //! |---|---|---|
-//! | prices, sensor values | [`Profile::time_critical`] | lowest latency; late messages are reported |
+//! | prices, sensor values | [`Profile::time_critical`] | lowest latency; losses are reported |
 //! | commands, locks, requests | [`Profile::ordered`] | one order at all members |
 //! | files, bulk data | [`Profile::bulk`] | the order of the one sender |
 //!
