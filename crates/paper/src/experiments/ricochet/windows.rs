@@ -2,7 +2,7 @@
 
 use carom::unstable::lateral;
 
-use super::prelude::*;
+use crate::experiments::prelude::*;
 use crate::lateral::Membership;
 use crate::network::Wiring;
 use crate::service::ServiceRun;

@@ -1,7 +1,7 @@
 //! `ricochet-12`: SRM in a growing number of groups, compared with Ricochet.
 
-use super::bed::Bed;
-use super::prelude::*;
+use crate::experiments::bed::Bed;
+use crate::experiments::prelude::*;
 use crate::lateral::{LateralOutcome, Membership, Preset, SrmOutcome, SrmRun};
 
 #[derive(Debug, Deserialize)]

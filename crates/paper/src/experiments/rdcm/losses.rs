@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use carom_proto::loss::Loss;
 
-use super::prelude::*;
-use super::rdcm_bed::Bed;
+use super::bed::Bed;
 use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
+use crate::experiments::prelude::*;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -253,5 +253,5 @@ const MOST_FOUND_AFTER: Duration = Duration::from_secs(1);
 const MAX_PACKETS: u32 = 1 << 16;
 
 #[cfg(test)]
-#[path = "rdcm_losses_tests.rs"]
+#[path = "losses_tests.rs"]
 mod tests;

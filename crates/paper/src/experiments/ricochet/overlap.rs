@@ -1,7 +1,7 @@
 //! `ricochet-8`: two groups with different rates-of-fire, and a growing number of nodes in both.
 
-use super::bed::Bed;
-use super::prelude::*;
+use crate::experiments::bed::Bed;
+use crate::experiments::prelude::*;
 use crate::lateral::{GroupOutcome, Membership};
 
 #[derive(Debug, Deserialize)]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::prelude::*;
-use super::rdcm_bed::Bed;
-use super::rdcm_losses::NAMES;
+use super::bed::Bed;
+use super::losses::NAMES;
 use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
+use crate::experiments::prelude::*;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,8 +3,8 @@
 
 use carom_proto::rmp::packet::DATA_BYTES;
 
-use super::prelude::*;
-use super::rmp_bed::Bed;
+use super::bed::Bed;
+use crate::experiments::prelude::*;
 use crate::ordered::{TransferOutcome, TransferRun};
 use crate::plan::Size;
 

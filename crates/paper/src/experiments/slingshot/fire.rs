@@ -3,9 +3,9 @@
 use carom_proto::RateOfFire;
 use carom_proto::lateral::model::Setting;
 
-use super::bed::Bed;
-use super::experiment::Modelled;
-use super::prelude::*;
+use crate::experiments::bed::Bed;
+use crate::experiments::experiment::Modelled;
+use crate::experiments::prelude::*;
 use crate::lateral::{GroupOutcome, LateralOutcome, Membership};
 
 #[derive(Debug, Deserialize)]

@@ -1,8 +1,8 @@
 //! `slingshot-3`: distribution of recovery delays of Slingshot and SRM.
 
-use super::bed::Bed;
-use super::prelude::*;
 use crate::delays::Delays;
+use crate::experiments::bed::Bed;
+use crate::experiments::prelude::*;
 use crate::lateral::{Membership, Preset, SrmRun};
 
 #[derive(Debug, Deserialize)]

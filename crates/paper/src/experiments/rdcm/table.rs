@@ -3,9 +3,9 @@
 
 use carom_proto::loss::Loss;
 
-use super::prelude::*;
-use super::rdcm_bed::Bed;
+use super::bed::Bed;
 use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
+use crate::experiments::prelude::*;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -191,5 +191,5 @@ const NOTE: &str = "A packet is lost at a receiver that its multicast does not r
                     engines' counters. Repairs can be lost as well, so some are repeated.";
 
 #[cfg(test)]
-#[path = "rdcm_table_tests.rs"]
+#[path = "table_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! `ricochet-model`: comparison with an independent model of the protocol in the same setting.
 
-use super::bed::Bed;
-use super::prelude::*;
+use crate::experiments::bed::Bed;
+use crate::experiments::prelude::*;
 use crate::lateral::{LateralOutcome, LateralRun, Membership, Variant};
 
 #[derive(Debug, Deserialize)]

@@ -4,8 +4,8 @@
 use carom_proto::RateOfFire;
 use carom_proto::lateral::model::{Bounds, Setting};
 
-use super::experiment::{Loaded, Modelled};
-use super::prelude::*;
+use crate::experiments::experiment::{Loaded, Modelled};
+use crate::experiments::prelude::*;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

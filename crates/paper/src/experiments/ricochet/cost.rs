@@ -1,7 +1,7 @@
 //! `ricochet-13`: processor time per data packet, and its parts.
 
-use super::prelude::*;
 use crate::cost::{CostOutcome, CostRun};
+use crate::experiments::prelude::*;
 use crate::lateral::Membership;
 
 #[derive(Debug, Deserialize)]

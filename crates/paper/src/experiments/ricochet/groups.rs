@@ -1,8 +1,8 @@
 //! `ricochet-9`, `-10`, `-11` and `-14`: four evaluations of one sweep over the number of groups
 //! per node.
 
-use super::bed::Bed;
-use super::prelude::*;
+use crate::experiments::bed::Bed;
+use crate::experiments::prelude::*;
 use crate::lateral::{GroupOutcome, LateralOutcome, Membership};
 
 #[derive(Debug, Deserialize)]

@@ -5,8 +5,8 @@ use std::fmt;
 
 use carom_proto::loss::Loss;
 
-use super::bed::Bed;
-use super::prelude::*;
+use crate::experiments::bed::Bed;
+use crate::experiments::prelude::*;
 use crate::lateral::{GroupOutcome, LateralRun, Membership, Variant};
 use crate::table::significant;
 

@@ -2,8 +2,8 @@
 
 use carom_proto::rmp::Qos;
 
-use super::prelude::*;
-use super::rmp_bed::{Bed, Level};
+use super::bed::{Bed, Level};
+use crate::experiments::prelude::*;
 use crate::ordered::{LEAST_BYTES, PingPongOutcome, PingPongRun};
 use crate::plan::Size;
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::prelude::*;
-use super::rdcm_bed::Bed;
+use super::bed::Bed;
 use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
+use crate::experiments::prelude::*;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

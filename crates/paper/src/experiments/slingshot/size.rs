@@ -2,9 +2,9 @@
 
 use carom_proto::lateral::model::{Bounds, Setting};
 
-use super::bed::Bed;
-use super::experiment::Modelled;
-use super::prelude::*;
+use crate::experiments::bed::Bed;
+use crate::experiments::experiment::Modelled;
+use crate::experiments::prelude::*;
 use crate::lateral::{LateralOutcome, Membership};
 
 #[derive(Debug, Deserialize)]

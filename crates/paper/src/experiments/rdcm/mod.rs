@@ -1,0 +1,7 @@
+//! Experiments of the paper on RDCM.
+
+mod bed;
+pub(super) mod failures;
+pub(super) mod losses;
+pub(super) mod rate;
+pub(super) mod table;

@@ -1,0 +1,5 @@
+//! Experiments of the paper on RMP.
+
+mod bed;
+pub(super) mod latency;
+pub(super) mod throughput;
