@@ -114,7 +114,7 @@ pub use api::shared_state::{SharedState, StateEvent};
 pub use api::split::{Receiver, Sender};
 pub use bytes::Bytes;
 pub use carom_proto::loss::Loss;
-pub use carom_proto::rmp::{
+pub use carom_proto::ring::{
     Epoch, Handler, LockChange, LockName, LockNews, Member, Place, Process, Qos, Quorum, Removal,
     ReplyError, Request, RequestError as RequestRefused, RequestId, RequestOptions, RingEvent,
     RingNews, RingView, Timestamp, ViewEvent,

@@ -190,7 +190,7 @@ fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
         assert_eq!(asked, Err(RequestError::Closed));
         let id = RequestId { caller: nodes[1].id(), number: 1 };
         assert_eq!(stale.reply(id, "x").await, Err(ReplyError::NotJoined));
-        drop(other.lock_if_free("a").await.expect("nobody has it"));
+        drop(other.lock_if_free("a").await.expect("the lock is free"));
     };
     world.block_on(PATIENCE, program).expect("in time");
 }

@@ -45,8 +45,8 @@ fn stranger_sees_the_ring_of_the_members_without_any_event() {
         [0, 1, 2, 3].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
     let [first, others @ .., stranger] = &nodes;
     let program = async {
-        let nobody = stranger.query("accounts", TIMEOUT).await;
-        assert_eq!(nobody, Ok(Vec::new()), "nobody is there yet");
+        let rings = stranger.query("accounts", TIMEOUT).await;
+        assert_eq!(rings, Ok(Vec::new()), "the group has no members yet");
         let group = join(first).await;
         let mut rest = Vec::new();
         for node in others {

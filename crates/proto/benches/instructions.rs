@@ -16,7 +16,7 @@ use std::hint::black_box;
 use carom_proto::lateral::Config;
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::Node;
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{Endpoint, GroupId, Incarnation, NodeId, Profile, RateOfFire, Time};
 use crowd::{Crowd, RACK};

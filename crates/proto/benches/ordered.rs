@@ -11,7 +11,7 @@ mod ring;
 
 use std::time::Instant;
 
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 use ring::Ring;
 
 const MEMBERS: usize = 4;

@@ -10,7 +10,7 @@ use carom_proto::lateral;
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::{Node, NodeEvent};
-use carom_proto::rmp::Quorum;
+use carom_proto::ring::Quorum;
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::*;
 

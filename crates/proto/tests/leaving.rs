@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::{LEAVE_WITHIN, Node, NodeEvent};
-use carom_proto::rmp::Quorum;
+use carom_proto::ring::Quorum;
 use carom_proto::{
     Destination, Endpoint, Event, GroupId, JoinError, NodeId, Profile, RateOfFire, SendOptions,
     Time, Transmit, lateral,

@@ -29,7 +29,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::{LockName, LockNews, ReplyError, Request, RequestId, RequestOptions};
+use carom_proto::ring::{LockName, LockNews, ReplyError, Request, RequestId, RequestOptions};
 use carom_proto::{Confirmed, Event, SendOptions};
 
 use super::builder::Builder;

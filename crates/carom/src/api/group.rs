@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::{ReplyError, RequestId, RequestOptions};
+use carom_proto::ring::{ReplyError, RequestId, RequestOptions};
 use carom_proto::{Confirmed, Event, GroupId, NodeId, SendOptions};
 
 use super::handle::{GroupHandle, NodeHandle};
@@ -22,9 +22,8 @@ use crate::shared::sleep::before;
 /// threads at once. Each event goes to one of the receivers.
 ///
 /// The group is left when its last handle is dropped, or with [`Group::leave`]. Its handles are the
-/// clones of this type, and each [`Sender`](crate::Sender),
-/// [`Receiver`](crate::Receiver), [`Lock`](crate::Lock) and [`Published`]
-/// of it.
+/// clones of this type, and each [`Sender`](crate::Sender), [`Receiver`](crate::Receiver),
+/// [`Lock`](crate::Lock) and [`Published`] of it.
 #[derive(Clone)]
 pub struct Group {
     handle: Arc<GroupHandle>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::Receiver;
-use carom_proto::rmp::LockName;
+use carom_proto::ring::LockName;
 
 use super::group::Group;
 use super::handle::GroupHandle;

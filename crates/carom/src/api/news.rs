@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use carom_proto::Event;
-use carom_proto::rmp::{LockNews, Request, RingEvent, RingNews};
+use carom_proto::ring::{LockNews, Request, RingEvent, RingNews};
 use futures_core::Stream;
 
 use super::group::Group;
@@ -55,8 +55,8 @@ impl Group {
 
     /// Discards the events of this group from now on, so that they need not be received.
     ///
-    /// What has a stream of its own is not discarded. [`Group::recv`] returns `None` once the group
-    /// is closed.
+    /// Requests and lock changes that have their own stream are not discarded. [`Group::recv`]
+    /// returns `None` once the group is closed.
     pub fn discard_events(&self) {
         self.handle().events.discard();
         let group = self.id();

@@ -31,6 +31,7 @@ type Waiting = Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send>>;
 /// A handle of a group that is a [`Stream`] of events; see [`Group::split`].
 ///
 /// It dereferences to its [`Group`].
+#[derive(Debug)]
 pub struct Receiver {
     group: Group,
     arrival: Arrival,
@@ -124,11 +125,5 @@ impl Deref for Receiver {
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Sender").field(&self.group).finish()
-    }
-}
-
-impl fmt::Debug for Receiver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Receiver").field(&self.group).finish()
     }
 }

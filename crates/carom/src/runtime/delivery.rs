@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use carom_proto::rmp::{RingEvent, RingNews};
+use carom_proto::ring::{RingEvent, RingNews};
 use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 use crate::shared::event_queue::{EventReceiver, EventSender, Waiting, bytes_of, event_queue};

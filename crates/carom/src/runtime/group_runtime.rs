@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use carom_proto::node::Node;
-use carom_proto::rmp::{Removal, RingEvent, RingNews};
+use carom_proto::ring::{Removal, RingEvent, RingNews};
 use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo, Time};
 
 use super::delivery::Delivery;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use carom_proto::node::Node;
-use carom_proto::rmp::Removal;
+use carom_proto::ring::Removal;
 use carom_proto::{Confirmed, SendError, SeqNo, Time};
 
 use super::given_up::{Covered, GivenUp};

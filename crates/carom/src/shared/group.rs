@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carom_proto::rmp::{Qos, Quorum};
+use carom_proto::ring::{Qos, Quorum};
 use carom_proto::{GroupId, NodeId, Profile as Engine, View, ViewChange};
 use event_listener::Event as Signal;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use carom_proto::rmp::Quorum;
+use carom_proto::ring::Quorum;
 use carom_proto::{self as proto, RateOfFire};
 
 /// Engine of a group, with the settings on which all its members must agree.

@@ -33,7 +33,7 @@ fn majority_continues_and_minority_reports_that_it_may_not() {
             _ => None,
         });
         assert_eq!(needed.await, (2, 2));
-        let held = groups[0].publish("to nobody").await.expect("it is kept");
+        let held = groups[0].publish("to no member").await.expect("it is kept");
         let told = held.delivered_timeout(Duration::from_secs(5)).await;
         assert_eq!(told, Err(DeliveryError::Timeout(Duration::from_secs(5))));
     };

@@ -73,10 +73,10 @@ fn bulk_messages_complete_before_their_sender_yielded_are_safe() {
     let [first, second, third] = &groups[..] else { panic!("three groups") };
     world.apply(&Fault::Partition(vec![world.host(0).ix()]));
     world.run_for(Duration::from_secs(30));
-    let published = second.try_publish("all that are left have this").expect("nobody else sends");
+    let published = second.try_publish("the others have this").expect("it is the only sender");
     let is_message = |event: &Event| matches!(event, Event::Message(_));
     world.block_on(PATIENCE, until(third, is_message)).expect("in time");
-    drop(first.try_publish("nobody is there").expect("nobody else is heard"));
+    drop(first.try_publish("no receiver").expect("it hears no other sender"));
     world.run_for(Duration::from_secs(5));
     world.apply(&Fault::Heal);
     world.run_for(Duration::from_secs(10));

@@ -104,7 +104,7 @@ mod tests {
         assert!(safe(vec![(NodeId(1), 4)]).is_finding());
         assert!(!Confirmation::NotAwaited.is_finding());
         assert!(safe(Vec::new()).is_safe() && !Confirmation::Alone.is_safe());
-        assert!(Confirmation::Alone.words().starts_with("not safe"), "nobody has anything");
+        assert!(Confirmation::Alone.words().starts_with("not safe"), "no member has the messages");
     }
 
     #[test]

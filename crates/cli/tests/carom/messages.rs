@@ -112,7 +112,7 @@ fn interrupted_publisher_leaves_in_order_despite_silent_member() {
 #[test]
 fn publisher_waiting_for_no_member_ends_with_code_0_not_safe() {
     let lan = Lan::new("17423");
-    let publish = ["pub", "nobody", "--wait-for", "0"];
+    let publish = ["pub", "empty", "--wait-for", "0"];
     for is_json in [false, true] {
         let more: &[&str] = if is_json { &["--json"] } else { &[] };
         let mut publisher = lan.start_piped(&[&publish[..], more].concat());
@@ -131,8 +131,8 @@ fn publisher_waiting_for_no_member_ends_with_code_0_not_safe() {
 
 #[test]
 fn ctrl_c_ends_a_publisher_that_waits_for_members() {
-    let mut publisher = Lan::new("17417").start(&["pub", "nobody"]);
-    publisher.said.wait_for("waiting for 1 member of nobody");
+    let mut publisher = Lan::new("17417").start(&["pub", "empty"]);
+    publisher.said.wait_for("waiting for 1 member of empty");
     publisher.interrupt();
     publisher.said.wait_for("sent 0 messages");
     publisher.end_with(130);

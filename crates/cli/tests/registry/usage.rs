@@ -60,8 +60,8 @@ fn status_and_members_are_told_to_people_and_programs() {
     assert_eq!(members["members"][0]["node"], node.id.as_str(), "{members}");
     let members = run(&[&["registry", "members", "numbers"], &http[..]].concat(), 0);
     assert!(members.wrote.seen.iter().any(|line| line.contains(&node.id)));
-    let nobody = run(&[&["registry", "members", "letters"], &http[..]].concat(), 1);
-    assert!(nobody.said.seen.iter().any(|line| line.contains("letters has no members")));
+    let empty = run(&[&["registry", "members", "letters"], &http[..]].concat(), 1);
+    assert!(empty.said.seen.iter().any(|line| line.contains("letters has no members")));
 }
 
 #[test]

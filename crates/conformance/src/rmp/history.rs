@@ -4,7 +4,7 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use carom_proto::rmp::{
+use carom_proto::ring::{
     LockChange, LockName, LockNews, Outcome, Process, Qos, RequestId, RingNews, RingView,
     Timestamp, ViewEvent,
 };

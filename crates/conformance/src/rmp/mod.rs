@@ -45,7 +45,7 @@ impl Suite for RingSuite {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::rmp::Quorum;
+    use carom_proto::ring::Quorum;
 
     #[test]
     fn electorates_hold_whatever_happens() {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use carom_proto::loss::Loss;
-use carom_proto::rmp::{Handler, LockName, Qos};
+use carom_proto::ring::{Handler, LockName, Qos};
 use carom_proto::{GroupId, Rng};
 use carom_sim::scenario::Scenario;
 use carom_sim::{Fault, HostIx};

@@ -45,7 +45,7 @@
 
 use std::collections::BTreeSet;
 
-use carom_proto::rmp::{Qos, Quorum};
+use carom_proto::ring::{Qos, Quorum};
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 
 mod calm;

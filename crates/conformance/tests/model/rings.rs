@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carom_proto::Destination;
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 use stateright::{Model, Property};
 
 use super::calm;

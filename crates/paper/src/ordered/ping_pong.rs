@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 
 use super::ring::{Counts, Ring, Setting};
 use crate::ends::Ends;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use carom_proto::lateral;
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::{Node, NodeEvent};
-use carom_proto::rmp::RingNews;
+use carom_proto::ring::RingNews;
 use carom_proto::*;
 
 /// Nodes 1 to 4, and the network between them.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use carom_proto::NodeId;
-use carom_proto::rmp::{Epoch, LockChange, LockNews, Outcome, Place, Qos, RingView};
+use carom_proto::ring::{Epoch, LockChange, LockNews, Outcome, Place, Qos, RingView};
 
 use crate::rig::{Host, Told, World};
 

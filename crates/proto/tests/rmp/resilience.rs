@@ -1,7 +1,7 @@
 //! Guarantees of resilience when members crash simultaneously, at any instant.
 
 use carom_proto::Rng;
-use carom_proto::rmp::{Qos, Quorum};
+use carom_proto::ring::{Qos, Quorum};
 
 use crate::checks::{self, Sent};
 use crate::rig::{GROUP, MS, Told, World};

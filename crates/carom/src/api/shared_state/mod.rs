@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use carom_proto::rmp::{Epoch, Place, Process, Qos, RingNews, Timestamp, ViewEvent};
+use carom_proto::ring::{Epoch, Place, Process, Qos, RingNews, Timestamp, ViewEvent};
 use carom_proto::{Event, Message, NodeId, SendOptions};
 
 use super::group::Group;

@@ -1,6 +1,6 @@
 //! Tests of a shared state at several members that receive the same events in the same order.
 
-use carom_proto::rmp::{Locks, Member, Quorum, RingEvent, RingView};
+use carom_proto::ring::{Locks, Member, Quorum, RingEvent, RingView};
 use carom_proto::{GroupId, How, SeqNo};
 
 use super::*;
@@ -90,7 +90,7 @@ impl Ring {
                         let place = sharing.given_as_of(*own).expect("it is the giver");
                         givers.push((*own, place, state.clone()));
                     }
-                    StateEvent::NoHolder => state.extend(b"nobody"),
+                    StateEvent::NoHolder => state.extend(b"no holder"),
                     StateEvent::Forget | StateEvent::NotGiven { .. } => panic!("{action:?}"),
                     StateEvent::Event(_) => {}
                 }
@@ -209,9 +209,9 @@ fn waiting_members_are_told_that_all_holders_died() {
     assert_eq!(ring.states(), vec![vec![]; 3], "one has it");
     ring.tell_view(&[2, 3], &[1]);
     ring.report();
-    assert_eq!(ring.states(), vec![b"nobody".to_vec(); 2]);
+    assert_eq!(ring.states(), vec![b"no holder".to_vec(); 2]);
     ring.report();
-    assert_eq!(ring.states(), vec![b"nobody".to_vec(); 2], "once in each view");
+    assert_eq!(ring.states(), vec![b"no holder".to_vec(); 2], "once in each view");
     // A member that brings the state must give it.
     ring.add(4, true);
     ring.apply(7);

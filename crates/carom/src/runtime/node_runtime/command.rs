@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom_proto::rmp::JoinOptions;
+use carom_proto::ring::JoinOptions;
 use carom_proto::{GroupId, Time};
 
 use super::{Closing, NodeRuntime};

@@ -1,7 +1,7 @@
 //! Events of the node, and the callers that wait for them.
 
 use carom_proto::node::NodeEvent;
-use carom_proto::rmp::{RingEvent, RingNews};
+use carom_proto::ring::{RingEvent, RingNews};
 use carom_proto::{Confirmed, Event, GroupId, JoinError, LossCause, Lost, Time};
 
 use super::NodeRuntime;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carom_proto::NodeId;
-use carom_proto::rmp::Removal;
+use carom_proto::ring::Removal;
 
 /// Error of a confirmation: the messages are not known to be settled at all members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use carom_proto::NodeId;
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 
 /// Error of a message that was not published. No part of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

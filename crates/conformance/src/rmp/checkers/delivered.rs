@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 use carom_proto::{GroupId, SeqNo};
 use carom_sim::scenario::Violation;
 

@@ -1,7 +1,7 @@
 //! The rule that a delivered message was sent in this form, by a member of the view in which it is
 //! delivered.
 
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 use carom_sim::scenario::Violation;
 
 use crate::rmp::history::{History, Observed};

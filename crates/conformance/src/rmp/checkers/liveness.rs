@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carom_proto::rmp::{Process, RingView};
+use carom_proto::ring::{Process, RingView};
 use carom_proto::{GroupId, NodeId};
 use carom_sim::scenario::Violation;
 

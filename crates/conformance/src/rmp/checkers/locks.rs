@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use carom_proto::NodeId;
-use carom_proto::rmp::{
+use carom_proto::ring::{
     Epoch, ListChange, ListChangeKind, LockName, Process, Timestamp, ViewEvent,
 };
 use carom_sim::scenario::Violation;

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use carom_proto::rmp::{Epoch, Process, Qos, Quorum, RingView, ViewEvent};
+use carom_proto::ring::{Epoch, Process, Qos, Quorum, RingView, ViewEvent};
 use carom_sim::scenario::Violation;
 
 use crate::rmp::history::{Account, Period, name};

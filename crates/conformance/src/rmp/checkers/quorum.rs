@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::NodeId;
-use carom_proto::rmp::{Qos, RingView};
+use carom_proto::ring::{Qos, RingView};
 use carom_sim::scenario::Violation;
 
 use crate::harness::IDS_APART;

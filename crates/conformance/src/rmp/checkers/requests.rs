@@ -4,7 +4,7 @@
 //! or, after a bounded time, a report that there is none.
 
 use bytes::Bytes;
-use carom_proto::rmp::Outcome;
+use carom_proto::ring::Outcome;
 use carom_sim::scenario::Violation;
 
 use crate::rmp::history::{History, Request};

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use carom_proto::rmp::{Epoch, Process, Qos, RingView};
+use carom_proto::ring::{Epoch, Process, Qos, RingView};
 use carom_sim::scenario::Violation;
 
 use crate::rmp::history::{Account, Period, Sent};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 use carom_proto::{GroupId, NodeId};
 use carom_sim::scenario::Violation;
 

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carom_proto::rmp::{Epoch, Qos, RingView};
+use carom_proto::ring::{Epoch, Qos, RingView};
 use carom_sim::scenario::Violation;
 
 use crate::rmp::history::{Account, Period, Sent, name};

@@ -3,7 +3,7 @@
 mod quorums;
 
 use bytes::Bytes;
-use carom_proto::rmp::{
+use carom_proto::ring::{
     Answer, Epoch, ListChange, ListChangeKind, LockChange, LockName, LockNews, Member, Outcome,
     Place, Process, Qos, Quorum, Removal, RequestId, RingEvent, RingNews, RingView, Timestamp,
     ViewEvent,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carom_proto::rmp::{Epoch, Process, RingView};
+use carom_proto::ring::{Epoch, Process, RingView};
 use carom_sim::scenario::Violation;
 
 use crate::rmp::history::{Account, name};

@@ -1,6 +1,6 @@
 //! `rmp-5.3`: latency of one message from application to application, at each level of service.
 
-use carom_proto::rmp::Qos;
+use carom_proto::ring::Qos;
 
 use super::bed::{Bed, Level};
 use crate::experiments::prelude::*;
