@@ -32,7 +32,7 @@ pub(crate) struct PendingJoins {
     admitted: BTreeSet<GroupId>,
     /// Seeds given by the caller, one of which must answer.
     seeds: Vec<String>,
-    /// Registrys given by the caller, one of which must answer.
+    /// Registries given by the caller, one of which must answer.
     registries: Vec<String>,
     has_met_any_node: bool,
 }

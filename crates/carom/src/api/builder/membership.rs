@@ -13,7 +13,7 @@ pub(crate) struct Provider {
     pub(crate) origin: Origin,
     pub(crate) endpoint: SocketAddr,
     pub(crate) static_members: Option<Vec<(NodeId, SocketAddr)>>,
-    /// Registrys. If there are any, no other provider is used.
+    /// Registries. If there are any, no other provider is used.
     pub(crate) registries: Vec<SocketAddr>,
     pub(crate) cluster: String,
     pub(crate) rack: String,

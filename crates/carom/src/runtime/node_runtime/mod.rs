@@ -60,7 +60,7 @@ pub(crate) struct NodeSpec {
     pub(crate) seed: u64,
     /// Seeds given by the caller, one of which must answer.
     pub(crate) seeds: Vec<String>,
-    /// Registrys given by the caller, one of which must answer.
+    /// Registries given by the caller, one of which must answer.
     pub(crate) registries: Vec<String>,
     pub(crate) notices: Arc<NoticeLog>,
     pub(crate) first_status: Status,
