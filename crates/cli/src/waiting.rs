@@ -1,9 +1,8 @@
 //! Blocking waits that poll a condition meanwhile.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 /// Waits for `future`. Returns `None` once `gives_up`, which is polled every 20 ms, returns `true`.
@@ -11,7 +10,8 @@ pub(crate) fn until<T>(
     mut future: Pin<Box<dyn Future<Output = T> + '_>>,
     mut gives_up: impl FnMut() -> bool,
 ) -> Option<T> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (parker, unparker) = parking::pair();
+    let waker = Waker::from(unparker);
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
@@ -20,7 +20,7 @@ pub(crate) fn until<T>(
         if gives_up() {
             return None;
         }
-        thread::park_timeout(STEP);
+        parker.park_timeout(STEP);
     }
 }
 
@@ -44,14 +44,6 @@ pub(crate) fn done<T: Send + 'static>(
         thread::park_timeout(STEP);
     }
     Some(worker.join().expect("the work does not panic"))
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
 }
 
 const STEP: Duration = Duration::from_millis(20);

@@ -2,16 +2,15 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Returns the output of `future`, or `None` if it takes longer than `timeout`. Needs no async
 /// runtime.
 pub(crate) fn block_on_for<F: Future>(timeout: Duration, future: F) -> Option<F::Output> {
     let deadline = Instant::now().checked_add(timeout);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (parker, unparker) = parking::pair();
+    let waker = Waker::from(unparker);
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
@@ -19,14 +18,9 @@ pub(crate) fn block_on_for<F: Future>(timeout: Duration, future: F) -> Option<F:
             return Some(output);
         }
         match deadline {
-            None => thread::park(),
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return None;
-                }
-                thread::park_timeout(left);
-            }
+            None => parker.park(),
+            Some(deadline) if Instant::now() >= deadline => return None,
+            Some(deadline) => drop(parker.park_deadline(deadline)),
         }
     }
 }
@@ -36,16 +30,10 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     block_on_for(Duration::MAX, future).expect("this time never ends")
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
