@@ -1,5 +1,4 @@
-//! An oracle that replaces a registry, and reports the members of each group with a
-//! delay.
+//! An oracle that replaces a registry, and reports the members of each group with a delay.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

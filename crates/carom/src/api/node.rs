@@ -117,8 +117,7 @@ impl Node {
         self.handle.state.notices.since(known)
     }
 
-    /// Returns `true` if the registry ([`Builder::registry`]) has been unreachable for
-    /// about 3 s.
+    /// Returns `true` if the registry ([`Builder::registry`]) has been unreachable for about 3 s.
     ///
     /// The node continues with the members that it knew last; nodes that join or fail meanwhile are
     /// not noticed. It becomes `false` again when the views match those of the service. It is

@@ -81,8 +81,7 @@ impl PendingJoins {
         Some(join)
     }
 
-    /// Handles the registry's confirmation of the join of `group`. From now on it waits
-    /// for a ring.
+    /// Handles the registry's confirmation of the join of `group`. From now on it waits for a ring.
     pub(crate) fn admit(&mut self, now: Time, group: GroupId) {
         self.last_answer = Some(now);
         if self.by_group.contains_key(&group) {

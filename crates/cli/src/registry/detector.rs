@@ -17,8 +17,7 @@ pub(super) struct Args {
     /// Rack whose nodes are watched, as the nodes give it (`carom sub --rack`)
     #[arg(long, value_name = "NAME")]
     rack: String,
-    /// Address of a registry, HOST or HOST:PORT; separate several with commas, or repeat
-    /// the flag
+    /// Address of a registry, HOST or HOST:PORT; separate several with commas, or repeat the flag
     #[arg(long = "registry", value_name = "ADDR", value_delimiter = ',', required = true)]
     registries: Vec<String>,
     /// Cluster name expected of the registry

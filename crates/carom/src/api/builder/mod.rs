@@ -145,8 +145,7 @@ impl Builder {
         self
     }
 
-    /// Adds addresses of registries (`carom registry` processes), each as `HOST:PORT` or
-    /// `HOST`.
+    /// Adds addresses of registries (`carom registry` processes), each as `HOST:PORT` or `HOST`.
     ///
     /// One address is enough, because each service knows the others. The node then finds other
     /// nodes only through the service. While the service is unreachable, the node continues with

@@ -47,8 +47,7 @@ pub enum StartError {
         /// Reason for the refusal.
         reason: String,
     },
-    /// The address of a registry is invalid, or its name does not resolve to an IPv4
-    /// address.
+    /// The address of a registry is invalid, or its name does not resolve to an IPv4 address.
     #[error("registry {address:?}: {reason}")]
     Registry {
         /// Address as given.
