@@ -26,7 +26,7 @@ pub struct Sender {
     waiting: Option<Waiting>,
 }
 
-type Waiting = Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send>>;
+struct Waiting(Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send>>);
 
 /// A handle of a group that is a [`Stream`] of events; see [`Group::split`].
 ///
@@ -64,9 +64,9 @@ impl Sink<Bytes> for Sender {
             Ok(_) => Ok(()),
             Err(PublishError::Full { payload, .. }) => {
                 let handle = Arc::clone(self.group.handle());
-                self.waiting = Some(Box::pin(async move {
+                self.waiting = Some(Waiting(Box::pin(async move {
                     Published::when_room(&handle, payload, SendOptions::default()).await.map(drop)
-                }));
+                })));
                 Ok(())
             }
             Err(error) => Err(error),
@@ -77,7 +77,7 @@ impl Sink<Bytes> for Sender {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), PublishError>> {
-        let Some(waiting) = &mut self.waiting else { return Poll::Ready(Ok(())) };
+        let Some(Waiting(waiting)) = &mut self.waiting else { return Poll::Ready(Ok(())) };
         let outcome = ready!(waiting.as_mut().poll(context));
         self.waiting = None;
         Poll::Ready(outcome)
