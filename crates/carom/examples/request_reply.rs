@@ -6,8 +6,7 @@
 
 use std::error::Error;
 
-use carom::{Group, Node, Profile, Reply, StartError};
-use carom::{Handler, ReplyError};
+use carom::{Group, Handler, Node, Profile, Reply, ReplyError, StartError};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

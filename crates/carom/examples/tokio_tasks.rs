@@ -16,10 +16,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let publisher = sender.join("ticks", profile).await?;
     let subscriber = receiver.join("ticks", profile).await?;
 
-    let subscribing = tokio::spawn(count(subscriber));
+    let subscribing = tokio::spawn(count(subscriber.clone()));
     let publishing = tokio::spawn(publish(publisher.clone()));
     publishing.await?.map_err(|error| error.to_string())?;
-    // The confirmation waits until the member has all messages.
+    // Waits until the subscriber has all messages. `subscriber` keeps it in the group until then,
+    // even if its task has ended.
     publisher.confirm(Duration::from_secs(10)).await?;
     println!("received {} of {TICKS} ticks", subscribing.await?);
     Ok(())

@@ -7,7 +7,7 @@
 //! linearizability.
 //!
 //! **Guarantees.** An operation is delivered when a majority of the members hold it
-//! ([`Qos::MajorityResilient`]), and after a fault only a part with a majority continues. Reply
+//! ([`Qos::MajorityResilient`]), and after a fault only a part with a majority continues. Answered
 //! operations are therefore not lost while a majority of the replicas that have the map keep
 //! running. A replica in a minority gets no answers. When it is removed, its calls end with
 //! [`NotDone::Unknown`]: the operation may or may not have taken effect.
